@@ -1,0 +1,1 @@
+"""masquerade: learn from data nobody is allowed to see."""

@@ -1,0 +1,1 @@
+"""The types that everything else speaks: numpy only, imports nothing of ours."""

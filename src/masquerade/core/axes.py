@@ -1,0 +1,146 @@
+"""Contract a table with one small matrix per axis: the product of all of them is never formed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def contract(values: Floats, matrices: Sequence[Floats | None]) -> Floats:
+    """Contract axis i of `values` with `matrices[i]` (size of the axis × new size); None leaves it.
+
+    Formula: out[t1..td] = Σ_x values[x1..xd] Π matrices[i][xi, ti].
+    Cost: O(cells · Σ sizes) time and two tables of memory; each step moves the front axis to the back, so
+    that after the last one the axes stand in their old order without a copy made for transposing.
+    """
+    if all(matrix is None for matrix in matrices):
+        return values
+    for matrix in matrices:
+        rest = values.shape[1:]
+        front = values.reshape(values.shape[0], -1).T
+        moved = front if matrix is None else front @ matrix
+        values = moved.reshape(*rest, moved.shape[1])
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class AxisMap:
+    """How one observed axis feeds cells of a table.
+
+    `matrix` is (observed codes × cells of `axes`, C order); None is the identity. `axes` are positions
+    in the table. Several table axes share one observed axis when their variables were disguised together;
+    no axes at all means a condition or a sum.
+    """
+
+    axes: tuple[int, ...]
+    matrix: Floats | None
+
+
+@dataclass(frozen=True, slots=True)
+class AxisMaps:
+    """The maps of all observed axes of a table of the given shape."""
+
+    shape: tuple[int, ...]
+    maps: tuple[AxisMap, ...]
+
+    def sizes(self, axes: Sequence[int]) -> tuple[int, ...]:
+        """Return the sizes of the given table axes."""
+        return tuple(self.shape[axis] for axis in axes)
+
+    def apply(self, observed: Floats) -> Floats:
+        """Return the table that the observed array stands for (linear, unbiased if the maps are)."""
+        return self.arrange(contract(observed, [axis_map.matrix for axis_map in self.maps]))
+
+    def arrange(self, cells: Floats) -> Floats:
+        """Bring cells from the order of the maps into the order of the table."""
+        order = [axis for axis_map in self.maps for axis in axis_map.axes]
+        return (
+            np.transpose(cells.reshape(self.sizes(order)), np.argsort(order)) if order else cells.reshape(())
+        )
+
+    def spread(self, weights: Floats) -> Floats:
+        """Return Σ_t maps[x, t]·weights[t] for every observed cell x (the transpose of `apply`)."""
+        order = [axis for axis_map in self.maps for axis in axis_map.axes]
+        by_map = np.transpose(weights, order).reshape(
+            [prod(self.sizes(axis_map.axes)) for axis_map in self.maps]
+        )
+        return contract(by_map, [None if m.matrix is None else m.matrix.T for m in self.maps])
+
+    def dense(self, axis_map: AxisMap) -> Floats:
+        """Return the matrix of a map as (observed, *sizes of its axes)."""
+        sizes = self.sizes(axis_map.axes)
+        matrix = np.eye(prod(sizes)) if axis_map.matrix is None else axis_map.matrix
+        return matrix.reshape(-1, *sizes)
+
+    def pairs(self, observed: Floats, inner: Sequence[int]) -> Floats:
+        """Return Σ_x observed[x]·maps[x, t]·maps[x, t'] for cells t, t' that differ only along `inner`.
+
+        The result has the other axes in table order, then the cells of `inner` twice (flattened, in the
+        order of `inner`). Cost: one contraction; with no inner axes the maps are squared element by element.
+        """
+        matrices: list[Floats | None] = []
+        labels: list[tuple[str, int]] = []
+        for axis_map in self.maps:
+            inside = [axis for axis in axis_map.axes if axis in inner]
+            outside = [axis for axis in axis_map.axes if axis not in inner]
+            labels += (
+                [("out", a) for a in outside] + [("in", a) for a in inside] + [("in2", a) for a in inside]
+            )
+            if not inside and axis_map.matrix is None:
+                matrices.append(None)
+                continue
+            dense = self.dense(axis_map)
+            order = [1 + axis_map.axes.index(axis) for axis in outside + inside]
+            arranged = dense.transpose([0, *order]).reshape(
+                dense.shape[0], prod(self.sizes(outside)), prod(self.sizes(inside))
+            )
+            matrices.append(
+                (arranged[:, :, :, None] * arranged[:, :, None, :]).reshape(dense.shape[0], -1)
+                if inside
+                else arranged[:, :, 0] ** 2
+            )
+        cells = contract(observed, matrices).reshape([self.shape[axis] for _, axis in labels])
+        outer = [axis for axis in range(len(self.shape)) if axis not in inner]
+        wanted = [("out", a) for a in outer] + [("in", a) for a in inner] + [("in2", a) for a in inner]
+        block = prod(self.sizes(inner))
+        return cells.transpose([labels.index(label) for label in wanted]).reshape(
+            *self.sizes(outer), block, block
+        )
+
+    def reduced(
+        self, observed: Floats, keep: Sequence[int], at: dict[int, int], *, squared: bool
+    ) -> tuple[Floats, AxisMaps]:
+        """Keep some table axes, fix others at a code, sum over the rest; contract what no axis needs.
+
+        `squared` tells that `observed` holds sums of squares, so that dropped axes go with squared weights.
+        """
+        maps: list[AxisMap] = []
+        weights: list[Floats | None] = []
+        for axis_map in self.maps:
+            left = tuple(axis for axis in axis_map.axes if axis in keep)
+            if left == axis_map.axes:
+                maps.append(AxisMap(tuple(keep.index(axis) for axis in left), axis_map.matrix))
+                weights.append(None)
+                continue
+            dense = self.dense(axis_map)
+            index: tuple[int | slice, ...] = tuple(at.get(axis, slice(None)) for axis in axis_map.axes)
+            chosen = dense[(slice(None), *index)]
+            open_axes = [axis for axis in axis_map.axes if axis not in at]
+            summed = chosen.sum(axis=tuple(1 + i for i, axis in enumerate(open_axes) if axis not in keep))
+            if left:
+                maps.append(
+                    AxisMap(tuple(keep.index(axis) for axis in left), summed.reshape(summed.shape[0], -1))
+                )
+                weights.append(None)
+            else:
+                column = summed.reshape(-1, 1)
+                weights.append(column**2 if squared else column)
+        gone = tuple(i for i, weight in enumerate(weights) if weight is not None)
+        shrunk = contract(observed, weights).squeeze(axis=gone) if gone else observed
+        return shrunk, AxisMaps(self.sizes(keep), tuple(maps))

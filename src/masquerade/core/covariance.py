@@ -1,0 +1,176 @@
+"""Covariances of estimated tables as lazy operators: exact error bars without a cells × cells matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+from typing import Literal, Protocol
+
+import numpy as np
+
+from masquerade.core.axes import AxisMaps, Floats
+from masquerade.core.errors import InputError
+
+Kind = Literal["population", "given_records"]
+KINDS: tuple[Kind, ...] = ("population", "given_records")
+
+
+class Covariance(Protocol):
+    """The covariance of the cells of a table.
+
+    Two kinds, always named: ``population`` includes the sampling of the records, ``given_records`` holds
+    the records fixed and sees only the disguise.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the table."""
+
+    def diagonal(self, kind: Kind = "population") -> Floats:
+        """Return the variance of every cell."""
+
+    def within(self, axes: Sequence[int], kind: Kind = "population") -> Floats:
+        """Return the covariance blocks of cells that differ only along `axes`: (*other axes, B, B)."""
+
+    def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
+        """Return the variance of Σ weights·cells."""
+
+    def dense(self, max_cells: int = 4096, kind: Kind = "population") -> Floats:
+        """Return the whole matrix, cells in C order; refused beyond `max_cells`."""
+
+    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> Covariance:
+        """Return the covariance of the table summed or sliced to the axes `keep`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Sums of squared row weights over the observed cells of some records, and how those feed the table."""
+
+    squares: Floats
+    maps: AxisMaps
+
+
+@dataclass(frozen=True, slots=True)
+class LinearCovariance:
+    """Covariance of N̂ = Σ_records a(record), a linear estimate of counts.
+
+    Formula: population Σ a aᵀ − N̂N̂ᵀ/n; given_records Σ a aᵀ − diag(E), E estimating Σ weight² over the
+    records whose true cell it is (N̂ itself without survey weights).
+    Reference: Ma & Sivakumar (2005), Theorem 2, with observed counts for their expectations.
+    Cost: one contraction with squared maps for the diagonal, as much as the table itself.
+    Error: unbiased for the conditional covariance; the population form is off by O(1/n).
+    """
+
+    parts: tuple[Part, ...]
+    values: Floats
+    fixed: Floats
+    n: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the table."""
+        return self.values.shape
+
+    def diagonal(self, kind: Kind = "population") -> Floats:
+        """Return the variance of every cell."""
+        return self.within((), kind)[..., 0, 0]
+
+    def within(self, axes: Sequence[int], kind: Kind = "population") -> Floats:
+        """Return the covariance blocks of cells that differ only along `axes`."""
+        check_kind(kind)
+        raw = sum_of(part.maps.pairs(part.squares, axes) for part in self.parts)
+        order = [axis for axis in range(len(self.shape)) if axis not in axes]
+        outer = [self.shape[axis] for axis in order]
+        block = prod(self.shape[axis] for axis in axes)
+        if kind == "population":
+            cells = self.values.transpose([*order, *axes]).reshape(*outer, block)
+            return raw - cells[..., :, None] * (cells / max(self.n, 1))[..., None, :]
+        own = self.fixed.transpose([*order, *axes]).reshape(*outer, block)
+        return raw - own[..., :, None] * np.eye(block)
+
+    def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
+        """Return the variance of Σ weights·cells."""
+        check_kind(kind)
+        weights = np.broadcast_to(np.asarray(weights, dtype=float), self.shape)
+        raw = sum(float(np.sum(part.squares * part.maps.spread(weights) ** 2)) for part in self.parts)
+        if kind == "population":
+            return raw - float(np.sum(weights * self.values)) ** 2 / max(self.n, 1)
+        return raw - float(np.sum(weights**2 * self.fixed))
+
+    def dense(self, max_cells: int = 4096, kind: Kind = "population") -> Floats:
+        """Return the whole matrix; refused beyond `max_cells`."""
+        check_cells(self.shape, max_cells)
+        return self.within(tuple(range(len(self.shape))), kind)
+
+    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> LinearCovariance:
+        """Return the covariance of the table summed or sliced to the axes `keep`."""
+        parts = tuple(
+            Part(*part.maps.reduced(part.squares, list(keep), dict(at), squared=True)) for part in self.parts
+        )
+        return LinearCovariance(
+            parts, reduce_cells(self.values, keep, at), reduce_cells(self.fixed, keep, at), self.n
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SumCovariance:
+    """Covariance of a sum of independent tables: pooling adds operators."""
+
+    terms: tuple[Covariance, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the table."""
+        return self.terms[0].shape
+
+    def diagonal(self, kind: Kind = "population") -> Floats:
+        """Return the variance of every cell."""
+        return sum_of(term.diagonal(kind) for term in self.terms)
+
+    def within(self, axes: Sequence[int], kind: Kind = "population") -> Floats:
+        """Return the covariance blocks of cells that differ only along `axes`."""
+        return sum_of(term.within(axes, kind) for term in self.terms)
+
+    def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
+        """Return the variance of Σ weights·cells."""
+        return sum(term.quadratic(weights, kind) for term in self.terms)
+
+    def dense(self, max_cells: int = 4096, kind: Kind = "population") -> Floats:
+        """Return the whole matrix; refused beyond `max_cells`."""
+        return sum_of(term.dense(max_cells, kind) for term in self.terms)
+
+    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> SumCovariance:
+        """Return the covariance of the table summed or sliced to the axes `keep`."""
+        return SumCovariance(tuple(term.reduced(keep, at) for term in self.terms))
+
+
+def reduce_cells(cells: Floats, keep: Sequence[int], at: Mapping[int, int]) -> Floats:
+    """Fix the axes in `at`, sum over those neither fixed nor kept, order the rest as in `keep`."""
+    index = tuple(at.get(axis, slice(None)) for axis in range(cells.ndim))
+    open_axes = [axis for axis in range(cells.ndim) if axis not in at]
+    summed = cells[index].sum(axis=tuple(i for i, axis in enumerate(open_axes) if axis not in keep))
+    left = [axis for axis in open_axes if axis in keep]
+    return np.asarray(summed).transpose([left.index(axis) for axis in keep])
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a kind of covariance that does not exist."""
+    if kind not in KINDS:
+        raise InputError(f"The kind of covariance must be one of {', '.join(KINDS)}. Got {kind!r} instead.")
+
+
+def check_cells(shape: Sequence[int], max_cells: int) -> None:
+    """Refuse a dense covariance that would not fit."""
+    cells = prod(shape)
+    if cells > max_cells:
+        raise InputError(
+            f"A dense covariance of {cells:,} cells would take {cells**2 * 8 / 2**30:,.1f} GiB. "
+            f"Use diagonal(), within(axes) or quadratic(weights), or raise max_cells (now {max_cells:,})."
+        )
+
+
+def sum_of(terms: Iterable[Floats]) -> Floats:
+    """Add arrays of one shape; at least one."""
+    return reduce(np.add, terms)

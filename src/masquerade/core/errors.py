@@ -1,0 +1,123 @@
+"""The error tree: every error of masquerade, and what it means.
+
+::
+
+    MasqueradeError
+    ├── InputError (ValueError)      something the caller gave is wrong; nothing was done
+    │   ├── SchemaError              a variable or category that the schema does not have
+    │   │   └── UnknownValue         a value that the policy does not list: row and column, never itself
+    │   ├── ChannelError             a channel that is not one: probabilities, shapes, parameters
+    │   │   └── SingularChannel      a channel from whose reports nothing can be estimated
+    │   ├── PolicyError              a policy file that cannot be used, and where it is wrong
+    │   │   └── PolicyMismatch       data disguised under another policy
+    │   └── FileError                a file that cannot be read or written
+    ├── QueryRefused                 a source refuses a question; `refusals` says why
+    ├── RoundAborted                 a protocol round failed after something had left; `spent`, `culprits`
+    └── NotConverged                 an iteration stopped before reaching its tolerance
+
+A command turns an ``InputError`` or ``QueryRefused`` into one line and exit code 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from masquerade.core.query import Query
+
+
+class MasqueradeError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class InputError(MasqueradeError, ValueError):
+    """Something the caller gave is wrong; nothing was done."""
+
+
+class SchemaError(InputError):
+    """A variable or category that the schema does not have."""
+
+
+class UnknownValue(SchemaError):
+    """A value in the data that the policy does not list, named by row and column only."""
+
+    def __init__(self, column: str, row: int, problem: str = "is not one of the policy's categories") -> None:
+        self.column, self.row, self.problem = column, row, problem
+        super().__init__(f"column {column!r}, row {row}: the value {problem}")
+
+    def shifted(self, rows: int) -> UnknownValue:
+        """Return the same error, counted from the start of a file instead of a batch."""
+        return UnknownValue(self.column, self.row + rows, self.problem)
+
+
+class ChannelError(InputError):
+    """A channel that is not one."""
+
+
+class SingularChannel(ChannelError):
+    """A channel from whose reports nothing can be estimated."""
+
+
+class PolicyError(InputError):
+    """A policy that cannot be used."""
+
+
+class PolicyMismatch(PolicyError):
+    """Data disguised under another policy."""
+
+
+class FileError(InputError):
+    """A file that cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a source does not answer a query.
+
+    `code` is for programs (``too_many_cells``, ``roster_too_small``, ``already_spent``,
+    ``not_consented``, ``departed_too_few``, ``singular``); `reason` is for people.
+    """
+
+    code: str
+    reason: str
+    query: Query | None = None
+
+
+class QueryRefused(MasqueradeError):
+    """A source refuses a question, all of a batch or nothing."""
+
+    def __init__(self, refusals: Sequence[Refusal]) -> None:
+        self.refusals = tuple(refusals)
+        super().__init__("; ".join(dict.fromkeys(refusal.reason for refusal in self.refusals)))
+
+
+class RoundAborted(MasqueradeError):
+    """A protocol round failed after something had left the client."""
+
+    def __init__(self, reason: str, *, spent: bool, culprits: Sequence[str] = ()) -> None:
+        self.spent, self.culprits = spent, tuple(culprits)
+        super().__init__(reason)
+
+
+class NotConverged(MasqueradeError):
+    """An iteration stopped before reaching its tolerance."""
+
+
+class MasqueradeWarning(UserWarning):
+    """A result that needs a second look."""
+
+
+def did_you_mean(given: object, known: Iterable[object]) -> str:
+    """Return a hint naming the closest known name, or the known names when there are few.
+
+    >>> did_you_mean("smokr", ["smoker", "region"])
+    " Did you mean 'smoker'?"
+    """
+    names = [str(name) for name in known]
+    close = get_close_matches(str(given), names, n=1)
+    if close:
+        return f" Did you mean {close[0]!r}?"
+    return f" Known: {', '.join(names)}." if 0 < len(names) <= 12 else ""

@@ -1,0 +1,161 @@
+"""Variables and their categories: what the world looks like before anybody wears a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from masquerade.core.errors import SchemaError, UnknownValue, did_you_mean
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Category = str | int | bool
+
+
+def category(label: object) -> Category:
+    """Return `label` as a plain category; numpy scalars become Python ones, whole floats become ints."""
+    value = label.item() if isinstance(label, np.generic) else label
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, (str, int, bool)):
+        return value
+    raise SchemaError(f"A category must be text, a whole number or true/false. Got a {type(value).__name__}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A named categorical variable with its categories in order.
+
+    >>> Variable("smoker", ("yes", "no")).code("no")
+    1
+    """
+
+    name: str
+    categories: tuple[Category, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "categories", tuple(category(label) for label in self.categories))
+        if not self.name or not isinstance(self.name, str):
+            raise SchemaError("A variable needs a name.")
+        if not self.categories:
+            raise SchemaError(f"Variable {self.name!r} has no categories.")
+        if len(set(self.categories)) < len(self.categories):
+            raise SchemaError(
+                f"Variable {self.name!r} lists a category twice (true and 1 count as the same)."
+            )
+
+    def __len__(self) -> int:
+        """Return the number of categories."""
+        return len(self.categories)
+
+    def code(self, label: object) -> int:
+        """Return the code of a category."""
+        plain = category(label)
+        found = codes_by_label(self).get((type(plain), plain))
+        if found is None:
+            raise SchemaError(
+                f"{label!r} is not a category of {self.name!r}.{did_you_mean(label, self.categories)}"
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """How a column is read: its variable, the category a missing value stands for, where numbers are cut.
+
+    With `edges` e0 < e1 < … < eK, category k holds the numbers in [ek, ek+1); the last one includes eK.
+    Without `missing`, a missing value is refused like an unknown one.
+    """
+
+    variable: Variable
+    missing: Category | None = None
+    edges: tuple[float, ...] | None = None
+
+
+@lru_cache(maxsize=4096)
+def codes_by_label(variable: Variable) -> Mapping[tuple[type, Category], int]:
+    """Return the code of each category, keyed by type and value (so 1, "1" and true differ)."""
+    return {(type(label), label): code for code, label in enumerate(variable.categories)}
+
+
+class Schema(Mapping[str, Variable]):
+    """Variables in order, by name; translates labels to codes and back."""
+
+    __slots__ = ("_by_name",)
+
+    def __init__(self, variables: Iterable[Variable] | Mapping[str, Sequence[Category]]) -> None:
+        if isinstance(variables, Mapping):
+            variables = [Variable(name, tuple(labels)) for name, labels in variables.items()]
+        listed = tuple(variables)
+        self._by_name = {variable.name: variable for variable in listed}
+        if len(self._by_name) < len(listed):
+            raise SchemaError("A schema lists a variable twice.")
+
+    def __getitem__(self, name: str) -> Variable:
+        """Return the variable called `name`; an unknown name is a `SchemaError`."""
+        try:
+            return self._by_name[name]
+        except (KeyError, TypeError):
+            raise SchemaError(
+                f"There is no variable {name!r} in the schema.{did_you_mean(name, self._by_name)}"
+            ) from None
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether a variable of this name is in the schema."""
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, in order."""
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        """Return the number of variables."""
+        return len(self._by_name)
+
+    def __eq__(self, other: object) -> bool:
+        """Two schemas are equal if they list the same variables in the same order."""
+        return isinstance(other, Schema) and self.variables == other.variables
+
+    def __hash__(self) -> int:
+        """Hash by the variables."""
+        return hash(self.variables)
+
+    def __repr__(self) -> str:
+        """Show names and numbers of categories."""
+        return f"Schema({', '.join(f'{v.name}:{len(v)}' for v in self.variables)})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names in order."""
+        return tuple(self._by_name)
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """Return the variables in order."""
+        return tuple(self._by_name.values())
+
+    def shape(self, names: Iterable[str]) -> tuple[int, ...]:
+        """Return the numbers of categories of the named variables."""
+        return tuple(len(self[name]) for name in names)
+
+    def encode(self, name: str, labels: Iterable[Any]) -> NDArray[np.int32]:
+        """Return the codes of `labels`; an unknown one is refused by row (from 1) and column."""
+        known = codes_by_label(self[name])
+        codes = []
+        for row, label in enumerate(labels, start=1):
+            plain = label.item() if isinstance(label, np.generic) else label
+            found = known.get((type(plain), plain))
+            if found is None:
+                raise UnknownValue(name, row)
+            codes.append(found)
+        return np.array(codes, dtype=np.int32)
+
+    def decode(self, name: str, codes: NDArray[np.integer[Any]]) -> list[Category]:
+        """Return the labels of `codes`."""
+        labels = self[name].categories
+        return [labels[code] for code in codes]

@@ -1,0 +1,184 @@
+"""A labelled table of counts that knows how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.covariance import Covariance, Kind, SumCovariance, check_kind, reduce_cells
+from masquerade.core.errors import InputError
+from masquerade.core.schema import Category, Schema, Variable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Projection = Literal["mle", "simplex", "clip"]
+PROJECTIONS: tuple[Projection, ...] = ("mle", "simplex", "clip")
+
+
+class Interval(NamedTuple):
+    """Lower and upper ends of confidence intervals, cell by cell."""
+
+    lower: Floats
+    upper: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CountTable:
+    """Counts over the combinations of some variables, exact or estimated.
+
+    Estimates are unbiased and may be fractional or negative: that is information, and only
+    `nonnegative` takes it away. `n` is the number of records behind the whole source.
+    """
+
+    axes: tuple[Variable, ...]
+    values: Floats
+    n: int
+    covariance: Covariance
+    project: Callable[[Projection], Floats]
+    adjusted: Projection | None = None
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values, dtype=np.float64).view()
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the axes."""
+        return tuple(axis.name for axis in self.axes)
+
+    @property
+    def total(self) -> float:
+        """Return the sum of all cells."""
+        return float(self.values.sum())
+
+    def stderr(self, kind: Kind = "population") -> Floats:
+        """Return the standard error of every cell.
+
+        ``population`` answers "how far from the population that the records were drawn from",
+        ``given_records`` answers "how far from the true counts of these very records".
+        """
+        return np.sqrt(np.maximum(self.covariance.diagonal(kind), 0.0))
+
+    def conf_int(self, level: float = 0.95, kind: Kind = "population") -> Interval:
+        """Return confidence intervals for the expected count (or, given the records, the true count).
+
+        Formula: the counts N with (N̂ − N)² ≤ z²(s + rN − N²/n), where s is the variance that the disguise
+        adds and rN − N²/n that of sampling (r = mean squared survey weight over mean weight, 1 without
+        weights). Wilson's (1927) interval when nothing is disguised, N̂ ± z·stderr when the disguise
+        dominates; given the records, N̂ ± z·stderr.
+        Error: coverage within 0.005 of the level where the expected count is 30 or more.
+        """
+        check_kind(kind)
+        if not 0 < level < 1:
+            raise InputError(f"The confidence level must be between 0 and 1. Got {level} instead.")
+        z = NormalDist().inv_cdf(0.5 + level / 2)
+        if kind == "given_records":
+            half = z * self.stderr(kind)
+            return Interval(self.values - half, self.values + half)
+        records = max(self.n, 1)
+        disguise = np.maximum(self.covariance.diagonal("given_records"), 0.0)
+        variance = self.covariance.diagonal("population")
+        sampling = np.sum(variance - disguise + self.values**2 / records)
+        ratio = max(float(sampling) / self.total, 0.0) if self.total > 0 else 1.0
+        noise = np.maximum(variance - ratio * self.values + self.values**2 / records, 0.0)
+        curvature = 1 + z * z / records
+        middle = self.values + z * z * ratio / 2
+        half = np.sqrt(np.maximum(middle**2 - curvature * (self.values**2 - z * z * noise), 0.0))
+        return Interval((middle - half) / curvature, (middle + half) / curvature)
+
+    def marginal(self, names: Iterable[str] | str) -> CountTable:
+        """Sum over all variables but the named ones."""
+        wanted = (names,) if isinstance(names, str) else tuple(names)
+        return self._reduced([self._axis(name) for name in wanted], {})
+
+    def select(self, where: Mapping[str, Category]) -> CountTable:
+        """Return the slice where the named variables have the given categories."""
+        at = {self._axis(name): self.axes[self._axis(name)].code(label) for name, label in where.items()}
+        return self._reduced([axis for axis in range(len(self.axes)) if axis not in at], at)
+
+    def nonnegative(self, method: Projection = "mle") -> CountTable:
+        """Return the table with no negative counts: a visible, biased step of its own.
+
+        ``mle`` is the most likely table given the disguised records, ``simplex`` the nearest one with the
+        same total, ``clip`` sets negatives to zero and rescales. Standard errors stay those of the
+        unbiased estimate.
+        """
+        if method not in PROJECTIONS:
+            raise InputError(
+                f"nonnegative() takes one of {', '.join(map(repr, PROJECTIONS))}. Got {method!r} instead."
+            )
+        return replace(self, values=self.project(method), adjusted=method)
+
+    def __add__(self, other: CountTable) -> CountTable:
+        """Pool with the table of other, independent records."""
+        if not isinstance(other, CountTable):
+            return NotImplemented
+        if self.axes != other.axes:
+            raise InputError(f"Tables over {self.names} and {other.names} cannot be added: other axes.")
+        if self.adjusted != other.adjusted:
+            raise InputError("An unbiased table and a projected one cannot be added: project after adding.")
+        return CountTable(
+            self.axes,
+            self.values + other.values,
+            self.n + other.n,
+            SumCovariance((self.covariance, other.covariance)),
+            lambda method: self.project(method) + other.project(method),
+            self.adjusted,
+        )
+
+    def within(self, names: Iterable[str], kind: Kind = "population") -> Floats:
+        """Return covariance blocks of cells that differ only along the named variables."""
+        return self.covariance.within([self._axis(name) for name in names], kind)
+
+    def to_frame(self, level: float = 0.95) -> pd.DataFrame:
+        """Return a pandas frame: one row per cell, labels, count, stderr, lower, upper."""
+        import pandas as pd  # noqa: PLC0415  (core imports numpy only; a frame is asked for here)
+
+        interval = self.conf_int(level)
+        cells = list(product(*(axis.categories for axis in self.axes)))
+        frame = pd.DataFrame({name: [cell[i] for cell in cells] for i, name in enumerate(self.names)})
+        columns = {
+            "count": self.values,
+            "stderr": self.stderr(),
+            "lower": interval.lower,
+            "upper": interval.upper,
+        }
+        for name, column in columns.items():
+            frame[name] = column.ravel()
+        return frame
+
+    def summary(self, level: float = 0.95, max_rows: int = 60) -> str:
+        """Return the table as text, the way it is pasted into a paper."""
+        frame = self.to_frame(level)
+        cells = prod(self.values.shape)
+        title = f"{' × '.join(self.names) or 'all records'}: {cells:,} cells, n = {self.n:,}"
+        if self.adjusted:
+            title += f", made nonnegative by {self.adjusted!r} (standard errors of the unbiased estimate)"
+        body = frame.to_string(index=False, max_rows=max_rows, float_format=lambda x: f"{x:,.1f}")
+        return f"{title}\n{body}\n({level:.0%} intervals)"
+
+    def __repr__(self) -> str:
+        """Show the table."""
+        return self.summary(max_rows=20)
+
+    def _axis(self, name: str) -> int:
+        return self.names.index(Schema(self.axes)[name].name)
+
+    def _reduced(self, keep: list[int], at: dict[int, int]) -> CountTable:
+        return CountTable(
+            tuple(self.axes[axis] for axis in keep),
+            reduce_cells(self.values, keep, at),
+            self.n,
+            self.covariance.reduced(keep, at),
+            lambda method: reduce_cells(self.project(method), keep, at),
+            self.adjusted,
+        )

@@ -1,0 +1,222 @@
+"""Draw reports with exactly rational probabilities from uniform bytes."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.kernels.jit import compiled
+from masquerade.kernels.keystream import Keystream
+
+Bytes = Callable[[int], NDArray[np.uint8]]
+Integers = NDArray[np.integer[Any]]
+
+UNDECIDED: Final = 65535
+_LARGEST_TOTAL: Final = 1 << 62
+_CHUNK: Final = 1 << 17
+_SHARE: Final = 1 << 19  # below this many codes a second thread costs more than it saves
+_LARGEST_SCREEN: Final = 1 << 18  # entries of `first`: beyond this it falls out of the cache
+_NARROW: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.int32))
+
+
+@dataclass(frozen=True, slots=True)
+class DrawTable:
+    """Which 64-bit words give which report, for each true code.
+
+    Attributes
+    ----------
+    outcomes
+        ``(K, S)`` reports a code may turn into, padded on the right.
+    last
+        ``(K, S)`` last word of each outcome's interval, padded with the row's own last value.
+    support
+        ``(K,)`` number of outcomes of each row.
+    first
+        ``(K, 256)`` report decided by a word's top byte alone, or ``UNDECIDED``;
+        ``(0, 256)`` when looking at the top byte first would not pay.
+    reports
+        Number of report codes, M.
+    """
+
+    outcomes: NDArray[np.int32]
+    last: NDArray[np.uint64]
+    support: NDArray[np.int32]
+    first: NDArray[np.uint16]
+    reports: int
+
+
+def draw_table(outcomes: Integers, weights: Integers, reports: int) -> DrawTable:
+    """Lay out the intervals of 64-bit words that turn code ``l`` into ``outcomes[l, j]``.
+
+    Formula: outcome j owns ``w_j q`` consecutive words, ``q = floor(2^64 / D)``, ``D = Σ w_j``; words from
+    ``D q`` on are rejected, so an accepted word gives j with probability exactly ``w_j / D``.
+
+    Cost: O(K S) memory, O(K (S + 256 log S)) time.
+    """
+    _check_weights(outcomes, weights, reports)
+    order = np.argsort(weights == 0, axis=1, kind="stable")
+    packed = np.take_along_axis(weights, order, axis=1).astype(np.int64)
+    codes = np.take_along_axis(outcomes, order, axis=1).astype(np.int32)
+    cumulated = np.cumsum(packed, axis=1)
+    support = np.count_nonzero(packed, axis=1).astype(np.int32)
+    # Modulo 2^64 on purpose: only D·q = 2^64 wraps, to 0, and the 1 taken off brings it back to 2^64 − 1.
+    q = np.array([((1 << 64) // int(total)) % (1 << 64) for total in cumulated[:, -1]], dtype=np.uint64)
+    last = cumulated.astype(np.uint64) * q[:, None] - np.uint64(1)
+    return DrawTable(codes, last, support, _first_bytes(codes, last, support, reports), reports)
+
+
+def draw(codes: Integers, table: DrawTable, fresh: Bytes) -> NDArray[np.unsignedinteger[Any]]:
+    """Draw one report for each code.
+
+    Formula: report ~ ``w[code] / D[code]``, exactly, if ``fresh`` yields independent uniform bytes.
+
+    Cost: about one byte and one table lookup a code where the top byte decides, else one word and a
+    binary search. A `Keystream` is used from several threads; any other source from this one, in order.
+    """
+    codes = _checked_codes(codes, table)
+    reports = np.empty(codes.size, dtype=np.min_scalar_type(table.reports - 1))
+    threads = min(os.cpu_count() or 1, codes.size // _SHARE)
+    if threads < 2 or not isinstance(fresh, Keystream):
+        _fill(codes, table, fresh, reports)
+        return reports
+    cuts = [codes.size * t // threads for t in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        parts = [slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+        list(pool.map(lambda part: _fill(codes[part], table, fresh, reports[part]), parts))
+    return reports
+
+
+def report_of_word(codes: Integers, words: NDArray[np.uint64], table: DrawTable) -> NDArray[np.int64]:
+    """Return the report that each word gives its code, −1 where the word is rejected."""
+    codes = _checked_codes(codes, table)
+    words = np.ascontiguousarray(words, dtype=np.uint64)
+    if words.shape != codes.shape:
+        raise ValueError(f"{codes.size} codes need as many words, got shape {words.shape}")
+    reports = np.full(codes.size, -1, dtype=np.int64)
+    _settle(
+        codes,
+        np.arange(codes.size, dtype=np.int64),
+        words,
+        table.outcomes,
+        table.last,
+        table.support,
+        reports,
+    )
+    return reports
+
+
+def _check_weights(outcomes: Integers, weights: Integers, reports: int) -> None:
+    if weights.ndim != 2 or weights.size == 0 or outcomes.shape != weights.shape:
+        raise ValueError(
+            f"outcomes and weights must be K by S alike, got {outcomes.shape} and {weights.shape}"
+        )
+    if weights.min() < 0:
+        raise ValueError("a weight is negative")
+    # A float total first: the integer one could wrap round before it is compared.
+    if weights.sum(axis=1, dtype=np.float64).max() > 1.5 * _LARGEST_TOTAL:
+        raise ValueError("the weights of a row add up to more than 2^62")
+    totals = weights.sum(axis=1, dtype=np.int64)
+    if totals.min() < 1 or totals.max() > _LARGEST_TOTAL:
+        raise ValueError("the weights of each row must add up to something from 1 to 2^62")
+    possible = outcomes[weights > 0]
+    if possible.min() < 0 or possible.max() >= reports:
+        raise ValueError(f"an outcome lies outside 0..{reports - 1}")
+
+
+def _checked_codes(codes: Integers, table: DrawTable) -> Integers:
+    if codes.ndim != 1 or codes.dtype.kind not in "iu":
+        raise ValueError(f"codes must be one-dimensional integers, got {codes.dtype} of shape {codes.shape}")
+    rows = table.support.size
+    if codes.size and (int(codes.max()) >= rows or int(codes.min()) < 0):
+        raise ValueError(f"a code lies outside 0..{rows - 1}")
+    return np.ascontiguousarray(codes, dtype=codes.dtype if codes.dtype in _NARROW else np.int32)
+
+
+def _first_bytes(
+    outcomes: NDArray[np.int32], last: NDArray[np.uint64], support: NDArray[np.int32], reports: int
+) -> NDArray[np.uint16]:
+    nothing = np.empty((0, 256), dtype=np.uint16)
+    if reports > UNDECIDED or support.size * 256 > _LARGEST_SCREEN:
+        return nothing
+    lowest = np.arange(256, dtype=np.uint64) << np.uint64(56)
+    highest = lowest + np.uint64((1 << 56) - 1)
+    first = np.full((support.size, 256), UNDECIDED, dtype=np.uint16)
+    for row, size in enumerate(support):
+        ends = last[row, :size]
+        start, stop = np.searchsorted(ends, lowest), np.searchsorted(ends, highest)
+        decided = (start == stop) & (stop < size)
+        first[row, decided] = outcomes[row, start[decided]]
+    return nothing if np.mean(first == UNDECIDED) > 0.5 else first
+
+
+def _fill(codes: Integers, table: DrawTable, fresh: Bytes, reports: NDArray[np.unsignedinteger[Any]]) -> None:
+    every = np.arange(min(_CHUNK, codes.size), dtype=np.int64)
+    waiting = np.empty_like(every)
+    for start in range(0, codes.size, _CHUNK):
+        chunk = codes[start : start + _CHUNK]
+        target = reports[start : start + _CHUNK]
+        if table.first.size:
+            top = fresh(chunk.size)
+            left = _screen(chunk, top, table.first, target, waiting)
+            head = top[waiting[:left]].astype(np.uint64) << np.uint64(56)
+            words = head | (_words(fresh, left) >> np.uint64(8))
+        else:
+            left = chunk.size
+            waiting[:left] = every[:left]
+            words = _words(fresh, left)
+        while left:
+            left = _settle(chunk, waiting[:left], words, table.outcomes, table.last, table.support, target)
+            words = _words(fresh, left)
+
+
+def _words(fresh: Bytes, n: int) -> NDArray[np.uint64]:
+    return fresh(8 * n).view(np.uint64)
+
+
+@compiled
+def _screen(
+    codes: Integers,
+    top: NDArray[np.uint8],
+    first: NDArray[np.uint16],
+    reports: NDArray[np.unsignedinteger[Any]],
+    waiting: NDArray[np.int64],
+) -> int:
+    left = 0
+    for i in range(codes.size):
+        report = first[codes[i], top[i]]
+        reports[i] = report
+        waiting[left] = i  # written always, kept only if undecided: a branch here would be mispredicted
+        left += report == UNDECIDED
+    return left
+
+
+@compiled
+def _settle(
+    codes: Integers,
+    waiting: NDArray[np.int64],
+    words: NDArray[np.uint64],
+    outcomes: NDArray[np.int32],
+    last: NDArray[np.uint64],
+    support: NDArray[np.int32],
+    reports: Integers,
+) -> int:
+    left = 0
+    for k in range(waiting.size):
+        i = waiting[k]
+        row = codes[i]
+        # Halving by arithmetic rather than by branches: uniform words would mispredict every other one.
+        interval, span = 0, support[row]
+        while span > 1:
+            half = span >> 1
+            interval += half * (last[row, interval + half - 1] < words[k])
+            span -= half
+        if words[k] <= last[row, interval]:
+            reports[i] = outcomes[row, interval]
+        else:
+            waiting[left] = i
+            left += 1
+    return left
