@@ -1,0 +1,160 @@
+"""The papers' channels: identity, binary, symmetric, ternary, grouped, any matrix, flip."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+
+from masquerade.channels.channel import MOST_ENTRIES, Channel, dense, from_rows
+from masquerade.channels.rational import Rational, probability, rational
+from masquerade.core.errors import ChannelError
+from masquerade.core.schema import Category
+
+
+def identity(categories: int) -> Channel:
+    """Return the channel that reports the truth (γ = ∞ with more than one category)."""
+    check_categories(categories)
+    codes = np.arange(categories, dtype=np.int32)[:, None]
+    return Channel(codes, np.ones((categories, 1), dtype=np.int64), categories)
+
+
+def matrix(rows: Sequence[Sequence[Rational]], labels: Iterable[Category] | None = None) -> Channel:
+    """Return the channel with these rows; rows are truths, columns are reports.
+
+    >>> matrix([["0.9", "0.1"], ["1/4", "3/4"]]).gamma
+    Fraction(15, 2)
+    """
+    if not rows or not rows[0]:
+        raise ChannelError("A channel needs at least one truth and one report.")
+    if any(len(row) != len(rows[0]) for row in rows):
+        raise ChannelError("All rows of a channel must have the same number of reports.")
+    exact = [
+        {m: rational(entry, f"row {l + 1}, report {m + 1}") for m, entry in enumerate(row)}
+        for l, row in enumerate(rows)
+    ]
+    return from_rows(exact, len(rows[0]), labels)
+
+
+def binary(p1: Rational, p2: Rational | None = None) -> Channel:
+    """Return the channel that changes the first category with probability p1, the second with p2 (= p1).
+
+    >>> binary(0.1, 0.25).gamma
+    Fraction(15, 2)
+    """
+    first = probability(p1, "p1")
+    second = first if p2 is None else probability(p2, "p2")
+    return from_rows([{0: 1 - first, 1: first}, {0: second, 1: 1 - second}], 2)
+
+
+def symmetric(categories: int, p: Rational) -> Channel:
+    """Return k-ary randomized response: the truth with probability 1−p, else any other category alike.
+
+    >>> symmetric(5, 0.4).gamma
+    Fraction(6, 1)
+    """
+    check_categories(categories)
+    change = probability(p, "p")
+    if categories == 1 or change == 0:
+        return identity(categories)
+    if categories**2 > MOST_ENTRIES:
+        raise ChannelError(
+            f"A symmetric channel over {categories:,} categories is too large "
+            f"(at most {math.isqrt(MOST_ENTRIES):,}); split the variables into smaller groups."
+        )
+    other = change / (categories - 1)
+    scale = math.lcm((1 - change).denominator, other.denominator)
+    weights = np.full((categories, categories), int(other * scale), dtype=np.int64)
+    np.fill_diagonal(weights, int((1 - change) * scale))
+    return dense(weights)
+
+
+def ternary(p1: Rational, p2: Rational | None = None) -> Channel:
+    """Return the cyclic channel on three categories: to the next with p1, to the one after with p2 (= p1).
+
+    >>> round(float(ternary(0.15, 0.15).gamma), 2)
+    4.67
+    """
+    first = probability(p1, "p1")
+    second = first if p2 is None else probability(p2, "p2")
+    probability(first + second, "p1 + p2")
+    return from_rows([{l: 1 - first - second, (l + 1) % 3: first, (l + 2) % 3: second} for l in range(3)], 3)
+
+
+def grouped(groups: Sequence[Sequence[int]], within: Sequence[Channel]) -> Channel:
+    """Return the block channel that changes a category only within its group (the group is disclosed)."""
+    members = [code for group in groups for code in group]
+    if sorted(members) != list(range(len(members))):
+        raise ChannelError("The groups of a grouped channel must hold every category exactly once.")
+    if len(groups) != len(within):
+        raise ChannelError(f"{len(groups)} groups need {len(groups)} channels. Got {len(within)}.")
+    rows: list[Mapping[int, Fraction]] = [{}] * len(members)
+    for group, channel in zip(groups, within, strict=True):
+        if (channel.truths, channel.reports) != (len(group), len(group)):
+            raise ChannelError(
+                f"The channel of a group of {len(group)} categories must be square of that size."
+            )
+        for place, code in enumerate(group):
+            rows[code] = {group[report]: chance for report, chance in channel.row(place).items()}
+    return from_rows(rows, len(members))
+
+
+def flip(
+    sizes: Sequence[int],
+    theta: Rational | Sequence[Rational],
+    groups: Sequence[Sequence[int]] | None = None,
+    opposites: Sequence[Sequence[int] | None] | None = None,
+) -> Channel:
+    """Return multivariate randomized response over variables disguised together.
+
+    With probability θ all variables of a group are reported as they are, else all reversed; groups act
+    independently (all variables are one group by default). A binary value has one opposite; a variable
+    with more categories needs a declared involution in `opposites`.
+    Reference: Zhan et al. (2004), §3.
+
+    >>> flip([2, 2], 0.7).row(0)
+    {0: Fraction(7, 10), 3: Fraction(3, 10)}
+    """
+    parts = [tuple(group) for group in (groups or [range(len(sizes))])]
+    if sorted(i for part in parts for i in part) != list(range(len(sizes))):
+        raise ChannelError("The groups of a flip channel must hold every variable exactly once.")
+    keeps = [theta] * len(parts) if isinstance(theta, Rational) else list(theta)
+    if len(keeps) != len(parts):
+        raise ChannelError(f"{len(parts)} groups need one theta or {len(parts)}. Got {len(keeps)}.")
+    chances = [probability(keep, "theta") for keep in keeps]
+    reverse = [check_opposite(size, opposites[i] if opposites else None) for i, size in enumerate(sizes)]
+    codes = np.unravel_index(np.arange(math.prod(sizes)), tuple(sizes))
+    rows: list[dict[int, Fraction]] = [{} for _ in range(math.prod(sizes))]
+    for choice in product((True, False), repeat=len(parts)):
+        weight = math.prod(
+            (keep if kept else 1 - keep for keep, kept in zip(chances, choice, strict=True)),
+            start=Fraction(1),
+        )
+        turned = {i for part, kept in zip(parts, choice, strict=True) if not kept for i in part}
+        image = tuple(reverse[i][code] if i in turned else code for i, code in enumerate(codes))
+        for row, report in zip(rows, np.ravel_multi_index(image, tuple(sizes)).tolist(), strict=True):
+            row[report] = row.get(report, Fraction(0)) + weight
+    return from_rows(rows, math.prod(sizes))
+
+
+def check_opposite(size: int, opposite: Sequence[int] | None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the involution of a variable's codes."""
+    if opposite is None:
+        if size != 2:
+            raise ChannelError(
+                f"A flip needs binary variables. For one with {size} categories declare its 'opposites'."
+            )
+        opposite = (1, 0)
+    codes = np.asarray(opposite, dtype=np.int64)
+    if sorted(opposite) != list(range(size)) or np.any(codes[codes] != np.arange(size)):
+        raise ChannelError("The opposite of the opposite must be the category itself.")
+    return codes
+
+
+def check_categories(categories: int) -> None:
+    """Refuse a number of categories that is none."""
+    if isinstance(categories, bool) or not isinstance(categories, (int, np.integer)) or categories < 1:
+        raise ChannelError(f"The number of categories must be a whole number from 1. Got {categories!r}.")

@@ -1,0 +1,271 @@
+"""A channel: for every truth, the exact rational probabilities of the reports it may be disguised as."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels import measures
+from masquerade.core.axes import Floats
+from masquerade.core.errors import ChannelError
+from masquerade.estimate.inverse import unbiased_map
+
+if TYPE_CHECKING:
+    from masquerade.core.schema import Category
+    from masquerade.kernels.draw import DrawTable
+
+LARGEST_DENOMINATOR = 2**62
+MOST_ENTRIES = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class Channel:
+    """P[l, m] = P(report m | truth l), kept as integer weights over each row's possible reports.
+
+    `outcomes[l]` lists the reports truth l may give, `weights[l]` their integer weights (zero pads short
+    rows); a row's probabilities are its weights over their sum. `labels` names the reports when they are
+    not the truths themselves. Build one with the functions of `masquerade.channels`.
+    """
+
+    outcomes: NDArray[np.int32]
+    weights: NDArray[np.int64]
+    reports: int
+    labels: tuple[Category, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for array in (self.outcomes, self.weights):
+            array.flags.writeable = False
+        if self.labels is not None and len(set(self.labels)) != self.reports:
+            raise ChannelError(f"A channel with {self.reports} reports needs as many different labels.")
+
+    @property
+    def truths(self) -> int:
+        """Return K, the number of truths."""
+        return len(self.weights)
+
+    @cached_property
+    def denominators(self) -> NDArray[np.int64]:
+        """Return the sum of the weights of every row."""
+        return np.asarray(self.weights.sum(axis=1))
+
+    def row(self, truth: int) -> dict[int, Fraction]:
+        """Return the exact probabilities of the possible reports of one truth."""
+        total = int(self.denominators[truth])
+        pairs = zip(self.outcomes[truth].tolist(), self.weights[truth].tolist(), strict=True)
+        return {report: Fraction(weight, total) for report, weight in pairs if weight}
+
+    @property
+    def rows(self) -> tuple[tuple[Fraction, ...], ...]:
+        """Return the whole matrix as exact fractions."""
+        self.check_size()
+        return tuple(
+            tuple(self.row(truth).get(report, Fraction(0)) for report in range(self.reports))
+            for truth in range(self.truths)
+        )
+
+    @cached_property
+    def matrix(self) -> Floats:
+        """Return P in floating point (K × M)."""
+        self.check_size()
+        dense = np.zeros((self.truths, self.reports))
+        np.add.at(dense, (np.arange(self.truths)[:, None], self.outcomes), self.weights)
+        dense /= self.denominators[:, None]
+        dense.flags.writeable = False
+        return dense
+
+    @cached_property
+    def inverse(self) -> Floats:
+        """Return G (M × K) with P·G = I; a channel that cannot be undone is a `SingularChannel`."""
+        result = np.eye(self.truths) if self.is_identity else unbiased_map(self.matrix)
+        result.flags.writeable = False
+        return result
+
+    @property
+    def is_identity(self) -> bool:
+        """Tell whether every truth is reported as it is."""
+        own = (self.outcomes == np.arange(self.truths)[:, None]) | (self.weights == 0)
+        return self.truths == self.reports and bool(own.all())
+
+    @cached_property
+    def gamma(self) -> Fraction | float:
+        """Return γ = max over reports m and truths l1, l2 of P[l1, m]/P[l2, m], exactly; inf if unbounded."""
+        return measures.gamma(self, tuple(range(self.truths)))
+
+    @property
+    def epsilon(self) -> float:
+        """Return ln γ, the parameter of local differential privacy."""
+        return math.log(self.gamma)
+
+    @cached_property
+    def blocks(self) -> tuple[tuple[int, ...], ...]:
+        """Return the groups of truths that a report tells apart for certain (one group: nothing is)."""
+        return measures.blocks(self)
+
+    @cached_property
+    def gamma_within(self) -> Fraction | float:
+        """Return the largest γ among truths of one block: what is left once the block is known."""
+        return max(measures.gamma(self, block) for block in self.blocks)
+
+    def entropy(self, prior: Sequence[float] | None = None) -> float:
+        """Return H(X | report) in bits under a prior (uniform by default)."""
+        return measures.conditional_entropy(self.matrix, prior)
+
+    def k_anonymity(
+        self, prior: Sequence[float] | None = None, threshold: float = 0.0
+    ) -> measures.ProbabilisticAnonymity:
+        """Return (K_p, Dist_K): see `measures.k_anonymity`."""
+        return measures.k_anonymity(self.matrix, prior, threshold)
+
+    def vulnerability(self, prior: Sequence[float] | None = None) -> float:
+        """Return the chance that the best guess from the report is right."""
+        return measures.bayes_vulnerability(self.matrix, prior)
+
+    @property
+    def capacity(self) -> float:
+        """Return the multiplicative Bayes capacity Σ_m max_l P[l, m]: how much guessing can improve."""
+        return float(self.matrix.max(axis=0).sum())
+
+    def then(self, second: Channel) -> Channel:
+        """Return this channel followed by another: reports of the first are truths of the second."""
+        if self.reports != second.truths:
+            raise ChannelError(
+                f"A channel with {self.reports} reports cannot be followed by one for {second.truths} truths."
+            )
+        later = [second.row(report) for report in range(second.truths)]
+        rows: list[dict[int, Fraction]] = []
+        for truth in range(self.truths):
+            row: dict[int, Fraction] = {}
+            for middle, chance in self.row(truth).items():
+                for report, onward in later[middle].items():
+                    row[report] = row.get(report, Fraction(0)) + chance * onward
+            rows.append(row)
+        labels = second.labels or (self.labels if second.truths == second.reports else None)
+        return from_rows(rows, second.reports, labels)
+
+    def marginal(
+        self, sizes: Sequence[int], report_sizes: Sequence[int], keep: Sequence[int]
+    ) -> Channel | None:
+        """Return the channel of some of the variables disguised together, if it exists.
+
+        Formula: it exists when P·L = L·Q for the summing matrices L (P is lumpable), and then it is Q.
+        Reference: Ma (2006), Proposition 7.2 for symmetric channels; checked here for any channel.
+        Cost: O(truths · truths kept), computed once.
+        """
+        truth_lump = lump(sizes, keep)
+        report_lump = lump(report_sizes, keep)
+        kept_truths = math.prod(sizes[i] for i in keep)
+        kept_reports = math.prod(report_sizes[i] for i in keep)
+        summed = np.zeros((self.truths, kept_reports), dtype=np.int64)
+        np.add.at(summed, (np.arange(self.truths)[:, None], report_lump[self.outcomes]), self.weights)
+        divisor = np.gcd.reduce(np.concatenate([summed, self.denominators[:, None]], axis=1), axis=1)
+        summed //= divisor[:, None]
+        first = np.zeros(kept_truths, dtype=np.int64)
+        first[truth_lump[::-1]] = np.arange(self.truths)[::-1]
+        if not np.array_equal(summed, summed[first[truth_lump]]):
+            return None
+        return dense(summed[first])
+
+    @cached_property
+    def draw_table(self) -> DrawTable:
+        """Return the integer thresholds that the sampler walks."""
+        from masquerade.kernels.draw import draw_table  # noqa: PLC0415  (numba loads when something is drawn)
+
+        return draw_table(self.outcomes, self.weights, self.reports)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Return a sha256 of the exact probabilities, the same for every way of writing the channel."""
+        digest = hashlib.sha256(f"{self.truths}x{self.reports};".encode())
+        for truth in range(self.truths):
+            row = sorted(self.row(truth).items())
+            digest.update((",".join(f"{report}:{chance}" for report, chance in row) + ";").encode())
+        return digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        """Two channels are equal if they give the same probabilities and labels."""
+        return (
+            isinstance(other, Channel)
+            and self.labels == other.labels
+            and self.fingerprint == other.fingerprint
+        )
+
+    def __hash__(self) -> int:
+        """Hash by the probabilities."""
+        return hash((self.fingerprint, self.labels))
+
+    def __repr__(self) -> str:
+        """Show the size, γ and, if small, the rows."""
+        shown = f"Channel({self.truths}×{self.reports}, γ={float(self.gamma):.4g})"
+        if self.truths * self.reports > 36:
+            return shown
+        return shown + "".join("\n  " + "  ".join(f"{p!s:>8}" for p in row) for row in self.rows)
+
+    def check_size(self) -> None:
+        """Refuse to write out a matrix that would not fit."""
+        if self.truths * self.reports > MOST_ENTRIES:
+            raise ChannelError(
+                f"A matrix of {self.truths:,} truths × {self.reports:,} reports is too large to write out; "
+                "split the variables into smaller groups."
+            )
+
+
+@lru_cache(maxsize=1024)
+def _lump(sizes: tuple[int, ...], keep: tuple[int, ...]) -> NDArray[np.int64]:
+    codes = np.unravel_index(np.arange(math.prod(sizes)), sizes)
+    kept = tuple(codes[i] for i in keep)
+    return np.ravel_multi_index(kept, tuple(sizes[i] for i in keep)) if keep else np.zeros_like(codes[0])
+
+
+def lump(sizes: Sequence[int], keep: Sequence[int]) -> NDArray[np.int64]:
+    """Return, for every joint code of variables with these sizes, the joint code of those kept."""
+    return _lump(tuple(sizes), tuple(keep))
+
+
+def dense(weights: NDArray[np.integer[Any]], labels: Iterable[Category] | None = None) -> Channel:
+    """Return the channel of a full matrix of integer weights."""
+    truths, reports = weights.shape
+    outcomes = np.broadcast_to(np.arange(reports, dtype=np.int32), (truths, reports)).copy()
+    return Channel(outcomes, weights.astype(np.int64), reports, None if labels is None else tuple(labels))
+
+
+def from_rows(
+    rows: Sequence[Mapping[int, Fraction]], reports: int, labels: Iterable[Category] | None = None
+) -> Channel:
+    """Return the channel whose row l gives report m with probability rows[l][m]; rows must sum to one."""
+    width = max((sum(1 for chance in row.values() if chance) for row in rows), default=0)
+    if not width:
+        raise ChannelError("A channel needs at least one truth and one report.")
+    outcomes = np.zeros((len(rows), width), dtype=np.int32)
+    weights = np.zeros((len(rows), width), dtype=np.int64)
+    for truth, row in enumerate(rows):
+        check_row(row, truth)
+        entries = [(report, chance) for report, chance in sorted(row.items()) if chance]
+        scale = math.lcm(*(chance.denominator for _, chance in entries))
+        if scale > LARGEST_DENOMINATOR:
+            from masquerade.channels.rounding import rounded  # noqa: PLC0415  (rounding builds channels too)
+
+            return rounded([[row.get(m, Fraction(0)) for m in range(reports)] for row in rows], labels)
+        for place, (report, chance) in enumerate(entries):
+            outcomes[truth, place] = report
+            weights[truth, place] = int(chance * scale)
+    return Channel(outcomes, weights, reports, None if labels is None else tuple(labels))
+
+
+def check_row(row: Mapping[int, Fraction], truth: int) -> None:
+    """Refuse a row that is not a probability distribution."""
+    if any(chance < 0 for chance in row.values()):
+        raise ChannelError(f"Row {truth + 1} of the channel has a negative probability.")
+    total = sum(row.values(), Fraction(0))
+    if total != 1:
+        raise ChannelError(
+            f"Row {truth + 1} of the channel sums to {float(total):.10g}, not to 1"
+            + (" (write thirds as '1/3')." if abs(total - 1) < Fraction(1, 1000) else ".")
+        )

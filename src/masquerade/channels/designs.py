@@ -1,0 +1,160 @@
+"""Channels made for a purpose: a guarantee, an invariant distribution, noise added to numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from masquerade.channels.basic import check_categories, identity, symmetric
+from masquerade.channels.channel import Channel, dense, from_rows
+from masquerade.channels.rational import Rational, rational
+from masquerade.channels.rounding import DENOMINATOR, rounded
+from masquerade.core.errors import ChannelError
+
+Noise = Literal["uniform", "gaussian"]
+
+
+def for_gamma(categories: int, gamma: Rational) -> Channel:
+    """Return the symmetric channel with exactly this γ: the most informative one that keeps it.
+
+    Formula: p = (K−1)/(γ+K−1). Reference: Kairouz, Oh & Viswanath (2016) on its optimality.
+
+    >>> for_gamma(5, 19).row(0)[0]
+    Fraction(19, 23)
+    """
+    check_categories(categories)
+    bound = rational(gamma, "gamma")
+    if bound < 1:
+        raise ChannelError(f"'gamma' must be at least 1. Got {float(bound):g} instead.")
+    if categories == 1:
+        return identity(1)
+    return symmetric(categories, Fraction(categories - 1) / (bound + categories - 1))
+
+
+def for_epsilon(categories: int, epsilon: Rational) -> Channel:
+    """Return the symmetric channel with the largest γ ≤ e^ε at denominator 2³² (rounded to the safe side)."""
+    check_categories(categories)
+    budget = rational(epsilon, "epsilon")
+    if budget < 0:
+        raise ChannelError(f"'epsilon' must be at least 0. Got {float(budget):g} instead.")
+    if categories == 1:
+        return identity(1)
+    with localcontext() as context:
+        context.prec = 60
+        bound = Fraction((Decimal(budget.numerator) / Decimal(budget.denominator)).exp())
+    other = math.ceil(DENOMINATOR / (bound + categories - 1))
+    weights = np.full((categories, categories), other, dtype=np.int64)
+    np.fill_diagonal(weights, DENOMINATOR - (categories - 1) * other)
+    return dense(weights)
+
+
+def invariant(prior: Sequence[Rational], base: Channel, strength: Rational = 1) -> Channel:
+    """Return invariant PRAM: a channel that leaves the distribution `prior` as it is.
+
+    Formula: R = αPQ + (1−α)I with Q[m,l] = π_l P[l,m] / Σ_j π_j P[j,m], so that πᵀR = πᵀ.
+    Reference: Kooiman, Willenborg & Gouweleeuw (1997). Exact while denominators fit in 62 bits; beyond
+    that rounded to denominator 2³² without raising γ, and invariant to about 1e-9.
+    """
+    shares = [rational(share, "prior") for share in prior]
+    if base.truths != base.reports or len(shares) != base.truths:
+        raise ChannelError(f"A prior over {len(shares)} categories needs a square base channel of that size.")
+    if any(share < 0 for share in shares) or sum(shares) != 1:
+        raise ChannelError("'prior' must be probabilities that sum to exactly 1.")
+    mix = rational(strength, "strength")
+    if not 0 <= mix <= 1:
+        raise ChannelError(f"'strength' must be in [0, 1]. Got {float(mix):g} instead.")
+    rows = base.rows
+    size = range(base.truths)
+    chance = [sum((shares[j] * rows[j][m] for j in size), Fraction(0)) for m in size]
+    back = [
+        [shares[l] * rows[l][m] / chance[m] if chance[m] else Fraction(l == m) for l in size] for m in size
+    ]
+    return from_rows(
+        [
+            {
+                l: mix * sum((rows[k][m] * back[m][l] for m in size), Fraction(0)) + (1 - mix) * (k == l)
+                for l in size
+            }
+            for k in size
+        ],
+        base.truths,
+    )
+
+
+def additive(edges: Sequence[Rational], noise: Noise, scale: Rational, margin: int | None = None) -> Channel:
+    """Return additive noise on binned numbers: middle of the bin plus noise, reported as a bin.
+
+    `edges` are K+1 equally spaced ends of the truths' bins. `noise` is ``uniform`` on [−scale, scale] or
+    ``gaussian`` with standard deviation `scale`; reports use the same width and `margin` more bins on each
+    side (enough for uniform noise, four standard deviations for gaussian); the outermost are open.
+    Uniform noise has γ = ∞: an extreme report excludes truths. Gaussian noise has a finite γ, often huge.
+    Reference: Agrawal & Srikant (2000).
+    """
+    cuts = [rational(edge, "edges") for edge in edges]
+    widths = {right - left for left, right in pairwise(cuts)}
+    if len(cuts) < 2 or len(widths) != 1 or min(widths) <= 0:
+        raise ChannelError("'edges' of an additive channel must be at least two, rising and equally spaced.")
+    width, spread = widths.pop(), rational(scale, "scale")
+    if spread <= 0:
+        raise ChannelError(f"'scale' must be above 0. Got {float(spread):g} instead.")
+    if noise not in {"uniform", "gaussian"}:
+        raise ChannelError(f"'noise' must be uniform or gaussian. Got {noise!r} instead.")
+    truths = len(cuts) - 1
+    reach = spread if noise == "uniform" else 4 * spread
+    extra = math.ceil(reach / width - Fraction(1, 2)) if margin is None else margin
+    if extra < 0:
+        raise ChannelError(f"'margin' must be at least 0. Got {extra} instead.")
+    bins = truths + 2 * extra
+    rows = []
+    for truth in range(truths):
+        # ends of the report bins seen from the middle of the truth's bin, in units of `scale`
+        inner = [(report - extra - truth - Fraction(1, 2)) * width / spread for report in range(1, bins)]
+        ends: list[Fraction | float] = [-math.inf, *inner, math.inf]
+        chances = [noise_between(low, high, noise) for low, high in pairwise(ends)]
+        rows.append([chance / sum(chances) for chance in chances])
+    labels = report_labels(cuts[0] - extra * width, width, bins) if extra else None
+    if noise == "uniform":
+        return from_rows([dict(enumerate(row)) for row in rows], bins, labels)
+    return rounded(rows, labels)
+
+
+def noise_between(low: Fraction | float, high: Fraction | float, noise: Noise) -> Fraction:
+    """Return P(low < noise < high) at unit scale: exact for uniform, in double precision for gaussian."""
+    if noise == "uniform":
+        inside = min(max(high, -1), 1) - min(max(low, -1), 1)
+        return Fraction(inside) / 2
+    # the smaller tail keeps the relative precision that γ needs
+    near, far = (low, high) if low >= 0 else (-high, -low)
+    return Fraction(normal_tail(float(near)) - normal_tail(float(far)))
+
+
+def normal_tail(x: float) -> float:
+    """Return P(Z > x) for a standard normal Z."""
+    return math.erfc(x / math.sqrt(2)) / 2
+
+
+def report_labels(start: Fraction, width: Fraction, bins: int) -> tuple[str, ...]:
+    """Return the labels of report bins, the outermost open."""
+    cuts = [start + i * width for i in range(bins + 1)]
+    return bin_labels([-math.inf, *map(float, cuts[1:-1]), math.inf])
+
+
+def bin_labels(edges: Sequence[float]) -> tuple[str, ...]:
+    """Return a label for every bin.
+
+    >>> bin_labels([0, 10, 20])
+    ('[0, 10)', '[10, 20]')
+    """
+    last = len(edges) - 2
+    labels = []
+    for i, (low, high) in enumerate(pairwise(edges)):
+        left = "(-inf" if low == -math.inf else f"[{low:g}"
+        right = "inf)" if high == math.inf else f"{high:g}" + ("]" if i == last else ")")
+        labels.append(f"{left}, {right}")
+    return tuple(labels)

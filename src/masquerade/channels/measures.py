@@ -1,0 +1,156 @@
+"""What a channel gives away: pure functions of its probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError
+
+if TYPE_CHECKING:
+    from masquerade.channels.channel import Channel
+
+
+@dataclass(frozen=True, slots=True)
+class ProbabilisticAnonymity:
+    """How many truths stay possible behind the worst report, and how unevenly."""
+
+    k: int
+    distance: float
+
+
+def gamma(channel: Channel, truths: Sequence[int]) -> Fraction | float:
+    """Return the amplification factor among some truths, exactly; inf if a report excludes one of them.
+
+    Formula: γ = max_m max_{l1,l2} P[l1,m]/P[l2,m]; ε = ln γ.
+    Reference: Evfimievski, Gehrke & Srikant (2003); Duchi et al. (2013) for ε.
+    Cost: one pass over the probabilities.
+    """
+    chosen = np.asarray(truths)
+    possible = channel.weights[chosen] > 0
+    hits = np.bincount(channel.outcomes[chosen][possible], minlength=channel.reports)
+    if np.any((hits > 0) & (hits < len(chosen))):
+        return math.inf
+    matrix = channel.matrix[chosen][:, hits > 0]
+    ratios = matrix.max(axis=0) / matrix.min(axis=0)
+    # floating point finds the columns that can hold the maximum; integers decide among them
+    near = np.flatnonzero(hits > 0)[ratios >= ratios.max() * (1 - 1e-9)]
+    return max((column_ratio(channel, chosen, int(report)) for report in near), default=Fraction(1))
+
+
+def column_ratio(channel: Channel, truths: NDArray[np.int64], report: int) -> Fraction:
+    """Return the exact ratio of the largest to the smallest probability of one report."""
+    weights = np.where(channel.outcomes[truths] == report, channel.weights[truths], 0).sum(axis=1)
+    totals = channel.denominators[truths]
+    if np.all(totals == totals[0]):
+        return Fraction(int(weights.max()), int(weights.min()))
+    exact = [Fraction(int(weight), int(total)) for weight, total in zip(weights, totals, strict=True)]
+    return max(exact) / min(exact)
+
+
+def blocks(channel: Channel) -> tuple[tuple[int, ...], ...]:
+    """Return the groups of truths connected by common reports; a report discloses its group for certain."""
+    parent = np.arange(channel.truths)
+
+    def root(truth: int) -> int:
+        while parent[truth] != truth:
+            parent[truth] = parent[parent[truth]]
+            truth = int(parent[truth])
+        return truth
+
+    owner = np.full(channel.reports, -1)
+    for truth in range(channel.truths):
+        for report in channel.outcomes[truth][channel.weights[truth] > 0].tolist():
+            if owner[report] < 0:
+                owner[report] = truth
+            else:
+                parent[root(truth)] = root(int(owner[report]))
+    members: dict[int, list[int]] = {}
+    for truth in range(channel.truths):
+        members.setdefault(root(truth), []).append(truth)
+    return tuple(sorted(tuple(group) for group in members.values()))
+
+
+def check_prior(prior: Sequence[float] | None, truths: int) -> Floats:
+    """Return a prior as an array that sums to one; uniform when none is given."""
+    if prior is None:
+        return np.full(truths, 1 / truths)
+    given = np.asarray(prior, dtype=float)
+    if given.shape != (truths,) or np.any(given < 0) or not math.isclose(given.sum(), 1, abs_tol=1e-6):
+        raise InputError(f"A prior needs {truths} probabilities that sum to 1.")
+    return np.asarray(given / given.sum())
+
+
+def posterior(matrix: Floats, prior: Sequence[float] | None) -> tuple[Floats, Floats]:
+    """Return P(truth | report) (K × M, zero for impossible reports) and P(report)."""
+    joint = matrix * check_prior(prior, len(matrix))[:, None]
+    chance = joint.sum(axis=0)
+    return np.divide(joint, chance, out=np.zeros_like(joint), where=chance > 0), chance
+
+
+def entropies(matrix: Floats, prior: Sequence[float] | None) -> tuple[Floats, Floats]:
+    """Return H(X | report = m) in bits for every report, and P(report)."""
+    belief, chance = posterior(matrix, prior)
+    logs = np.log2(belief, out=np.zeros_like(belief), where=belief > 0)
+    return -(belief * logs).sum(axis=0), chance
+
+
+def entropy(prior: Floats) -> float:
+    """Return the entropy of a distribution in bits."""
+    positive = prior[prior > 0]
+    return float(-(positive * np.log2(positive)).sum())
+
+
+def conditional_entropy(matrix: Floats, prior: Sequence[float] | None = None) -> float:
+    """Return H(X | report) in bits.
+
+    Formula: Σ_m P(m) H(X | m). Reference: Agrawal & Aggarwal (2001); Ma (2006) §3.1.1.
+    """
+    bits, chance = entropies(matrix, prior)
+    return float(bits @ chance)
+
+
+def k_anonymity(
+    matrix: Floats, prior: Sequence[float] | None = None, threshold: float = 0.0
+) -> ProbabilisticAnonymity:
+    """Return K_p = min over reports of the number of possible truths, and how far from uniform they are.
+
+    Formula: K_p = min_m #{l : P(l | m) > threshold}; Dist_K = max_m (log₂ #{l : P(l | m) > threshold} −
+    H(X | m)), H over those truths. With a threshold a vanishing possibility does not count.
+    Reference: Ma (2006) §3.1.3 (its Dist_K takes the minimum over reports: a slip).
+    """
+    belief, chance = posterior(matrix, prior)
+    counted = np.where(belief > threshold, belief, 0.0)[:, chance > 0]
+    size = (counted > 0).sum(axis=0)
+    mass = counted.sum(axis=0)
+    shares = np.divide(counted, mass, out=np.zeros_like(counted), where=mass > 0)
+    logs = np.log2(shares, out=np.zeros_like(shares), where=shares > 0)
+    spread = np.log2(np.maximum(size, 1)) + (shares * logs).sum(axis=0)
+    return ProbabilisticAnonymity(int(size.min()), float(max(spread.max(), 0.0)))
+
+
+def bayes_vulnerability(matrix: Floats, prior: Sequence[float] | None = None) -> float:
+    """Return the chance that the best guess after seeing the report is right: Σ_m max_l π_l P[l, m]."""
+    return float((matrix * check_prior(prior, len(matrix))[:, None]).max(axis=0).sum())
+
+
+def breach_bound(gamma: Fraction | float, prior: float) -> float:
+    """Return ρ2*, the largest posterior that a belief of `prior` can reach.
+
+    Formula: ρ2* = γρ1/(1 + (γ−1)ρ1); no ρ1→ρ2 breach if ρ2(1−ρ1)/(ρ1(1−ρ2)) > γ.
+    Reference: Evfimievski, Gehrke & Srikant (2003).
+    """
+    if not 0 <= prior <= 1:
+        raise InputError(f"A prior belief must be in [0, 1]. Got {prior} instead.")
+    if prior in {0, 1}:
+        return float(prior)
+    if gamma == math.inf:
+        return 1.0
+    return float(gamma * prior / (1 + (gamma - 1) * prior))

@@ -1,0 +1,358 @@
+"""A policy: which variables go through which channel, alone or jointly; the public contract of a disguise."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from masquerade.channels import text
+from masquerade.channels.basic import identity
+from masquerade.channels.channel import Channel
+from masquerade.channels.designs import bin_labels
+from masquerade.channels.policy_file import FORMAT, PolicySpec, VariableSpec, explain
+from masquerade.channels.spec import Additive, ChannelSpec
+from masquerade.core.errors import ChannelError, FileError, InputError, PolicyError, SchemaError, did_you_mean
+from masquerade.core.schema import Category, Field, Schema, Variable
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Variables that go through one channel together; alone in most policies."""
+
+    names: tuple[str, ...]
+    channel: Channel
+    sizes: tuple[int, ...]
+    report_sizes: tuple[int, ...]
+
+    @property
+    def disguised(self) -> bool:
+        """Tell whether the channel hides anything."""
+        return not self.channel.is_identity
+
+
+class Policy:
+    """Schema, channels and their sha256 id.
+
+    >>> policy = Policy.from_dict({"masquerade": 1, "variables": {
+    ...     "smoker": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.25}}}})
+    >>> policy.group("smoker").channel.gamma
+    Fraction(3, 1)
+    """
+
+    def __init__(
+        self,
+        fields: Sequence[Field],
+        channels: Mapping[tuple[str, ...], Channel],
+        strata: tuple[str, Mapping[Category, Mapping[str, Channel]]] | None = None,
+        source: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.fields = tuple(fields)
+        self.schema = Schema(field.variable for field in fields)
+        self.groups = self._arrange(channels)
+        self.observed = self._observed()
+        self.stratum_variable: str | None = None
+        self._strata: dict[Category, tuple[Group, ...]] = {}
+        if strata:
+            self._stratify(*strata)
+        self._source = source
+
+    @classmethod
+    def build(
+        cls,
+        variables: Schema | Mapping[str, Sequence[Category]],
+        channels: Mapping[str | tuple[str, ...], Channel],
+    ) -> Policy:
+        """Return a policy from categories and channels; variables not named in `channels` are undisguised."""
+        schema = variables if isinstance(variables, Schema) else Schema(variables)
+        keyed = {
+            (names,) if isinstance(names, str) else names: channel for names, channel in channels.items()
+        }
+        return cls([Field(variable) for variable in schema.variables], keyed)
+
+    @classmethod
+    def clear(cls, schema: Schema) -> Policy:
+        """Return the policy that disguises nothing."""
+        return cls.build(schema, {})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Policy:
+        """Return the policy that plain values describe (the content of a policy file)."""
+        if not isinstance(values, Mapping) or "masquerade" not in values:
+            raise PolicyError("not a policy: it must start with 'masquerade: 1' and list 'variables'.")
+        if values["masquerade"] != FORMAT:
+            raise PolicyError(
+                f"policy format {values['masquerade']!r} is not known; this version reads {FORMAT}."
+            )
+        try:
+            spec = PolicySpec.model_validate(values)
+        except ValidationError as error:
+            raise PolicyError(explain(error)) from None
+        return resolve(spec, values)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Policy:
+        """Return the policy in a YAML or JSON file."""
+        values = text.read(Path(path))
+        try:
+            return cls.from_dict(values)
+        except InputError as error:
+            raise PolicyError(f"{path}: {error}") from None
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the JSON Schema of policy files."""
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            **PolicySpec.model_json_schema(),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that `from_dict` reads back to the same policy."""
+        if self._source is not None:
+            plain: dict[str, Any] = text.plain_values(dict(self._source))
+            return plain
+        if self.stratum_variable is not None:
+            raise PolicyError("a policy with strata is written as a file, not from code.")
+        variables: dict[str, Any] = {}
+        for field in self.fields:
+            entry: dict[str, Any] = {"categories": list(field.variable.categories)}
+            if field.missing is not None:
+                entry["missing"] = field.missing
+            group = self.group(field.variable.name)
+            if group.disguised and len(group.names) == 1:
+                entry["channel"] = matrix_spec(group.channel)
+            variables[field.variable.name] = entry
+        joint = [
+            {"variables": list(group.names), "channel": matrix_spec(group.channel)}
+            for group in self.groups
+            if len(group.names) > 1
+        ]
+        return {"masquerade": FORMAT, "variables": variables} | ({"joint": joint} if joint else {})
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy as YAML or JSON, by the file's ending."""
+        target = Path(path)
+        form = text.SUFFIXES.get(target.suffix.lower())
+        if form is None:
+            raise PolicyError(f"{target}: a policy file ends in .yaml, .yml or .json.")
+        try:
+            target.write_text(text.write(self.to_dict(), form), encoding="utf-8")
+        except OSError as error:
+            raise FileError(f"{target}: cannot be written ({error.strerror}).") from None
+
+    @cached_property
+    def id(self) -> str:
+        """Return the sha256 of the normalised policy: the same for every spelling of the same mechanism."""
+
+        def groups(listed: Iterable[Group]) -> list[Any]:
+            return [[group.names, group.channel.fingerprint] for group in listed]
+
+        normal = {
+            "masquerade": FORMAT,
+            "variables": [
+                [
+                    field.variable.name,
+                    field.variable.categories,
+                    field.missing,
+                    field.edges,
+                    reports.categories,
+                ]
+                for field, reports in zip(self.fields, self.observed.variables, strict=True)
+            ],
+            "groups": groups(self.groups),
+        }
+        if self.stratum_variable is not None:
+            strata = [[label, groups(listed)] for label, listed in self._strata.items()]
+            normal["strata"] = [self.stratum_variable, strata]
+        canonical = json.dumps(normal, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def group(self, name: str) -> Group:
+        """Return the group that a variable belongs to."""
+        self.schema[name]
+        return next(group for group in self.groups if name in group.names)
+
+    def groups_of(self, stratum: Category | None) -> tuple[Group, ...]:
+        """Return the groups that hold in a stratum."""
+        return self.groups if stratum is None else self._strata[stratum]
+
+    @property
+    def strata(self) -> tuple[Category, ...]:
+        """Return the categories of the stratum variable, if the policy has strata."""
+        return tuple(self._strata)
+
+    @property
+    def disguised(self) -> tuple[str, ...]:
+        """Return the variables that some channel hides."""
+        hidden = {
+            name
+            for groups in (self.groups, *self._strata.values())
+            for group in groups
+            if group.disguised
+            for name in group.names
+        }
+        return tuple(name for name in self.schema if name in hidden)
+
+    def __eq__(self, other: object) -> bool:
+        """Two policies are equal if they are the same mechanism."""
+        return isinstance(other, Policy) and self.id == other.id
+
+    def __hash__(self) -> int:
+        """Hash by the id."""
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        """Show the variables, which are disguised, and the id."""
+        return f"Policy({len(self.schema)} variables, {len(self.disguised)} disguised, id {self.id[:12]})"
+
+    def _arrange(self, channels: Mapping[tuple[str, ...], Channel]) -> tuple[Group, ...]:
+        owner: dict[str, tuple[str, ...]] = {}
+        for names in channels:
+            for name in names:
+                self.schema[name]
+                if name in owner or names.count(name) > 1:
+                    raise PolicyError(f"{name!r} goes through two channels; a variable has one.")
+                owner[name] = names
+        ordered = dict.fromkeys(owner.get(name, (name,)) for name in self.schema)
+        return tuple(self._group(names, channels.get(names)) for names in ordered)
+
+    def _group(self, names: tuple[str, ...], channel: Channel | None) -> Group:
+        sizes = self.schema.shape(names)
+        used = identity(prod(sizes)) if channel is None else channel
+        if used.truths != prod(sizes):
+            raise PolicyError(
+                f"the channel of {', '.join(names)} is for {used.truths} categories, there are {prod(sizes)}."
+            )
+        if len(names) > 1 and used.reports != used.truths:
+            raise PolicyError(
+                f"{', '.join(names)}: variables disguised together need as many reports as combinations."
+            )
+        return Group(names, used, sizes, (used.reports,) if len(names) == 1 else sizes)
+
+    def _observed(self) -> Schema:
+        reports = []
+        for field in self.fields:
+            group = self.group(field.variable.name)
+            labels: tuple[Category, ...] | None = group.channel.labels if len(group.names) == 1 else None
+            if labels is None:
+                same = len(group.names) > 1 or group.channel.reports == len(field.variable)
+                labels = field.variable.categories if same else tuple(range(1, group.channel.reports + 1))
+            reports.append(Variable(field.variable.name, labels))
+        return Schema(reports)
+
+    def _stratify(self, by: str, channels: Mapping[Category, Mapping[str, Channel]]) -> None:
+        variable = self.schema[by]
+        if self.group(by).disguised or len(self.group(by).names) > 1:
+            raise PolicyError(f"strata are told apart by {by!r}, so it cannot be disguised.")
+        for label in channels:
+            variable.code(label)
+        for label in variable.categories:
+            own = channels.get(label, {})
+            for name, channel in own.items():
+                group = self.group(name)
+                if name == by or len(group.names) > 1:
+                    raise PolicyError(f"strata.channels.{label}: {name!r} cannot have a channel per stratum.")
+                if (channel.reports, channel.labels) != (group.channel.reports, group.channel.labels):
+                    raise PolicyError(
+                        f"strata.channels.{label}.{name}: the reports must be the same in all strata."
+                    )
+            self._strata[label] = tuple(
+                self._group(group.names, own[group.names[0]]) if group.names[0] in own else group
+                for group in self.groups
+            )
+        self.stratum_variable = by
+
+
+def resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
+    """Build the channels of a validated policy."""
+    fields = [field_of(name, entry) for name, entry in spec.variables.items()]
+    schema = Schema(field.variable for field in fields)
+    channels: dict[tuple[str, ...], Channel] = {}
+    for name, entry in spec.variables.items():
+        if entry.channel is not None:
+            where = f"variables.{name}.channel"
+            channels[name,] = built(entry.channel, [schema[name]], entry.bins, where)
+    for i, joint in enumerate(spec.joint):
+        where = f"joint[{i}]"
+        variables = [known(schema, name, where) for name in joint.variables]
+        names = tuple(joint.variables)
+        if any((name,) in channels for name in names):
+            raise PolicyError(f"{where}: a variable disguised jointly cannot have a channel of its own too.")
+        channels[names] = built(joint.channel, variables, None, where)
+    strata = None
+    if spec.strata is not None:
+        known(schema, spec.strata.by, "strata.by")
+        strata = (
+            spec.strata.by,
+            {
+                label: {
+                    name: built(
+                        channel,
+                        [known(schema, name, f"strata.channels.{label}")],
+                        spec.variables[name].bins,
+                        f"strata.channels.{label}.{name}",
+                    )
+                    for name, channel in own.items()
+                }
+                for label, own in spec.strata.channels.items()
+            },
+        )
+    return Policy(fields, channels, strata, source)
+
+
+def field_of(name: str, entry: VariableSpec) -> Field:
+    """Return how a column is read."""
+    where = f"variables.{name}"
+    try:
+        if entry.bins is not None:
+            if entry.categories is not None:
+                raise PolicyError(f"{where}: give either 'categories' or 'bins'.")
+            edges = [float(edge) for edge in entry.bins]
+            if len(edges) < 2 or any(low >= high for low, high in pairwise(edges)):
+                raise PolicyError(f"{where}.bins: at least two cut points, each above the one before.")
+            variable = Variable(name, bin_labels(edges))
+            return Field(variable, entry.missing, tuple(edges))
+        if entry.categories is None:
+            raise PolicyError(
+                f"{where}: 'categories' are missing (they come from the policy, not from data)."
+            )
+        variable = Variable(name, tuple(entry.categories))
+        if entry.missing is not None:
+            variable.code(entry.missing)
+        return Field(variable, entry.missing)
+    except SchemaError as error:
+        raise PolicyError(f"{where}: {error}") from None
+
+
+def built(
+    spec: ChannelSpec, variables: Sequence[Variable], bins: Sequence[Any] | None, where: str
+) -> Channel:
+    """Build a channel; errors say where in the policy it stands."""
+    try:
+        if isinstance(spec, Additive) and bins is not None and len(variables) == 1:
+            return spec.build_binned(bins)
+        return spec.build(variables)
+    except (ChannelError, SchemaError) as error:
+        raise PolicyError(f"{where}: {error}") from None
+
+
+def known(schema: Schema, name: str, where: str) -> Variable:
+    """Return a variable of the schema; errors say where in the policy it is named."""
+    if name not in schema:
+        raise PolicyError(f"{where}: there is no variable {name!r}.{did_you_mean(name, schema)}")
+    return schema[name]
+
+
+def matrix_spec(channel: Channel) -> dict[str, Any]:
+    """Return a channel written out as a matrix."""
+    spec: dict[str, Any] = {"kind": "matrix", "rows": [[str(p) for p in row] for row in channel.rows]}
+    return spec | ({} if channel.labels is None else {"reports": list(channel.labels)})

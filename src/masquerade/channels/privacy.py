@@ -1,0 +1,194 @@
+"""What a policy guarantees: computed from its channels, figure by figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from masquerade.channels import measures
+from masquerade.channels.channel import MOST_ENTRIES, Channel
+from masquerade.channels.policy import Group, Policy
+from masquerade.core.errors import InputError, did_you_mean
+from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.schema import Category
+
+ANYONE = "whoever sees the disguised records"
+ASSUMPTIONS = (
+    "every value is drawn once per person (memoise repeated releases; each further draw multiplies γ)",
+    "the disguise used OS randomness that nobody recorded",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPrivacy:
+    """The figures of one channel: a variable alone, or a group of variables disguised together."""
+
+    variables: tuple[str, ...]
+    stratum: Category | None
+    gamma: Fraction | float
+    gamma_within: Fraction | float
+    disclosed_groups: tuple[tuple[Any, ...], ...]
+    breach: tuple[tuple[float, float], ...]
+    prior_entropy: float | None
+    entropy: float | None
+    k: int | None
+    distance: float | None
+    vulnerability: float | None
+    capacity: float | None
+
+    @property
+    def epsilon(self) -> float:
+        """Return ln γ."""
+        return math.log(self.gamma)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPrivacy:
+    """What a whole policy guarantees."""
+
+    policy_id: str
+    variables: tuple[ChannelPrivacy, ...]
+    groups: tuple[ChannelPrivacy, ...]
+    clear: tuple[str, ...]
+    record_gamma: Fraction | float
+    guarantee: Guarantee
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON: exact γ as text, its float beside it, null for infinity."""
+        return {
+            "policy": self.policy_id,
+            "record": gamma_figures(self.record_gamma),
+            "disclosed_in_clear": list(self.clear),
+            "variables": [channel_dict(item) for item in self.variables],
+            "groups": [channel_dict(item) for item in self.groups],
+            "guarantee": self.guarantee.to_dict(),
+        }
+
+
+def privacy(
+    policy: Policy,
+    priors: Mapping[str, Sequence[float]] | None = None,
+    beliefs: Sequence[float] = (0.01, 0.05, 0.1, 0.5),
+    threshold: float = 0.0,
+) -> PolicyPrivacy:
+    """Return every figure that the policy's channels imply.
+
+    `priors` are distributions of variables (uniform where none is given) for entropy, anonymity and
+    vulnerability; `beliefs` are the ρ1 whose bound ρ2* is wanted; γ and ε need neither.
+    """
+    given = dict(priors or {})
+    for name in given:
+        if name not in policy.schema:
+            raise InputError(
+                f"A prior is given for {name!r}, no variable.{did_you_mean(name, policy.schema)}"
+            )
+    alone: list[ChannelPrivacy] = []
+    together: list[ChannelPrivacy] = []
+    record: Fraction | float = Fraction(1)
+    for stratum in policy.strata or (None,):
+        product: Fraction | float = Fraction(1)
+        for group in policy.groups_of(stratum):
+            if not group.disguised:
+                continue
+            product = product * group.channel.gamma
+            differs = stratum if stratum is not None and group not in policy.groups else None
+            if differs is None and any(item.variables == group.names for item in (*alone, *together)):
+                continue
+            figures = [
+                figure(policy, group, (name,), given, beliefs, threshold, differs) for name in group.names
+            ]
+            alone += [item for item in figures if item is not None]
+            if len(group.names) > 1:
+                whole = figure(policy, group, group.names, given, beliefs, threshold, differs)
+                together += [] if whole is None else [whole]
+        record = max(record, product)
+    clear = tuple(name for name in policy.schema if name not in policy.disguised)
+    return PolicyPrivacy(policy.id, tuple(alone), tuple(together), clear, record, guarantee_of(policy))
+
+
+def figure(
+    policy: Policy,
+    group: Group,
+    names: tuple[str, ...],
+    priors: Mapping[str, Sequence[float]],
+    beliefs: Sequence[float],
+    threshold: float,
+    stratum: Category | None,
+) -> ChannelPrivacy | None:
+    """Return the figures of some variables of a group, None if they have no channel of their own."""
+    places = [group.names.index(name) for name in names]
+    channel: Channel | None = group.channel
+    if names != group.names:
+        channel = group.channel.marginal(group.sizes, group.report_sizes, places)
+    if channel is None:
+        return None
+    prior = priors.get(names[0]) if len(names) == 1 else None
+    small = channel.truths * channel.reports <= MOST_ENTRIES
+    anonymity = channel.k_anonymity(prior, threshold) if small else None
+    labels = policy.schema[names[0]].categories if len(names) == 1 else tuple(range(channel.truths))
+    blocks = channel.blocks
+    return ChannelPrivacy(
+        names,
+        stratum,
+        channel.gamma,
+        channel.gamma_within,
+        tuple(tuple(labels[code] for code in block) for block in blocks) if len(blocks) > 1 else (),
+        tuple((belief, measures.breach_bound(channel.gamma, belief)) for belief in beliefs),
+        measures.entropy(measures.check_prior(prior, channel.truths)),
+        channel.entropy(prior) if small else None,
+        anonymity.k if anonymity else None,
+        anonymity.distance if anonymity else None,
+        channel.vulnerability(prior) if small else None,
+        channel.capacity if small else None,
+    )
+
+
+def guarantee_of(policy: Policy) -> Guarantee:
+    """Return who learns what from records disguised by a policy: γ by group, the largest over strata."""
+    gammas: dict[tuple[str, ...], Fraction | float] = {}
+    for stratum in policy.strata or (None,):
+        for group in policy.groups_of(stratum):
+            bound = group.channel.gamma if group.disguised else math.inf
+            gammas[group.names] = max(gammas.get(group.names, Fraction(1)), bound)
+    hidden = [names for names in gammas if any(name in policy.disguised for name in names)]
+    clear = tuple(name for names in gammas if names not in hidden for name in names)
+    disclosures = [
+        Disclosure(ANYONE, "disguised values", names, exact_or_none(gammas[names])) for names in hidden
+    ]
+    if clear:
+        disclosures.append(Disclosure(ANYONE, "clear values", clear, None))
+    return Guarantee(tuple(disclosures), ASSUMPTIONS if hidden else ())
+
+
+def exact_or_none(gamma: Fraction | float) -> Fraction | None:
+    """Return γ as a fraction, None if it is infinite."""
+    return gamma if isinstance(gamma, Fraction) else None
+
+
+def gamma_figures(gamma: Fraction | float) -> dict[str, Any]:
+    """Return γ exactly and as a number, and ε; null for infinity."""
+    if not isinstance(gamma, Fraction):
+        return {"gamma": None, "gamma_exact": None, "epsilon": None}
+    return {"gamma": float(gamma), "gamma_exact": str(gamma), "epsilon": math.log(gamma)}
+
+
+def channel_dict(item: ChannelPrivacy) -> dict[str, Any]:
+    """Return the figures of a channel as plain values."""
+    within = gamma_figures(item.gamma_within)
+    return {
+        "variables": list(item.variables),
+        "stratum": item.stratum,
+        **gamma_figures(item.gamma),
+        "within_group": within if item.disclosed_groups else None,
+        "disclosed_groups": [list(group) for group in item.disclosed_groups],
+        "breach": [{"rho1": before, "rho2": after} for before, after in item.breach],
+        "prior_entropy_bits": item.prior_entropy,
+        "conditional_entropy_bits": item.entropy,
+        "k_anonymity": item.k,
+        "k_distance_bits": item.distance,
+        "bayes_vulnerability": item.vulnerability,
+        "bayes_capacity": item.capacity,
+    }

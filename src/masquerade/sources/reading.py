@@ -1,0 +1,145 @@
+"""How a query is read off disguised records: which columns to tabulate, which maps undo the disguise.
+
+Any source that can tabulate report codes and sum products of looked-up weights can answer a `Reading`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from masquerade.channels.channel import Channel
+from masquerade.channels.policy import Group
+from masquerade.core.axes import AxisMap, AxisMaps, Floats
+from masquerade.core.errors import Refusal, SingularChannel
+from masquerade.core.query import Query
+from masquerade.core.schema import Schema
+
+MOST_CELLS = 2**27
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An observed axis of a table: the report columns it is made of, and the map to the cells asked for.
+
+    `asked` are the places among `columns` of the variables that the map's table axes stand for.
+    """
+
+    columns: tuple[str, ...]
+    sizes: tuple[int, ...]
+    truth_sizes: tuple[int, ...]
+    channel: Channel
+    asked: tuple[int, ...]
+    map: AxisMap
+
+    @property
+    def matrix(self) -> Floats | None:
+        """Return the matrix of the channel, None for the identity."""
+        return None if self.channel.is_identity else self.channel.matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A condition as weights: a record counts vector[its joint report over these columns]."""
+
+    columns: tuple[str, ...]
+    sizes: tuple[int, ...]
+    vector: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Axes to tabulate and factors to multiply into the weight of a record."""
+
+    axes: tuple[Axis, ...]
+    factors: tuple[Factor, ...]
+    maps: AxisMaps
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the columns to tabulate."""
+        return tuple(name for axis in self.axes for name in axis.columns)
+
+    @property
+    def observed_shape(self) -> tuple[int, ...]:
+        """Return the shape of the observed table, one axis per group."""
+        return tuple(prod(axis.sizes) for axis in self.axes)
+
+
+@lru_cache(maxsize=4096)
+def marginal_group(group: Group, keep: tuple[str, ...]) -> Group:
+    """Return the group of the named variables alone if its channel exists, else the whole group."""
+    if keep == group.names:
+        return group
+    places = [group.names.index(name) for name in keep]
+    channel = group.channel.marginal(group.sizes, group.report_sizes, places)
+    if channel is None:
+        return group
+    return Group(
+        keep,
+        channel,
+        tuple(group.sizes[i] for i in places),
+        tuple(group.report_sizes[i] for i in places),
+    )
+
+
+def reading(query: Query, groups: Sequence[Group], schema: Schema) -> Reading:
+    """Return how to answer a query; a channel that cannot be undone raises `SingularChannel`.
+
+    A group touched by `by` becomes one observed axis, its conditions select columns of the map; a group
+    touched by `where` alone becomes a factor. Variables of a group that nobody asked for are summed out,
+    before tabulating if the channel is lumpable, after inverting if not.
+    """
+    conditions = {name: schema[name].code(label) for name, label in query.where}
+    axes: list[Axis] = []
+    factors: list[Factor] = []
+    for group in groups:
+        touched = tuple(name for name in group.names if name in query.by or name in conditions)
+        if not touched:
+            continue
+        used = marginal_group(group, touched)
+        try:
+            inverse = used.channel.inverse
+        except SingularChannel as error:
+            raise SingularChannel(f"{', '.join(touched)}: {error}") from None
+        kept = [name for name in used.names if name in query.by]
+        if kept:
+            positions = tuple(query.by.index(name) for name in kept)
+            plain = used.channel.is_identity and len(kept) == len(used.names)
+            matrix = None if plain else chosen(inverse, used, kept, conditions)
+            asked = tuple(used.names.index(name) for name in kept)
+            axis_map = AxisMap(positions, matrix)
+            axes.append(Axis(used.names, used.report_sizes, used.sizes, used.channel, asked, axis_map))
+        else:
+            vector = np.ascontiguousarray(chosen(inverse, used, kept, conditions)[:, 0])
+            factors.append(Factor(used.names, used.report_sizes, vector))
+    shape = schema.shape(query.by)
+    return Reading(tuple(axes), tuple(factors), AxisMaps(shape, tuple(axis.map for axis in axes)))
+
+
+def chosen(inverse: Floats, group: Group, kept: Sequence[str], conditions: dict[str, int]) -> Floats:
+    """Return the columns of an inverse for the cells asked for: conditions picked, the rest summed out."""
+    cells = inverse.reshape(-1, *group.sizes)
+    index = tuple(conditions.get(name, slice(None)) for name in group.names)
+    picked = cells[(slice(None), *index)]
+    left = [name for name in group.names if name not in conditions]
+    summed = picked.sum(axis=tuple(1 + i for i, name in enumerate(left) if name not in kept))
+    return np.asarray(summed).reshape(len(inverse), -1)
+
+
+def refusals(query: Query, groups: Sequence[Group], schema: Schema) -> list[Refusal]:
+    """Return why a query cannot be answered from disguised records."""
+    query.check(schema)
+    try:
+        plan = reading(query, groups, schema)
+    except SingularChannel as error:
+        return [Refusal("singular", str(error), query)]
+    cells = max(prod(plan.observed_shape), prod(plan.maps.shape))
+    if cells > MOST_CELLS:
+        reason = f"the table over {', '.join(query.by)} has {cells:,} cells (at most {MOST_CELLS:,})"
+        return [Refusal("too_many_cells", reason, query)]
+    return []
