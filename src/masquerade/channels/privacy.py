@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from masquerade.channels import measures
@@ -85,6 +86,7 @@ def privacy(
             raise InputError(
                 f"A prior is given for {name!r}, no variable.{did_you_mean(name, policy.schema)}"
             )
+    figure_of = partial(figure, policy, priors=given, beliefs=beliefs, threshold=threshold)
     alone: list[ChannelPrivacy] = []
     together: list[ChannelPrivacy] = []
     record: Fraction | float = Fraction(1)
@@ -97,12 +99,10 @@ def privacy(
             differs = stratum if stratum is not None and group not in policy.groups else None
             if differs is None and any(item.variables == group.names for item in (*alone, *together)):
                 continue
-            figures = [
-                figure(policy, group, (name,), given, beliefs, threshold, differs) for name in group.names
-            ]
+            figures = [figure_of(group, (name,), differs) for name in group.names]
             alone += [item for item in figures if item is not None]
             if len(group.names) > 1:
-                whole = figure(policy, group, group.names, given, beliefs, threshold, differs)
+                whole = figure_of(group, group.names, differs)
                 together += [] if whole is None else [whole]
         record = max(record, product)
     clear = tuple(name for name in policy.schema if name not in policy.disguised)
@@ -113,10 +113,11 @@ def figure(
     policy: Policy,
     group: Group,
     names: tuple[str, ...],
+    stratum: Category | None,
+    *,
     priors: Mapping[str, Sequence[float]],
     beliefs: Sequence[float],
     threshold: float,
-    stratum: Category | None,
 ) -> ChannelPrivacy | None:
     """Return the figures of some variables of a group, None if they have no channel of their own."""
     places = [group.names.index(name) for name in names]

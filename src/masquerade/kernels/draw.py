@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -14,10 +15,12 @@ from masquerade.kernels.keystream import Keystream
 
 Bytes = Callable[[int], NDArray[np.uint8]]
 Integers = NDArray[np.integer[Any]]
+Intervals = tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int32]]
 
 UNDECIDED: Final = 65535
 _LARGEST_TOTAL: Final = 1 << 62
-_CHUNK: Final = 1 << 17
+_CHUNK: Final = 1 << 19
+_LINEAR: Final = 8
 _SHARE: Final = 1 << 19  # below this many codes a second thread costs more than it saves
 _LARGEST_SCREEN: Final = 1 << 18  # entries of `first`: beyond this it falls out of the cache
 _NARROW: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.int32))
@@ -47,6 +50,11 @@ class DrawTable:
     support: NDArray[np.int32]
     first: NDArray[np.uint16]
     reports: int
+
+    @property
+    def intervals(self) -> Intervals:
+        """The arrays that turn a whole word into a report."""
+        return self.outcomes, self.last, self.support
 
 
 def draw_table(outcomes: Integers, weights: Integers, reports: int) -> DrawTable:
@@ -85,7 +93,7 @@ def draw(codes: Integers, table: DrawTable, fresh: Bytes) -> NDArray[np.unsigned
         return reports
     cuts = [codes.size * t // threads for t in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
-        parts = [slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+        parts = [slice(a, b) for a, b in pairwise(cuts)]
         list(pool.map(lambda part: _fill(codes[part], table, fresh, reports[part]), parts))
     return reports
 
@@ -97,15 +105,7 @@ def report_of_word(codes: Integers, words: NDArray[np.uint64], table: DrawTable)
     if words.shape != codes.shape:
         raise ValueError(f"{codes.size} codes need as many words, got shape {words.shape}")
     reports = np.full(codes.size, -1, dtype=np.int64)
-    _settle(
-        codes,
-        np.arange(codes.size, dtype=np.int64),
-        words,
-        table.outcomes,
-        table.last,
-        table.support,
-        reports,
-    )
+    _settle(codes, np.arange(codes.size, dtype=np.int64), words, table.intervals, reports)
     return reports
 
 
@@ -154,23 +154,20 @@ def _first_bytes(
 
 
 def _fill(codes: Integers, table: DrawTable, fresh: Bytes, reports: NDArray[np.unsignedinteger[Any]]) -> None:
-    every = np.arange(min(_CHUNK, codes.size), dtype=np.int64)
-    waiting = np.empty_like(every)
+    room = np.empty(min(_CHUNK, codes.size), dtype=np.int64)
     for start in range(0, codes.size, _CHUNK):
-        chunk = codes[start : start + _CHUNK]
-        target = reports[start : start + _CHUNK]
+        chunk, target = codes[start : start + _CHUNK], reports[start : start + _CHUNK]
         if table.first.size:
             top = fresh(chunk.size)
-            left = _screen(chunk, top, table.first, target, waiting)
-            head = top[waiting[:left]].astype(np.uint64) << np.uint64(56)
-            words = head | (_words(fresh, left) >> np.uint64(8))
+            waiting = room[: _screen(chunk, top, table.first, target, room)]
+            words = _words(fresh, waiting.size)
+            _complete(words, top, waiting)
         else:
-            left = chunk.size
-            waiting[:left] = every[:left]
-            words = _words(fresh, left)
-        while left:
-            left = _settle(chunk, waiting[:left], words, table.outcomes, table.last, table.support, target)
-            words = _words(fresh, left)
+            waiting = np.arange(chunk.size, dtype=np.int64)
+            words = _words(fresh, waiting.size)
+        while waiting.size:
+            waiting = waiting[: _settle(chunk, waiting, words, table.intervals, target)]
+            words = _words(fresh, waiting.size)
 
 
 def _words(fresh: Bytes, n: int) -> NDArray[np.uint64]:
@@ -182,16 +179,25 @@ def _screen(
     codes: Integers,
     top: NDArray[np.uint8],
     first: NDArray[np.uint16],
-    reports: NDArray[np.unsignedinteger[Any]],
+    reports: Integers,
     waiting: NDArray[np.int64],
 ) -> int:
+    """Decide by top bytes; list the undecided in ``waiting`` and return their number."""
     left = 0
     for i in range(codes.size):
         report = first[codes[i], top[i]]
         reports[i] = report
-        waiting[left] = i  # written always, kept only if undecided: a branch here would be mispredicted
-        left += report == UNDECIDED
+        if report == UNDECIDED:
+            waiting[left] = i
+            left += 1
     return left
+
+
+@compiled
+def _complete(words: NDArray[np.uint64], top: NDArray[np.uint8], waiting: NDArray[np.int64]) -> None:
+    """Put the top byte that was already drawn in front of 56 fresh bits."""
+    for k in range(waiting.size):
+        words[k] = (np.uint64(top[waiting[k]]) << np.uint64(56)) | (words[k] >> np.uint64(8))
 
 
 @compiled
@@ -199,24 +205,36 @@ def _settle(
     codes: Integers,
     waiting: NDArray[np.int64],
     words: NDArray[np.uint64],
-    outcomes: NDArray[np.int32],
-    last: NDArray[np.uint64],
-    support: NDArray[np.int32],
+    intervals: Intervals,
     reports: Integers,
 ) -> int:
+    """Decide by whole words; move the rejected to the front of ``waiting`` and return their number."""
+    outcomes, last, support = intervals
     left = 0
     for k in range(waiting.size):
         i = waiting[k]
         row = codes[i]
-        # Halving by arithmetic rather than by branches: uniform words would mispredict every other one.
-        interval, span = 0, support[row]
-        while span > 1:
-            half = span >> 1
-            interval += half * (last[row, interval + half - 1] < words[k])
-            span -= half
-        if words[k] <= last[row, interval]:
+        interval = _interval(last[row], support[row], words[k])
+        if interval < support[row]:
             reports[i] = outcomes[row, interval]
         else:
             waiting[left] = i
             left += 1
     return left
+
+
+@compiled
+def _interval(last: NDArray[np.uint64], support: int, word: np.uint64) -> int:
+    """Return how many intervals end before the word: ``support`` if it is rejected."""
+    low, high = 0, support
+    while high - low > _LINEAR:
+        middle = (low + high) >> 1
+        if last[middle] < word:
+            low = middle + 1
+        else:
+            high = middle
+    # Counting the last few has no branch that uniform words could mispredict.
+    below = low
+    for j in range(low, high):
+        below += last[j] < word
+    return below

@@ -26,7 +26,7 @@ class Keystream(threading.local):
         if self._process != os.getpid():
             self._rekey()
         fresh = np.empty(n, dtype=np.uint8)
-        target = memoryview(fresh)
+        target = fresh.data
         zeros = memoryview(_ZEROS)
         for start in range(0, n, len(_ZEROS)):
             size = min(n - start, len(_ZEROS))

@@ -28,7 +28,7 @@ def most_likely(plan: Reading, observed: Floats) -> Floats:
         counts = symmetric_mle(observed, change)
     else:
         counts = maximum_likelihood(observed, channels).counts
-    place = {}
+    place: dict[int, int] = {}
     offset = 0
     for axis in plan.axes:
         place |= {at: offset + i for at, i in zip(axis.map.axes, axis.asked, strict=True)}

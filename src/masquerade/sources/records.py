@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
-from math import prod
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,9 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Group, Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import LinearCovariance, Part
+from masquerade.core.covariance import LinearCovariance, Part, reduce_cells
 from masquerade.core.errors import InputError, Refusal
+from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable, Projection
@@ -72,11 +72,13 @@ class Records:
     policy: Policy
     weights: Floats | None = None
     schema: Schema = field(init=False)
+    guarantee: Guarantee = field(init=False, repr=False)
     _stores: tuple[Store, ...] = field(init=False, repr=False)
     _asked: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
         self.schema = self.policy.schema
+        self.guarantee = guarantee_of(self.policy)
         lengths = {len(column) for column in self.codes.values()}
         if set(self.codes) != set(self.schema) or len(lengths) != 1:
             raise InputError("Records need one column of codes, equally long, for every variable.")
@@ -84,11 +86,6 @@ class Records:
         if self.weights is not None:
             check_weights(self.weights, self.n)
         self._stores = self._split()
-
-    @cached_property
-    def guarantee(self) -> Any:
-        """Return who learns what from the records that this source holds."""
-        return guarantee_of(self.policy)
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
         """Return why queries would be refused: a channel that cannot be undone, too many cells."""
@@ -194,8 +191,10 @@ class Records:
         for store in self._stores:
             ((plan, sums),) = self._observe(store, [whole])
             parts.append(most_likely(plan, sums.firsts))
-        at = tuple(self.schema[name].code(label) for name, label in query.where)
-        return np.asarray(reduce(np.add, parts)[(..., *at)])
+        given = {
+            len(query.by) + i: self.schema[name].code(label) for i, (name, label) in enumerate(query.where)
+        }
+        return reduce_cells(reduce(np.add, parts), range(len(query.by)), given)
 
 
 def joint_codes(store: Store, columns: Sequence[str], sizes: Sequence[int]) -> Codes:

@@ -1,0 +1,107 @@
+"""Disguise a file in batches: memory does not grow with it, and the output appears complete or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError, UnknownValue
+from masquerade.disguising.frames import checked_keep, disguise_columns, permutation
+from masquerade.disguising.memo import Memo
+from masquerade.disguising.reports import Draws, fresh_draws
+from masquerade.frames.files import AtomicWriter, Batches, open_batches
+from masquerade.kernels.keystream import Keystream
+
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What was done: how many records, and the other policies that the memo had served before."""
+
+    rows: int
+    earlier_policies: tuple[str, ...]
+
+
+def disguise_file(
+    source: str | Path | Sequence[str | Path],
+    target: str | Path,
+    policy: Policy,
+    *,
+    memo: str | Path | None = None,
+    id: str | None = None,  # noqa: A002  (the word users know)
+    keep: Sequence[str] = (),
+    shuffle: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Release:
+    """Disguise CSV, Parquet or Arrow into a file of the format that `target`'s ending names.
+
+    As `disguise`, batch by batch; `shuffle` mixes the rows within a batch. The policy's id travels in the
+    file's metadata (for CSV in ``<target>.masquerade.json``). On any error nothing is left behind.
+    """
+    if (memo is None) != (id is None):
+        raise InputError("A memo needs both: the file ('memo') and the column that names the person ('id').")
+    shown = [*policy.schema, *checked_keep(keep, policy)]
+    remembered = None if memo is None else Memo.open(memo)
+    work = Work(policy, tuple(shown), id, remembered, shuffle)
+    with open_batches(source, list(dict.fromkeys([*shown, *([id] if id else [])]))) as batches:
+        rows = 0
+        disguised = work.run(batches)
+        # the first batch tells the types of kept columns; an empty file still has its header
+        first = next(disguised, None)
+        schema = work.empty().schema if first is None else first.schema
+        with AtomicWriter(
+            target, schema, {"policy": policy.id}, overwrite=overwrite, inputs=batches.paths
+        ) as writer:
+            for batch in chain([] if first is None else [first], disguised):
+                writer.write(batch)
+                rows += len(batch)
+                if progress is not None:
+                    progress(batches.bytes_read, batches.total_bytes)
+            if remembered is not None:
+                # durable before the output appears: no report is published that could be drawn again
+                remembered.saved(policy.id)
+    earlier = () if remembered is None else tuple(r for r in remembered.releases if r != policy.id)
+    return Release(rows, earlier)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What happens to every batch."""
+
+    policy: Policy
+    shown: tuple[str, ...]
+    person: str | None
+    memo: Memo | None
+    shuffle: bool
+
+    def run(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Yield disguised batches; errors about a value count rows from the start of its file."""
+        fresh = fresh_draws(Keystream())
+        for batch in batches:
+            try:
+                yield self.disguised(batch, fresh, text=batches.text)
+            except UnknownValue as error:
+                raise error.shifted(batches.rows_before) from None
+
+    def disguised(self, batch: pa.RecordBatch, fresh: Draws, *, text: bool) -> pa.RecordBatch:
+        """Return one batch disguised."""
+        columns = {name: batch[name] for name in batch.schema.names}
+        draws = fresh
+        if self.memo is not None and self.person is not None:
+            draws = self.memo.draws(self.policy.id, columns[self.person], self.person)
+        reports = disguise_columns(columns, self.policy, draws, text=text)
+        result = pa.record_batch({name: reports.get(name, columns[name]) for name in self.shown})
+        return result.take(pa.array(permutation(len(batch)))) if self.shuffle else result
+
+    def empty(self) -> pa.RecordBatch:
+        """Return a batch without rows, kept columns as text."""
+        columns = {name: pa.array([], pa.string()) for name in self.shown}
+        reports = disguise_columns(columns, self.policy, fresh_draws(Keystream()), text=True)
+        return pa.record_batch(columns | reports)

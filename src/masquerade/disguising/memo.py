@@ -1,0 +1,144 @@
+"""The keyed memo: the same person's same value always gets the same report, and nothing is stored but a key.
+
+A report is decided by a 64-bit word. Fresh draws take the word from a keystream; the memo takes it from a
+pseudo-random function of (policy, person, group, value), so a repeated release repeats the report and
+teaches nothing new. The function is AES-256 on one block per (person, group, value), under a key derived
+by HKDF from the memo's secret and the policy id; persons enter as keyed BLAKE2b tags, never as they are.
+Whoever has the secret can test guesses about a value: guard the file as you guard the data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from masquerade.channels.channel import Channel
+from masquerade.core.errors import FileError, InputError, UnknownValue
+from masquerade.disguising.reports import Codes, Draws
+from masquerade.kernels.draw import report_of_word
+
+FORMAT = 1
+TAG_BYTES = 10
+MOST_CODES = 2**24
+MOST_PLACES = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """A secret from which repeated draws follow, and the policies it has served."""
+
+    path: Path
+    secret: bytes
+    releases: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Show the file, never the secret."""
+        return f"Memo({str(self.path)!r}, {len(self.releases)} releases)"
+
+    @classmethod
+    def open(cls, path: str | Path) -> Memo:
+        """Read a memo file, or start a new memo if there is none yet (written by `saved`)."""
+        place = Path(path)
+        try:
+            values = json.loads(place.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return cls(place, secrets.token_bytes(32))
+        except OSError as error:
+            raise FileError(f"{place}: the memo cannot be read ({error.strerror}).") from None
+        except ValueError:
+            raise FileError(f"{place}: this is not a memo file.") from None
+        try:
+            if values["masquerade_memo"] != FORMAT:
+                raise FileError(f"{place}: a memo of format {values['masquerade_memo']!r} is not known.")
+            secret = bytes.fromhex(values["secret"])
+            releases = tuple(str(release) for release in values["releases"])
+        except (KeyError, TypeError, ValueError):
+            raise FileError(f"{place}: this is not a memo file.") from None
+        if len(secret) != 32:
+            raise FileError(f"{place}: this is not a memo file.")
+        return cls(place, secret, releases)
+
+    def saved(self, policy_id: str) -> Memo:
+        """Write the memo, this policy among its releases, readable by its owner only; durable on return."""
+        releases = tuple(dict.fromkeys((*self.releases, policy_id)))
+        values = {"masquerade_memo": FORMAT, "secret": self.secret.hex(), "releases": releases}
+        try:
+            handle, name = tempfile.mkstemp(prefix=".memo-", dir=self.path.parent)
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                json.dump(values, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            Path(name).replace(self.path)
+        except OSError as error:
+            raise FileError(f"{self.path}: the memo cannot be written ({error.strerror}).") from None
+        return Memo(self.path, self.secret, releases)
+
+    def draws(self, policy_id: str, persons: pa.ChunkedArray | pa.Array, column: str) -> Draws:
+        """Return draws that depend only on this memo, the policy, the person and the value."""
+        info = b"masquerade memo\0" + policy_id.encode()
+        keys = HKDF(SHA256(), 64, None, info).derive(self.secret)
+        tags = person_tags(persons, column, keys[32:])
+        # one block per (person, group, value) is a pseudo-random function; blocks never repeat
+        cipher = Cipher(algorithms.AES256(keys[:32]), modes.ECB())  # noqa: S305
+
+        def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
+            people = tags if rows is None else tags[rows]
+            if channel.truths > MOST_CODES or place >= MOST_PLACES:
+                raise InputError("The memo takes at most 2**24 categories and 2**16 channels.")
+            reports = np.full(len(codes), -1, dtype=np.int64)
+            left = np.arange(len(codes))
+            for attempt in range(256):
+                words = block_words(cipher, people[left], codes[left], place, attempt)
+                reports[left] = report_of_word(codes[left], words, channel.draw_table)
+                left = left[reports[left] < 0]
+                if not len(left):
+                    break
+            return reports.astype(np.min_scalar_type(channel.reports - 1))
+
+        return drawn
+
+
+def block_words(
+    cipher: Cipher[modes.ECB], people: NDArray[np.uint8], codes: Codes, place: int, attempt: int
+) -> NDArray[np.uint64]:
+    """Return one pseudo-random word per row: tag (10 bytes) | place (2) | code (3) | attempt (1)."""
+    blocks = np.zeros((len(codes), 16), dtype=np.uint8)
+    blocks[:, :TAG_BYTES] = people
+    blocks[:, 10], blocks[:, 11] = place >> 8, place & 255
+    wide = codes.astype(np.uint32)
+    for i in range(3):
+        blocks[:, 12 + i] = (wide >> (8 * i)) & 255
+    blocks[:, 15] = attempt
+    encrypted = cipher.encryptor().update(blocks.tobytes())
+    return np.frombuffer(encrypted, dtype="<u8")[::2].astype(np.uint64)
+
+
+def person_tags(persons: Any, column: str, key: bytes) -> NDArray[np.uint8]:
+    """Return a keyed tag for every person; a missing id is refused by row."""
+    missing = pc.is_null(persons, nan_is_null=pa.types.is_floating(persons.type))
+    if pc.any(missing).as_py():
+        row = pc.index(missing, value=True).as_py() + 1
+        raise UnknownValue(column, row, "is missing: the memo needs to know whose record it is")
+    merged = persons.combine_chunks() if isinstance(persons, pa.ChunkedArray) else persons
+    coded = merged if pa.types.is_dictionary(merged.type) else merged.dictionary_encode()
+    names = coded.dictionary.cast(pa.string()).to_pylist()
+    digests = b"".join(
+        hashlib.blake2b(name.encode(), key=key, digest_size=TAG_BYTES).digest() for name in names
+    )
+    table = np.frombuffer(digests, dtype=np.uint8).reshape(-1, TAG_BYTES)
+    tags: NDArray[np.uint8] = table[coded.indices.to_numpy(zero_copy_only=False)]
+    return tags

@@ -1,0 +1,76 @@
+"""From codes of truths to codes of reports: every group through its channel, every stratum with its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.channel import Channel
+from masquerade.channels.policy import Group, Policy
+from masquerade.kernels.draw import Bytes, draw
+
+Codes = NDArray[np.unsignedinteger[Any]]
+
+
+class Draws(Protocol):
+    """A way to draw one report for each of some rows."""
+
+    def __call__(
+        self, codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int
+    ) -> Codes:
+        """Draw reports; `rows` are the rows of the batch (None: all), `place` tells channels apart."""
+
+
+def fresh_draws(fresh: Bytes) -> Draws:
+    """Return draws that use new random bytes every time."""
+
+    def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
+        del rows, place
+        return draw(codes, channel.draw_table, fresh)
+
+    return drawn
+
+
+def disguise_codes(codes: Mapping[str, Codes], policy: Policy, draws: Draws) -> dict[str, Codes]:
+    """Return a report code for every truth code, column by column."""
+    by = policy.stratum_variable
+    if by is None:
+        return through(codes, policy.groups, draws, None, 0)
+    reports = {
+        variable.name: np.empty(len(codes[by]), dtype=np.min_scalar_type(len(variable) - 1))
+        for variable in policy.observed.variables
+    }
+    for place, label in enumerate(policy.strata):
+        rows = np.flatnonzero(codes[by] == place)
+        own = {name: column[rows] for name, column in codes.items()}
+        groups = policy.groups_of(label)
+        for name, column in through(own, groups, draws, rows, place * len(groups)).items():
+            reports[name][rows] = column
+    return reports
+
+
+def through(
+    codes: Mapping[str, Codes],
+    groups: Sequence[Group],
+    draws: Draws,
+    rows: NDArray[np.int64] | None,
+    first_place: int,
+) -> dict[str, Codes]:
+    """Send columns through the channels of their groups."""
+    reports: dict[str, Codes] = {}
+    for place, group in enumerate(groups, start=first_place):
+        if not group.disguised:
+            reports |= {name: codes[name] for name in group.names}
+        elif len(group.names) == 1:
+            (name,) = group.names
+            reports[name] = draws(codes[name], group.channel, rows, place)
+        else:
+            joint = np.ravel_multi_index(tuple(codes[name] for name in group.names), group.sizes)
+            drawn = draws(joint.astype(np.uint32), group.channel, rows, place)
+            parts = np.unravel_index(drawn.astype(np.int64), group.report_sizes)
+            for name, part, size in zip(group.names, parts, group.report_sizes, strict=True):
+                reports[name] = part.astype(np.min_scalar_type(size - 1))
+    return reports

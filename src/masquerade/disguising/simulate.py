@@ -1,0 +1,39 @@
+"""Disguise with a seed, for studies: what comes out is marked as simulated and is no release."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.policy import Policy
+from masquerade.disguising.frames import disguise_columns
+from masquerade.disguising.reports import Codes, disguise_codes, fresh_draws
+from masquerade.frames.native import columns_of, rebuild, with_metadata
+from masquerade.kernels.draw import Bytes
+
+
+def seeded_bytes(seed: int | np.random.Generator) -> Bytes:
+    """Return a source of pseudo-random bytes."""
+    generator = np.random.default_rng(seed)
+
+    def fresh(n: int) -> NDArray[np.uint8]:
+        return np.frombuffer(generator.bytes(n), dtype=np.uint8).copy()
+
+    return fresh
+
+
+def simulate(frame: Any, policy: Policy, seed: int | np.random.Generator) -> Any:
+    """Return the frame disguised by a seeded generator: repeatable, and therefore not private."""
+    columns = columns_of(frame)
+    reports = disguise_columns(columns, policy, fresh_draws(seeded_bytes(seed)), text=False)
+    result = rebuild(columns, {name: reports[name] for name in columns if name in reports})
+    return with_metadata(result, {"policy": policy.id, "simulated": "true"})
+
+
+def simulate_codes(
+    codes: dict[str, Codes], policy: Policy, seed: int | np.random.Generator
+) -> dict[str, Codes]:
+    """Return report codes drawn by a seeded generator."""
+    return disguise_codes(codes, policy, fresh_draws(seeded_bytes(seed)))

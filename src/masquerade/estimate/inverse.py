@@ -1,0 +1,85 @@
+"""The map that turns observed reports into unbiased counts: the inverse of a channel."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import ChannelError, InputError, SingularChannel
+
+SMALLEST_RATIO = 1e-12  # times the categories: singular values further apart than this are rounding
+SAME_ROW = 1e-8  # two truths whose reports differ by less are called the same in a refusal
+
+
+def unbiased_map(P: Floats, prior: Floats | None = None) -> Floats:
+    """Return the reports × truths matrix G with PG = I: the weight of a report in the count of a truth.
+
+    Formula: G = P⁻¹ if P is square, else W⁻¹Pᵀ(PW⁻¹Pᵀ)⁻¹, W = diag(Pᵀθ0), θ0 the prior (uniform unless
+    given). Rows of G sum to 1, so totals are kept; a report that no truth gives has a row of zeros.
+    Reference: Agrawal & Haritsa (2005) for the inverse; Gauss–Markov (Aitken 1935) for W.
+    Cost: O(M·K²), once per variable.
+    Error: exact up to rounding times the condition of P; G has the least variance among the maps with
+    PG = I when the truths are distributed as θ0, and is unbiased whatever they are.
+
+    >>> unbiased_map(np.array([[0.75, 0.25], [0.25, 0.75]])).tolist()
+    [[1.5, -0.5], [-0.5, 1.5]]
+    """
+    P = np.asarray(P, dtype=float)
+    if P.ndim != 2 or P.shape[0] < 1:
+        raise ChannelError(f"A channel is a matrix of truths × reports. Got the shape {P.shape} instead.")
+    truths = P.shape[0]
+    theta = _prior(prior, truths)
+    possible = P.any(axis=0)
+    seen = P[:, possible]
+    _check_rank(seen)
+    if seen.shape[1] == truths:
+        inner = np.linalg.inv(seen)
+    else:
+        # Through QR of the weighted channel, because the normal equations would square its condition.
+        root = np.sqrt(theta @ seen)
+        Q, R = np.linalg.qr((seen / root).T)
+        inner = np.linalg.solve(R, Q.T).T / root[:, None]
+    # What rounding took from a row's total is spread evenly: P times that shift is rounding itself.
+    inner += (1.0 - inner.sum(axis=1, keepdims=True)) / truths
+    G = np.zeros((P.shape[1], truths))
+    G[possible] = inner
+    return G
+
+
+def _prior(prior: Floats | None, truths: int) -> Floats:
+    if prior is None:
+        return np.full(truths, 1.0 / truths)
+    theta = np.asarray(prior, dtype=float)
+    if theta.shape != (truths,) or not np.all(np.isfinite(theta)) or not np.all(theta > 0):
+        raise InputError(f"The 'prior' of unbiased_map() must be {truths} positive probabilities.")
+    return np.asarray(theta / theta.sum())
+
+
+def _check_rank(seen: Floats) -> None:
+    truths, reports = seen.shape
+    if reports < truths:
+        raise SingularChannel(
+            f"The channel has fewer reports than categories ({reports} possible reports for {truths} "
+            "categories): no counts can be estimated from them."
+        )
+    singular = np.linalg.svd(seen, compute_uv=False)
+    if singular[-1] >= SMALLEST_RATIO * truths * singular[0]:
+        return
+    pair = _closest_rows(seen)
+    if np.max(np.abs(seen[pair[0]] - seen[pair[1]])) <= SAME_ROW:
+        raise SingularChannel(
+            f"Two truths give the same reports (rows {pair[0]} and {pair[1]} of the channel are equal): "
+            "nothing tells them apart. Lower the probability of change, or merge the two categories."
+        )
+    raise SingularChannel(
+        "The rows are linearly dependent: the reports of one truth are a mixture of those of others, so "
+        "its count cannot be told from theirs. Change the channel's probabilities."
+    )
+
+
+def _closest_rows(seen: Floats) -> tuple[int, int]:
+    squares = np.sum(seen**2, axis=1)
+    distances = squares[:, None] + squares[None, :] - 2.0 * (seen @ seen.T)
+    np.fill_diagonal(distances, np.inf)
+    first, second = sorted(divmod(int(np.argmin(distances)), len(seen)))
+    return first, second

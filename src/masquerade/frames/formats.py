@@ -1,0 +1,68 @@
+"""Which kinds of file we know, and how their errors are told."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from pathlib import Path
+
+from masquerade.core.errors import FileError
+
+STREAM = "-"  # standard input or output
+
+
+class Format(Enum):
+    """A kind of file."""
+
+    CSV = "CSV"
+    PARQUET = "Parquet"
+    ARROW = "Arrow"
+
+
+_BY_ENDING = {
+    ".csv": Format.CSV,
+    ".csv.gz": Format.CSV,
+    ".parquet": Format.PARQUET,
+    ".arrow": Format.ARROW,
+    ".feather": Format.ARROW,
+}
+
+
+def format_of(path: str | Path) -> Format:
+    """Return the kind of a file by its ending; another ending is a `FileError`.
+
+    >>> format_of("people.parquet").value
+    'Parquet'
+    """
+    name = str(path)
+    if name == STREAM:
+        return Format.CSV
+    for ending, kind in _BY_ENDING.items():
+        if name.lower().endswith(ending):
+            return kind
+    raise FileError(f"{name}: the kind of file is not known by its name. Known: {', '.join(_BY_ENDING)}.")
+
+
+def is_compressed(path: str | Path) -> bool:
+    """Tell whether a CSV is gzipped."""
+    return str(path).lower().endswith(".gz")
+
+
+def sidecar_of(path: str | Path) -> Path:
+    """Return where the metadata of a CSV is kept: next to it."""
+    return Path(f"{path}.masquerade.json")
+
+
+def unreadable(path: str | Path, error: OSError) -> FileError:
+    """Return a `FileError` for what the operating system said."""
+    return FileError(f"{path}: {_reason(error)}.")
+
+
+def unwritable(path: str | Path, error: OSError) -> FileError:
+    """Return a `FileError` for what the operating system said about writing."""
+    return FileError(f"{path}: cannot be written: {_reason(error)}.")
+
+
+def _reason(error: OSError) -> str:
+    """Say it in the system's words only: a library's own text may quote data."""
+    return os.strerror(error.errno).lower() if error.errno else "input/output error"

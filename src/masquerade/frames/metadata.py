@@ -1,0 +1,62 @@
+"""Small texts that travel with data, such as the id of the policy it was disguised under."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from narwhals import dependencies
+
+ATTRIBUTE = "masquerade"
+PREFIX = b"masquerade."
+
+
+def metadata_of(frame: Any) -> dict[str, str]:
+    """Return what `with_metadata` wrote on a frame; empty where frames carry none (Polars).
+
+    >>> metadata_of(with_metadata(pa.table({"a": [1]}), {"policy": "b1946ac9"}))
+    {'policy': 'b1946ac9'}
+    """
+    if isinstance(frame, (pa.Table, pa.RecordBatch)):
+        return schema_metadata(frame.schema)
+    if dependencies.is_pandas_dataframe(frame):
+        written = frame.attrs.get(ATTRIBUTE)
+        return dict(written) if isinstance(written, Mapping) else {}
+    return {}
+
+
+def with_metadata(frame: Any, metadata: Mapping[str, str]) -> Any:
+    """Return the frame with these texts instead of earlier ones of ours; the given frame is left alone."""
+    if isinstance(frame, (pa.Table, pa.RecordBatch)):
+        return frame.replace_schema_metadata(with_schema_metadata(frame.schema, metadata).metadata)
+    if dependencies.is_pandas_dataframe(frame):
+        marked = frame.copy(deep=False)
+        marked.attrs = {**foreign_attributes(frame), **({ATTRIBUTE: dict(metadata)} if metadata else {})}
+        return marked
+    return frame
+
+
+def schema_metadata(schema: pa.Schema) -> dict[str, str]:
+    """Return the texts under our prefix in an Arrow schema."""
+    return {
+        key.removeprefix(PREFIX).decode(errors="replace"): text.decode(errors="replace")
+        for key, text in (schema.metadata or {}).items()
+        if key.startswith(PREFIX)
+    }
+
+
+def with_schema_metadata(schema: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
+    """Return an Arrow schema with exactly these texts under our prefix, others kept."""
+    ours = {PREFIX + key.encode(): text.encode() for key, text in metadata.items()}
+    return schema.with_metadata(foreign_metadata(schema) | ours)
+
+
+def foreign_metadata(schema: pa.Schema) -> dict[bytes, bytes]:
+    """Return the metadata of an Arrow schema that is not ours."""
+    return {key: text for key, text in (schema.metadata or {}).items() if not key.startswith(PREFIX)}
+
+
+def foreign_attributes(frame: Any) -> dict[Any, Any]:
+    """Return the attributes of a pandas frame that are not ours."""
+    return {key: value for key, value in frame.attrs.items() if key != ATTRIBUTE}

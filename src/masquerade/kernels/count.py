@@ -1,0 +1,197 @@
+"""Exact and weighted tables of codes, counted tile by tile."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.kernels import tally
+from masquerade.kernels.cover import Block, cover
+from masquerade.kernels.distinct import LARGEST_HASH, count_keys, decoded, looks_diverse
+from masquerade.kernels.tally import Codes
+from masquerade.kernels.tiles import (
+    SHARE,
+    TILE,
+    Coded,
+    coded,
+    index_type,
+    row_count,
+    run,
+    split,
+    threads_for,
+    tiles,
+)
+
+Factor = tuple[Codes, NDArray[np.float64]]
+Counts = NDArray[np.int64]
+
+LARGEST_TABLE: Final = 1 << 27
+_LANED: Final = 1 << 10  # up to this many cells, four tables fit the first-level cache together
+_COPIED: Final = 1 << 20  # beyond this many cells, a table for each thread costs more than it saves
+_LONGEST_PART: Final = 1 << 31  # so that 32-bit cells cannot overflow
+_FLOAT_PARTS: Final = 8
+_SAVING: Final = 8  # rows for each distinct one below which compressing them does not pay
+
+
+def count(columns: Sequence[Codes], sizes: Sequence[int], multiplicity: Counts | None = None) -> Counts:
+    """Count rows by their codes: a table of shape ``sizes``.
+
+    Formula: ``T[a, b, …] = Σ_i m_i 1{columns[:, i] = (a, b, …)}``.
+
+    Cost: about half a nanosecond a row plus an eighth for each column, on each core.
+    """
+    return count_many(columns, sizes, [tuple(range(len(columns)))], multiplicity)[0]
+
+
+def count_many(
+    columns: Sequence[Codes],
+    sizes: Sequence[int],
+    subsets: Sequence[tuple[int, ...]],
+    multiplicity: Counts | None = None,
+) -> list[Counts]:
+    """Count a table for each subset of columns, sharing passes where that pays.
+
+    Formula: as `count`; requests are read off as marginals of the fewer, larger tables that `cover` chose.
+
+    Cost: one pass over the rows in tiles; for each row that of `count` for each table of the cover.
+    """
+    data = coded(columns, sizes)
+    rows = row_count([*columns, *([] if multiplicity is None else [multiplicity])])
+    for subset in subsets:
+        if len(set(subset)) < len(subset):
+            raise ValueError(f"a column is asked for twice in {subset}")
+        _cells(data, subset)
+    plan = cover(data.sizes, subsets, rows)
+    answers: dict[int, Counts] = {}
+    for block, table in zip(plan, _count_blocks(data, plan, multiplicity, rows), strict=True):
+        tables = _marginals(table, block.columns, [subsets[request] for request in block.requests])
+        answers.update(zip(block.requests, tables, strict=True))
+    return [answers[request] for request in range(len(subsets))]
+
+
+def count_weighted(
+    columns: Sequence[Codes],
+    sizes: Sequence[int],
+    factors: Sequence[Factor],
+    row_weights: NDArray[np.float64] | None = None,
+    multiplicity: Counts | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Add up products of per-code factors over the rows of each cell.
+
+    Formula: ``Σ m v w``, ``Σ m (v w)²``, ``Σ m v² w`` with ``w = Π vector[codes]``, ``v`` the row weight.
+
+    Cost: about two nanoseconds a row plus one for each factor, on each core. The order of summation
+    depends on the number of rows alone, so results repeat to the last bit however many cores there are.
+    """
+    data = coded(columns, sizes)
+    vectors = [np.ascontiguousarray(vector, dtype=np.float64) for _, vector in factors]
+    multiplied = coded([codes for codes, _ in factors], [vector.size for vector in vectors])
+    extras = [array for array in (row_weights, multiplicity) if array is not None]
+    rows = row_count([*data.columns, *multiplied.columns, *extras])
+    used = range(len(columns))
+    cells = _cells(data, used)
+
+    def add_up(part: slice) -> NDArray[np.float64]:
+        sums = np.zeros((4 if cells <= _LANED else 1, cells, 3))
+        buffer, product = np.empty(TILE, dtype=index_type(cells)), np.empty(TILE)
+        ones, once = np.ones(TILE), np.ones(TILE, dtype=np.int64)
+        for tile in tiles(part):
+            multiplied.check(tile)
+            product[:] = 1.0
+            for codes, vector in zip(multiplied.columns, vectors, strict=True):
+                tally.multiply(product, codes[tile], vector)
+            v = ones if row_weights is None else row_weights[tile]
+            m = once if multiplicity is None else multiplicity[tile]
+            tally.add_weighted(data.index(used, tile, buffer), product, v, m, sums)
+        return np.asarray(sums.sum(axis=0))
+
+    parts = 1 if cells > _COPIED else max(1, min(_FLOAT_PARTS, rows // SHARE))
+    totals = sum(run(add_up, split(rows, parts)), start=np.zeros((cells, 3)))
+    first, second, third = (np.ascontiguousarray(totals[:, k]).reshape(data.sizes) for k in range(3))
+    return first, second, third
+
+
+def distinct(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[list[Codes], Counts] | None:
+    """Return the distinct rows in lexicographic order and their multiplicities, or None if too many.
+
+    Cost: that of `count` where the full table is small; else a sample of rows rules out hopeless cases and
+    a hash table counts the others, given up as soon as it holds more rows than would pay.
+    """
+    data = coded(columns, sizes)
+    rows = row_count(data.columns)
+    cells = prod(data.sizes)
+    limit = min(rows // _SAVING, LARGEST_HASH)
+    if limit == 0 or cells > 1 << 62:
+        return None
+    if cells <= limit:
+        table = count(data.columns, data.sizes).ravel()
+        keys = np.flatnonzero(table)
+        return decoded(data, keys), table[keys]
+    counted = None if looks_diverse(data, rows, limit) else count_keys(data, rows, limit)
+    return counted and (decoded(data, counted[0]), counted[1])
+
+
+def _cells(data: Coded, used: Sequence[int]) -> int:
+    cells = prod(data.sizes[c] for c in used)
+    if cells > LARGEST_TABLE:
+        raise ValueError(f"a table of {cells} cells is too large to count; the limit is {LARGEST_TABLE}")
+    return cells
+
+
+def _count_blocks(data: Coded, plan: Sequence[Block], multiplicity: Counts | None, rows: int) -> list[Counts]:
+    cells = [_cells(data, block.columns) for block in plan]
+
+    def count_part(part: slice) -> list[Counts]:
+        lanes = [_empty_lanes(n, exact=multiplicity is not None) for n in cells]
+        buffers = {width: np.empty(TILE, dtype=width) for width in map(index_type, cells)}
+        for tile in tiles(part):
+            for block, n, tables in zip(plan, cells, lanes, strict=True):
+                index = data.index(block.columns, tile, buffers[index_type(n)])
+                if multiplicity is None:
+                    tally.add_rows(index, *tables)
+                else:
+                    tally.add_repeated(index, multiplicity[tile], tables[0])
+        return [_merged(tables) for tables in lanes]
+
+    threads = threads_for(rows) if sum(cells) <= _COPIED else 1
+    parts = run(count_part, split(rows, max(threads, -(-rows // _LONGEST_PART))))
+    shapes = [tuple(data.sizes[c] for c in block.columns) for block in plan]
+    return [
+        _merged(tables).reshape(shape) for tables, shape in zip(zip(*parts, strict=True), shapes, strict=True)
+    ]
+
+
+def _empty_lanes(cells: int, *, exact: bool) -> list[NDArray[Any]]:
+    if exact or cells > _COPIED:
+        return [np.zeros(cells, dtype=np.int64)] * 4
+    if cells > _LANED:
+        return [np.zeros(cells, dtype=np.uint32)] * 4
+    return [np.zeros(cells, dtype=np.uint32) for _ in range(4)]
+
+
+def _merged(tables: Sequence[NDArray[Any]]) -> Counts:
+    """Add up tables, each of them once even if it stands for several lanes."""
+    different = list({id(table): table for table in tables}.values())
+    total = different[0].astype(np.int64, copy=False)
+    for table in different[1:]:
+        total = total + table
+    return total
+
+
+def _marginals(table: Counts, held: tuple[int, ...], wanted: Sequence[tuple[int, ...]]) -> list[Counts]:
+    """Sum columns away one at a time, lowest first, so that requests share what they sum in common."""
+    known = {held: table}
+    answers = []
+    for request in wanted:
+        columns = held
+        while len(columns) > len(request):
+            gone = next(axis for axis, c in enumerate(columns) if c not in request)
+            rest = columns[:gone] + columns[gone + 1 :]
+            if rest not in known:
+                known[rest] = known[columns].sum(axis=gone)
+            columns = rest
+        order = [columns.index(c) for c in request]
+        answers.append(np.array(known[columns].transpose(order), dtype=np.int64, order="C"))
+    return answers

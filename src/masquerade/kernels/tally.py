@@ -1,0 +1,118 @@
+"""Compiled loops over tiles of rows: fold columns into one cell index, then add rows to cells."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.kernels.jit import compiled
+
+Codes = NDArray[np.unsignedinteger[Any]]
+Index = NDArray[np.integer[Any]]
+
+
+@compiled
+def start(index: Index, column: Codes) -> int:
+    """Begin an index with its first column; return the column's largest code."""
+    top = column[0]
+    for i in range(column.size):
+        index[i] = column[i]
+        top = max(top, column[i])
+    return int(top)
+
+
+@compiled
+def fold(index: Index, size: int, column: Codes) -> int:
+    """Append a column of ``size`` codes, ``index = index * size + column``; return its largest code."""
+    top = column[0]
+    for i in range(column.size):
+        index[i] = index[i] * size + column[i]
+        top = max(top, column[i])
+    return int(top)
+
+
+@compiled
+def add_rows(index: Index, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], d: NDArray[Any]) -> None:
+    """Add each row to its cell of one of four tables in turn, which may be one and the same.
+
+    Four tables keep rows that fall into one cell from waiting for each other's store.
+    """
+    whole = index.size & ~3
+    for i in range(0, whole, 4):
+        a[index[i]] += 1
+        b[index[i + 1]] += 1
+        c[index[i + 2]] += 1
+        d[index[i + 3]] += 1
+    for i in range(whole, index.size):
+        a[index[i]] += 1
+
+
+@compiled
+def add_repeated(index: Index, multiplicity: NDArray[np.int64], table: NDArray[np.int64]) -> None:
+    """Add each row to its cell as often as it is repeated."""
+    for i in range(index.size):
+        table[index[i]] += multiplicity[i]
+
+
+@compiled
+def multiply(product: NDArray[np.float64], codes: Codes, vector: NDArray[np.float64]) -> None:
+    """Multiply each row's product by its code's entry of ``vector``."""
+    for i in range(codes.size):
+        product[i] *= vector[codes[i]]
+
+
+@compiled
+def largest(column: Codes) -> int:
+    """Return the largest code of a column that is not empty."""
+    top = column[0]
+    for i in range(column.size):
+        top = max(top, column[i])
+    return int(top)
+
+
+@compiled
+def add_weighted(
+    index: Index,
+    product: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    multiplicity: NDArray[np.int64],
+    sums: NDArray[np.float64],
+) -> None:
+    """Add ``m v w``, ``m (v w)²`` and ``m v² w`` to ``sums[lane, cell]``; lanes are a power of two."""
+    lanes = sums.shape[0] - 1
+    for i in range(index.size):
+        v, w = weights[i], product[i]
+        weighted = v * w
+        repeated = multiplicity[i] * weighted
+        cell = sums[i & lanes, index[i]]
+        cell[0] += repeated
+        cell[1] += repeated * weighted
+        cell[2] += repeated * v
+
+
+@compiled
+def add_keys(
+    keys: Index,
+    slots: NDArray[np.int64],
+    tally: NDArray[np.int64],
+    used: int,
+    limit: int,
+) -> int:
+    """Count keys in an open-addressing table with a power-of-two number of slots.
+
+    Returns how many slots are used, or a number beyond ``limit`` as soon as more would be needed.
+    """
+    mask = np.uint64(slots.size - 1)
+    for i in range(keys.size):
+        stored = keys[i] + 1  # 0 marks an empty slot
+        # Fibonacci hashing: the high bits of a product with 2^64/φ mix every bit of the key.
+        slot = ((np.uint64(stored) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
+        while slots[slot] != stored and slots[slot] != 0:
+            slot = (slot + np.uint64(1)) & mask
+        if slots[slot] == 0:
+            used += 1
+            if used > limit:
+                return used
+            slots[slot] = stored
+        tally[slot] += 1
+    return used

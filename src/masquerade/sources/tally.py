@@ -1,0 +1,171 @@
+"""`mq.tally`: a source of counts from what the caller has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError, PolicyMismatch, UnknownValue
+from masquerade.core.schema import Category, Field, Schema, category
+from masquerade.frames.encode import encode
+from masquerade.frames.files import open_batches
+from masquerade.frames.native import columns_of, metadata_of
+from masquerade.sources.records import Records
+
+MOST_INFERRED = 1000
+
+
+class Chunk(NamedTuple):
+    """Some rows: columns as Arrow, whether all are text (CSV), and how many rows of the file came before."""
+
+    columns: Mapping[str, Any]
+    text: bool
+    before: int
+
+
+def tally(
+    data: Any,
+    policy: Policy | None = None,
+    *,
+    schema: Schema | Policy | None = None,
+    weights: str | None = None,
+    id: str | None = None,  # noqa: A002  (the word users know)
+) -> Records:
+    """Return a source that answers counts about records, in a frame or in files (paths, patterns).
+
+    With a `policy`, `data` are records disguised by it. Without one they are clear; their categories come
+    from `schema` (or the variables of a policy), and only if none is given from the data themselves.
+    `weights` names a column of survey weights; `id` names the person, and a person's second record is
+    refused, since repeated records would make the standard errors too small.
+    """
+    if policy is not None and schema is not None:
+        raise InputError("Give 'policy' for disguised records or 'schema' for clear ones, not both.")
+    if policy is not None:
+        check_origin(data, policy)
+        used, fields = policy, [Field(variable) for variable in policy.observed.variables]
+    else:
+        if schema is None:
+            schema = inferred_schema(data, leave_out=[name for name in (weights, id) if name])
+        used = schema.undisguised() if isinstance(schema, Policy) else Policy.clear(schema)
+        fields = list(used.fields)
+    extra = [name for name in (weights, id) if name is not None]
+    parts: dict[str, list[Any]] = {name: [] for name in (*used.schema, *extra)}
+    for chunk in chunks(data, list(parts)):
+        try:
+            for field in fields:
+                name = field.variable.name
+                parts[name].append(encode(chunk.columns[name], field, text=chunk.text))
+            if weights is not None:
+                parts[weights].append(numbers(chunk, weights))
+            if id is not None:
+                parts[id].append(chunk.columns[id])
+        except UnknownValue as error:
+            raise error.shifted(chunk.before) from None
+    if id is not None:
+        check_once(parts[id], id)
+    codes = {name: joined(parts[name], np.dtype(np.uint8)) for name in used.schema}
+    return Records(codes, used, None if weights is None else joined(parts[weights], np.dtype(np.float64)))
+
+
+def chunks(data: Any, names: Sequence[str] | None) -> Iterator[Chunk]:
+    """Yield the rows of a frame at once, of files batch by batch; only the named columns of files."""
+    if not is_path(data):
+        yield Chunk(columns_of(data), text=False, before=0)
+        return
+    with open_batches(data, names) as batches:
+        for batch in batches:
+            columns = {name: batch[name] for name in batch.schema.names}
+            yield Chunk(columns, batches.text, batches.rows_before)
+
+
+def is_path(data: Any) -> bool:
+    """Tell paths from frames."""
+    if isinstance(data, (list, tuple)):
+        return bool(data) and all(isinstance(item, (str, Path)) for item in data)
+    return isinstance(data, (str, Path))
+
+
+def check_origin(data: Any, policy: Policy) -> None:
+    """Refuse data that say they were disguised under another policy."""
+    if is_path(data):
+        if data == "-":
+            return
+        with open_batches(data, []) as batches:
+            known = batches.metadata
+    else:
+        known = metadata_of(columns_of(data).frame)
+    origin = known.get("policy")
+    if origin is not None and origin != policy.id:
+        raise PolicyMismatch(
+            f"The records were disguised under policy {origin[:12]}…, this one is {policy.id[:12]}…: "
+            "estimates would be wrong."
+        )
+
+
+def inferred_schema(data: Any, leave_out: Sequence[str]) -> Schema:
+    """Return the categories that occur in clear data, in order."""
+    if is_path(data) and data == "-":
+        raise InputError("Clear records from standard input need a 'schema'.")
+    found: dict[str, dict[Category, None]] = {}
+    for chunk in chunks(data, None):
+        for name in chunk.columns:
+            if name in leave_out:
+                continue
+            values = pc.unique(chunk.columns[name])
+            labels = found.setdefault(name, {})
+            if pa.types.is_dictionary(values.type):
+                values = values.dictionary_decode()
+            for value in values.to_pylist():
+                if value is None or value != value:  # noqa: PLR0124  (NaN)
+                    raise InputError(
+                        f"Column {name!r} has missing values: give a policy as 'schema' that says what "
+                        "they stand for."
+                    )
+                labels[category(value)] = None
+            if len(labels) > MOST_INFERRED:
+                raise InputError(
+                    f"Column {name!r} has more than {MOST_INFERRED:,} different values: give a 'schema', "
+                    "or leave the column out."
+                )
+    if not found:
+        raise InputError("The data have no columns.")
+    return Schema({name: sorted(labels, key=lambda v: (str(type(v)), v)) for name, labels in found.items()})
+
+
+def numbers(chunk: Chunk, name: str) -> NDArray[np.float64]:
+    """Return a numeric column."""
+    try:
+        column = pc.cast(chunk.columns[name], pa.float64())
+    except pa.ArrowInvalid:
+        raise InputError(f"Column {name!r} holds survey weights and must be numbers.") from None
+    if column.null_count:
+        raise UnknownValue(name, pc.index(pc.is_null(column), value=True).as_py() + 1, "is missing")
+    return np.asarray(column.to_numpy(), dtype=np.float64)
+
+
+def check_once(parts: Sequence[Any], name: str) -> None:
+    """Refuse two records of one person."""
+    arrays = [
+        chunk for part in parts for chunk in (part.chunks if isinstance(part, pa.ChunkedArray) else [part])
+    ]
+    everyone = pa.chunked_array(arrays) if arrays else pa.chunked_array([pa.array([], pa.string())])
+    repeated = len(everyone) - pc.count_distinct(everyone, mode="all").as_py()
+    if repeated:
+        raise InputError(
+            f"{repeated:,} records repeat a person of column {name!r}. Count one record per person: "
+            "repeated records share their draws, so standard errors would be too small."
+        )
+
+
+def joined(parts: Sequence[NDArray[Any]], empty: np.dtype[Any]) -> NDArray[Any]:
+    """Return the parts as one array."""
+    if not parts:
+        return np.zeros(0, dtype=empty)
+    return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts))
