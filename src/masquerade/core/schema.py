@@ -49,9 +49,20 @@ class Variable:
                 f"Variable {self.name!r} lists a category twice (true and 1 count as the same)."
             )
 
+    def __eq__(self, other: object) -> bool:
+        """Two variables are equal if their names and categories are, by type too (1 is not true)."""
+        return isinstance(other, Variable) and self._typed() == other._typed()
+
+    def __hash__(self) -> int:
+        """Hash as equality compares."""
+        return hash(self._typed())
+
     def __len__(self) -> int:
         """Return the number of categories."""
         return len(self.categories)
+
+    def _typed(self) -> tuple[object, ...]:
+        return (self.name, *((type(label), label) for label in self.categories))
 
     def code(self, label: object) -> int:
         """Return the code of a category."""

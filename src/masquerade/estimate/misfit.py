@@ -38,7 +38,7 @@ def misfit(observed: Floats, channels: Sequence[Floats | None]) -> Misfit:
     negative cell; p-value ½P(χ²_{d−1} ≥ G²) + ½P(χ²_d ≥ G²), d = observable cells − 1 in every non-empty
     configuration of the axes that were not disguised, summed (those axes cannot misfit).
     Reference: Perlman (1969) for the bound over all mixtures (chi-bar-square) of chi-squares that a truth
-    on the boundary can give; Robertson, Wright & Dykstra (1988), section 2.3.
+    on the boundary can give; Robertson, Wright & Dykstra (1988).
     Cost: one maximum-likelihood fit.
     Error: conservative, asymptotic in n. What the fit may lack (its gap, or
     rounding) is counted in favour of the policy.

@@ -17,7 +17,7 @@ from pyarrow import csv as arrow_csv
 from masquerade.core.errors import FileError
 from masquerade.frames.formats import is_compressed, sidecar_of, unreadable
 
-BLOCK = 4 << 20  # bytes: a row may not be longer
+BLOCK = 2 << 20  # bytes: a row may not be longer
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 

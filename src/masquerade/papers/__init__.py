@@ -1,0 +1,1 @@
+"""The networks, policies and experiments of the papers that masquerade builds on."""
