@@ -15,7 +15,7 @@ from masquerade.kernels.keystream import Keystream
 
 Bytes = Callable[[int], NDArray[np.uint8]]
 Integers = NDArray[np.integer[Any]]
-Intervals = tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int32]]
+Intervals = tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32]]
 
 UNDECIDED: Final = 65535
 _LARGEST_TOTAL: Final = 1 << 62
@@ -23,6 +23,7 @@ _CHUNK: Final = 1 << 19
 _LINEAR: Final = 8
 _SHARE: Final = 1 << 19  # below this many codes a second thread costs more than it saves
 _LARGEST_SCREEN: Final = 1 << 18  # entries of `first`: beyond this it falls out of the cache
+_MOST_STARTS: Final = 1 << 12  # rows
 _NARROW: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.int32))
 
 
@@ -43,6 +44,9 @@ class DrawTable:
         ``(0, 256)`` when looking at the top byte first would not pay.
     reports
         Number of report codes, M.
+    start
+        ``(K, 257)`` number of intervals that end before each top byte, where a word's search begins;
+        ``(0, 257)`` when there are too many rows to hold it.
     """
 
     outcomes: NDArray[np.int32]
@@ -50,11 +54,12 @@ class DrawTable:
     support: NDArray[np.int32]
     first: NDArray[np.uint16]
     reports: int
+    start: NDArray[np.int32]
 
     @property
     def intervals(self) -> Intervals:
         """The arrays that turn a whole word into a report."""
-        return self.outcomes, self.last, self.support
+        return self.outcomes, self.last, self.support, self.start
 
 
 def draw_table(outcomes: Integers, weights: Integers, reports: int) -> DrawTable:
@@ -74,7 +79,8 @@ def draw_table(outcomes: Integers, weights: Integers, reports: int) -> DrawTable
     # Modulo 2^64 on purpose: only D·q = 2^64 wraps, to 0, and the 1 taken off brings it back to 2^64 − 1.
     q = np.array([((1 << 64) // int(total)) % (1 << 64) for total in cumulated[:, -1]], dtype=np.uint64)
     last = cumulated.astype(np.uint64) * q[:, None] - np.uint64(1)
-    return DrawTable(codes, last, support, _first_bytes(codes, last, support, reports), reports)
+    first = _first_bytes(codes, last, support, reports)
+    return DrawTable(codes, last, support, first, reports, _starts(last, support))
 
 
 def draw(codes: Integers, table: DrawTable, fresh: Bytes) -> NDArray[np.unsignedinteger[Any]]:
@@ -150,7 +156,18 @@ def _first_bytes(
         start, stop = np.searchsorted(ends, lowest), np.searchsorted(ends, highest)
         decided = (start == stop) & (stop < size)
         first[row, decided] = outcomes[row, start[decided]]
-    return nothing if np.mean(first == UNDECIDED) > 0.5 else first
+    return nothing if np.mean(first == UNDECIDED) > 0.9 else first
+
+
+def _starts(last: NDArray[np.uint64], support: NDArray[np.int32]) -> NDArray[np.int32]:
+    if support.size > _MOST_STARTS:
+        return np.empty((0, 257), dtype=np.int32)
+    lowest = np.arange(256, dtype=np.uint64) << np.uint64(56)
+    start = np.empty((support.size, 257), dtype=np.int32)
+    for row, size in enumerate(support):
+        start[row, :256] = np.searchsorted(last[row, :size], lowest)
+        start[row, 256] = size
+    return start
 
 
 def _fill(codes: Integers, table: DrawTable, fresh: Bytes, reports: NDArray[np.unsignedinteger[Any]]) -> None:
@@ -209,12 +226,16 @@ def _settle(
     reports: Integers,
 ) -> int:
     """Decide by whole words; move the rejected to the front of ``waiting`` and return their number."""
-    outcomes, last, support = intervals
+    outcomes, last, support, start = intervals
     left = 0
     for k in range(waiting.size):
         i = waiting[k]
         row = codes[i]
-        interval = _interval(last[row], support[row], words[k])
+        low, high = 0, support[row]
+        if start.size:
+            byte = np.int64(words[k] >> np.uint64(56))
+            low, high = start[row, byte], start[row, byte + 1]
+        interval = _interval(last[row], low, high, words[k])
         if interval < support[row]:
             reports[i] = outcomes[row, interval]
         else:
@@ -224,9 +245,8 @@ def _settle(
 
 
 @compiled
-def _interval(last: NDArray[np.uint64], support: int, word: np.uint64) -> int:
-    """Return how many intervals end before the word: ``support`` if it is rejected."""
-    low, high = 0, support
+def _interval(last: NDArray[np.uint64], low: int, high: int, word: np.uint64) -> int:
+    """Return how many intervals end before the word, knowing that it is from ``low`` to ``high``."""
     while high - low > _LINEAR:
         middle = (low + high) >> 1
         if last[middle] < word:

@@ -1,6 +1,7 @@
 """Draws are exactly rational: every word's report is known in advance, and draw() gives that report."""
 
 import copy
+import dataclasses
 import multiprocessing
 import os
 import pickle
@@ -109,6 +110,20 @@ def test_the_byte_table_agrees_with_both_ends_of_each_byte(rows):
         high = report_of_word(codes, lowest + np.uint64((1 << 56) - 1), table)
         expected = np.where((low == high) & (high >= 0), high, UNDECIDED)
         assert (table.first[row] == expected).all()
+
+
+def test_words_are_found_without_the_table_of_starts():
+    generator = np.random.default_rng(4)
+    table = table_of(generator.integers(1, 100, (5, 60)).tolist())
+    plain = dataclasses.replace(table, start=np.empty((0, 257), dtype=np.int32))
+    codes = generator.integers(0, 5, 10_000, dtype=np.uint8)
+    words = np.frombuffer(generator.bytes(80_000), dtype=np.uint64)
+    expected = [np.searchsorted(table.last[row], word) for row, word in zip(codes, words, strict=True)]
+    assert (report_of_word(codes, words, plain) == expected).all()
+    assert (report_of_word(codes, words, table) == expected).all()
+    many = table_of([[1, 2]] * 5000)
+    assert many.start.size == 0
+    assert report(many, 4999, LAST_WORD // 2) == 1
 
 
 def test_draw_replays_decided_undecided_and_rejected_words():

@@ -1,0 +1,116 @@
+"""The commands together; every error that was foreseen is one line on standard error and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from typer.core import TyperGroup
+
+import masquerade
+from masquerade.cli import demo, disguise, estimate, policy, privacy
+from masquerade.cli.output import say, silence_stdout
+from masquerade.core.errors import MasqueradeError
+
+BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
+# typer brings its own click or uses the installed one: the base of its usage errors, wherever it lives
+ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
+
+
+class Commands(TyperGroup):
+    """A group of commands that turns errors into lines and exit codes."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:  # noqa: ARG002
+        """Run a command and exit with its code."""
+        try:
+            code = super().main(*args, standalone_mode=False, **extra)
+        except ClickError as error:
+            sys.exit(_usage(error))
+        except typer.Abort:
+            say("interrupted.")
+            sys.exit(INTERRUPTED)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; what can go wrong becomes one line."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except (typer.Exit, typer.Abort, ClickError):
+            raise
+        except KeyboardInterrupt:
+            say("interrupted.")
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            silence_stdout()
+            raise typer.Exit(BROKEN_PIPE) from None
+        except MasqueradeError as error:
+            say(str(error))
+            raise typer.Exit(BAD_INPUT) from None
+        except OSError as error:
+            reason = os.strerror(error.errno).lower() if error.errno else "input/output error"
+            say(f"{error.filename}: {reason}." if error.filename else f"{reason}.")
+            raise typer.Exit(BAD_INPUT) from None
+        except Exception as error:  # noqa: BLE001  (a message may quote clear data, so it is not shown)
+            _report_bug(error)
+            raise typer.Exit(INTERNAL) from None
+        return result
+
+
+def _usage(error: Any) -> int:
+    """Say what is wrong with the arguments in a line; without any, show the help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return BAD_INPUT
+    command = error.ctx.command_path if getattr(error, "ctx", None) else "masquerade"
+    say(f"{error.format_message().rstrip('.')}. See: {command} --help")
+    return BAD_INPUT
+
+
+def _report_bug(error: Exception) -> None:
+    if os.environ.get("MASQUERADE_DEBUG"):
+        traceback.print_exc()
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(last.filename).name}:{last.lineno}"
+    say(
+        f"internal error ({type(error).__name__} at {place}); this is a bug, please report it "
+        "(MASQUERADE_DEBUG=1 shows more; that may include values of your data)."
+    )
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"masquerade {masquerade.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[  # noqa: ARG001  (acted upon by its callback)
+        bool,
+        typer.Option("--version", help="Show the version and exit.", callback=lambda v: _version(wanted=v), is_eager=True),
+    ] = False,
+) -> None:
+    """Learn from data nobody is allowed to see: disguise records, count them, know what is revealed."""
+
+
+app.command("disguise")(disguise.command)
+app.command("estimate")(estimate.command)
+app.command("privacy")(privacy.command)
+app.add_typer(policy.app, name="policy")
+app.command("demo")(demo.command)

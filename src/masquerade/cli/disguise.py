@@ -1,0 +1,126 @@
+"""`masquerade disguise`: clear records in, disguised records out, nothing in between."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import masquerade as mq
+from masquerade.cli.options import Data, Json, Overwrite, PolicyFile
+from masquerade.cli.output import as_json, emit, say
+from masquerade.cli.progress import progress
+from masquerade.cli.words import gamma_words, listed
+from masquerade.core.errors import InputError
+
+if TYPE_CHECKING:
+    from masquerade.channels.policy import Policy
+    from masquerade.channels.privacy import PolicyPrivacy
+    from masquerade.disguising.files import Release
+
+
+def command(
+    data: Data,
+    *,
+    policy: PolicyFile,
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", "-o", help="Where to: .csv, .parquet, .arrow, or - for CSV on standard output.",
+            metavar="FILE", show_default=False,
+        ),
+    ],
+    memo: Annotated[
+        str | None,
+        typer.Option(
+            help="Secret file that makes repeated releases repeat their reports; made if there is none. "
+            "Guard it like the data.",
+            metavar="FILE",
+        ),
+    ] = None,
+    person: Annotated[
+        str | None, typer.Option("--id", help="Column that names the person, for --memo.", metavar="COLUMN")
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Pass this column on in clear, though the policy does not list it.", metavar="COLUMN"),
+    ] = None,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle", help="Mix the rows (within batches), so that order tells nothing.")
+    ] = False,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Disguise every variable of the policy; columns that it does not list are left out.
+
+    Example: masquerade disguise people.csv --policy policy.yaml --out disguised.csv
+    """
+    if json and out == "-":
+        raise InputError("--json and --out - both write to standard output; choose one.")
+    kept = list(dict.fromkeys(keep or []))
+    loaded = mq.Policy.load(policy)
+    columns = column_names(data)
+    with progress("disguising") as advance:
+        release = mq.disguise_file(
+            data, out, loaded, memo=memo, id=person, keep=kept, shuffle=shuffle, overwrite=overwrite,
+            progress=advance,
+        )
+    left_out = [name for name in columns if name not in loaded.schema and name not in kept]
+    figures = mq.privacy(loaded)
+    if json:
+        emit(as_json(report(release, figures, out, kept, left_out)))
+    else:
+        say(line(release, loaded, figures, out, kept, left_out))
+    if release.earlier_policies:
+        say(
+            f"warning: {memo} has served other policies before ({listed(p[:12] for p in release.earlier_policies)}): "
+            "this is a further release about the same people, and the γ of the releases multiply."
+        )
+
+
+def line(
+    release: Release, policy: Policy, figures: PolicyPrivacy, out: str, kept: list[str], left_out: list[str]
+) -> str:
+    """Return what was done, in a line."""
+    target = "standard output" if out == "-" else out
+    parts = [f"{release.rows:,} record{'' if release.rows == 1 else 's'} disguised into {target}"]
+    parts.append(f"policy {policy.id[:12]}")
+    parts.append(
+        f"over a record {gamma_words(figures.record_gamma)}" if policy.disguised else "NOTHING IS DISGUISED"
+    )
+    if figures.clear or kept:
+        parts.append(f"in clear: {listed([*figures.clear, *kept])}")
+    if left_out:
+        parts.append(f"left out, not in the policy: {listed(left_out)}")
+    return "; ".join(parts) + "."
+
+
+def report(
+    release: Release, figures: PolicyPrivacy, out: str, kept: list[str], left_out: list[str]
+) -> dict[str, Any]:
+    """Return what was done, for programs."""
+    return {
+        "rows": release.rows,
+        "out": out,
+        "policy": figures.policy_id,
+        "record": figures.to_dict()["record"],
+        "disclosed_in_clear": [*figures.clear, *kept],
+        "left_out": left_out,
+        "earlier_policies": list(release.earlier_policies),
+    }
+
+
+def column_names(data: list[str]) -> list[str]:
+    """Return the columns of the first file; of standard input what can be told without taking from it."""
+    if "-" not in data:
+        from masquerade.frames.files import open_batches  # noqa: PLC0415  (loads Arrow)
+
+        with open_batches(data) as batches:
+            return list(batches.names)
+    peek = getattr(sys.stdin.buffer, "peek", None)
+    start = peek().decode("utf-8-sig", errors="replace") if peek else ""
+    first, newline, _ = start.partition("\n")
+    return next(csv.reader(io.StringIO(first)), []) if newline else []

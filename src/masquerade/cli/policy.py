@@ -1,0 +1,123 @@
+"""`masquerade policy`: draft, check and identify policy files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import masquerade as mq
+from masquerade.cli.options import Data, Json, Out, Overwrite, PolicyArgument
+from masquerade.cli.output import as_json, check_target, emit, render, say
+from masquerade.cli.progress import progress
+from masquerade.cli.words import gamma_words, listed
+from masquerade.core.errors import InputError, PolicyError
+
+if TYPE_CHECKING:
+    from masquerade.channels.policy import Policy
+
+app = typer.Typer(
+    help="Draft, check and identify policy files.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command("init")
+def init(data: Data, *, out: Out = None, overwrite: Overwrite = False) -> None:
+    """Draft a policy from clear data; a person decides the rest (look for DECIDE).
+
+    Example: masquerade policy init people.csv --out policy.yaml
+    """
+    from masquerade.disguising.draft import draft, summaries  # noqa: PLC0415  (loads Arrow)
+    from masquerade.frames.files import open_batches  # noqa: PLC0415
+
+    if out is not None and out != "-":
+        if not out.lower().endswith((".yaml", ".yml")):
+            raise InputError(f"{out}: a drafted policy is YAML with comments; its name ends in .yaml or .yml.")
+        check_target(Path(out), overwrite=overwrite)
+    with open_batches(data) as batches, progress("reading") as advance:
+        columns = summaries(batches, text=batches.text, progress=lambda: advance(batches.bytes_read, batches.total_bytes))
+    emit(draft(columns), out, overwrite=overwrite)
+    if out is not None and out != "-":
+        say(f"drafted {out}; it shows values of the data and cannot be used until every DECIDE in it is settled.")
+
+
+@app.command("check")
+def check(policy: PolicyArgument, *, json: Json = False) -> None:
+    """Validate a policy file and summarise it."""
+    loaded = loaded_or_explained(policy)
+    figures = mq.privacy(loaded)
+    if json:
+        emit(as_json({"policy": loaded.id, "record": figures.to_dict()["record"], "variables": variables(loaded)}))
+        return
+    from masquerade.cli.guarantees import plain_table  # noqa: PLC0415
+    from masquerade.cli.words import channel_words  # noqa: PLC0415
+
+    table = plain_table(f"{policy} is a valid policy")
+    for name in ("variable", "categories", "disguise"):
+        table.add_column(name)
+    for field in loaded.fields:
+        group = loaded.group(field.variable.name)
+        beside = [name for name in group.names if name != field.variable.name]
+        words = f"together with {', '.join(beside)}" if beside else channel_words(group.channel)
+        if field.variable.name in loaded.disguised and not group.disguised:
+            words = "by stratum"
+        table.add_row(field.variable.name, listed(field.variable.categories, 6), words)
+    over = f"over a record {gamma_words(figures.record_gamma)}" if loaded.disguised else "NOTHING IS DISGUISED"
+    emit(render(table, f"id {loaded.id}", f"{over}. masquerade privacy {policy} tells more."))
+
+
+@app.command("id")
+def identify(policy: PolicyArgument) -> None:
+    """Print the id of a policy: the same for every spelling of the same mechanism."""
+    emit(mq.Policy.load(policy).id + "\n")
+
+
+@app.command("schema")
+def schema(*, out: Out = None, overwrite: Overwrite = False) -> None:
+    """Print the JSON Schema of policy files, for editors."""
+    emit(as_json(mq.Policy.json_schema()), out, overwrite=overwrite)
+
+
+def variables(policy: Policy) -> list[dict[str, Any]]:
+    """Return the variables for JSON."""
+    return [
+        {
+            "name": field.variable.name,
+            "categories": list(field.variable.categories),
+            "disguised": field.variable.name in policy.disguised,
+            "together_with": [n for n in policy.group(field.variable.name).names if n != field.variable.name],
+        }
+        for field in policy.fields
+    ]
+
+
+def loaded_or_explained(path: str) -> Policy:
+    """Return a policy; of a draft, name everything that is still to be decided."""
+    try:
+        return mq.Policy.load(path)
+    except PolicyError:
+        open_ones = undecided(path)
+        if not open_ones:
+            raise
+        raise PolicyError(
+            f"{path}: still to be decided: {listed(open_ones, 30)}. For each, choose a channel such as "
+            "{kind: for_gamma, gamma: 19}, or remove 'channel' to release it undisguised."
+        ) from None
+
+
+def undecided(path: str) -> list[str]:
+    """Return the variables of a draft whose channel is not chosen yet."""
+    from masquerade.channels import text  # noqa: PLC0415
+
+    values = text.read(Path(path))
+    entries = values.get("variables") if isinstance(values, dict) else None
+    if not isinstance(entries, dict):
+        return []
+    return [
+        str(name)
+        for name, entry in entries.items()
+        if isinstance(entry, dict) and entry.get("channel") == {"kind": "decide"}
+    ]

@@ -1,0 +1,191 @@
+"""The pictures of counts, parameters, errors and breaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from statistics import NormalDist
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, PercentFormatter
+
+from masquerade.channels.measures import breach_bound
+from masquerade.report.drawing import (
+    ESTIMATE,
+    INK,
+    MUTED,
+    NAIVE,
+    PAPER,
+    SERIES,
+    canvas,
+    open_frame,
+)
+from masquerade.report.study import Comparison, Study
+from masquerade.report.words import VAGUE, gamma_text
+
+Z95 = NormalDist().inv_cdf(0.975)
+WIDTH = 5.6
+FARTHEST = 4.0
+
+
+def counts_picture(study: Study, width: float = WIDTH, height: float = 4.6, title: str = "") -> Figure:
+    """Draw counts: the truth, what the disguised records say as they are, and the estimate with 95 %."""
+    figure = canvas(width, height)
+    axes = figure.add_subplot()
+    items = study.counts
+    rows = np.arange(len(items))[::-1]
+    truth, naive = [item.truth for item in items], [item.naive for item in items]
+    axes.hlines(rows, truth, naive, color=NAIVE, linewidth=1.2, alpha=0.5)
+    axes.plot(naive, rows, "X", color=NAIVE, markersize=7.5, markeredgewidth=0, label="disguised, as it is")
+    axes.plot(
+        truth, rows, "o", markerfacecolor=PAPER, markeredgecolor=INK, markersize=10, label="truth", zorder=2.5
+    )
+    axes.errorbar(
+        [item.estimate for item in items],
+        rows,
+        xerr=[Z95 * item.stderr for item in items],
+        fmt="o",
+        color=ESTIMATE,
+        markersize=4,
+        elinewidth=2,
+        zorder=3,
+        label="estimate, 95 % interval",
+    )
+    axes.set_yticks(rows, [item.label for item in items])
+    axes.set_xlabel(f"people out of {study.n:,}")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}".replace("-", "−")))
+    open_frame(axes)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+    head(figure, axes, title)
+    return figure
+
+
+def head(figure: Figure, axes: Axes, title: str) -> None:
+    """Put the legend, and the title if there is one, above the picture."""
+    handles, labels = axes.get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda i: ("truth", "disguised, as it is").count(labels[i]) == 0)
+    figure.legend(
+        [handles[i] for i in order],
+        [labels[i] for i in order],
+        loc="outside upper left",
+        ncols=3,
+        handletextpad=0.4,
+        columnspacing=1.4,
+        title=title or None,
+        title_fontproperties={"weight": "bold", "size": 11.5},
+        alignment="left",
+    )
+
+
+def parameters_picture(study: Study) -> Figure:
+    """Draw every free parameter: the network's value across, the estimate with 95 % upwards."""
+    figure = canvas(WIDTH, 4.9)
+    axes = figure.add_subplot()
+    known = [item for item in study.free_parameters if item.seen and item.stderr <= VAGUE]
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, zorder=1)
+    axes.plot(
+        [item.truth for item in known],
+        [item.naive for item in known],
+        "X",
+        color=NAIVE,
+        markersize=6,
+        markeredgewidth=0,
+        alpha=0.75,
+        label="disguised, as it is",
+    )
+    for reliable, label, face in ((True, "estimate, 95 % interval", ESTIMATE), (False, "too rarely seen", PAPER)):
+        items = [item for item in known if item.reliable is reliable]
+        if items:
+            draw_parameters(axes, items, label, face)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(*reach([item for item in known if item.reliable]))
+    axes.set_xlabel("probability in the network")
+    axes.set_ylabel("probability from the disguised records")
+    open_frame(axes)
+    head(figure, axes, "")
+    return figure
+
+
+def draw_parameters(axes: Axes, items: Sequence[Comparison], label: str, face: str) -> None:
+    """Draw estimates with error bars."""
+    axes.errorbar(
+        [item.truth for item in items],
+        [item.estimate for item in items],
+        yerr=[Z95 * item.stderr for item in items],
+        fmt="o",
+        color=ESTIMATE,
+        markerfacecolor=face,
+        markersize=4.5,
+        elinewidth=1.3,
+        alpha=0.9,
+        label=label,
+        zorder=3,
+    )
+
+
+def reach(items: Sequence[Comparison]) -> tuple[float, float]:
+    """Return how far up and down the reliable error bars go, at least from 0 to 1."""
+    ends = [item.estimate + side * Z95 * item.stderr for item in items for side in (-1, 1)]
+    return min(0.0, *ends, 0.0) - 0.02, max(1.0, *ends, 1.0) + 0.02
+
+
+def errors_picture(study: Study) -> Figure:
+    """Draw the errors in standard errors, of parameters and of counts, against the normal curve."""
+    figure = canvas(WIDTH, 2.9)
+    counted = [item.z for item in study.cells if item.z is not None]
+    left, right = figure.subplots(1, 2, sharey=True)
+    draw_errors(left, study.judged, f"{len(study.judged)} parameters")
+    draw_errors(right, counted, f"{len(counted)} counts")
+    left.set_ylabel("share per standard error")
+    figure.supxlabel("(estimate − truth) / standard error", fontsize=9.5)
+    return figure
+
+
+def draw_errors(axes: Axes, errors: Sequence[float], title: str) -> None:
+    """Draw a histogram of errors, those beyond the frame at its edge, and the normal curve."""
+    bins = np.linspace(-FARTHEST, FARTHEST, 17)
+    if errors:
+        shown = np.clip(errors, -FARTHEST, FARTHEST)
+        axes.hist(shown, bins=bins.tolist(), density=True, color=ESTIMATE, alpha=0.55, rwidth=0.92)
+    grid = np.linspace(-FARTHEST, FARTHEST, 161)
+    axes.plot(grid, np.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi), color=INK, linewidth=1.5)
+    axes.set_title(title, fontsize=9.5)
+    axes.set_xticks([-3, -2, -1, 0, 1, 2, 3], ["−3", "−2", "−1", "0", "1", "2", "3"])
+    open_frame(axes)
+    axes.grid(visible=False, axis="x")
+
+
+def breach_picture(study: Study) -> Figure:
+    """Draw how far a belief can rise: before across, the largest belief after upwards."""
+    figure = canvas(WIDTH, 3.7)
+    axes = figure.add_subplot()
+    before = np.logspace(-6, 0, 241)
+    styles = ("-", "--", "-.", (0, (1, 1.2)), "-")
+    for (label, gamma), colour, style in zip(channels_by_gamma(study), SERIES, styles, strict=True):
+        after = [breach_bound(gamma, float(belief)) for belief in before]
+        axes.plot(before, after, color=colour, linestyle=style, linewidth=1.9, label=label)
+    axes.plot(before, before, color=MUTED, linewidth=1, label="nothing learnt")
+    axes.set_xscale("log")
+    axes.set_xticks([1e-6, 1e-4, 1e-2, 1e-1, 1], ["1 in 10⁶", "1 in 10⁴", "1 %", "10 %", "100 %"])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    axes.set_xlabel("belief before seeing the report")
+    axes.set_ylabel("largest belief after")
+    open_frame(axes)
+    axes.legend(loc="upper left", handlelength=2.6)
+    return figure
+
+
+def channels_by_gamma(study: Study) -> list[tuple[str, Fraction | float]]:
+    """Return the channels with the same γ together, smallest first, and the whole record last."""
+    names: dict[Fraction | float, list[str]] = {}
+    for item in study.privacy.variables:
+        names.setdefault(item.gamma, []).extend(item.variables)
+    record = study.privacy.record_gamma
+    return [
+        *((f"{', '.join(names[gamma])}: γ = {gamma_text(gamma)}", gamma) for gamma in sorted(names)),
+        (f"whole record: γ = {gamma_text(record)}", record),
+    ]

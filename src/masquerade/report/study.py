@@ -1,0 +1,197 @@
+"""The main job on built-in data: a population is disguised, and counted again from the disguised records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any
+
+from masquerade.channels.policy import Policy
+from masquerade.channels.privacy import PolicyPrivacy, privacy
+from masquerade.core.errors import InputError
+from masquerade.core.query import Query
+from masquerade.core.schema import Category
+from masquerade.core.table import CountTable
+from masquerade.core.tally import Tally
+from masquerade.disguising.frames import disguise
+from masquerade.learn.network import BayesianNetwork, ConditionalTable, bayesian_network
+from masquerade.papers.ma_sivakumar_2005 import STRUCTURE, network, table_1
+from masquerade.sources.tally import tally
+
+SEED = 2005
+LEAST_STDERR = 1e-6  # below it there is only rounding to compare with
+COUNTS: tuple[Mapping[str, Category], ...] = (
+    {"A": 1},
+    {"L": 2},
+    {"B": 1},
+    {"D": 2},
+    {"F": 1},
+    {"A": 1, "T": 1},
+    {"L": 3, "S": 1},
+    {"E": 1, "X": 1},
+    {"B": 3, "D": 1},
+    {"C": 1, "G": 1},
+    {"D": 1, "F": 2},
+    {"E": 2, "B": 1, "D": 2},
+)
+PAIRS = (("A", "T"), ("E", "X"), ("B", "D"))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One figure: what it is, the truth, what the disguised records say naively, and the estimate.
+
+    `free` is False for the last value of a row of probabilities, which follows from the others;
+    `reliable` is False where the parents' configuration is too rare for the standard error to be trusted.
+    """
+
+    cell: tuple[tuple[str, Category], ...]
+    truth: float
+    naive: float
+    estimate: float
+    stderr: float
+    reliable: bool = True
+    free: bool = True
+
+    @property
+    def label(self) -> str:
+        """Return the cell in words, such as ``A=1, T=2``."""
+        return ", ".join(f"{name}={value}" for name, value in self.cell)
+
+    @property
+    def seen(self) -> bool:
+        """Tell whether the records say anything about this figure at all."""
+        return math.isfinite(self.stderr)
+
+    @property
+    def z(self) -> float | None:
+        """Return the error in standard errors, None where there is none to compare with."""
+        known = self.seen and self.stderr > LEAST_STDERR
+        return (self.estimate - self.truth) / self.stderr if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The parameters of one node of the network."""
+
+    name: str
+    parents: tuple[str, ...]
+    parameters: tuple[Comparison, ...]
+
+    @property
+    def label(self) -> str:
+        """Return the table's name, such as ``P(E | T, L)``."""
+        return f"P({self.name} | {', '.join(self.parents)})" if self.parents else f"P({self.name})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Study:
+    """Everything the demo shows; of the clear records only their counts are kept.
+
+    `counts`, `pairs` and `cells` (all one- and two-way counts that the disguise touches) are compared with
+    the sample's own counts, so their standard errors are ``given_records``; `nodes` are compared with the
+    network that the sample was drawn from, with ``population`` standard errors.
+    """
+
+    n: int
+    policy: Policy
+    privacy: PolicyPrivacy
+    disguised: Any
+    counts: tuple[Comparison, ...]
+    pairs: tuple[tuple[Comparison, ...], ...]
+    cells: tuple[Comparison, ...]
+    nodes: tuple[Node, ...]
+
+    @property
+    def structure(self) -> dict[str, tuple[str, ...]]:
+        """Return the parents of every node."""
+        return {node.name: node.parents for node in self.nodes}
+
+    @property
+    def free_parameters(self) -> tuple[Comparison, ...]:
+        """Return the parameters that do not follow from others."""
+        return tuple(item for node in self.nodes for item in node.parameters if item.free)
+
+    @property
+    def judged(self) -> tuple[float, ...]:
+        """Return the errors, in standard errors, of the free parameters whose standard error is reliable."""
+        return tuple(item.z for item in self.free_parameters if item.reliable and item.z is not None)
+
+
+def run_study(n: int, seed: int = SEED) -> Study:
+    """Sample n people, disguise them by Table 1 with OS randomness, and estimate from the disguised records."""
+    if n < 1:
+        raise InputError(f"The demo needs at least one person. Got n = {n} instead.")
+    policy, population = table_1(), network()
+    clear = population.sample(n, seed)
+    disguised = disguise(clear, policy)
+    truth, naive = tally(clear, schema=policy), tally(disguised, schema=policy)
+    del clear
+    source = tally(disguised, policy)
+
+    singles = [(name,) for name in policy.schema]
+    touched = [
+        names
+        for names in [*singles, *combinations(policy.schema, 2)]
+        if any(name in policy.disguised for name in names)
+    ]
+    groups: list[tuple[str, ...]] = [*(tuple(cell) for cell in COUNTS), *PAIRS, *touched]
+    tables = compared(truth, naive, source, groups)
+    counts = [pick(rows, cell) for rows, cell in zip(tables, COUNTS, strict=False)]
+    pairs = tables[len(COUNTS) : len(COUNTS) + len(PAIRS)]
+    cells = [row for rows in tables[len(COUNTS) + len(PAIRS) :] for row in rows]
+    nodes = learned(population, bayesian_network(naive, STRUCTURE), bayesian_network(source, STRUCTURE))
+    return Study(
+        n, policy, privacy(policy), disguised, tuple(counts), tuple(pairs), tuple(cells), tuple(nodes)
+    )
+
+
+def compared(
+    truth: Tally, naive: Tally, source: Tally, groups: Sequence[tuple[str, ...]]
+) -> list[tuple[Comparison, ...]]:
+    """Ask three sources for the same counts: the clear records, the disguised as they are, and the estimate."""
+    queries = [Query(by=names) for names in groups]
+    answers = [tally.answer(queries) for tally in (truth, naive, source)]
+    return [tuple(count_rows(*tables)) for tables in zip(*answers, strict=True)]
+
+
+def count_rows(truth: CountTable, naive: CountTable, estimate: CountTable) -> Iterable[Comparison]:
+    """Yield the cells of three tables over the same variables."""
+    cells = product(*(axis.categories for axis in estimate.axes))
+    columns = (truth.values, naive.values, estimate.values, estimate.stderr("given_records"))
+    for cell, *figures in zip(cells, *(column.ravel().tolist() for column in columns), strict=True):
+        yield Comparison(tuple(zip(estimate.names, cell, strict=True)), *figures)
+
+
+def pick(rows: Iterable[Comparison], cell: Mapping[str, Category]) -> Comparison:
+    """Return the row of a cell."""
+    return next(row for row in rows if dict(row.cell) == dict(cell))
+
+
+def learned(truth: BayesianNetwork, naive: BayesianNetwork, estimate: BayesianNetwork) -> Iterable[Node]:
+    """Yield the nodes of three networks of the same structure."""
+    for name, parents in truth.structure.items():
+        yield Node(name, parents, tuple(parameter_rows(truth[name], naive[name], estimate[name])))
+
+
+def parameter_rows(
+    truth: ConditionalTable, naive: ConditionalTable, estimate: ConditionalTable
+) -> Iterable[Comparison]:
+    """Yield the parameters of a node."""
+    names = [axis.name for axis in (*estimate.parents, estimate.child)]
+    last = estimate.child.categories[-1]
+    rows = zip(
+        product(*(axis.categories for axis in (*estimate.parents, estimate.child))),
+        truth.probabilities.ravel().tolist(),
+        naive.probabilities.ravel().tolist(),
+        estimate.probabilities.ravel().tolist(),
+        estimate.stderr.ravel().tolist(),
+        estimate.reliable.repeat(len(estimate.child)).tolist(),
+        strict=True,
+    )
+    for cell, *figures, reliable in rows:
+        yield Comparison(
+            tuple(zip(names, cell, strict=True)), *figures, reliable=reliable, free=cell[-1] != last
+        )

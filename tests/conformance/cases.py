@@ -1,0 +1,117 @@
+"""Populations and policies that every source must handle, small enough for a brute-force oracle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+import masquerade as mq
+
+RECORDS = 3000
+
+SPECS = {
+    "independent": {
+        "variables": {
+            "A": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p1": 0.1, "p2": 0.25}},
+            "B": {"categories": [1, 2, 3], "channel": {"kind": "ternary", "p1": 0.15, "p2": 0.1}},
+            "C": {"categories": [True, False]},
+            "D": {"categories": ["n", "s", "e", "w"], "channel": {"kind": "symmetric", "p": 0.3}},
+        }
+    },
+    "joint": {
+        "variables": {
+            "A": {"categories": ["yes", "no"]},
+            "B": {"categories": [1, 2, 3]},
+            "C": {"categories": [True, False], "channel": {"kind": "warner", "p": 0.8}},
+            "D": {"categories": ["n", "s", "e", "w"]},
+        },
+        "joint": [{"variables": ["D", "A"], "channel": {"kind": "symmetric", "p": 0.4}}],
+    },
+    "not lumpable": {
+        "variables": {
+            "A": {"categories": ["yes", "no"]},
+            "B": {"categories": [1, 2, 3], "channel": {"kind": "symmetric", "p": 0.2}},
+            "C": {"categories": [True, False]},
+            "D": {"categories": ["n", "s", "e", "w"]},
+        },
+        "joint": [
+            {
+                "variables": ["C", "A"],
+                "channel": {
+                    "kind": "matrix",
+                    "rows": [
+                        ["0.7", "0.1", "0.1", "0.1"],
+                        ["0.05", "0.8", "0.05", "0.1"],
+                        ["0.2", "0.1", "0.6", "0.1"],
+                        ["0.1", "0.2", "0", "0.7"],
+                    ],
+                },
+            }
+        ],
+    },
+    "more reports than truths": {
+        "variables": {
+            "A": {"categories": ["yes", "no"], "channel": {"kind": "kuk", "p1": 0.8, "p2": 0.3, "cards": 3}},
+            "B": {"categories": [1, 2, 3]},
+            "C": {"categories": [True, False], "channel": {"kind": "crosswise", "p": "1/4"}},
+            "D": {
+                "categories": ["n", "s", "e", "w"],
+                "channel": {"kind": "grouped", "groups": [["n", "s"], ["e", "w"]], "p": 0.3},
+            },
+        }
+    },
+    "strata": {
+        "variables": {
+            "A": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.2}},
+            "B": {"categories": [1, 2, 3], "channel": {"kind": "symmetric", "p": 0.3}},
+            "C": {"categories": [True, False]},
+            "D": {"categories": ["n", "s", "e", "w"]},
+        },
+        "strata": {
+            "by": "C",
+            "channels": {False: {"A": {"kind": "binary", "p": 0.35}, "B": {"kind": "symmetric", "p": 0.1}}},
+        },
+    },
+}
+
+QUERIES = (
+    mq.Query(),
+    mq.Query(by="A"),
+    mq.Query(by=("D", "A")),
+    mq.Query(by=("B", "C", "A")),
+    mq.Query(by=("B",), where={"A": "yes"}),
+    mq.Query(by=("A", "B"), where={"C": True}),
+    mq.Query(by=("D",), where={"A": "no", "C": False, "B": 2}),
+    mq.Query(where={"A": "yes", "D": "e"}),
+    mq.Query(by=("C", "D", "A", "B")),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Clear records, a policy, and the same records disguised by it."""
+
+    name: str
+    policy: mq.Policy
+    clear: pd.DataFrame
+    disguised: pd.DataFrame
+
+
+@cache
+def case(name: str) -> Case:
+    """Return one of the cases, the same in every test."""
+    policy = mq.Policy.from_dict({"masquerade": 1, **SPECS[name]})
+    generator = np.random.default_rng(20_05)
+    joint = generator.dirichlet(np.ones(48)).reshape(2, 3, 2, 4)
+    cells = generator.choice(48, size=RECORDS, p=joint.ravel())
+    codes = np.unravel_index(cells, joint.shape)
+    clear = pd.DataFrame(
+        {
+            variable.name: np.array(variable.categories, dtype=object)[code]
+            for variable, code in zip(policy.schema.variables, codes, strict=True)
+        }
+    ).infer_objects()
+    return Case(name, policy, clear, mq.simulate(clear, policy, seed=7))
