@@ -7,7 +7,6 @@ Slow peers run on fewer records and are scaled up; the table says so.
 """
 
 import argparse
-import importlib.util
 import json
 import math
 import time
@@ -15,6 +14,8 @@ from pathlib import Path
 
 import numba
 import numpy as np
+from multi_freq_ldpy.pure_frequency_oracles.GRR import GRR_Client
+from pure_ldp.frequency_oracles.direct_encoding import DEClient
 
 from masquerade.kernels.draw import draw, draw_table
 from masquerade.kernels.keystream import Keystream
@@ -61,8 +62,6 @@ def lean_numpy():
 
 
 def multi_freq_ldpy():
-    from multi_freq_ldpy.pure_frequency_oracles.GRR import GRR_Client  # noqa: PLC0415
-
     @numba.njit
     def loop(codes, k, epsilon):
         out = np.empty_like(codes)
@@ -74,13 +73,7 @@ def multi_freq_ldpy():
 
 
 def pure_ldp():
-    """Load the one client module: the package itself wants scikit-learn, which this client does not use."""
-    package = importlib.util.find_spec("pure_ldp").submodule_search_locations[0]
-    path = Path(package) / "frequency_oracles" / "direct_encoding" / "de_client.py"
-    spec = importlib.util.spec_from_file_location("de_client", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    client = module.DEClient(EPSILON, CATEGORIES, index_mapper=lambda code: code)
+    client = DEClient(EPSILON, CATEGORIES, index_mapper=lambda code: code)
     return lambda codes: np.array([client.privatise(code) for code in codes.tolist()], dtype=np.uint8)
 
 

@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from masquerade.channels.channel import MOST_ENTRIES, Channel, dense, from_rows
+from masquerade.channels.channel import LARGEST_DENOMINATOR, MOST_ENTRIES, Channel, dense, from_rows
 from masquerade.channels.rational import Rational, probability, rational
 from masquerade.core.errors import ChannelError
 from masquerade.core.schema import Category
@@ -60,15 +60,33 @@ def symmetric(categories: int, p: Rational) -> Channel:
     change = probability(p, "p")
     if categories == 1 or change == 0:
         return identity(categories)
+    other = change / (categories - 1)
+    scale = math.lcm((1 - change).denominator, other.denominator)
+    if scale > LARGEST_DENOMINATOR:
+        return near_symmetric(categories, (1 - change) / other)
+    return two_weights(categories, int((1 - change) * scale), int(other * scale))
+
+
+def near_symmetric(categories: int, ratio: Fraction) -> Channel:
+    """Return a symmetric channel whose P(truth)/P(other) is `ratio`, rounded towards 1 so that γ never rises.
+
+    Error: a ratio from 1 to 2⁶¹ is kept to 2⁻³² of itself, a larger one becomes 2⁶¹, one below 1 moves up
+    by less than 2⁻³².
+    """
+    kept = min(ratio, Fraction(2**61))
+    other = 1 << max(0, min(32, 61 - (math.ceil(kept) + categories).bit_length()))
+    return two_weights(categories, math.floor(kept * other) if kept >= 1 else math.ceil(kept * other), other)
+
+
+def two_weights(categories: int, own: int, other: int) -> Channel:
+    """Return the square channel with one integer weight for the truth and one for every other category."""
     if categories**2 > MOST_ENTRIES:
         raise ChannelError(
             f"A symmetric channel over {categories:,} categories is too large "
             f"(at most {math.isqrt(MOST_ENTRIES):,}); split the variables into smaller groups."
         )
-    other = change / (categories - 1)
-    scale = math.lcm((1 - change).denominator, other.denominator)
-    weights = np.full((categories, categories), int(other * scale), dtype=np.int64)
-    np.fill_diagonal(weights, int((1 - change) * scale))
+    weights = np.full((categories, categories), other, dtype=np.int64)
+    np.fill_diagonal(weights, own)
     return dense(weights)
 
 

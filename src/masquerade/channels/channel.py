@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from masquerade.channels import measures
 from masquerade.core.axes import Floats
 from masquerade.core.errors import ChannelError
+from masquerade.core.guarantee import log_gamma
 from masquerade.estimate.inverse import unbiased_map
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Channel:
     def __post_init__(self) -> None:
         for array in (self.outcomes, self.weights):
             array.flags.writeable = False
-        if self.labels is not None and len(set(self.labels)) != self.reports:
+        if self.labels is not None and not len(set(self.labels)) == len(self.labels) == self.reports:
             raise ChannelError(f"A channel with {self.reports} reports needs as many different labels.")
 
     @property
@@ -102,7 +103,7 @@ class Channel:
     @property
     def epsilon(self) -> float:
         """Return ln γ, the parameter of local differential privacy."""
-        return math.log(self.gamma)
+        return log_gamma(self.gamma)
 
     @cached_property
     def blocks(self) -> tuple[tuple[int, ...], ...]:

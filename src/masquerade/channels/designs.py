@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from decimal import Decimal, localcontext
+from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from itertools import pairwise
 from typing import Literal
 
-import numpy as np
-
-from masquerade.channels.basic import check_categories, identity, symmetric
-from masquerade.channels.channel import Channel, dense, from_rows
+from masquerade.channels.basic import check_categories, identity, near_symmetric, symmetric
+from masquerade.channels.channel import Channel, from_rows
 from masquerade.channels.rational import Rational, rational
-from masquerade.channels.rounding import DENOMINATOR, rounded
+from masquerade.channels.rounding import rounded
 from masquerade.core.errors import ChannelError
 
+SMALLEST_CHANCE = Fraction(1, 2**64)  # of a gaussian tail: far below the denominator, yet not impossible
 Noise = Literal["uniform", "gaussian"]
 
 
@@ -24,6 +23,7 @@ def for_gamma(categories: int, gamma: Rational) -> Channel:
     """Return the symmetric channel with exactly this γ: the most informative one that keeps it.
 
     Formula: p = (K−1)/(γ+K−1). Reference: Kairouz, Oh & Viswanath (2016) on its optimality.
+    Error: none while the probabilities fit in 62 bits; beyond, γ is rounded down by less than 2⁻³² of it.
 
     >>> for_gamma(5, 19).row(0)[0]
     Fraction(19, 23)
@@ -38,20 +38,18 @@ def for_gamma(categories: int, gamma: Rational) -> Channel:
 
 
 def for_epsilon(categories: int, epsilon: Rational) -> Channel:
-    """Return the symmetric channel with the largest γ ≤ e^ε at denominator 2³² (rounded to the safe side)."""
+    """Return the symmetric channel with γ at most e^ε, and less than 2⁻³² of it below."""
     check_categories(categories)
     budget = rational(epsilon, "epsilon")
     if budget < 0:
         raise ChannelError(f"'epsilon' must be at least 0. Got {float(budget):g} instead.")
     if categories == 1:
         return identity(1)
-    with localcontext() as context:
-        context.prec = 60
-        bound = Fraction((Decimal(budget.numerator) / Decimal(budget.denominator)).exp())
-    other = math.ceil(DENOMINATOR / (bound + categories - 1))
-    weights = np.full((categories, categories), other, dtype=np.int64)
-    np.fill_diagonal(weights, DENOMINATOR - (categories - 1) * other)
-    return dense(weights)
+    with localcontext(prec=60, rounding=ROUND_FLOOR):
+        exponent = min(Decimal(budget.numerator) / Decimal(budget.denominator), Decimal(50))
+        # exp() rounds to nearest whatever the context says: one unit down is below e^ε for certain
+        bound = Fraction(exponent.exp().next_minus())
+    return near_symmetric(categories, max(bound, Fraction(1)))
 
 
 def invariant(prior: Sequence[Rational], base: Channel, strength: Rational = 1) -> Channel:
@@ -93,7 +91,8 @@ def additive(edges: Sequence[Rational], noise: Noise, scale: Rational, margin: i
     `edges` are K+1 equally spaced ends of the truths' bins. `noise` is ``uniform`` on [−scale, scale] or
     ``gaussian`` with standard deviation `scale`; reports use the same width and `margin` more bins on each
     side (enough for uniform noise, four standard deviations for gaussian); the outermost are open.
-    Uniform noise has γ = ∞: an extreme report excludes truths. Gaussian noise has a finite γ, often huge.
+    Uniform noise has γ = ∞: an extreme report excludes truths. Gaussian noise has a finite γ, often huge
+    (at most 2³²: no report is rarer than the denominator allows).
     Reference: Agrawal & Srikant (2000).
     """
     cuts = [rational(edge, "edges") for edge in edges]
@@ -131,7 +130,7 @@ def noise_between(low: Fraction | float, high: Fraction | float, noise: Noise) -
         return Fraction(inside) / 2
     # the smaller tail keeps the relative precision that γ needs
     near, far = (low, high) if low >= 0 else (-high, -low)
-    return Fraction(normal_tail(float(near)) - normal_tail(float(far)))
+    return max(Fraction(normal_tail(float(near)) - normal_tail(float(far))), SMALLEST_CHANCE)
 
 
 def normal_tail(x: float) -> float:
@@ -154,7 +153,7 @@ def bin_labels(edges: Sequence[float]) -> tuple[str, ...]:
     last = len(edges) - 2
     labels = []
     for i, (low, high) in enumerate(pairwise(edges)):
-        left = "(-inf" if low == -math.inf else f"[{low:g}"
-        right = "inf)" if high == math.inf else f"{high:g}" + ("]" if i == last else ")")
+        left = "(-inf" if low == -math.inf else f"[{low:.15g}"
+        right = "inf)" if high == math.inf else f"{high:.15g}" + ("]" if i == last else ")")
         labels.append(f"{left}, {right}")
     return tuple(labels)

@@ -35,23 +35,29 @@ def gamma(channel: Channel, truths: Sequence[int]) -> Fraction | float:
     """
     chosen = np.asarray(truths)
     possible = channel.weights[chosen] > 0
-    hits = np.bincount(channel.outcomes[chosen][possible], minlength=channel.reports)
-    if np.any((hits > 0) & (hits < len(chosen))):
+    listed = channel.outcomes[chosen][possible]
+    reports, hits = np.unique(listed, return_counts=True)
+    if np.any(hits < len(chosen)):
         return math.inf
-    matrix = channel.matrix[chosen][:, hits > 0]
-    ratios = matrix.max(axis=0) / matrix.min(axis=0)
-    # floating point finds the columns that can hold the maximum; integers decide among them
-    near = np.flatnonzero(hits > 0)[ratios >= ratios.max() * (1 - 1e-9)]
-    return max((column_ratio(channel, chosen, int(report)) for report in near), default=Fraction(1))
+    # one line per report: its weight and the row total for every truth
+    columns = np.argsort(listed, kind="stable").reshape(len(reports), len(chosen))
+    weights = channel.weights[chosen][possible][columns]
+    totals = np.broadcast_to(channel.denominators[chosen, None], possible.shape)[possible][columns]
+    chances = weights / totals
+    ratios = chances.max(axis=1) / chances.min(axis=1)
+    # floating point finds the reports that can hold the maximum; integers decide among them
+    near = np.flatnonzero(ratios >= ratios.max() * (1 - 1e-9))
+    if np.all(totals == totals[0, 0]):
+        ends = np.stack([weights[near].max(axis=1), weights[near].min(axis=1)], axis=1)
+        return max(Fraction(int(top), int(bottom)) for top, bottom in np.unique(ends, axis=0))
+    return max(exact_ratio(weights[report], totals[report]) for report in near)
 
 
-def column_ratio(channel: Channel, truths: NDArray[np.int64], report: int) -> Fraction:
-    """Return the exact ratio of the largest to the smallest probability of one report."""
-    weights = np.where(channel.outcomes[truths] == report, channel.weights[truths], 0).sum(axis=1)
-    totals = channel.denominators[truths]
-    if np.all(totals == totals[0]):
-        return Fraction(int(weights.max()), int(weights.min()))
-    exact = [Fraction(int(weight), int(total)) for weight, total in zip(weights, totals, strict=True)]
+def exact_ratio(weights: NDArray[np.int64], totals: NDArray[np.int64]) -> Fraction:
+    """Return the exact ratio of the largest to the smallest of the fractions weights/totals."""
+    exact = [
+        Fraction(weight, total) for weight, total in set(zip(weights.tolist(), totals.tolist(), strict=True))
+    ]
     return max(exact) / min(exact)
 
 

@@ -63,7 +63,7 @@ class Policy:
         self._strata: dict[Category, tuple[Group, ...]] = {}
         if strata:
             self._stratify(*strata)
-        self._source = source
+        self._source = None if source is None else text.plain_values(source)
 
     @classmethod
     def build(
@@ -99,7 +99,7 @@ class Policy:
         try:
             spec = PolicySpec.model_validate(values)
         except ValidationError as error:
-            raise PolicyError(explain(error)) from None
+            raise PolicyError(explain(error, values)) from None
         return resolve(spec, values)
 
     @classmethod
@@ -122,17 +122,20 @@ class Policy:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that `from_dict` reads back to the same policy."""
         if self._source is not None:
-            plain: dict[str, Any] = text.plain_values(dict(self._source))
+            plain: dict[str, Any] = text.plain_values(self._source)
             return plain
         if self.stratum_variable is not None:
             raise PolicyError("a policy with strata is written as a file, not from code.")
         variables: dict[str, Any] = {}
         for field in self.fields:
-            entry: dict[str, Any] = {"categories": list(field.variable.categories)}
+            edges = None if field.edges is None else list(field.edges)
+            entry: dict[str, Any] = (
+                {"categories": list(field.variable.categories)} if edges is None else {"bins": edges}
+            )
             if field.missing is not None:
                 entry["missing"] = field.missing
             group = self.group(field.variable.name)
-            if group.disguised and len(group.names) == 1:
+            if len(group.names) == 1 and (group.disguised or group.channel.labels):
                 entry["channel"] = matrix_spec(group.channel)
             variables[field.variable.name] = entry
         joint = [
@@ -294,11 +297,11 @@ def resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
         channels[names] = built(joint.channel, variables, None, where)
     strata = None
     if spec.strata is not None:
-        known(schema, spec.strata.by, "strata.by")
+        by = known(schema, spec.strata.by, "strata.by")
         strata = (
-            spec.strata.by,
+            by.name,
             {
-                label: {
+                stratum_label(by, label): {
                     name: built(
                         channel,
                         [known(schema, name, f"strata.channels.{label}")],
@@ -323,18 +326,18 @@ def field_of(name: str, entry: VariableSpec) -> Field:
             edges = [float(edge) for edge in entry.bins]
             if len(edges) < 2 or any(low >= high for low, high in pairwise(edges)):
                 raise PolicyError(f"{where}.bins: at least two cut points, each above the one before.")
-            variable = Variable(name, bin_labels(edges))
-            return Field(variable, entry.missing, tuple(edges))
-        if entry.categories is None:
+            field = Field(Variable(name, bin_labels(edges)), entry.missing, tuple(edges))
+        elif entry.categories is None:
             raise PolicyError(
                 f"{where}: 'categories' are missing (they come from the policy, not from data)."
             )
-        variable = Variable(name, tuple(entry.categories))
-        if entry.missing is not None:
-            variable.code(entry.missing)
-        return Field(variable, entry.missing)
+        else:
+            field = Field(Variable(name, tuple(entry.categories)), entry.missing)
+        if field.missing is not None:
+            field.variable.code(field.missing)
     except SchemaError as error:
         raise PolicyError(f"{where}: {error}") from None
+    return field
 
 
 def built(
@@ -354,6 +357,17 @@ def known(schema: Schema, name: str, where: str) -> Variable:
     if name not in schema:
         raise PolicyError(f"{where}: there is no variable {name!r}.{did_you_mean(name, schema)}")
     return schema[name]
+
+
+def stratum_label(by: Variable, label: Category) -> Category:
+    """Return the category that a key of `strata.channels` names; JSON writes every key as text."""
+    meant = [own for own in by.categories if label == own or label == json.dumps(own)]
+    if len(meant) > 1:
+        meant = [own for own in meant if type(own) is type(label)]
+    if not meant:
+        hint = did_you_mean(label, by.categories)
+        raise PolicyError(f"strata.channels: {label!r} is not a category of {by.name!r}.{hint}")
+    return meant[0]
 
 
 def matrix_spec(channel: Channel) -> dict[str, Any]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field as Item
-from pydantic import ValidationError
+from pydantic import ValidationError, field_validator
 
 from masquerade.channels.spec import ChannelSpec, Label, Number, Strict
 from masquerade.core.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 FORMAT = 1
 
@@ -21,6 +25,14 @@ class VariableSpec(Strict):
     channel: ChannelSpec | None = Item(default=None, description="left out: released undisguised")
     missing: Label | None = Item(default=None, description="the category of a missing value; none: refused")
     note: str | None = None
+
+    @field_validator("channel", mode="before")
+    @classmethod
+    def not_empty(cls, channel: Any) -> Any:
+        """Refuse 'channel:' with nothing behind it, which would release the variable undisguised."""
+        if channel is None:
+            raise ValueError("is empty: give a channel, or leave 'channel' out to release it undisguised.")
+        return channel
 
 
 class JointSpec(Strict):
@@ -47,31 +59,80 @@ class PolicySpec(Strict):
     strata: StrataSpec | None = None
 
 
-def explain(error: ValidationError) -> str:
-    """Return the first problem of a policy in one line, and how many more there are."""
-    problems = error.errors(include_url=False, include_input=False)
-    # an entry tried against several types reports each: the deepest one is what the writer meant
-    first = max(problems, key=lambda problem: len(problem["loc"]))
-    kinds = {"union_tag_not_found": "needs a 'kind'"}
-    location = first["loc"]
-    path = ".".join(str(part) for i, part in enumerate(location) if not is_tag(i, location))
-    if first["type"] == "union_tag_invalid":
-        message = f"unknown kind {first['ctx']['tag']!r}.{did_you_mean(first['ctx']['tag'], KINDS)}"
-    else:
-        message = kinds.get(first["type"], first["msg"].removeprefix("Value error, "))
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{path}: {message}{more}"
-
-
-KINDS = tuple(
-    model.model_fields["kind"].annotation.__args__[0]
+LABELS = {"bool", "int", "str"}
+KINDS: dict[str, type[Strict]] = {
+    model.model_fields["kind"].annotation.__args__[0]: model
     for model in ChannelSpec.__origin__.__args__  # type: ignore[attr-defined]
-)
+}
+WORDS = {
+    "union_tag_not_found": "needs a 'kind'.",
+    "missing": "is missing.",
+    "string_type": "must be text; quote it.",
+    "list_type": "must be a list, such as [a, b].",
+    "dict_type": "must be keys with values.",
+    "model_type": "must be keys with values.",
+    "model_attributes_type": "must be keys with values, such as {{kind: binary, p: 0.25}}.",
+    "int_type": "must be a whole number.",
+    "int_parsing": "must be a whole number.",
+    "int_from_float": "must be a whole number.",
+    "too_short": "must not be empty.",
+    "greater_than_equal": "must be at least {ge}.",
+    "less_than_equal": "must be at most {le}.",
+    "literal_error": "must be {expected}.",
+}
 
 
-def is_tag(place: int, location: Sequence[object]) -> bool:
-    """Tell whether a part of pydantic's location is a kind or type name, not a key of the file."""
-    part, before = location[place], location[place - 1] if place else None
-    if part in {"str", "int", "bool"}:
-        return place == len(location) - 1
-    return part in KINDS and (isinstance(before, int) or before in {"channel", "base"} or place >= 2)
+def explain(error: ValidationError, values: object) -> str:
+    """Return the first problem of a policy in one line, and how many other places are wrong."""
+    problems: dict[str, str] = {}
+    for problem in error.errors(include_url=False, include_input=False):
+        path, model, tags = place(problem["loc"], values)
+        # an entry tried against several types reports each: the first says where, all say the same
+        problems.setdefault(".".join(path), words(problem, path[-1], model, tags))
+    # of a value tried both as a number and as a list, the entry of the list says more
+    deepest = [path for path in problems if not any(other.startswith(f"{path}.") for other in problems)]
+    more = f" (and {len(deepest) - 1} more)" if len(deepest) > 1 else ""
+    return f"{deepest[0]}: {problems[deepest[0]]}{more}"
+
+
+def words(problem: ErrorDetails, key: str, model: type[Strict], tags: Sequence[object]) -> str:
+    """Return what is wrong with one entry in plain words."""
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "union_tag_invalid":
+        return f"unknown kind {context['tag']!r}.{did_you_mean(context['tag'], KINDS)}"
+    if kind == "extra_forbidden":
+        return f"is not a known key.{did_you_mean(key, model.model_fields)}"
+    if LABELS.intersection(map(str, tags)):
+        return "must be text, a whole number or true/false; quote it."
+    told = problem["msg"].removeprefix("Value error, ").removeprefix("'value' ")
+    return WORDS[kind].format(**context) if kind in WORDS else told
+
+
+def place(location: Sequence[object], values: object) -> tuple[list[str], type[Strict], list[object]]:
+    """Split pydantic's location into the path in the file, the model it ends in, and names of its own.
+
+    A part that the file does not hold at that point is pydantic's: a channel's kind or a type it tried.
+    The last part may be a missing key.
+    """
+    path: list[str] = []
+    tags: list[object] = []
+    model: type[Strict] = PolicySpec
+    here, tagged = values, False
+    for i, part in enumerate(location):
+        if isinstance(here, Mapping) and not tagged and here.get("kind") == part and part in KINDS:
+            model, tagged = KINDS[str(part)], True
+            continue
+        inside = isinstance(here, Mapping) and part in here
+        listed = isinstance(here, (list, tuple)) and isinstance(part, int)
+        missing = isinstance(here, Mapping) and i == len(location) - 1 and part in model.model_fields
+        if not (inside or listed or missing):
+            tags.append(part)
+            continue
+        here, tagged = here[part] if inside or listed else None, False  # type: ignore[index]
+        path.append(str(part))
+        model = PARTS.get(path[0], model) if len(path) == PART_DEPTH.get(path[0]) else model
+    return path or ["policy"], model, tags
+
+
+PARTS: dict[str, type[Strict]] = {"variables": VariableSpec, "joint": JointSpec, "strata": StrataSpec}
+PART_DEPTH = {"variables": 2, "joint": 2, "strata": 1}

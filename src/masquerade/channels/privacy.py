@@ -13,7 +13,7 @@ from masquerade.channels import measures
 from masquerade.channels.channel import MOST_ENTRIES, Channel
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.guarantee import Disclosure, Guarantee, log_gamma
 from masquerade.core.schema import Category
 
 ANYONE = "whoever sees the disguised records"
@@ -43,7 +43,7 @@ class ChannelPrivacy:
     @property
     def epsilon(self) -> float:
         """Return ln γ."""
-        return math.log(self.gamma)
+        return log_gamma(self.gamma)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,13 @@ def privacy(
         product: Fraction | float = Fraction(1)
         for group in policy.groups_of(stratum):
             if not group.disguised:
+                if any(name in policy.disguised for name in group.names):
+                    product = math.inf  # hidden in other strata, seen as it is in this one
                 continue
             product = product * group.channel.gamma
             differs = stratum if stratum is not None and group not in policy.groups else None
-            if differs is None and any(item.variables == group.names for item in (*alone, *together)):
+            listed = [item.variables for item in (*alone, *together) if item.stratum is None]
+            if differs is None and group.names in listed:
                 continue
             figures = [figure_of(group, (name,), differs) for name in group.names]
             alone += [item for item in figures if item is not None]
@@ -170,10 +173,12 @@ def exact_or_none(gamma: Fraction | float) -> Fraction | None:
 
 
 def gamma_figures(gamma: Fraction | float) -> dict[str, Any]:
-    """Return γ exactly and as a number, and ε; null for infinity."""
+    """Return γ exactly and as a number, and ε; null for infinity (as a number also beyond 1e300)."""
     if not isinstance(gamma, Fraction):
         return {"gamma": None, "gamma_exact": None, "epsilon": None}
-    return {"gamma": float(gamma), "gamma_exact": str(gamma), "epsilon": math.log(gamma)}
+    epsilon = log_gamma(gamma)
+    number = float(gamma) if epsilon < 300 * math.log(10) else None
+    return {"gamma": number, "gamma_exact": str(gamma), "epsilon": epsilon}
 
 
 def channel_dict(item: ChannelPrivacy) -> dict[str, Any]:

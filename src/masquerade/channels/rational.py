@@ -9,6 +9,7 @@ import numpy as np
 
 from masquerade.core.errors import ChannelError
 
+LARGEST_EXPONENT = 1000
 Rational = Fraction | int | str | float | Decimal
 
 
@@ -19,16 +20,26 @@ def rational(value: object, name: str = "value") -> Fraction:
     (Fraction(1, 10), Fraction(1, 3), Fraction(1, 4))
     """
     if isinstance(value, np.generic):
-        value = value.item()
+        # the text of a 32-bit float is the decimal that was typed; its double is not
+        value = str(value) if isinstance(value, np.floating) else value.item()
     if isinstance(value, bool) or not isinstance(value, (Fraction, int, str, float, Decimal)):
         raise ChannelError(f"{name!r} must be a number such as 0.25 or a text such as '1/4'.")
     try:
         # the shortest text of a float is the decimal that was typed
-        return Fraction(repr(value) if isinstance(value, float) else value)
+        number = repr(value) if isinstance(value, float) else value
+        exact = Decimal(number) if isinstance(number, str) and "/" not in number else number
+        return Fraction(within_reach(exact) if isinstance(exact, Decimal) else exact)
     except (ValueError, ZeroDivisionError, OverflowError, InvalidOperation):
         raise ChannelError(
             f"{name!r} must be a number such as 0.25 or '1/4'. Got {value!r} instead."
         ) from None
+
+
+def within_reach(value: Decimal) -> Decimal:
+    """Refuse an exponent that would fill the memory before any check of the number's size."""
+    if value.is_finite() and abs(value.adjusted()) > LARGEST_EXPONENT:
+        raise OverflowError(f"an exponent beyond {LARGEST_EXPONENT}")
+    return value
 
 
 def probability(value: object, name: str, *, most: Fraction | int = 1) -> Fraction:

@@ -21,17 +21,20 @@ def rounded(rows: Sequence[Sequence[Fraction]], labels: Iterable[Category] | Non
     """Return a channel with denominator 2³² near `rows` whose γ is not larger.
 
     Impossible reports stay impossible and possible ones stay possible. Where rounding alone would raise γ,
-    the rows are first mixed with a sliver of the uniform distribution (at most some 2⁻³⁰ per report).
+    the rows are first mixed with a sliver of the uniform distribution, some 2⁻³²/(γ−1) per report. A channel
+    with γ so near to 1 that no sliver helps has its rows made equal: it told nothing that survives rounding.
     """
     names = None if labels is None else tuple(labels)
     bound = largest_ratio(rows)
     sliver = 0
-    while True:
+    while 2 * sliver * len(rows[0]) <= DENOMINATOR:
         lifted = [lift(row, Fraction(sliver, DENOMINATOR)) if bound < math.inf else list(row) for row in rows]
         result = dense(np.array([integer_weights(row) for row in lifted], dtype=np.int64), names)
         if result.gamma <= bound:
             return result
         sliver = max(1, 2 * sliver)
+    average = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+    return dense(np.array([integer_weights(average)] * len(rows), dtype=np.int64), names)
 
 
 def largest_ratio(rows: Sequence[Sequence[Fraction]]) -> Fraction | float:

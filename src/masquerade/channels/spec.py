@@ -29,7 +29,10 @@ Number = Annotated[
     BeforeValidator(rational),
     WithJsonSchema(
         {
-            "anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^[0-9.]+(/[0-9]+)?$"}],
+            "anyOf": [
+                {"type": "number"},
+                {"type": "string", "pattern": r"^[-+]?[0-9.]+([eE][-+]?[0-9]+)?(/[0-9]+)?$"},
+            ],
             "description": "a decimal such as 0.25, or a fraction as text such as '1/3'; taken exactly",
         }
     ),
@@ -105,7 +108,11 @@ class Grouped(Strict):
             within = [basic.symmetric(len(group), self.p or 0) for group in self.groups]
         else:
             parts = [Variable(variable.name, tuple(group)) for group in self.groups]
-            within = [spec.build([part]) for spec, part in zip(self.channels, parts, strict=False)]
+            if len(self.channels) != len(parts):
+                raise ChannelError(
+                    f"{len(parts)} groups need {len(parts)} channels. Got {len(self.channels)}."
+                )
+            within = [spec.build([part]) for spec, part in zip(self.channels, parts, strict=True)]
         return basic.grouped(codes, within)
 
 

@@ -8,6 +8,7 @@ from math import comb
 from masquerade.channels.basic import binary
 from masquerade.channels.channel import Channel, from_rows
 from masquerade.channels.rational import Rational, probability
+from masquerade.core.errors import ChannelError
 
 
 def warner(p: Rational) -> Channel:
@@ -51,6 +52,8 @@ def kuk(p1: Rational, p2: Rational, cards: int = 1) -> Channel:
 
     The report is the number of red cards among `cards` drawn (with replacement).
     """
+    if isinstance(cards, bool) or not isinstance(cards, int) or cards < 1:
+        raise ChannelError(f"The 'cards' parameter must be a whole number from 1. Got {cards!r} instead.")
     rows = [
         {
             red: Fraction(comb(cards, red)) * share**red * (1 - share) ** (cards - red)

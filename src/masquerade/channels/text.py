@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from masquerade.core.errors import FileError, PolicyError
@@ -21,7 +22,9 @@ class PolicyLoader(yaml.SafeLoader):
 
     yaml_implicit_resolvers = {  # noqa: RUF012  (PyYAML's own name and form)
         first: [
-            (tag, pattern) for tag, pattern in rules if not tag.endswith((":bool", ":float", ":timestamp"))
+            (tag, pattern)
+            for tag, pattern in rules
+            if not tag.endswith((":bool", ":float", ":int", ":timestamp"))
         ]
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
@@ -30,11 +33,12 @@ class PolicyLoader(yaml.SafeLoader):
 PolicyLoader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
+# 01234 and 1:30 stay text: codes and times, which YAML 1.1 would read as octal and sexagesimal numbers
 PolicyLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
-    list("-+.0123456789"),
+    "tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789")
 )
+DECIMAL = re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$")
+PolicyLoader.add_implicit_resolver("tag:yaml.org,2002:float", DECIMAL, list("-+.0123456789"))
 
 
 def construct_decimal(loader: PolicyLoader, node: yaml.ScalarNode) -> Decimal:
@@ -45,27 +49,33 @@ def construct_decimal(loader: PolicyLoader, node: yaml.ScalarNode) -> Decimal:
 def construct_unique(loader: PolicyLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     """Build a mapping and refuse a key that occurs twice (YAML would keep the last in silence)."""
     loader.flatten_mapping(node)
-    pairs = [
-        (loader.construct_object(key, deep=True), loader.construct_object(value, deep=True))
-        for key, value in node.value
-    ]
-    return unique(pairs, f"line {node.start_mark.line + 1}: ")
+    result: dict[Any, Any] = {}
+    for key, value in node.value:
+        pair = (loader.construct_object(key, deep=True), loader.construct_object(value, deep=True))
+        add_unique(result, pair, f"line {key.start_mark.line + 1}: ")
+    return result
 
 
 PolicyLoader.add_constructor("tag:yaml.org,2002:float", construct_decimal)
 PolicyLoader.add_constructor("tag:yaml.org,2002:map", construct_unique)
 
 
-def unique(pairs: list[tuple[Any, Any]], where: str = "") -> dict[Any, Any]:
+def unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     """Return a dict of pairs whose keys all differ."""
     result: dict[Any, Any] = {}
-    for key, value in pairs:
-        if not isinstance(key, (str, int, bool)):
-            raise PolicyError(f"{where}a key must be text, a whole number or true/false; quote it.")
-        if key in result:
-            raise PolicyError(f"{where}{key!r} is given twice.")
-        result[key] = value
+    for pair in pairs:
+        add_unique(result, pair)
     return result
+
+
+def add_unique(result: dict[Any, Any], pair: tuple[Any, Any], where: str = "") -> None:
+    """Add a key and its value; refuse a key that is there already or is none."""
+    key, value = pair
+    if not isinstance(key, (str, int, bool)):
+        raise PolicyError(f"{where}a key must be text, a whole number or true/false; quote it.")
+    if key in result:
+        raise PolicyError(f"{where}{key!r} is given twice.")
+    result[key] = value
 
 
 def read(path: Path) -> Any:
@@ -101,7 +111,10 @@ def parse(text: str, form: str) -> Any:
 
 
 class PolicyDumper(yaml.SafeDumper):
-    """YAML with short lists on one line."""
+    """YAML with short lists on one line; text that would read as a number is quoted."""
+
+
+PolicyDumper.add_implicit_resolver("tag:yaml.org,2002:float", DECIMAL, list("-+.0123456789"))
 
 
 def write(values: Any, form: str) -> str:
@@ -122,4 +135,6 @@ def plain_values(values: Any) -> Any:
         return [plain_values(value) for value in values]
     if isinstance(values, (Fraction, Decimal)):
         return str(values)
+    if isinstance(values, np.generic):
+        return values.item()
     return values

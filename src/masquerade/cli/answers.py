@@ -55,7 +55,10 @@ class Answer:
             "kind": self.kind,
             "adjusted": self.table.adjusted,
             "cells": [
-                {"labels": dict(zip(self.query.by, labels, strict=True)), **dict(zip(FIGURES, figures, strict=True))}
+                {
+                    "labels": dict(zip(self.query.by, labels, strict=True)),
+                    **dict(zip(FIGURES, figures, strict=True)),
+                }
                 for labels, figures in self.cells()
             ],
         }
@@ -94,7 +97,9 @@ class Answer:
             verdict = "these reports are unusual for this policy; look at how they were collected."
         else:
             verdict = "nothing speaks against this policy (which does not prove it)."
-        doubt = "" if found.reliable else " Many cells expect fewer than 5 records: take this p as a rough one."
+        doubt = (
+            "" if found.reliable else " Many cells expect fewer than 5 records: take this p as a rough one."
+        )
         return figures + verdict + doubt
 
 
@@ -111,27 +116,29 @@ def text_table(answer: Answer, rows: int) -> Table:
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table(title=answer.title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    table = Table(
+        title=answer.title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False
+    )
     for name in answer.query.by:
         table.add_column(name)
     for name in ("count", "std. error", f"{answer.level * 100:g}% interval"):
         table.add_column(name, justify="right", no_wrap=True)
-    digits = decimals(answer)
+    digits = 0 if is_exact(answer) else 1
     widths = [0, 0]
     shown_cells = []
     for labels, (count, stderr, lower, upper) in islice(answer.cells(), rows or None):
-        ends = [f"{value + 0.0:,.{digits}f}" for value in (lower, upper)]
+        ends = [fixed(value) for value in (lower, upper)]
         widths = [max(width, len(end)) for width, end in zip(widths, ends, strict=True)]
-        shown_cells.append((labels, f"{count:,.{digits}f}", f"{stderr:,.{digits}f}", ends))
+        shown_cells.append((labels, fixed(count, digits), fixed(stderr), ends))
     for labels, count_text, stderr_text, ends in shown_cells:
         span = " to ".join(end.rjust(width) for end, width in zip(ends, widths, strict=True))
         table.add_row(*(shown(label) for label in labels), count_text, stderr_text, span)
     return table
 
 
-def decimals(answer: Answer) -> int:
-    """Return digits after the point: none for exact counts, one for estimates."""
-    return 0 if all(float(value).is_integer() for value in answer.table.values.flat) else 1
+def is_exact(answer: Answer) -> bool:
+    """Tell whether the counts are those of the records themselves: nothing asked about is disguised."""
+    return not answer.unbiased.stderr("given_records").any() and not answer.table.adjusted
 
 
 def notes(answer: Answer, rows: int) -> list[str]:
@@ -148,8 +155,8 @@ def notes(answer: Answer, rows: int) -> list[str]:
         )
     elif (table.values < 0).any():
         lines.append(
-            "Counts below zero are left as they are: the estimates are unbiased, and a negative one says that "
-            "the truth is near zero. --nonnegative mle gives the most likely table without them."
+            "Counts below zero are left as they are: the estimates are unbiased, and a negative one says "
+            "that the truth is near zero. --nonnegative mle gives the most likely table without them."
         )
     return [*lines, *([answer.misfit_words] if answer.misfit else [])]
 
@@ -170,3 +177,9 @@ def as_csv(answer: Answer) -> str:
 def p_words(p: float) -> str:
     """Return a p-value for reading."""
     return "< 0.0001" if p < 1e-4 else f"= {p:.4f}" if p < 0.01 else f"= {p:.2f}"
+
+
+def fixed(value: float, digits: int = 1) -> str:
+    """Return a number with so many digits after the point, never a negative zero."""
+    shown_number = f"{value:,.{digits}f}"
+    return shown_number.removeprefix("-") if not shown_number.strip("-0.,") else shown_number

@@ -24,10 +24,10 @@ ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
 class Commands(TyperGroup):
     """A group of commands that turns errors into lines and exit codes."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:  # noqa: ARG002
+    def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command and exit with its code."""
         try:
-            code = super().main(*args, standalone_mode=False, **extra)
+            code = super().main(*args, **extra | {"standalone_mode": False})
         except ClickError as error:
             sys.exit(_usage(error))
         except typer.Abort:
@@ -67,7 +67,8 @@ def _usage(error: Any) -> int:
         error.show()
         return BAD_INPUT
     command = error.ctx.command_path if getattr(error, "ctx", None) else "masquerade"
-    say(f"{error.format_message().rstrip('.')}. See: {command} --help")
+    message = error.format_message().rstrip(".")
+    say(f"{message}{'' if message.endswith('?') else '.'} See: {command} --help")
     return BAD_INPUT
 
 
@@ -101,9 +102,14 @@ def _version(*, wanted: bool) -> None:
 @app.callback()
 def options(
     *,
-    version: Annotated[  # noqa: ARG001  (acted upon by its callback)
+    version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version and exit.", callback=lambda v: _version(wanted=v), is_eager=True),
+        typer.Option(
+            "--version",
+            help="Show the version and exit.",
+            callback=lambda v: _version(wanted=v),
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     """Learn from data nobody is allowed to see: disguise records, count them, know what is revealed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from masquerade.core.errors import InputError, SchemaError, did_you_mean
@@ -11,9 +11,16 @@ if TYPE_CHECKING:
     from masquerade.core.schema import Category, Schema, Variable
 
 
-def tables_asked(by: Sequence[str], schema: Schema) -> list[tuple[str, ...]]:
+def tables_asked(by: Sequence[str], where: Mapping[str, Category], schema: Schema) -> list[tuple[str, ...]]:
     """Return the variables of every table; none at all asks for one count."""
-    return [names_asked(text, schema) for text in by] or [()]
+    tables = [names_asked(text, schema) for text in by] or [()]
+    for names in tables:
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"--by names {name!r} twice.")
+            if name in where:
+                raise InputError(f"{name!r} is in --by and in --where: count its categories, or fix one.")
+    return tables
 
 
 def names_asked(text: str, schema: Schema) -> tuple[str, ...]:

@@ -56,17 +56,22 @@ def breach_plot(figures: PolicyPrivacy, target: Path, *, overwrite: bool) -> Non
             *line(gamma, beliefs),
             color=COLOURS[place % len(COLOURS)],
             linestyle=STYLES[place % len(STYLES)],
-            linewidth=2,
+            linewidth=1.8,
             label=f"{name}: {gamma_label(gamma)}",
         )
     axes.plot(
-        *line(figures.record_gamma, beliefs), color="black", linewidth=2.6,
+        *line(figures.record_gamma, beliefs),
+        color="black",
+        linewidth=3.2,
+        zorder=1.9,  # a variable as weak as the whole record stays visible on top of it
         label=f"whole record: {gamma_label(figures.record_gamma)}",
     )
     axes.set(xlim=(0, 1), ylim=(0, 1.01), aspect="equal")
     axes.set_xlabel("belief before seeing the report (ρ₁)")
     axes.set_ylabel("highest belief after it (ρ₂*)")
-    axes.set_title(f"How far can a report raise any belief?  Policy {figures.policy_id[:12]}", fontsize=11, loc="left")
+    axes.set_title(
+        f"How far can a report raise any belief?  Policy {figures.policy_id[:12]}", fontsize=11, loc="left"
+    )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(PercentFormatter(1.0))
         axis.set_ticks([0, 0.25, 0.5, 0.75, 1.0])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import sys
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +19,6 @@ from masquerade.cli.words import gamma_words, listed
 from masquerade.core.errors import InputError
 
 if TYPE_CHECKING:
-    from masquerade.channels.policy import Policy
     from masquerade.channels.privacy import PolicyPrivacy
     from masquerade.disguising.files import Release
 
@@ -29,8 +30,11 @@ def command(
     out: Annotated[
         str,
         typer.Option(
-            "--out", "-o", help="Where to: .csv, .parquet, .arrow, or - for CSV on standard output.",
-            metavar="FILE", show_default=False,
+            "--out",
+            "-o",
+            help="Where to: .csv, .parquet, .arrow, or - for CSV on standard output.",
+            metavar="FILE",
+            show_default=False,
         ),
     ],
     memo: Annotated[
@@ -46,7 +50,9 @@ def command(
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(help="Pass this column on in clear, though the policy does not list it.", metavar="COLUMN"),
+        typer.Option(
+            help="Pass this column on in clear, though the policy does not list it.", metavar="COLUMN"
+        ),
     ] = None,
     shuffle: Annotated[
         bool, typer.Option("--shuffle", help="Mix the rows (within batches), so that order tells nothing.")
@@ -60,57 +66,70 @@ def command(
     """
     if json and out == "-":
         raise InputError("--json and --out - both write to standard output; choose one.")
+    if (memo is None) != (person is None):
+        raise InputError("--memo FILE and --id COLUMN go together: the memo remembers by person.")
     kept = list(dict.fromkeys(keep or []))
     loaded = mq.Policy.load(policy)
     columns = column_names(data)
     with progress("disguising") as advance:
         release = mq.disguise_file(
-            data, out, loaded, memo=memo, id=person, keep=kept, shuffle=shuffle, overwrite=overwrite,
+            data,
+            out,
+            loaded,
+            memo=memo,
+            id=person,
+            keep=kept,
+            shuffle=shuffle,
+            overwrite=overwrite,
             progress=advance,
         )
     left_out = [name for name in columns if name not in loaded.schema and name not in kept]
-    figures = mq.privacy(loaded)
+    done = report(release, mq.privacy(loaded), out, kept, left_out)
     if json:
-        emit(as_json(report(release, figures, out, kept, left_out)))
+        emit(as_json(done))
     else:
-        say(line(release, loaded, figures, out, kept, left_out))
+        say(line(done))
     if release.earlier_policies:
+        earlier = listed(other[:12] for other in release.earlier_policies)
         say(
-            f"warning: {memo} has served other policies before ({listed(p[:12] for p in release.earlier_policies)}): "
-            "this is a further release about the same people, and the γ of the releases multiply."
+            f"warning: {memo} has served another policy before ({earlier}): this is a further release about "
+            "the same people, and the γ of the releases multiply."
         )
-
-
-def line(
-    release: Release, policy: Policy, figures: PolicyPrivacy, out: str, kept: list[str], left_out: list[str]
-) -> str:
-    """Return what was done, in a line."""
-    target = "standard output" if out == "-" else out
-    parts = [f"{release.rows:,} record{'' if release.rows == 1 else 's'} disguised into {target}"]
-    parts.append(f"policy {policy.id[:12]}")
-    parts.append(
-        f"over a record {gamma_words(figures.record_gamma)}" if policy.disguised else "NOTHING IS DISGUISED"
-    )
-    if figures.clear or kept:
-        parts.append(f"in clear: {listed([*figures.clear, *kept])}")
-    if left_out:
-        parts.append(f"left out, not in the policy: {listed(left_out)}")
-    return "; ".join(parts) + "."
 
 
 def report(
     release: Release, figures: PolicyPrivacy, out: str, kept: list[str], left_out: list[str]
 ) -> dict[str, Any]:
     """Return what was done, for programs."""
+    groups = (entry.variables for entry in figures.guarantee.disclosures)
+    disguised = [name for names in groups for name in names if name not in figures.clear]
     return {
         "rows": release.rows,
         "out": out,
         "policy": figures.policy_id,
+        "disguised": disguised,
         "record": figures.to_dict()["record"],
         "disclosed_in_clear": [*figures.clear, *kept],
         "left_out": left_out,
         "earlier_policies": list(release.earlier_policies),
     }
+
+
+def line(done: dict[str, Any]) -> str:
+    """Return what was done, in a line."""
+    target = "standard output" if done["out"] == "-" else done["out"]
+    exact = done["record"]["gamma_exact"]
+    gamma = math.inf if exact is None else Fraction(exact)
+    parts = [
+        f"{done['rows']:,} record{'' if done['rows'] == 1 else 's'} disguised into {target}",
+        f"policy {done['policy'][:12]}",
+        f"over a record {gamma_words(gamma)}" if done["disguised"] else "NOTHING IS DISGUISED",
+    ]
+    if done["disclosed_in_clear"]:
+        parts.append(f"in clear: {listed(done['disclosed_in_clear'])}")
+    if done["left_out"]:
+        parts.append(f"left out, not in the policy: {listed(done['left_out'])}")
+    return "; ".join(parts) + "."
 
 
 def column_names(data: list[str]) -> list[str]:

@@ -30,18 +30,20 @@ def command(
     policy: PolicyFile,
     by: Annotated[
         list[str] | None,
-        typer.Option(help="Variables of a table, as A,B; repeat for more tables. None: one count.", metavar="A,B"),
+        typer.Option(
+            help="Variables of a table, as A,B; repeat for more tables. None: one count.", metavar="A,B"
+        ),
     ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(help="Only records with this category; repeat for more.", metavar="VARIABLE=CATEGORY"),
     ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="Column of survey weights.", metavar="COLUMN")
-    ] = None,
+    weights: Annotated[str | None, typer.Option(help="Column of survey weights.", metavar="COLUMN")] = None,
     person: Annotated[
         str | None,
-        typer.Option("--id", help="Column that names the person: a second record is refused.", metavar="COLUMN"),
+        typer.Option(
+            "--id", help="Column that names the person: a second record is refused.", metavar="COLUMN"
+        ),
     ] = None,
     clear: Annotated[
         bool, typer.Option("--clear", help="DATA are clear records, read by the policy's variables.")
@@ -73,7 +75,7 @@ def command(
     form = wanted_form(out, json=json, csv=csv)
     loaded = mq.Policy.load(policy)
     given = conditions(where or [], loaded.schema)
-    queries = [mq.Query(by=names, where=given) for names in tables_asked(by or [], loaded.schema)]
+    queries = [mq.Query(by=names, where=given) for names in tables_asked(by or [], given, loaded.schema)]
     check(queries, level, form, weights if misfit else None, misfit_of_clear=misfit and clear)
     if out is not None and out != "-":
         check_target(Path(out), overwrite=overwrite)

@@ -26,11 +26,11 @@ How to read this
 - γ (gamma): after seeing a report, the odds of any belief about the person change by at most this factor. \
 1 gives nothing away; ε = ln γ is the ε of local differential privacy. Unlike the other figures it holds \
 whatever is known about the person beforehand.
-- Belief: someone who holds something for this likely before the report, holds it for at most that likely after.
+- Belief: whoever thought something this likely before the report cannot think it likelier than that after.
 - Right guess: how often the best guess from a report is right, beside guessing without it.
 - Uncertainty left: entropy in bits that remains after the report, of what there was before.
-- K: behind every report at least so many values stay possible; unevenness: how far (bits) the worst report is \
-from making them equally likely."""
+- K: behind every report at least so many values stay possible; unevenness: how far the worst report is \
+from making them equally likely, in bits."""
 
 
 def as_text(
@@ -38,15 +38,15 @@ def as_text(
 ) -> list[RenderableType]:
     """Return tables and sentences."""
     items = [*figures.variables, *figures.groups]
-    parts: list[RenderableType] = [f"Policy {figures.policy_id[:12]}: {headline(figures, policy)}", ""]
+    parts: list[RenderableType] = [f"Policy {figures.policy_id[:12]}: {headline(policy)}", ""]
     if items:
         parts += [protection(items, policy, priors, beliefs), uncertainty(items, threshold)]
-    parts += [line for line in sentences(figures, policy, beliefs)]
+    parts += sentences(figures, policy, beliefs)
     parts += ["", "Who learns what", *(f"- {line}" for line in figures.guarantee.summary().split("\n"))]
     return [*parts, "", LEGEND] if items else parts
 
 
-def headline(figures: PolicyPrivacy, policy: Policy) -> str:
+def headline(policy: Policy) -> str:
     """Return how many variables are disguised."""
     hidden, everything = len(policy.disguised), len(policy.schema)
     if not hidden:
@@ -54,7 +54,9 @@ def headline(figures: PolicyPrivacy, policy: Policy) -> str:
     return f"{hidden} of {everything} variable{'' if everything == 1 else 's'} disguised."
 
 
-def protection(items: Sequence[ChannelPrivacy], policy: Policy, priors: Priors, beliefs: Sequence[float]) -> Table:
+def protection(
+    items: Sequence[ChannelPrivacy], policy: Policy, priors: Priors, beliefs: Sequence[float]
+) -> Table:
     """Return the table for everybody: what is done, how far beliefs can move."""
     table = plain_table("How well each variable is protected")
     table.add_column("variable")
@@ -81,7 +83,11 @@ def uncertainty(items: Sequence[ChannelPrivacy], threshold: float) -> Table:
     """Return the table for the statistician: entropy, probabilistic anonymity."""
     table = plain_table("What stays uncertain")
     table.add_column("variable")
-    for name in ("uncertainty left", "K" if not threshold else f"K (truths over {percent(threshold)})", "unevenness"):
+    for name in (
+        "uncertainty left",
+        "K" if not threshold else f"K (truths over {percent(threshold)})",
+        "unevenness",
+    ):
         table.add_column(name, justify="right")
     for item in items:
         if item.entropy is None or item.prior_entropy is None or item.distance is None:
@@ -94,13 +100,7 @@ def uncertainty(items: Sequence[ChannelPrivacy], threshold: float) -> Table:
 
 def sentences(figures: PolicyPrivacy, policy: Policy, beliefs: Sequence[float]) -> list[str]:
     """Return what the tables do not say."""
-    lines = []
-    if policy.disguised:
-        rises = "; ".join(
-            f"a belief of {percent(belief)} rises to at most {percent(breach_bound(figures.record_gamma, belief))}"
-            for belief in beliefs
-        )
-        lines.append(f"Whole record, all disguised variables together: {gamma_words(figures.record_gamma)}; {rises}.")
+    lines = [whole_record(figures, policy, beliefs)] if policy.disguised else []
     lines.append(f"Disclosed in clear: {listed(figures.clear) or 'nothing'}.")
     together = [group.names for group in policy.groups if len(group.names) > 1]
     lines += [f"Disguised together, through one channel: {', '.join(names)}." for names in together]
@@ -112,6 +112,23 @@ def sentences(figures: PolicyPrivacy, policy: Policy, beliefs: Sequence[float]) 
     for group in policy.groups:
         lines += unusable(group.channel, group.names)
     return lines
+
+
+def whole_record(figures: PolicyPrivacy, policy: Policy, beliefs: Sequence[float]) -> str:
+    """Say what all disguised variables of a record give away together."""
+    gamma = figures.record_gamma
+    bounds = [f"a belief of {percent(b)} rises to at most {percent(breach_bound(gamma, b))}" for b in beliefs]
+    text = f"Whole record, all disguised variables together: {gamma_words(gamma)}"
+    if not math.isinf(gamma):
+        return f"{text}; {'; '.join(bounds)}."
+    bounded = [
+        entry
+        for entry in figures.guarantee.disclosures
+        if entry.gamma is not None and set(entry.variables) <= set(policy.disguised)
+    ]
+    others = math.prod(entry.gamma for entry in bounded if entry.gamma is not None)
+    names = listed(name for entry in bounded for name in entry.variables)
+    return f"{text}." + (f" Of {names} alone, together: {gamma_words(others)}." if bounded else "")
 
 
 def disclosed(item: ChannelPrivacy) -> str:

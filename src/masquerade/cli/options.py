@@ -10,13 +10,15 @@ Data = Annotated[
     list[str],
     typer.Argument(
         help="CSV (also .csv.gz), Parquet or Arrow files, a quoted pattern, or - for CSV on standard input.",
-        metavar="DATA...",
+        metavar="DATA",
         show_default=False,
     ),
 ]
 PolicyFile = Annotated[
     str,
-    typer.Option("--policy", "-p", help="The policy file (YAML or JSON).", metavar="FILE", show_default=False),
+    typer.Option(
+        "--policy", "-p", help="The policy file (YAML or JSON).", metavar="FILE", show_default=False
+    ),
 ]
 PolicyArgument = Annotated[
     str, typer.Argument(help="The policy file (YAML or JSON).", metavar="POLICY", show_default=False)

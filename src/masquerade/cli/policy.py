@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 import masquerade as mq
+from masquerade.cli.asking import shown
 from masquerade.cli.options import Data, Json, Out, Overwrite, PolicyArgument
 from masquerade.cli.output import as_json, check_target, emit, render, say
 from masquerade.cli.progress import progress
@@ -30,18 +31,23 @@ def init(data: Data, *, out: Out = None, overwrite: Overwrite = False) -> None:
 
     Example: masquerade policy init people.csv --out policy.yaml
     """
-    from masquerade.disguising.draft import draft, summaries  # noqa: PLC0415  (loads Arrow)
+    from masquerade.cli.summaries import summaries  # noqa: PLC0415  (loads Arrow)
+    from masquerade.disguising.draft import draft  # noqa: PLC0415
     from masquerade.frames.files import open_batches  # noqa: PLC0415
 
     if out is not None and out != "-":
         if not out.lower().endswith((".yaml", ".yml")):
-            raise InputError(f"{out}: a drafted policy is YAML with comments; its name ends in .yaml or .yml.")
+            raise InputError(
+                f"{out}: a drafted policy is YAML with comments; its name ends in .yaml or .yml."
+            )
         check_target(Path(out), overwrite=overwrite)
     with open_batches(data) as batches, progress("reading") as advance:
-        columns = summaries(batches, text=batches.text, progress=lambda: advance(batches.bytes_read, batches.total_bytes))
+        columns = summaries(
+            batches, text=batches.text, progress=lambda: advance(batches.bytes_read, batches.total_bytes)
+        )
     emit(draft(columns), out, overwrite=overwrite)
     if out is not None and out != "-":
-        say(f"drafted {out}; it shows values of the data and cannot be used until every DECIDE in it is settled.")
+        say(f"drafted {out}: it shows values of the data, and is refused until every DECIDE is settled.")
 
 
 @app.command("check")
@@ -50,7 +56,11 @@ def check(policy: PolicyArgument, *, json: Json = False) -> None:
     loaded = loaded_or_explained(policy)
     figures = mq.privacy(loaded)
     if json:
-        emit(as_json({"policy": loaded.id, "record": figures.to_dict()["record"], "variables": variables(loaded)}))
+        emit(
+            as_json(
+                {"policy": loaded.id, "record": figures.to_dict()["record"], "variables": variables(loaded)}
+            )
+        )
         return
     from masquerade.cli.guarantees import plain_table  # noqa: PLC0415
     from masquerade.cli.words import channel_words  # noqa: PLC0415
@@ -64,8 +74,10 @@ def check(policy: PolicyArgument, *, json: Json = False) -> None:
         words = f"together with {', '.join(beside)}" if beside else channel_words(group.channel)
         if field.variable.name in loaded.disguised and not group.disguised:
             words = "by stratum"
-        table.add_row(field.variable.name, listed(field.variable.categories, 6), words)
-    over = f"over a record {gamma_words(figures.record_gamma)}" if loaded.disguised else "NOTHING IS DISGUISED"
+        table.add_row(field.variable.name, listed(map(shown, field.variable.categories), 6), words)
+    over = (
+        f"over a record {gamma_words(figures.record_gamma)}" if loaded.disguised else "NOTHING IS DISGUISED"
+    )
     emit(render(table, f"id {loaded.id}", f"{over}. masquerade privacy {policy} tells more."))
 
 

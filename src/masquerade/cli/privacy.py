@@ -31,14 +31,18 @@ def command(
     ] = None,
     prior: Annotated[
         list[str] | None,
-        typer.Option(help="How common the categories are, as VARIABLE=0.2,0.8; else all alike.", metavar="V=P,..."),
+        typer.Option(
+            help="How common the categories are, as VARIABLE=0.2,0.8; else all alike.", metavar="V=P,..."
+        ),
     ] = None,
     threshold: Annotated[
         float, typer.Option(help="A truth less likely than this does not count for K.", metavar="T")
     ] = 0.0,
     rho: Annotated[
         list[float] | None,
-        typer.Option(help="A belief before the report, whose highest belief after it is wanted.", show_default="0.05"),
+        typer.Option(
+            help="A belief before the report, whose highest belief after it is wanted.", show_default="0.05"
+        ),
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -62,7 +66,11 @@ def command(
     if json:
         emit(as_json(plain(figures, loaded)))
     else:
-        emit(render(*guarantees.as_text(figures, loaded, priors_given(prior or [], loaded), beliefs, threshold)))
+        emit(
+            render(
+                *guarantees.as_text(figures, loaded, priors_given(prior or [], loaded), beliefs, threshold)
+            )
+        )
 
 
 def plain(figures: PolicyPrivacy, policy: Policy) -> dict[str, Any]:

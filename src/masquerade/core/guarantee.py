@@ -30,7 +30,7 @@ class Disclosure:
     @property
     def epsilon(self) -> float:
         """Return ln γ, the parameter of local differential privacy."""
-        return math.inf if self.gamma is None else math.log(self.gamma)
+        return log_gamma(self.gamma)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,23 @@ class Guarantee:
         """Return who learns what, a line each, then the assumptions."""
         lines = [
             f"{item.role} learns {item.kind} of {', '.join(item.variables)}: "
-            + ("no bound" if item.gamma is None else f"γ = {float(item.gamma):.4g} (ε = {item.epsilon:.3g})")
+            + ("no bound" if item.gamma is None else f"γ = {shown(item.gamma)} (ε = {item.epsilon:.3g})")
             for item in self.disclosures
         ]
         return "\n".join(lines + [f"assuming {text}" for text in self.assumptions])
+
+
+def log_gamma(gamma: Fraction | float | None) -> float:
+    """Return ln γ, also where γ itself is beyond floating point (a product over many variables)."""
+    if isinstance(gamma, Fraction):
+        return math.log(gamma.numerator) - math.log(gamma.denominator)
+    return math.inf if gamma is None else math.log(gamma)
+
+
+def shown(gamma: Fraction) -> str:
+    """Return γ to four digits, as a power of ten where floating point ends."""
+    exponent = log_gamma(gamma) / math.log(10)
+    return f"{float(gamma):.4g}" if exponent < 300 else f"10^{exponent:.4g}"
 
 
 def weaker(first: int | None, second: int | None) -> int | None:

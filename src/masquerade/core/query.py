@@ -28,14 +28,26 @@ class Query:
 
     def __init__(self, by: Iterable[str] | str = (), where: Conditions = ()) -> None:
         names = (by,) if isinstance(by, str) else tuple(by)
-        pairs = list(where.items() if isinstance(where, Mapping) else where)
-        conditions = tuple(sorted((str(name), category(label)) for name, label in pairs))
+        pairs = where.items() if isinstance(where, Mapping) else where
+        conditions = tuple(
+            sorted(((name, category(label)) for name, label in pairs), key=lambda pair: str(pair[0]))
+        )
         asked = [*names, *(name for name, _ in conditions)]
         for name in asked:
+            if not isinstance(name, str):
+                raise SchemaError(f"A query names variables by text. Got a {type(name).__name__} instead.")
             if asked.count(name) > 1:
                 raise SchemaError(f"Variable {name!r} is named twice in one query.")
         object.__setattr__(self, "by", names)
         object.__setattr__(self, "where", conditions)
+
+    def __eq__(self, other: object) -> bool:
+        """Two queries are equal if they ask the same, by type too (1 is not true)."""
+        return isinstance(other, Query) and self._typed() == other._typed()
+
+    def __hash__(self) -> int:
+        """Hash as equality compares."""
+        return hash(self._typed())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,3 +66,6 @@ class Query:
             schema[name]
         for name, label in self.where:
             schema[name].code(label)
+
+    def _typed(self) -> tuple[object, ...]:
+        return (self.by, tuple((name, type(label), label) for name, label in self.where))

@@ -97,8 +97,7 @@ class CountTable:
 
     def marginal(self, names: Iterable[str] | str) -> CountTable:
         """Sum over all variables but the named ones."""
-        wanted = (names,) if isinstance(names, str) else tuple(names)
-        return self._reduced([self._axis(name) for name in wanted], {})
+        return self._reduced(self._axes(names), {})
 
     def select(self, where: Mapping[str, Category]) -> CountTable:
         """Return the slice where the named variables have the given categories."""
@@ -135,9 +134,9 @@ class CountTable:
             self.adjusted,
         )
 
-    def within(self, names: Iterable[str], kind: Kind = "population") -> Floats:
+    def within(self, names: Iterable[str] | str, kind: Kind = "population") -> Floats:
         """Return covariance blocks of cells that differ only along the named variables."""
-        return self.covariance.within([self._axis(name) for name in names], kind)
+        return self.covariance.within(self._axes(names), kind)
 
     def to_frame(self, level: float = 0.95) -> pd.DataFrame:
         """Return a pandas frame: one row per cell, labels, count, stderr, lower, upper."""
@@ -153,7 +152,8 @@ class CountTable:
             "upper": interval.upper,
         }
         for name, column in columns.items():
-            frame[name] = column.ravel()
+            # a variable may itself be called "count"
+            frame[name if name not in self.names else f"{name}_"] = column.ravel()
         return frame
 
     def summary(self, level: float = 0.95, max_rows: int = 60) -> str:
@@ -172,6 +172,12 @@ class CountTable:
 
     def _axis(self, name: str) -> int:
         return self.names.index(Schema(self.axes)[name].name)
+
+    def _axes(self, names: Iterable[str] | str) -> list[int]:
+        wanted = (names,) if isinstance(names, str) else tuple(names)
+        if len(set(wanted)) < len(wanted):
+            raise InputError(f"A variable is named twice among {', '.join(wanted)}.")
+        return [self._axis(name) for name in wanted]
 
     def _reduced(self, keep: list[int], at: dict[int, int]) -> CountTable:
         return CountTable(

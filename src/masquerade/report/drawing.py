@@ -31,7 +31,7 @@ CSS_NAMES: Mapping[str, str] = {
     **{colour: f"series-{i}" for i, colour in enumerate(SERIES)},
 }
 
-TYPE: Mapping[str, Any] = {
+TYPE: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],
     "font.size": 9.5,
     "text.color": INK,
@@ -58,7 +58,7 @@ TYPE: Mapping[str, Any] = {
 def house_style() -> Iterator[None]:
     """Draw in the report's colours and type; matplotlib's own settings come back afterwards."""
     # no interactive window is ever opened: figures are made through the object interface, without pyplot
-    with mpl.rc_context(dict(TYPE)):
+    with mpl.rc_context(TYPE):
         yield
 
 
@@ -77,7 +77,7 @@ def open_frame(axes: Axes) -> None:
 def svg(figure: Figure, name: str) -> str:
     """Return a figure as SVG to stand in a page: colours by name, identifiers that begin with `name`."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -85,9 +85,8 @@ def svg(figure: Figure, name: str) -> str:
     text = re.sub(r'(url\(|href=")#', rf"\g<1>#{name}-", text)
     for colour, variable in CSS_NAMES.items():
         text = text.replace(colour, f"var(--{variable})")
-    text = re.sub(r"(<svg[^>]*?) width=\"[^\"]*\" height=\"[^\"]*\"", r"\1", text, count=1)
-    text = re.sub(r"(<svg[^>]*?) height=\"[^\"]*\"", r"\1", text, count=1)
-    text = re.sub(r"(<svg[^>]*?) width=\"[^\"]*\"", r"\1", text, count=1)
+    for size in ("width", "height"):  # the page decides how large it is
+        text = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", text, count=1)
     return re.sub(r' xmlns(:xlink)?="[^"]*"', "", text, count=2).replace("xlink:href", "href")
 
 

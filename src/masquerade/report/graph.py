@@ -31,7 +31,7 @@ _MASK: Sequence[Place] = (
 
 def network_picture(study: Study) -> Figure:
     """Draw the network of a study; under a mask stands its γ."""
-    figure = canvas(5.6, 3.3)
+    figure = canvas(5.6, 2.75)
     axes = figure.add_subplot()
     places = layout(study.structure)
     gammas = {item.variables[0]: gamma_text(item.gamma) for item in study.privacy.variables}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from statistics import NormalDist
@@ -28,20 +29,20 @@ from masquerade.report.words import VAGUE, gamma_text
 Z95 = NormalDist().inv_cdf(0.975)
 WIDTH = 5.6
 FARTHEST = 4.0
+AS_IT_IS = "disguised, as it is"
+ESTIMATED = "estimate, 95% interval"
 
 
 def counts_picture(study: Study, width: float = WIDTH, height: float = 4.6, title: str = "") -> Figure:
-    """Draw counts: the truth, what the disguised records say as they are, and the estimate with 95 %."""
+    """Draw counts: the truth, what the disguised records say as they are, and the estimate with 95%."""
     figure = canvas(width, height)
     axes = figure.add_subplot()
     items = study.counts
     rows = np.arange(len(items))[::-1]
-    truth, naive = [item.truth for item in items], [item.naive for item in items]
+    truth, naive = [item.truth for item in items], [item.naive or 0.0 for item in items]
     axes.hlines(rows, truth, naive, color=NAIVE, linewidth=1.2, alpha=0.5)
-    axes.plot(naive, rows, "X", color=NAIVE, markersize=7.5, markeredgewidth=0, label="disguised, as it is")
-    axes.plot(
-        truth, rows, "o", markerfacecolor=PAPER, markeredgecolor=INK, markersize=10, label="truth", zorder=2.5
-    )
+    axes.plot(truth, rows, "|", color=INK, markersize=15, markeredgewidth=2, label="truth", zorder=2.5)
+    axes.plot(naive, rows, "X", color=NAIVE, markersize=7.5, markeredgewidth=0, label=AS_IT_IS)
     axes.errorbar(
         [item.estimate for item in items],
         rows,
@@ -51,9 +52,10 @@ def counts_picture(study: Study, width: float = WIDTH, height: float = 4.6, titl
         markersize=4,
         elinewidth=2,
         zorder=3,
-        label="estimate, 95 % interval",
+        label=ESTIMATED,
     )
     axes.set_yticks(rows, [item.label for item in items])
+    axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
     axes.set_xlabel(f"people out of {study.n:,}")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}".replace("-", "−")))
     open_frame(axes)
@@ -65,39 +67,37 @@ def counts_picture(study: Study, width: float = WIDTH, height: float = 4.6, titl
 
 def head(figure: Figure, axes: Axes, title: str) -> None:
     """Put the legend, and the title if there is one, above the picture."""
-    handles, labels = axes.get_legend_handles_labels()
-    order = sorted(range(len(labels)), key=lambda i: ("truth", "disguised, as it is").count(labels[i]) == 0)
     figure.legend(
-        [handles[i] for i in order],
-        [labels[i] for i in order],
+        *axes.get_legend_handles_labels(),
         loc="outside upper left",
         ncols=3,
         handletextpad=0.4,
         columnspacing=1.4,
         title=title or None,
-        title_fontproperties={"weight": "bold", "size": 11.5},
+        title_fontproperties={"weight": "bold", "size": 11},
         alignment="left",
     )
 
 
 def parameters_picture(study: Study) -> Figure:
-    """Draw every free parameter: the network's value across, the estimate with 95 % upwards."""
-    figure = canvas(WIDTH, 4.9)
+    """Draw every free parameter: the network's value across, the estimate with 95% upwards."""
+    figure = canvas(WIDTH, 4.6)
     axes = figure.add_subplot()
     known = [item for item in study.free_parameters if item.seen and item.stderr <= VAGUE]
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, zorder=1)
+    across = dodged([item.truth for item in known])
     axes.plot(
-        [item.truth for item in known],
-        [item.naive for item in known],
+        across,
+        [math.nan if item.naive is None else item.naive for item in known],
         "X",
         color=NAIVE,
         markersize=6,
         markeredgewidth=0,
         alpha=0.75,
-        label="disguised, as it is",
+        label=AS_IT_IS,
     )
-    for reliable, label, face in ((True, "estimate, 95 % interval", ESTIMATE), (False, "too rarely seen", PAPER)):
-        items = [item for item in known if item.reliable is reliable]
+    for reliable, label, face in ((True, ESTIMATED, ESTIMATE), (False, "too rarely seen", PAPER)):
+        items = [(x, item) for x, item in zip(across, known, strict=True) if item.reliable is reliable]
         if items:
             draw_parameters(axes, items, label, face)
     axes.set_xlim(-0.02, 1.02)
@@ -109,12 +109,19 @@ def parameters_picture(study: Study) -> Figure:
     return figure
 
 
-def draw_parameters(axes: Axes, items: Sequence[Comparison], label: str, face: str) -> None:
+def dodged(values: Sequence[float], step: float = 0.011) -> list[float]:
+    """Move equal values a little apart, so that their error bars do not hide one another."""
+    alike = {value: [i for i, other in enumerate(values) if other == value] for value in values}
+    places = [alike[value].index(i) - (len(alike[value]) - 1) / 2 for i, value in enumerate(values)]
+    return [value + step * place for value, place in zip(values, places, strict=True)]
+
+
+def draw_parameters(axes: Axes, items: Sequence[tuple[float, Comparison]], label: str, face: str) -> None:
     """Draw estimates with error bars."""
     axes.errorbar(
-        [item.truth for item in items],
-        [item.estimate for item in items],
-        yerr=[Z95 * item.stderr for item in items],
+        [x for x, _ in items],
+        [item.estimate for _, item in items],
+        yerr=[Z95 * item.stderr for _, item in items],
         fmt="o",
         color=ESTIMATE,
         markerfacecolor=face,
@@ -160,7 +167,7 @@ def draw_errors(axes: Axes, errors: Sequence[float], title: str) -> None:
 
 def breach_picture(study: Study) -> Figure:
     """Draw how far a belief can rise: before across, the largest belief after upwards."""
-    figure = canvas(WIDTH, 3.7)
+    figure = canvas(WIDTH, 4.2)
     axes = figure.add_subplot()
     before = np.logspace(-6, 0, 241)
     styles = ("-", "--", "-.", (0, (1, 1.2)), "-")
@@ -169,13 +176,13 @@ def breach_picture(study: Study) -> Figure:
         axes.plot(before, after, color=colour, linestyle=style, linewidth=1.9, label=label)
     axes.plot(before, before, color=MUTED, linewidth=1, label="nothing learnt")
     axes.set_xscale("log")
-    axes.set_xticks([1e-6, 1e-4, 1e-2, 1e-1, 1], ["1 in 10⁶", "1 in 10⁴", "1 %", "10 %", "100 %"])
+    axes.set_xticks([1e-6, 1e-4, 1e-2, 1e-1, 1], ["1 in 10⁶", "1 in 10⁴", "1%", "10%", "100%"])
     axes.minorticks_off()
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol="%"))
     axes.set_xlabel("belief before seeing the report")
     axes.set_ylabel("largest belief after")
     open_frame(axes)
-    axes.legend(loc="upper left", handlelength=2.6)
+    figure.legend(loc="outside upper left", ncols=2, handlelength=2.6)
     return figure
 
 

@@ -26,10 +26,10 @@ COUNTS: tuple[Mapping[str, Category], ...] = (
     {"A": 1},
     {"L": 2},
     {"B": 1},
-    {"D": 2},
+    {"C": 1},
     {"F": 1},
     {"A": 1, "T": 1},
-    {"L": 3, "S": 1},
+    {"L": 1, "S": 2},
     {"E": 1, "X": 1},
     {"B": 3, "D": 1},
     {"C": 1, "G": 1},
@@ -43,13 +43,14 @@ PAIRS = (("A", "T"), ("E", "X"), ("B", "D"))
 class Comparison:
     """One figure: what it is, the truth, what the disguised records say naively, and the estimate.
 
-    `free` is False for the last value of a row of probabilities, which follows from the others;
-    `reliable` is False where the parents' configuration is too rare for the standard error to be trusted.
+    `naive` is None where no disguised record is like this; `reliable` is False where the parents'
+    configuration is too rare for the standard error to be trusted; `free` is False for the last value of a
+    row of probabilities, which follows from the others.
     """
 
     cell: tuple[tuple[str, Category], ...]
     truth: float
-    naive: float
+    naive: float | None
     estimate: float
     stderr: float
     reliable: bool = True
@@ -121,7 +122,7 @@ class Study:
 
 
 def run_study(n: int, seed: int = SEED) -> Study:
-    """Sample n people, disguise them by Table 1 with OS randomness, and estimate from the disguised records."""
+    """Sample n people, disguise them by Table 1 with OS randomness, estimate from the disguised records."""
     if n < 1:
         raise InputError(f"The demo needs at least one person. Got n = {n} instead.")
     policy, population = table_1(), network()
@@ -151,7 +152,7 @@ def run_study(n: int, seed: int = SEED) -> Study:
 def compared(
     truth: Tally, naive: Tally, source: Tally, groups: Sequence[tuple[str, ...]]
 ) -> list[tuple[Comparison, ...]]:
-    """Ask three sources for the same counts: the clear records, the disguised as they are, and the estimate."""
+    """Ask three sources for the same counts: clear records, disguised ones as they are, the estimate."""
     queries = [Query(by=names) for names in groups]
     answers = [tally.answer(queries) for tally in (truth, naive, source)]
     return [tuple(count_rows(*tables)) for tables in zip(*answers, strict=True)]
@@ -180,18 +181,25 @@ def parameter_rows(
     truth: ConditionalTable, naive: ConditionalTable, estimate: ConditionalTable
 ) -> Iterable[Comparison]:
     """Yield the parameters of a node."""
-    names = [axis.name for axis in (*estimate.parents, estimate.child)]
-    last = estimate.child.categories[-1]
-    rows = zip(
-        product(*(axis.categories for axis in (*estimate.parents, estimate.child))),
-        truth.probabilities.ravel().tolist(),
-        naive.probabilities.ravel().tolist(),
-        estimate.probabilities.ravel().tolist(),
-        estimate.stderr.ravel().tolist(),
-        estimate.reliable.repeat(len(estimate.child)).tolist(),
-        strict=True,
-    )
-    for cell, *figures, reliable in rows:
+    axes = (*estimate.parents, estimate.child)
+    names = [axis.name for axis in axes]
+    columns = [
+        truth.probabilities,
+        naive.probabilities,
+        naive.stderr,
+        estimate.probabilities,
+        estimate.stderr,
+    ]
+    reliable = estimate.reliable.repeat(len(estimate.child)).tolist()
+    cells = product(*(axis.categories for axis in axes))
+    rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
+    for cell, (true, raw, raw_stderr, value, stderr), trusted in zip(cells, rows, reliable, strict=True):
         yield Comparison(
-            tuple(zip(names, cell, strict=True)), *figures, reliable=reliable, free=cell[-1] != last
+            cell=tuple(zip(names, cell, strict=True)),
+            truth=true,
+            naive=raw if math.isfinite(raw_stderr) else None,
+            estimate=value,
+            stderr=stderr,
+            reliable=trusted,
+            free=cell[-1] != estimate.child.categories[-1],
         )

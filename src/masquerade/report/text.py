@@ -10,18 +10,16 @@ from masquerade.report.words import NO_FIGURE, Row, bounds, count_row, parameter
 
 WIDTH = 100
 SHOWN_NODES = ("B", "E", "C")
-HEADER = (
-    f"  {'':<16}{'truth':>11}{'naive':>11}{'naive off':>12}{'estimate':>13} {'± std. error':<13}{'off, in s.e.':>12}"
-)
+TITLES = Row("", "truth", "naive", "naive off", "estimate", "std. error", "off, in s.e.", "")
 
 
 def demo_text(study: Study, files: Iterable[str]) -> str:
     """Return the whole result."""
     hidden, clear = study.policy.disguised, study.privacy.clear
+    masks = f"{len(hidden)} of the answers wear a mask, {len(clear)} do not ({', '.join(clear)})"
     blocks = [
         [
-            f"MASQUERADE DEMO   {study.n:,} people, {len(study.policy.schema)} questions; "
-            f"{len(hidden)} of the answers wear a mask, {len(clear)} do not ({', '.join(clear)})",
+            f"MASQUERADE DEMO   {study.n:,} people, {len(study.policy.schema)} questions; {masks}",
             "Everything below is estimated from the disguised records alone.",
         ],
         count_lines(study),
@@ -36,7 +34,7 @@ def count_lines(study: Study) -> list[str]:
     """Return the table of counts, against the sample's own truth."""
     return [
         "COUNTS   truth: these very people; naive: the disguised records as they are; ± given the records",
-        HEADER,
+        line(TITLES),
         *(line(count_row(item, study.n)) for item in study.counts),
     ]
 
@@ -46,9 +44,8 @@ def parameter_lines(study: Study) -> list[str]:
     shown = [node for name in SHOWN_NODES for node in study.nodes if node.name == name]
     rows = [parameter_row(item) for node in shown for item in node.parameters if item.free]
     return [
-        f"PARAMETERS of {', '.join(node.label for node in shown)}   "
-        "truth: the network; ± for the population",
-        HEADER,
+        f"PARAMETERS of {', '.join(node.label for node in shown)}   truth: the network; ± for the population",
+        line(TITLES),
         *(line(row) for row in rows),
         fill(verdict(study), WIDTH),
     ]
@@ -57,8 +54,8 @@ def parameter_lines(study: Study) -> list[str]:
 def line(row: Row) -> str:
     """Return one row of either table."""
     error = f"± {row.stderr}" if row.stderr != NO_FIGURE else ""
-    shown = f"  {row.label:<16}{row.truth:>11}{row.naive:>11}{row.naive_off:>12}{row.estimate:>13} {error:<13}"
-    return f"{shown}{row.z:>12}  {row.note}".rstrip()
+    left = f"  {row.label:<16}{row.truth:>11}{row.naive:>11}{row.naive_off:>12}"
+    return f"{left}{row.estimate:>13} {error:<13}{row.z:>12}  {row.note}".rstrip()
 
 
 def guarantee_lines(study: Study) -> list[str]:
@@ -70,7 +67,7 @@ def guarantee_lines(study: Study) -> list[str]:
         ("", [item.name for item in columns]),
         ("γ", [item.gamma for item in columns]),
         ("ε = ln γ", [item.epsilon for item in columns]),
-        ("belief of 10 % → at most", [item.reach for item in columns]),
+        ("belief of 10% → at most", [item.reach for item in columns]),
     ]
     assumed = "; ".join(guarantee.assumptions)
     return [

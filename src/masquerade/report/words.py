@@ -77,20 +77,22 @@ def parameter_row(item: Comparison) -> Row:
 
 def percent_off(item: Comparison) -> str:
     """Write how far the naive figure is from the truth, in percent of it."""
-    if not item.truth:
+    if item.naive is None or not item.truth:
         return NO_FIGURE
-    return number(100 * (item.naive - item.truth) / item.truth, 0, sign="+") + " %"
+    return number(100 * (item.naive - item.truth) / item.truth, 0, sign="+") + "%"
 
 
-def number(value: float, digits: int, sign: Literal["+", "-"] = "-") -> str:
+def number(value: float | None, digits: int, sign: Literal["+", "-"] = "-") -> str:
     """Write a number with a true minus sign, and no sign for zero."""
+    if value is None:
+        return NO_FIGURE
     shown = f"{value:{sign},.{digits}f}"
     return shown.lstrip("+-") if not float(shown.replace(",", "")) else shown.replace("-", "−")
 
 
 def signed(value: float | None) -> str:
     """Write a difference in standard errors."""
-    return NO_FIGURE if value is None else number(value, 1, sign="+")
+    return number(value, 1, sign="+")
 
 
 def gamma_text(gamma: Fraction | float) -> str:
@@ -99,7 +101,7 @@ def gamma_text(gamma: Fraction | float) -> str:
 
 
 def bounds(study: Study) -> list[Bound]:
-    """Return γ, ε and how far a belief of 10 % can rise, by variable and for the whole record."""
+    """Return γ, ε and how far a belief of 10% can rise, by variable and for the whole record."""
     figures: list[tuple[str, Fraction | float]] = [
         (", ".join(item.variables), item.gamma) for item in study.privacy.variables
     ]
@@ -113,8 +115,8 @@ def bounds(study: Study) -> list[Bound]:
 def share(value: float) -> str:
     """Write a share in percent, never rounded up to certainty."""
     if value > 0.995:
-        return f"{math.floor(value * 1e5) / 1e3:.3f} %"
-    return f"{value:.0%}".replace("%", " %")
+        return f"{math.floor(value * 1e5) / 1e3:.3f}%"
+    return f"{value:.0%}"
 
 
 def printed_note(study: Study) -> str:
@@ -145,9 +147,9 @@ def verdict(study: Study) -> str:
         return f"None of the {free} free parameters can be judged: the records are too few."
     judged = f"Of {len(errors)} free parameters"
     if len(errors) < free:
-        judged = f"{free - len(errors)} of {free} free parameters are too rarely seen; of the other {len(errors)}"
-    shares = ", ".join(
-        f"{inside} ({part:.0%}) within {limit}" for limit, inside, part, _ in within(errors)
-    )
-    expected = ", ".join(f"{part:.3g} %" for *_, part in ((*row[:3], 100 * row[3]) for row in within(errors)))
-    return f"{judged}: {shares} standard errors (expected {expected})."
+        left_out = free - len(errors)
+        judged = f"{left_out} of {free} free parameters are too rarely seen; of the other {len(errors)}"
+    rows = within(errors)
+    found = ", ".join(f"{inside} ({part:.0%}) within {limit}" for limit, inside, part, _ in rows)
+    expected = ", ".join(f"{100 * part:.3g}%" for *_, part in rows)
+    return f"{judged}: {found} standard errors (expected {expected})."

@@ -1,0 +1,207 @@
+"""Draft a policy from clear data: it lists what was seen and leaves every decision to a person.
+
+Categories come from the policy, never silently from data: a draft is refused until it has been edited.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+import yaml
+
+from masquerade.channels.designs import bin_labels
+from masquerade.core.errors import InputError
+from masquerade.core.schema import Category
+
+MOST_CATEGORIES = 50
+LONGEST_LABEL = 80
+FEW = 5  # so few different values may all differ by chance
+MANY_ROWS = 1000
+BINS = 10
+_IDENTIFIER = re.compile(
+    r"(?:^|[\W_])(?:id|ids|uuid|guid|ssn|iban|passport|e-?mail|phone|mobile|address|street|name|surname|"
+    r"(?:first|last|full|user)_?name)(?:$|[\W_])",
+    re.IGNORECASE,
+)
+
+Kind = Literal["truth", "whole", "number", "text", "other"]
+
+HEADER = """\
+# A policy drafted from data. masquerade refuses it until every DECIDE below is settled.
+#
+# For each variable somebody has to decide:
+#  1. Are these all the categories that may ever occur? Only those that were seen are listed, and that they
+#     were seen already tells something: give the full code list of the variable instead.
+#  2. Is it sensitive, and which guarantee does it need? Put a channel in place of {kind: decide}, such as
+#       channel: {kind: for_gamma, gamma: 19}      # no belief of 5% can rise above 50%
+#       channel: {kind: symmetric, p: 0.3}         # kept with 70%, else any other category alike
+#     or remove the 'channel' line: then the variable is released as it is.
+#  3. Is it needed at all? Remove what nobody will count: every variable adds to what a record gives away.
+#
+# Afterwards: masquerade policy check FILE, masquerade privacy FILE.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSummary:
+    """What a draft needs to know of a column: never more than a few different values.
+
+    `values` are the different ones in order, None if there are more than fifty; `repeats` tells whether
+    some value occurs twice; `mixed` that numbers and other texts stand side by side.
+    """
+
+    name: str
+    kind: Kind
+    rows: int
+    missing: bool
+    values: tuple[Category, ...] | None
+    repeats: bool
+    low: float = math.nan
+    high: float = math.nan
+    mixed: bool = False
+
+
+def draft(columns: Sequence[ColumnSummary]) -> str:
+    """Return a policy in YAML that says what is still to be decided, for the columns that are variables."""
+    left_out = {column.name: why for column in columns if (why := reason_against(column))}
+    chosen = [column for column in columns if column.name not in left_out]
+    if not chosen:
+        why = "; ".join(f"{name}: {reason}" for name, reason in list(left_out.items())[:3])
+        raise InputError(
+            f"No column can be drafted as a variable ({why})."
+            if why
+            else "The data have no records to draft from."
+        )
+    lines = [HEADER, "masquerade: 1", "variables:"]
+    for column in chosen:
+        lines += [f"  {quoted(column.name, key=True)}:", *(f"    {line}" for line in entry(column))]
+    if left_out:
+        lines += ["", "# Left out (a released record has none of these):"]
+        lines += [f"#   {quoted(name, key=True)}: {reason}" for name, reason in left_out.items()]
+    return "\n".join(lines) + "\n"
+
+
+def reason_against(column: ColumnSummary) -> str:
+    """Say why a column is no variable; nothing if it is one."""
+    several = column.values is None or len(column.values) > FEW
+    no_repeat = several and not column.repeats
+    constant = column.values is not None and len(column.values) == 1
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column.name)
+    by_kind = {"text": against_text, "whole": against_numbers, "number": against_numbers}
+    reasons = (
+        (column.rows == 0, "has no values"),
+        (column.kind == "other", "dates, lists and the like: turn it into text or numbers first"),
+        (_IDENTIFIER.search(words) is not None, "looks like an identifier by its name"),
+        (constant, "has one value only: it tells nothing"),
+    )
+    found = next((reason for holds, reason in reasons if holds), "")
+    return found or (by_kind[column.kind](column, no_repeat=no_repeat) if column.kind in by_kind else "")
+
+
+def against_text(column: ColumnSummary, *, no_repeat: bool) -> str:
+    """Say why a column of text is no variable."""
+    if column.values is None and column.mixed:
+        return "numbers and other texts (such as NA) are mixed: leave missing fields empty, to get bins"
+    if column.values is None:
+        return f"more than {MOST_CATEGORIES} different texts; if it is a code, list all its categories"
+    if max(len(str(value)) for value in column.values) > LONGEST_LABEL:
+        return "looks like free text"
+    return "no text occurs twice: looks like names or free text" if no_repeat else ""
+
+
+def against_numbers(column: ColumnSummary, *, no_repeat: bool) -> str:
+    """Say why a column of numbers is no variable."""
+    dense = column.high - column.low < 2 * column.rows
+    if column.kind == "whole" and no_repeat and (dense or column.rows >= MANY_ROWS):
+        return "no number occurs twice: looks like an identifier"
+    if binned(column) and not usable(cut_points(column.low, column.high)):
+        return "the range is too narrow for its size: shift or scale the numbers first"
+    return ""
+
+
+def binned(column: ColumnSummary) -> bool:
+    """Tell whether a column is cut into bins."""
+    if column.kind == "number":
+        return True
+    several = column.values is None or len(column.values) > FEW
+    return column.kind == "whole" and (column.values is None or (several and not column.repeats))
+
+
+def entry(column: ColumnSummary) -> list[str]:
+    """Return the lines of one variable."""
+    lines = []
+    if binned(column):
+        lines.append("# DECIDE: cut points; a number outside them is refused, so cover all that may occur")
+        lines.append(f"bins: [{', '.join(map(plain, cut_points(column.low, column.high)))}]")
+        if column.missing:
+            lines.append(
+                "# DECIDE: some values are missing, and bins have no place for them: fill them in or"
+            )
+            lines.append("# leave the records out before disguising")
+    else:
+        labels = list(column.values or ())
+        stand_in = missing_label(labels)
+        lines.append("# DECIDE: all categories that may occur, not only those seen")
+        lines.append(
+            f"categories: [{', '.join(map(quoted, [*labels, stand_in] if column.missing else labels))}]"
+        )
+        if column.kind == "whole" and len(labels) > BINS:
+            edges = ", ".join(map(plain, cut_points(column.low, column.high)))
+            lines.append(f"# or, as a number, in place of the categories:  bins: [{edges}]")
+        if column.missing:
+            lines.append(
+                "# DECIDE: some values are missing; they become this category (remove: they are refused)"
+            )
+            lines.append(f"missing: {quoted(stand_in)}")
+    return [*lines, "# DECIDE: which guarantee it needs", "channel: {kind: decide}"]
+
+
+def missing_label(labels: Sequence[Category]) -> Category:
+    """Return a category for missing values that is not taken, of the same type where there is one."""
+    if all(type(label) is int for label in labels):
+        return min(-1, min(int(label) for label in labels) - 1)
+    return next(word for word in ("missing", "(missing)", "((missing))") if word not in labels)
+
+
+def cut_points(low: float, high: float) -> list[Decimal]:
+    """Return about ten round, equally wide bins that cover a range.
+
+    >>> [plain(edge) for edge in cut_points(18, 93)]
+    ['10', '20', '30', '40', '50', '60', '70', '80', '90', '100']
+    """
+    wanted = Decimal(repr((high - low) / BINS))
+    unit = Decimal(1).scaleb(wanted.adjusted())
+    step = next(unit * times for times in (1, 2, 5, 10) if unit * times >= wanted)
+    first = math.floor(Decimal(repr(low)) / step)
+    last = max(math.ceil(Decimal(repr(high)) / step), first + 1)
+    return [step * place for place in range(first, last + 1)]
+
+
+def usable(edges: Sequence[Decimal]) -> bool:
+    """Tell whether the bins of these cut points have different names."""
+    labels = bin_labels([float(edge) for edge in edges])
+    return len(set(labels)) == len(labels)
+
+
+def plain(edge: Decimal) -> str:
+    """Return a cut point without exponent or trailing zeros."""
+    shown = f"{edge:f}"
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown
+
+
+def quoted(label: Category, *, key: bool = False) -> str:
+    """Return a label, or a name, as YAML text on one line."""
+    if not isinstance(label, str):
+        return str(label).lower()
+    if (
+        key
+        and re.fullmatch(r"[A-Za-z_]\w*", label, re.ASCII)
+        and label.lower() not in {"true", "false", "null"}
+    ):
+        return label
+    return str(yaml.safe_dump(label, default_style='"', allow_unicode=True, width=math.inf)).strip()

@@ -1,0 +1,35 @@
+"""Remake the picture of the README: ``python -m masquerade.report.picture docs/images/demo.png``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from masquerade.report.demo import replace_whole
+from masquerade.report.drawing import house_style, png
+from masquerade.report.pictures import counts_picture
+from masquerade.report.study import Study, run_study
+
+PEOPLE = 20_000
+
+
+def story_picture(study: Study) -> bytes:
+    """Return the picture that tells the story, as PNG: naive counts are wrong, estimates are not."""
+    title = f"{study.n:,} people behind masks: counted naively, and estimated by masquerade"
+    with house_style():
+        return png(counts_picture(study, width=7.6, height=4.3, title=title))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the picture to the path given."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m masquerade.report.picture TARGET.png\n")
+        return 2
+    content = story_picture(run_study(PEOPLE))
+    replace_whole(Path(arguments[0]), lambda path: path.write_bytes(content))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
