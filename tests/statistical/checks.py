@@ -10,7 +10,7 @@ ALPHA = 1e-6
 
 
 def normal_bound(comparisons: int, alpha: float = ALPHA) -> float:
-    """Return z such that any of `comparisons` standard normals exceeds it in size with probability ≤ alpha."""
+    """Return z that any of `comparisons` standard normals exceeds in size with probability ≤ alpha."""
     return NormalDist().inv_cdf(1 - alpha / comparisons / 2)
 
 

@@ -75,7 +75,8 @@ class CountTable:
         adds and rN − N²/n that of sampling (r = mean squared survey weight over mean weight, 1 without
         weights). Wilson's (1927) interval when nothing is disguised, N̂ ± z·stderr when the disguise
         dominates; given the records, N̂ ± z·stderr.
-        Error: coverage within 0.005 of the level where the expected count is 30 or more.
+        Error: coverage within 0.005 of the level where the expected count is 30 or more (clear counts, being
+        whole numbers, go up and down within 0.01 and keep that on average).
         """
         check_kind(kind)
         if not 0 < level < 1:

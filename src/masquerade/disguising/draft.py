@@ -155,7 +155,7 @@ def entry(column: ColumnSummary) -> list[str]:
             lines.append(f"# or, as a number, in place of the categories:  bins: [{edges}]")
         if column.missing:
             lines.append(
-                "# DECIDE: some values are missing; they become this category (remove: they are refused)"
+                "# DECIDE: some values are missing; they become this category (else they are refused)"
             )
             lines.append(f"missing: {quoted(stand_in)}")
     return [*lines, "# DECIDE: which guarantee it needs", "channel: {kind: decide}"]

@@ -1,0 +1,31 @@
+"""Run every benchmark, one after the other, and keep the results beside the scripts.
+
+python -m benchmarks.run
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+NAMES = ("disguise_codes", "count_tables", "estimate_counts", "encode_labels", "disguise_file")
+
+
+def main():
+    kept = Path(__file__).parent / "results"
+    kept.mkdir(exist_ok=True)
+    for name in NAMES:
+        print(f"\n== {name}", flush=True)
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            f"benchmarks.{name}",
+            "--json",
+            str(kept / f"{name}.json"),
+        ]
+        subprocess.run(command, check=True)  # noqa: S603
+
+
+if __name__ == "__main__":
+    main()

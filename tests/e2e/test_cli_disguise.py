@@ -1,0 +1,285 @@
+"""`masquerade disguise` from end to end: every format, every notice, nothing in clear, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv, feather, parquet
+
+from masquerade.channels.policy import Policy
+from tests.e2e.test_cli_app import COLUMNS, PEOPLE, POLICY, SECRET, files, ok, process, refused, run, world
+
+
+def typed(data):
+    """Return the people as a table with types of their own."""
+    return csv.read_csv(data)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
+def test_any_format_to_any_format(tmp_path, ending):
+    data, rules = world(tmp_path)
+    parquet.write_table(typed(data), tmp_path / "people.parquet")
+    feather.write_feather(typed(data), tmp_path / "people.arrow", compression="uncompressed")
+    for source in ("people.csv", "people.parquet", "people.arrow"):
+        out = tmp_path / f"{source}.out.{ending}"
+        told = ok("disguise", tmp_path / source, "-p", rules, "-o", out)
+        assert told.stdout == ""
+        read = {"csv": csv.read_csv, "parquet": parquet.read_table, "arrow": feather.read_table}[ending](out)
+        assert read.column_names == COLUMNS
+        assert len(read) == 6
+        assert read["visits"].to_pylist() == [0, 1, 2, 0, 0, 1]
+
+
+def test_the_notice_says_what_was_done(tmp_path):
+    data, rules = world(tmp_path)
+    told = ok("disguise", data, "-p", rules, "-o", tmp_path / "out.csv").stderr
+    assert told.count("\n") == 1
+    assert "6 records disguised into " in told
+    assert f"policy {Policy.load(rules).id[:12]};" in told
+    assert "γ = 189 (ε = 5.242)" in told
+    assert "in clear: visits;" in told
+    assert "left out, not in the policy: id, name." in told
+
+
+def test_json_tells_the_same_to_programs(tmp_path):
+    data, rules = world(tmp_path)
+    told = ok("disguise", data, "-p", rules, "-o", tmp_path / "out.csv", "--keep", "id", "--json")
+    done = json.loads(told.stdout)
+    assert told.stderr == ""
+    assert done["rows"] == 6
+    assert done["record"]["gamma_exact"] == "189"
+    assert done["disguised"] == ["smoker", "region", "married"]
+    assert done["disclosed_in_clear"] == ["visits", "id"]
+    assert done["left_out"] == ["name"]
+
+
+def test_a_policy_that_disguises_nothing_is_said_so_loudly(tmp_path):
+    data, rules = world(tmp_path, policy='masquerade: 1\nvariables: {smoker: {categories: ["yes", "no"]}}\n')
+    assert "NOTHING IS DISGUISED" in ok("disguise", data, "-p", rules, "-o", tmp_path / "out.csv").stderr
+
+
+def test_several_files_and_patterns(tmp_path):
+    data, rules = world(tmp_path)
+    (tmp_path / "more.csv").write_text(PEOPLE)
+    ok("disguise", data, tmp_path / "more.csv", "-p", rules, "-o", tmp_path / "both.parquet")
+    ok("disguise", tmp_path / "[mp]*.csv", "-p", rules, "-o", tmp_path / "pattern.parquet")
+    for name in ("both", "pattern"):
+        assert parquet.read_metadata(tmp_path / f"{name}.parquet").num_rows == 12
+
+
+def test_from_standard_input_to_standard_output(tmp_path):
+    _, rules = world(tmp_path)
+    done = process("disguise", "-", "-p", rules, "-o", "-", input=PEOPLE.encode())
+    assert done.returncode == 0
+    lines = done.stdout.decode().splitlines()
+    assert lines[0] == ",".join(COLUMNS)
+    assert len(lines) == 7
+    assert b"left out, not in the policy: id, name." in done.stderr
+    assert b"Ann" not in done.stdout + done.stderr
+
+
+def test_a_memo_repeats_the_reports_and_warns_of_another_policy(tmp_path):
+    data, rules = world(tmp_path)
+    memo = ["--memo", tmp_path / "memo", "--id", "id"]
+    for out in ("first.csv", "second.csv"):
+        assert "warning" not in ok("disguise", data, "-p", rules, "-o", tmp_path / out, *memo).stderr
+    assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
+    rules.write_text(POLICY.replace("0.25", "0.2"))
+    told = ok("disguise", data, "-p", rules, "-o", tmp_path / "third.csv", *memo).stderr.splitlines()
+    assert len(told) == 2
+    assert told[1].startswith("masquerade: warning: ")
+    assert "γ of the releases multiply" in told[1]
+
+
+def test_overwrite(tmp_path):
+    data, rules = world(tmp_path)
+    out = tmp_path / "out.csv"
+    out.write_text("precious")
+    assert "exists already" in refused("disguise", data, "-p", rules, "-o", out)
+    assert out.read_text() == "precious"
+    ok("disguise", data, "-p", rules, "-o", out, "--overwrite", "--shuffle")
+    assert len(out.read_text().splitlines()) == 7
+
+
+UNKNOWN = PEOPLE + f"7,Gus,{SECRET},n,0,true\n"
+BAD = {
+    "column missing in the data": (PEOPLE.replace("region", "regions"), POLICY, "no column 'region'"),
+    "unknown category": (UNKNOWN, POLICY, "column 'smoker', row 7: the value is not one of"),
+    "missing value": (
+        PEOPLE + f"7,{SECRET},yes,,0,true\n",
+        POLICY,
+        "column 'region', row 7: the value is missing",
+    ),
+    "ragged row": (PEOPLE + f"7,{SECRET}\n", POLICY, "data row 7 has 2 fields"),
+    "empty file": ("", POLICY, "the file is empty"),
+    "probabilities": (
+        PEOPLE,
+        POLICY.replace(
+            "{kind: symmetric, p: 0.3}", "{kind: matrix, rows: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0.5,0.4]]}"
+        ),
+        "Row 4 of the channel sums to 0.9, not to 1",
+    ),
+    "probability out of range": (PEOPLE, POLICY.replace("p: 0.3", "p: 1.3"), "variables.region.channel"),
+    "not YAML": (PEOPLE, "masquerade: 1\nvariables: {smoker: [", "not valid YAML"),
+    "not a policy": (PEOPLE, "hello", "not a policy"),
+    "wrong version": (
+        PEOPLE,
+        POLICY.replace("masquerade: 1", "masquerade: 7"),
+        "policy format 7 is not known",
+    ),
+    "undecided": (
+        PEOPLE,
+        POLICY.replace("{kind: symmetric, p: 0.3}", "{kind: decide}"),
+        "still to be decided",
+    ),
+    "unknown kind": (
+        PEOPLE,
+        POLICY.replace("kind: symmetric", "kind: symetric"),
+        "Did you mean 'symmetric'?",
+    ),
+}
+
+
+@pytest.mark.parametrize(("people", "policy", "said"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_line_and_nothing_is_written(tmp_path, people, policy, said):
+    data, rules = world(tmp_path, people=people, policy=policy)
+    before = files(tmp_path)
+    line = refused(
+        "disguise",
+        data,
+        "-p",
+        rules,
+        "-o",
+        tmp_path / "out.parquet",
+        "--memo",
+        tmp_path / "memo",
+        "--id",
+        "id",
+    )
+    assert said in line
+    assert SECRET not in line
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["-o", "nowhere/out.csv"], "there is no directory"),
+        (["-o", "out.xlsx"], "the kind of file is not known by its name"),
+        (["-o", "people.csv", "--overwrite"], "also the input"),
+        (["-o", "."], "kind of file"),
+        (["-o", "out.csv", "--keep", "smoker"], "'smoker' is a variable of the policy"),
+        (["-o", "out.csv", "--keep", "nme"], "Did you mean 'name'?"),
+        (["-o", "out.csv", "--memo", "memo"], "--memo FILE and --id COLUMN go together"),
+        (["-o", "out.csv", "--memo", "policy.yaml", "--id", "id"], "not a memo file"),
+        (["-o", "-", "--json"], "choose one"),
+    ],
+)
+def test_bad_options(tmp_path, monkeypatch, options, said):
+    data, rules = world(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before = files(tmp_path)
+    assert said in refused("disguise", data.name, "-p", rules.name, *options)
+    assert files(tmp_path) == before
+    assert data.read_text() == PEOPLE
+
+
+def test_files_that_are_not_there(tmp_path):
+    data, rules = world(tmp_path)
+    assert "no such file" in refused("disguise", tmp_path / "none.csv", "-p", rules, "-o", tmp_path / "o.csv")
+    assert "No such file" in refused("disguise", data, "-p", tmp_path / "none.yaml", "-o", tmp_path / "o.csv")
+    assert "no file has such a name" in refused(
+        "disguise", tmp_path / "x*.csv", "-p", rules, "-o", tmp_path / "o.csv"
+    )
+    assert "directory" in refused("disguise", tmp_path, "-p", rules, "-o", tmp_path / "o.csv")
+
+
+def test_a_truncated_parquet_file(tmp_path):
+    data, rules = world(tmp_path)
+    whole = tmp_path / "people.parquet"
+    parquet.write_table(typed(data), whole)
+    whole.write_bytes(whole.read_bytes()[:-20])
+    before = files(tmp_path)
+    assert "not a readable Parquet file" in refused(
+        "disguise", whole, "-p", rules, "-o", tmp_path / "out.parquet"
+    )
+    assert files(tmp_path) == before
+
+
+def test_an_unknown_value_in_a_later_batch_leaves_nothing(tmp_path):
+    data, rules = world(tmp_path)
+    rows = 300_000
+    table = pa.table(
+        {
+            "smoker": ["no"] * rows + [SECRET],
+            "region": ["n"] * (rows + 1),
+            "visits": [0] * (rows + 1),
+            "married": [True] * (rows + 1),
+        }
+    )
+    parquet.write_table(table, tmp_path / "many.parquet")
+    before = files(tmp_path)
+    line = refused("disguise", tmp_path / "many.parquet", "-p", rules, "-o", tmp_path / "out.csv")
+    assert "column 'smoker', row 300001" in line
+    assert SECRET not in line
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(signal.SIGINT, 130, b"masquerade: interrupted.\n"), (signal.SIGTERM, 143, b"")],
+)
+def test_an_interrupt_leaves_nothing(tmp_path, number, code, said):
+    _, rules = world(tmp_path)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    command = [
+        sys.executable,
+        "-c",
+        "from masquerade.cli import main; main()",
+        "disguise",
+        "-",
+        "-p",
+        str(rules),
+    ]
+    running = subprocess.Popen(  # noqa: S603
+        [*command, "-o", str(folder / "out.csv")], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert running.stdin is not None
+    running.stdin.write((PEOPLE + "9,Ida,no,s,1,true\n" * 600_000).encode())  # more than one batch
+    running.stdin.flush()
+    waited = time.monotonic() + 60
+    while not files(folder) and time.monotonic() < waited:
+        time.sleep(0.01)
+    assert any(name.endswith(".part") for name in files(folder))  # it is in the middle of writing
+    running.send_signal(number)
+    _, errors = running.communicate(timeout=60)
+    assert running.returncode == code
+    assert errors == said
+    assert files(folder) == set()
+
+
+def test_an_empty_table_is_no_error(tmp_path):
+    data, rules = world(tmp_path, people=PEOPLE.splitlines()[0] + "\n")
+    assert "0 records disguised" in ok("disguise", data, "-p", rules, "-o", tmp_path / "out.csv").stderr
+    assert (tmp_path / "out.csv").read_text() == ",".join(COLUMNS) + "\n"
+
+
+def test_a_singular_channel_may_disguise(tmp_path):
+    data, rules = world(tmp_path, policy=POLICY.replace("p: 0.25", "p: 0.5"))
+    ok("disguise", data, "-p", rules, "-o", tmp_path / "out.csv")
+
+
+def test_an_unwritable_folder(tmp_path, monkeypatch):
+    import os
+
+    data, rules = world(tmp_path)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+    assert "no permission" in refused("disguise", data, "-p", rules, "-o", tmp_path / "out.csv")
+    assert run("privacy", rules, "--plot", tmp_path / "p.png").exit_code == 2
