@@ -122,7 +122,7 @@ def marginalised(truth: np.ndarray, policy: mq.Policy) -> np.ndarray:
 
 
 def test_intervals_of_clear_counts_cover():
-    """Nothing disguised: Wilson's interval. Exact binomial coverage, which for whole numbers goes up and down."""
+    """Nothing disguised: Wilson's interval; its exact coverage goes up and down with the count."""
     n, counts = 5000, np.arange(30, 90)
     policy = mq.Policy.clear(mq.Schema({"a": ["x", "y"]}))
     plan = reading(mq.Query(by="a"), policy.groups, policy.schema)

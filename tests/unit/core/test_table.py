@@ -1,0 +1,215 @@
+"""Tables of counts."""
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from tests.unit.core.linear import clear_table
+
+from masquerade.core.axes import AxisMap, AxisMaps
+from masquerade.core.covariance import LinearCovariance, Part
+from masquerade.core.errors import InputError, SchemaError
+from masquerade.core.schema import Variable
+from masquerade.core.table import CountTable
+
+SMOKER, REGION = Variable("smoker", ("yes", "no")), Variable("region", (1, 2, 3))
+COUNTS = [[3, 0, 7], [11, 13, 16]]
+
+
+@pytest.fixture
+def table():
+    return clear_table(COUNTS, (SMOKER, REGION))
+
+
+@pytest.fixture
+def estimated():
+    """Return the table of 100 binary reports, 40 first, through a channel with p1 = 0.1, p2 = 0.25."""
+    G = np.linalg.inv([[0.9, 0.1], [0.25, 0.75]])
+    reports = np.array([40.0, 60.0])
+    values = reports @ G
+    covariance = LinearCovariance((Part(reports, AxisMaps((2,), (AxisMap((0,), G),))),), values, values, 100)
+    return CountTable((SMOKER,), values, 100, covariance, lambda _: np.clip(values, 0, None))
+
+
+def test_values_cannot_be_changed_and_the_callers_array_can(table):
+    mine = np.ones(2)
+    taken = clear_table(mine, (SMOKER,))
+    with pytest.raises(ValueError, match="read-only"):
+        taken.values[0] = 5
+    mine[0] = 2
+    assert mine.flags.writeable
+    assert table.values.dtype == np.float64
+
+
+def test_stderr_of_both_kinds(estimated):
+    # G = [[.75, −.1], [−.25, .9]]/.65; N̂1 = (.75·40 − .25·60)/.65 = 15/.65
+    first = 15 / 0.65
+    square = (0.75**2 * 40 + 0.25**2 * 60) / 0.65**2
+    assert estimated.values[0] == pytest.approx(first)
+    assert estimated.stderr()[0] == pytest.approx(math.sqrt(square - first**2 / 100))
+    assert estimated.stderr("given_records")[0] == pytest.approx(math.sqrt(square - first))
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
+def test_intervals_of_clear_records_are_wilsons(table, level):
+    z, n = NormalDist().inv_cdf(0.5 + level / 2), 50
+    share = np.array(COUNTS) / n
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    interval = table.conf_int(level)
+    np.testing.assert_allclose(interval.lower, n * (middle - half), atol=1e-9)
+    np.testing.assert_allclose(interval.upper, n * (middle + half), atol=1e-9)
+    assert interval.lower[0, 1] == pytest.approx(0, abs=1e-12)  # an empty cell: Wilson starts at zero
+
+
+def test_intervals_given_the_records_are_walds(estimated):
+    z = NormalDist().inv_cdf(0.975)
+    interval = estimated.conf_int(kind="given_records")
+    half = z * estimated.stderr("given_records")
+    np.testing.assert_allclose(interval.lower, estimated.values - half)
+    np.testing.assert_allclose(interval.upper, estimated.values + half)
+
+
+def test_intervals_of_estimates_solve_their_quadratic(estimated):
+    # both ends satisfy (N̂ − N)² = z²(s + N − N²/n), s the variance that the disguise adds
+    z2 = NormalDist().inv_cdf(0.975) ** 2
+    s = estimated.covariance.diagonal("given_records")
+    for end in estimated.conf_int():
+        np.testing.assert_allclose((estimated.values - end) ** 2, z2 * (s + end - end**2 / 100), rtol=1e-9)
+
+
+@pytest.mark.parametrize("level", [0, 1, -0.1, 95, math.nan])
+def test_a_level_outside_0_and_1_is_refused(table, level):
+    with pytest.raises(InputError, match=f"between 0 and 1. Got {level}"):
+        table.conf_int(level)
+
+
+def test_an_unknown_kind_is_refused(table):
+    for ask in (
+        table.stderr,
+        lambda kind: table.conf_int(0.9, kind),
+        lambda kind: table.within("region", kind),
+    ):
+        with pytest.raises(InputError, match="'exact'"):
+            ask("exact")
+
+
+def test_marginal_sums_reorders_and_keeps_exact_errors(table):
+    region = table.marginal("region")
+    assert region.axes == (REGION,)
+    assert region.values.tolist() == [14, 13, 23]
+    assert region.n == 50
+    # multinomial: var = N(1 − N/n)
+    np.testing.assert_allclose(region.stderr() ** 2, [14 * 36 / 50, 13 * 37 / 50, 23 * 27 / 50])
+    turned = table.marginal(("region", "smoker"))
+    assert turned.names == ("region", "smoker")
+    np.testing.assert_array_equal(turned.values, np.transpose(COUNTS))
+    np.testing.assert_allclose(turned.stderr(), table.stderr().T)
+    whole = table.marginal(())
+    assert (whole.values.shape, whole.total, float(whole.stderr())) == ((), 50, 0)
+
+
+def test_select_slices_with_the_errors_of_the_slice(table):
+    some = table.select({"smoker": "no"})
+    assert (some.axes, some.n) == ((REGION,), 50)
+    assert some.values.tolist() == [11, 13, 16]
+    np.testing.assert_allclose(some.stderr(), table.stderr()[1])
+    cell = table.select({"region": 3, "smoker": "yes"})
+    assert float(cell.values) == 7
+    for bad, message in [
+        ({"smoker": "maybe"}, "'maybe' is not a category"),
+        ({"smokr": "no"}, "Did you mean"),
+    ]:
+        with pytest.raises(SchemaError, match=message):
+            table.select(bad)
+
+
+@pytest.mark.parametrize("ask", ["marginal", "within"])
+def test_variables_are_named_once_and_exist(table, ask):
+    with pytest.raises(InputError, match="named twice among region, region"):
+        getattr(table, ask)(("region", "region"))
+    with pytest.raises(SchemaError, match="Did you mean 'region'"):
+        getattr(table, ask)(["regoin"])
+
+
+def test_within_gives_the_blocks_of_the_named_variables(table):
+    blocks = table.within("region")
+    assert blocks.shape == (2, 3, 3)
+    for row, counts in enumerate(np.array(COUNTS, dtype=float)):
+        np.testing.assert_allclose(blocks[row], np.diag(counts) - np.outer(counts, counts) / 50)
+
+
+def test_adding_pools_independent_records(table):
+    other = clear_table(np.array(COUNTS) * 2, (SMOKER, REGION))
+    pooled = table + other
+    assert pooled.n == 150
+    np.testing.assert_array_equal(pooled.values, 3 * np.array(COUNTS))
+    np.testing.assert_allclose(pooled.stderr() ** 2, table.stderr() ** 2 + other.stderr() ** 2)
+    np.testing.assert_array_equal(pooled.nonnegative("clip").values, 3 * np.array(COUNTS))
+
+
+def test_tables_that_do_not_fit_are_not_added(table):
+    with pytest.raises(InputError, match="other axes"):
+        table + table.marginal(("region", "smoker"))
+    with pytest.raises(InputError, match="other axes"):
+        table + clear_table(COUNTS, (Variable("smoker", ("no", "yes")), REGION))
+    with pytest.raises(InputError, match="project after adding"):
+        table + table.nonnegative("clip")
+    with pytest.raises(TypeError):
+        table + 1
+
+
+def test_projection_is_visible_and_only_the_known_ones_exist(table, estimated):
+    assert estimated.adjusted is None
+    projected = estimated.nonnegative("simplex")
+    assert projected.adjusted == "simplex"
+    assert "nonnegative by 'simplex'" in projected.summary()
+    np.testing.assert_array_equal(projected.stderr(), estimated.stderr())
+    assert table.nonnegative().marginal("region").adjusted == "mle"
+    with pytest.raises(InputError, match=r"'mle', 'simplex', 'clip'\. Got 'abs'"):
+        table.nonnegative("abs")
+
+
+def test_a_marginal_of_a_projection_is_the_projection_of_the_whole(table):
+    doubled = CountTable(table.axes, table.values, table.n, table.covariance, lambda _: 2 * table.values)
+    assert doubled.marginal("region").nonnegative("mle").values.tolist() == [28, 26, 46]
+    assert doubled.select({"smoker": "yes"}).nonnegative("mle").values.tolist() == [6, 0, 14]
+
+
+def test_the_frame_lists_cells_with_the_first_variable_slowest(table):
+    frame = table.to_frame(0.9)
+    assert frame.columns.tolist() == ["smoker", "region", "count", "stderr", "lower", "upper"]
+    assert frame["smoker"].tolist() == ["yes"] * 3 + ["no"] * 3
+    assert frame["region"].tolist() == [1, 2, 3] * 2
+    assert frame["count"].tolist() == [3, 0, 7, 11, 13, 16]
+    np.testing.assert_allclose(frame["upper"], table.conf_int(0.9).upper.ravel())
+
+
+def test_a_variable_may_be_called_count():
+    frame = clear_table([4, 6], (Variable("count", ("few", "many")),)).to_frame()
+    assert frame["count"].tolist() == ["few", "many"]
+    assert frame["count_"].tolist() == [4, 6]
+
+
+def test_the_summary_names_variables_cells_records_and_level(table):
+    text = table.summary(0.9)
+    assert text.startswith("smoker × region: 6 cells, n = 50\n")
+    assert text.endswith("(90% intervals)")
+    assert "16.0" in text
+    assert repr(table).startswith("smoker × region")
+
+
+def test_a_single_number_is_a_table_too(table):
+    whole = table.marginal(())
+    assert whole.summary().startswith("all records: 1 cells, n = 50")
+    assert whole.to_frame()["count"].tolist() == [50]
+    assert whole.conf_int().upper == pytest.approx(50)  # everybody: Wilson ends at n
+
+
+def test_no_records_give_zeros_and_finite_errors():
+    empty = clear_table([0, 0], (SMOKER,))
+    assert (empty.n, empty.total) == (0, 0)
+    np.testing.assert_array_equal(empty.stderr(), [0, 0])
+    assert np.all(np.isfinite(empty.conf_int()))
+    assert "n = 0" in empty.summary()
