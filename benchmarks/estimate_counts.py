@@ -18,7 +18,7 @@ from pure_ldp.frequency_oracles.direct_encoding import DEServer
 import masquerade as mq
 from masquerade.core.covariance import LinearCovariance, Part
 from masquerade.disguising.simulate import simulate_codes
-from masquerade.sources.reading import reading
+from masquerade.sources.reading import Layout
 from masquerade.sources.records import Records
 
 REPORTS, CATEGORIES, EPSILON = 1_000_000, 50, 2
@@ -33,7 +33,7 @@ def large_table():
     n = int(observed.sum())
 
     def ours():
-        plan = reading(mq.Query(by=names), policy.groups, policy.schema)
+        plan = Layout(policy.groups, policy.schema).reading(mq.Query(by=names))
         values = plan.maps.apply(observed)
         covariance = LinearCovariance((Part(observed, plan.maps),), values, values, n)
         return values, np.sqrt(np.maximum(covariance.diagonal(), 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import masquerade
 from masquerade.cli import progress
 from masquerade.cli.app import app
 
-SECRET = "Zyzzyva"  # a clear value that must never be shown
+HIDDEN = "Zyzzyva"  # a clear value that must never be shown
 PEOPLE = """\
 id,name,smoker,region,visits,married
 1,Ann,yes,n,0,true
@@ -127,19 +128,17 @@ def test_an_unforeseen_error_shows_no_message(monkeypatch, tmp_path):
     data, rules = world(tmp_path)
 
     def fail(*_args: object, **_kwargs: object) -> None:
-        raise KeyError(SECRET)
+        raise KeyError(HIDDEN)
 
     monkeypatch.setattr(masquerade, "disguise_file", fail, raising=False)
     result = run("disguise", data, "-p", rules, "-o", tmp_path / "out.csv")
     assert result.exit_code == 70
     assert "internal error (KeyError at " in result.stderr
-    assert SECRET not in result.output
+    assert HIDDEN not in result.output
     assert result.stderr.count("\n") == 1
 
 
 def test_the_demo_prints_its_text_and_writes_its_report(tmp_path):
-    import json
-
     told = json.loads(ok("demo", "--out", tmp_path / "demo", "--n", 2000, "--json").stdout)
     assert told["text"]
     assert Path(told["report"]).is_file()

@@ -1,8 +1,9 @@
-"""`masquerade disguise` from end to end: every format, every notice, nothing in clear, nothing left behind."""
+"""`masquerade disguise` from end to end: every format, every notice, nothing left behind."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,9 +12,9 @@ import time
 import pyarrow as pa
 import pytest
 from pyarrow import csv, feather, parquet
+from tests.e2e.test_cli_app import COLUMNS, HIDDEN, PEOPLE, POLICY, files, ok, process, refused, run, world
 
 from masquerade.channels.policy import Policy
-from tests.e2e.test_cli_app import COLUMNS, PEOPLE, POLICY, SECRET, files, ok, process, refused, run, world
 
 
 def typed(data):
@@ -97,6 +98,13 @@ def test_a_memo_repeats_the_reports_and_warns_of_another_policy(tmp_path):
     assert "γ of the releases multiply" in told[1]
 
 
+def test_disguising_twice_is_refused(tmp_path):
+    data, rules = world(tmp_path)
+    ok("disguise", data, "-p", rules, "-o", tmp_path / "out.parquet")
+    assert "already" in refused("disguise", tmp_path / "out.parquet", "-p", rules, "-o", tmp_path / "two.csv")
+    assert not (tmp_path / "two.csv").exists()
+
+
 def test_overwrite(tmp_path):
     data, rules = world(tmp_path)
     out = tmp_path / "out.csv"
@@ -107,16 +115,16 @@ def test_overwrite(tmp_path):
     assert len(out.read_text().splitlines()) == 7
 
 
-UNKNOWN = PEOPLE + f"7,Gus,{SECRET},n,0,true\n"
+UNKNOWN = PEOPLE + f"7,Gus,{HIDDEN},n,0,true\n"
 BAD = {
     "column missing in the data": (PEOPLE.replace("region", "regions"), POLICY, "no column 'region'"),
     "unknown category": (UNKNOWN, POLICY, "column 'smoker', row 7: the value is not one of"),
     "missing value": (
-        PEOPLE + f"7,{SECRET},yes,,0,true\n",
+        PEOPLE + f"7,{HIDDEN},yes,,0,true\n",
         POLICY,
         "column 'region', row 7: the value is missing",
     ),
-    "ragged row": (PEOPLE + f"7,{SECRET}\n", POLICY, "data row 7 has 2 fields"),
+    "ragged row": (PEOPLE + f"7,{HIDDEN}\n", POLICY, "data row 7 has 2 fields"),
     "empty file": ("", POLICY, "the file is empty"),
     "probabilities": (
         PEOPLE,
@@ -163,7 +171,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path, people, policy, 
         "id",
     )
     assert said in line
-    assert SECRET not in line
+    assert HIDDEN not in line
     assert files(tmp_path) == before
 
 
@@ -213,11 +221,11 @@ def test_a_truncated_parquet_file(tmp_path):
 
 
 def test_an_unknown_value_in_a_later_batch_leaves_nothing(tmp_path):
-    data, rules = world(tmp_path)
+    _, rules = world(tmp_path)
     rows = 300_000
     table = pa.table(
         {
-            "smoker": ["no"] * rows + [SECRET],
+            "smoker": ["no"] * rows + [HIDDEN],
             "region": ["n"] * (rows + 1),
             "visits": [0] * (rows + 1),
             "married": [True] * (rows + 1),
@@ -227,7 +235,7 @@ def test_an_unknown_value_in_a_later_batch_leaves_nothing(tmp_path):
     before = files(tmp_path)
     line = refused("disguise", tmp_path / "many.parquet", "-p", rules, "-o", tmp_path / "out.csv")
     assert "column 'smoker', row 300001" in line
-    assert SECRET not in line
+    assert HIDDEN not in line
     assert files(tmp_path) == before
 
 
@@ -277,8 +285,6 @@ def test_a_singular_channel_may_disguise(tmp_path):
 
 
 def test_an_unwritable_folder(tmp_path, monkeypatch):
-    import os
-
     data, rules = world(tmp_path)
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     assert "no permission" in refused("disguise", data, "-p", rules, "-o", tmp_path / "out.csv")

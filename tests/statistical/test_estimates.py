@@ -12,7 +12,7 @@ import masquerade as mq
 from masquerade.core.covariance import LinearCovariance, Part
 from masquerade.core.table import CountTable
 from masquerade.disguising.simulate import simulate_codes
-from masquerade.sources.reading import reading
+from masquerade.sources.reading import Layout
 from masquerade.sources.records import Records
 
 RUNS = 20_000
@@ -66,7 +66,7 @@ def answer(observed, plan, policy, by) -> CountTable:
 
 def simulated(policy: mq.Policy, by: tuple[str, ...], truth: np.ndarray, n: int, seed: int):
     """Yield tables estimated from multinomial draws of the observed counts."""
-    plan = reading(mq.Query(by=by), policy.groups, policy.schema)
+    plan = Layout(policy.groups, policy.schema).reading(mq.Query(by=by))
     chances = truth
     for axis, observed_axis in enumerate(plan.axes):
         chances = np.moveaxis(np.tensordot(chances, observed_axis.channel.matrix, (axis, 0)), -1, axis)
@@ -125,7 +125,7 @@ def test_intervals_of_clear_counts_cover():
     """Nothing disguised: Wilson's interval; its exact coverage goes up and down with the count."""
     n, counts = 5000, np.arange(30, 90)
     policy = mq.Policy.clear(mq.Schema({"a": ["x", "y"]}))
-    plan = reading(mq.Query(by="a"), policy.groups, policy.schema)
+    plan = Layout(policy.groups, policy.schema).reading(mq.Query(by="a"))
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
     k = np.arange(0, 270)
     ends = [answer(np.array([x, n - x], float), plan, policy, ("a",)).conf_int() for x in k]

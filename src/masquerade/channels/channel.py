@@ -89,7 +89,7 @@ class Channel:
         result.flags.writeable = False
         return result
 
-    @property
+    @cached_property
     def is_identity(self) -> bool:
         """Tell whether every truth is reported as it is."""
         own = (self.outcomes == np.arange(self.truths)[:, None]) | (self.weights == 0)

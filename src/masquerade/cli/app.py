@@ -55,6 +55,9 @@ class Commands(TyperGroup):
             reason = os.strerror(error.errno).lower() if error.errno else "input/output error"
             say(f"{error.filename}: {reason}." if error.filename else f"{reason}.")
             raise typer.Exit(BAD_INPUT) from None
+        except MemoryError:
+            say("not enough memory.")
+            raise typer.Exit(INTERNAL) from None
         except Exception as error:  # noqa: BLE001  (a message may quote clear data, so it is not shown)
             _report_bug(error)
             raise typer.Exit(INTERNAL) from None

@@ -46,7 +46,7 @@ def breach_plot(figures: PolicyPrivacy, target: Path, *, overwrite: bool) -> Non
     from matplotlib.figure import Figure  # noqa: PLC0415
     from matplotlib.ticker import PercentFormatter  # noqa: PLC0415
 
-    figure = Figure(figsize=(8.2, 5.4), layout="constrained")
+    figure = Figure(figsize=(5.6, 5.4))
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     beliefs = [i / (POINTS - 1) for i in range(POINTS)]
@@ -77,12 +77,19 @@ def breach_plot(figures: PolicyPrivacy, target: Path, *, overwrite: bool) -> Non
         axis.set_ticks([0, 0.25, 0.5, 0.75, 1.0])
     axes.grid(color="0.9", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0, frameon=False, fontsize=9)
+    legend = axes.legend(
+        loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0, frameon=False, fontsize=9
+    )
+    different = len({item.gamma for item in (*figures.variables, *figures.groups)})
+    if different > MOST_CURVES:
+        half = MOST_CURVES // 2
+        legend.set_title(f"the {half} best and {half} least protected of {different}")
+        legend.get_title().set_fontsize(9)
     if figures.clear:
         note = "in clear: " + shortened(list(figures.clear))
         axes.text(1.03, 0.0, note, transform=axes.transAxes, fontsize=9, color="0.35", va="bottom")
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=target.suffix[1:].lower(), dpi=160)
+    figure.savefig(buffer, format=target.suffix[1:].lower(), dpi=160, bbox_inches="tight", pad_inches=0.15)
     write_whole(target, buffer.getvalue(), overwrite=overwrite)
 
 

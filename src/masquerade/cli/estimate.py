@@ -115,9 +115,26 @@ def opened(
 ) -> Records:
     """Return the source of counts."""
     paths = data[0] if len(data) == 1 else data
+    if "-" not in data:
+        check_origin(data, clear=clear)
     if clear:
         return mq.tally(paths, schema=policy, weights=weights, id=person)
     return mq.tally(paths, policy, weights=weights, id=person)
+
+
+def check_origin(data: list[str], *, clear: bool) -> None:
+    """Refuse disguised records as clear ones; point out records that do not say what they are."""
+    from masquerade.frames.files import open_batches  # noqa: PLC0415
+
+    with open_batches(data, []) as batches:
+        origin = batches.metadata.get("policy")
+    if clear and origin is not None:
+        raise InputError(f"{batches.file}: was disguised under policy {origin[:12]}; leave --clear out.")
+    if not clear and origin is None:
+        say(
+            f"note: {batches.file} does not say under which policy it was disguised; the estimates are right "
+            "only if it was this one."
+        )
 
 
 def wanted_form(out: str | None, *, json: bool, csv: bool) -> Form:

@@ -57,7 +57,8 @@ def command(
     if plot is not None:
         check_target(Path(plot), overwrite=overwrite)
     loaded = mq.Policy.load(policy)
-    figures = mq.privacy(loaded, priors_given(prior or [], loaded), beliefs, threshold)
+    priors = priors_given(prior or [], loaded)
+    figures = mq.privacy(loaded, priors, beliefs, threshold)
     if plot is not None:
         from masquerade.cli.breach_plot import breach_plot  # noqa: PLC0415  (loads matplotlib)
 
@@ -66,11 +67,7 @@ def command(
     if json:
         emit(as_json(plain(figures, loaded)))
     else:
-        emit(
-            render(
-                *guarantees.as_text(figures, loaded, priors_given(prior or [], loaded), beliefs, threshold)
-            )
-        )
+        emit(render(*guarantees.as_text(figures, loaded, priors, beliefs, threshold)))
 
 
 def plain(figures: PolicyPrivacy, policy: Policy) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 
 MOST_CELLS = 2**27
+MOST_PLANS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,59 +88,78 @@ def marginal_group(group: Group, keep: tuple[str, ...]) -> Group:
     )
 
 
-def reading(query: Query, groups: Sequence[Group], schema: Schema) -> Reading:
-    """Return how to answer a query; a channel that cannot be undone raises `SingularChannel`.
+class Layout:
+    """The groups that hold for some records; plans how to read queries off them, each query once."""
 
-    A group touched by `by` becomes one observed axis, its conditions select columns of the map; a group
-    touched by `where` alone becomes a factor. Variables of a group that nobody asked for are summed out,
-    before tabulating if the channel is lumpable, after inverting if not.
-    """
-    conditions = {name: schema[name].code(label) for name, label in query.where}
-    axes: list[Axis] = []
-    factors: list[Factor] = []
-    for group in groups:
-        touched = tuple(name for name in group.names if name in query.by or name in conditions)
-        if not touched:
-            continue
-        used = marginal_group(group, touched)
+    def __init__(self, groups: Sequence[Group], schema: Schema) -> None:
+        self.groups = tuple(groups)
+        self.schema = schema
+        self._owner = {name: group for group in groups for name in group.names}
+        self._planned: dict[Query, Reading] = {}
+
+    def reading(self, query: Query) -> Reading:
+        """Return how to answer a query; a channel that cannot be undone raises `SingularChannel`."""
+        plan = self._planned.get(query)
+        if plan is None:
+            if len(self._planned) >= MOST_PLANS:
+                self._planned.clear()
+            plan = self._planned[query] = self._read(query)
+        return plan
+
+    def refusals(self, query: Query) -> list[Refusal]:
+        """Return why a query cannot be answered from disguised records."""
+        if query in self._planned:
+            return []
+        query.check(self.schema)
         try:
-            inverse = used.channel.inverse
+            plan = self._read(query)
         except SingularChannel as error:
-            raise SingularChannel(f"{', '.join(touched)}: {error}") from None
-        kept = [name for name in used.names if name in query.by]
-        if kept:
-            positions = tuple(query.by.index(name) for name in kept)
-            plain = used.channel.is_identity and len(kept) == len(used.names)
-            matrix = None if plain else chosen(inverse, used, kept, conditions)
-            asked = tuple(used.names.index(name) for name in kept)
-            axis_map = AxisMap(positions, matrix)
-            axes.append(Axis(used.names, used.report_sizes, used.sizes, used.channel, asked, axis_map))
-        else:
-            vector = np.ascontiguousarray(chosen(inverse, used, kept, conditions)[:, 0])
-            factors.append(Factor(used.names, used.report_sizes, vector))
-    shape = schema.shape(query.by)
-    return Reading(tuple(axes), tuple(factors), AxisMaps(shape, tuple(axis.map for axis in axes)))
+            return [Refusal("singular", str(error), query)]
+        cells = max(prod(plan.observed_shape), prod(plan.maps.shape))
+        if cells > MOST_CELLS:
+            reason = f"the table over {', '.join(query.by)} has {cells:,} cells (at most {MOST_CELLS:,})"
+            return [Refusal("too_many_cells", reason, query)]
+        return []
+
+    def _read(self, query: Query) -> Reading:
+        """Plan a query.
+
+        A group touched by `by` becomes one observed axis, its conditions select columns of the map; a group
+        touched by `where` alone becomes a factor. Variables of a group that nobody asked for are summed
+        out, before tabulating if the channel is lumpable, after inverting if not.
+        """
+        conditions = {name: self.schema[name].code(label) for name, label in query.where}
+        asked = {*query.by, *conditions}
+        axes: list[Axis] = []
+        factors: list[Factor] = []
+        for group in dict.fromkeys(self._owner[name] for name in query.names):
+            used = marginal_group(group, tuple(name for name in group.names if name in asked))
+            try:
+                inverse = used.channel.inverse
+            except SingularChannel as error:
+                raise SingularChannel(f"{', '.join(used.names)}: {error}") from None
+            kept = [name for name in used.names if name in query.by]
+            if kept:
+                positions = tuple(query.by.index(name) for name in kept)
+                plain = used.channel.is_identity and len(kept) == len(used.names)
+                matrix = None if plain else chosen(inverse, used, kept, conditions)
+                places = tuple(used.names.index(name) for name in kept)
+                axis_map = AxisMap(positions, matrix)
+                axes.append(Axis(used.names, used.report_sizes, used.sizes, used.channel, places, axis_map))
+            else:
+                vector = np.ascontiguousarray(chosen(inverse, used, kept, conditions)[:, 0])
+                factors.append(Factor(used.names, used.report_sizes, vector))
+        shape = self.schema.shape(query.by)
+        return Reading(tuple(axes), tuple(factors), AxisMaps(shape, tuple(axis.map for axis in axes)))
 
 
 def chosen(inverse: Floats, group: Group, kept: Sequence[str], conditions: dict[str, int]) -> Floats:
     """Return the columns of an inverse for the cells asked for: conditions picked, the rest summed out."""
+    if len(kept) == len(group.names):
+        return inverse
     cells = inverse.reshape(-1, *group.sizes)
     index = tuple(conditions.get(name, slice(None)) for name in group.names)
     picked = cells[(slice(None), *index)]
     left = [name for name in group.names if name not in conditions]
     summed = picked.sum(axis=tuple(1 + i for i, name in enumerate(left) if name not in kept))
     return np.asarray(summed).reshape(len(inverse), -1)
-
-
-def refusals(query: Query, groups: Sequence[Group], schema: Schema) -> list[Refusal]:
-    """Return why a query cannot be answered from disguised records."""
-    query.check(schema)
-    try:
-        plan = reading(query, groups, schema)
-    except SingularChannel as error:
-        return [Refusal("singular", str(error), query)]
-    cells = max(prod(plan.observed_shape), prod(plan.maps.shape))
-    if cells > MOST_CELLS:
-        reason = f"the table over {', '.join(query.by)} has {cells:,} cells (at most {MOST_CELLS:,})"
-        return [Refusal("too_many_cells", reason, query)]
-    return []

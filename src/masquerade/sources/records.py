@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.channels.policy import Group, Policy
+from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import LinearCovariance, Part, reduce_cells
@@ -23,7 +23,7 @@ from masquerade.core.tally import raise_refusals
 from masquerade.estimate.misfit import Misfit, misfit
 from masquerade.kernels.count import count_many, count_weighted, distinct
 from masquerade.sources.nonnegative import most_likely, projected
-from masquerade.sources.reading import Reading, reading, refusals
+from masquerade.sources.reading import Layout, Reading
 
 Codes = NDArray[np.unsignedinteger[Any]]
 
@@ -32,7 +32,7 @@ Codes = NDArray[np.unsignedinteger[Any]]
 class Store:
     """Coded columns of some records that share their channels; equal rows may stand once, counted."""
 
-    groups: tuple[Group, ...]
+    layout: Layout
     columns: Mapping[str, Codes]
     sizes: Mapping[str, int]
     rows: int
@@ -89,10 +89,7 @@ class Records:
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
         """Return why queries would be refused: a channel that cannot be undone, too many cells."""
-        layouts = [store.groups for store in self._stores]
-        return [
-            item for query in queries for groups in layouts for item in refusals(query, groups, self.schema)
-        ]
+        return [item for query in queries for store in self._stores for item in store.layout.refusals(query)]
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
         """Answer a batch; unconditioned questions share as few passes over the records as pay."""
@@ -117,13 +114,16 @@ class Records:
         sizes = dict(zip(self.schema, self.policy.observed.shape(self.schema), strict=True))
         by = self.policy.stratum_variable
         if by is None:
-            return (Store(self.policy.groups, self.codes, sizes, self.n, None, self.weights),)
+            return (
+                Store(Layout(self.policy.groups, self.schema), self.codes, sizes, self.n, None, self.weights),
+            )
         stores = []
         for code, label in enumerate(self.policy.strata):
             rows = np.flatnonzero(self.codes[by] == code)
             columns = {name: np.ascontiguousarray(column[rows]) for name, column in self.codes.items()}
             weights = None if self.weights is None else self.weights[rows]
-            stores.append(Store(self.policy.groups_of(label), columns, sizes, len(rows), None, weights))
+            layout = Layout(self.policy.groups_of(label), self.schema)
+            stores.append(Store(layout, columns, sizes, len(rows), None, weights))
         return tuple(stores)
 
     def _compress(self, questions: int) -> None:
@@ -133,7 +133,7 @@ class Records:
             self._stores = tuple(store.compressed() for store in self._stores)
 
     def _observe(self, store: Store, queries: Sequence[Query]) -> list[tuple[Reading, Observed]]:
-        plans = [reading(query, store.groups, self.schema) for query in queries]
+        plans = [store.layout.reading(query) for query in queries]
         plain = [i for i, plan in enumerate(plans) if not plan.factors and store.weights is None]
         counts = self._count(store, [plans[i] for i in plain])
         found = dict(zip(plain, counts, strict=True))
