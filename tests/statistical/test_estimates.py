@@ -114,11 +114,11 @@ def truth_over(truth: np.ndarray) -> np.ndarray:
 
 
 def marginalised(truth: np.ndarray, policy: mq.Policy) -> np.ndarray:
-    """P over the axes that are tabulated: (a, b) together since the group is not lumpable, then c, d."""
+    """P over the axes that are tabulated: d, c, then (a, b) together since the group is not lumpable."""
     b = np.array([0.5, 0.3, 0.2])
-    joint = np.einsum("dca,b->abcd", truth.reshape(3, 2, 2), b)
+    joint = np.einsum("dca,b->dcab", truth.reshape(3, 2, 2), b)
     assert policy.groups[0].channel.marginal((2, 3), (2, 3), (0,)) is None
-    return joint.reshape(6, 2, 3)
+    return joint.reshape(3, 2, 6)
 
 
 def test_intervals_of_clear_counts_cover():

@@ -152,7 +152,7 @@ class Policy:
         if form is None:
             raise PolicyError(f"{target}: a policy file ends in .yaml, .yml or .json.")
         try:
-            target.write_text(text.write(self.to_dict(), form), encoding="utf-8")
+            text.replace_file(target, text.write(self.to_dict(), form))
         except OSError as error:
             raise FileError(f"{target}: cannot be written ({error.strerror}).") from None
 

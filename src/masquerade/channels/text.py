@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import tempfile
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -125,6 +127,27 @@ def write(values: Any, form: str) -> str:
     return str(
         yaml.dump(plain, Dumper=PolicyDumper, sort_keys=False, allow_unicode=True, default_flow_style=None)
     )
+
+
+def replace_file(target: Path, content: str) -> None:
+    """Write a file that appears complete, or not at all."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+    hidden = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(content)
+        hidden.chmod(0o666 & ~current_umask())
+        hidden.replace(target)
+    except BaseException:
+        hidden.unlink(missing_ok=True)
+        raise
+
+
+def current_umask() -> int:
+    """Return the process's umask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def plain_values(values: Any) -> Any:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Structure = Mapping[str, Sequence[str]]
 FEWEST_SIGMAS = 5.0
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +136,7 @@ def conditional_table(counts: CountTable) -> ConditionalTable:
     covariance = counts.within((child.name,))
     total = counts.values.sum(axis=-1)
     total_variance = covariance.sum(axis=(-2, -1))
-    seen = total > 0
+    seen = total > ROUNDING * counts.n
     safe = np.where(seen, total, 1.0)[..., None]
     ratio = np.where(seen[..., None], counts.values / safe, 1 / len(child))
     variance = (

@@ -22,7 +22,7 @@ variables:
   member: {categories: [true, false], note: asked at the door}
   item1: {categories: [in, out]}
   item2: {categories: [in, out]}
-  age: {bins: [0, 10, 20, 30], channel: {kind: additive, noise: uniform, scale: 5}}
+  age: {bins: [0, 10, 20, 30], channel: {kind: additive, noise: uniform, scale: 10, margin: 0}}
 joint:
   - {variables: [item2, item1], channel: {kind: flip, theta: 0.7}}
 strata:
@@ -59,7 +59,7 @@ def test_a_yaml_policy_means_what_it_says(policy):
     assert age.edges == (0, 10, 20, 30)
     assert age.variable.categories == ("[0, 10)", "[10, 20)", "[20, 30]")
     assert policy.fields[1].missing == "w"
-    # noise of ±5 on bins of 10 stays in the bin: reports are the bins themselves
+    # no bins beyond the outermost: reports are the bins themselves
     assert policy.observed["age"].categories == age.variable.categories
     assert repr(policy) == f"Policy(7 variables, 5 disguised, id {policy.id[:12]})"
 
@@ -104,7 +104,8 @@ def test_every_spelling_of_a_mechanism_has_one_id(tmp_path):
     joint = {**spec(x=categories), "joint": [{"variables": ["x"], "channel": channels[0]}]}
     policies.append(Policy.from_dict({**joint, "title": "a title and a note are not the mechanism"}))
     for name, text in {
-        "p.yaml": "masquerade: 1\nvariables:\n  x:\n    categories: [a, b]\n    channel: {kind: binary, p: 0.20}\n",
+        "p.yaml": "masquerade: 1\nvariables:\n  x:\n    categories: [a, b]\n"
+        "    channel: {kind: binary, p: 0.20}\n",
         "p.json": '{"masquerade": 1, "variables": {"x": {"categories": ["a", "b"], '
         '"channel": {"kind": "binary", "p": 2e-1}}}}',
     }.items():
