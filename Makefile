@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint $(CONSTRAINTS)
 
-.PHONY: demo test test-slow lint bench picture clean
+.PHONY: demo test test-slow lint bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/masquerade demo --out demo

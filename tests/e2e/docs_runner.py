@@ -4,8 +4,9 @@ The fences and what becomes of them:
 
 - ``python``   runs, all blocks of a page in one namespace. What it prints must be shown next, in a ``text``
   block or as a Markdown table.
-- ``console``  lines after ``$`` run in a shell with our command on the path, and must succeed unless they end
-  in ``# exit code N``. The lines below, if any, are what they print.
+- ``console``  lines after ``$`` run, and must succeed unless they end in ``# exit code N``. The lines below,
+  if any, are what they print. A plain command of ours runs in this process; pipes and the rest run in a
+  shell with the installed command on its path.
 - ``yaml``, ``csv``  below a line that ends in a file's name (``…`people.csv`:``) are written to that file; a
   policy without a name must at least load.
 - ``sh`` and fences without a language are for reading only.
@@ -29,12 +30,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from typer.testing import CliRunner
 
 import masquerade as mq
+from masquerade.cli.app import app
 
 READ_ONLY = {"", "sh"}
 FILE_NAME = re.compile(r"`([\w-]+(?:\.[\w-]+)+)`:$")
 EXIT_CODE = re.compile(r"\s+# exit code (\d+)$")
+SHELL = re.compile(r"[|<>;&$*]")
 SECONDS = 60
 
 
@@ -157,23 +161,33 @@ def _python(block: Block, names: dict[str, Any], page: Path) -> str:
 
 
 def _console(command: Command) -> None:
+    own = command.text.startswith("masquerade ") and not SHELL.search(command.text)
+    code, printed = _in_process(command.text) if own else _in_shell(command.text)
+    if code != command.code:
+        raise DocumentationError(f"{command.text!r} ends with exit code {code}:\n{printed}")
+    if command.shown is not None:
+        _compare(printed, command.shown)
+
+
+def _in_process(text: str) -> tuple[int, str]:
+    """Run a command of ours without the second that a new process takes to load everything."""
+    result = CliRunner().invoke(app, shlex.split(text)[1:])
+    return result.exit_code, result.output
+
+
+def _in_shell(text: str) -> tuple[int, str]:
     # the interpreter's own folder, not what it links to: that is where the command was installed
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    environment = os.environ | {"PATH": path, "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
     done = subprocess.run(  # noqa: S603  (our own documentation)
-        ["/bin/bash", "-o", "pipefail", "-c", command.text],
+        ["/bin/bash", "-o", "pipefail", "-c", text],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
-        env=environment,
+        env=os.environ | {"PATH": path, "PYTHONWARNINGS": "error"},
         timeout=SECONDS,
         check=False,
     )
-    printed = done.stdout.decode()
-    if done.returncode != command.code:
-        raise DocumentationError(f"{command.text!r} ends with exit code {done.returncode}:\n{printed}")
-    if command.shown is not None:
-        _compare(printed, command.shown)
+    return done.returncode, done.stdout.decode()
 
 
 def _file(block: Block) -> None:

@@ -1,12 +1,251 @@
+"""The documentation does what it says: examples run, links lead somewhere, names and commands exist."""
+
 from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import shlex
+from functools import cache
 from pathlib import Path
+from typing import Any
+
 import pytest
-from tests.e2e.docs_runner import run_page
+import yaml
+from pydantic import TypeAdapter
+from tests.e2e.docs_runner import DocumentationError, blocks, commands, run_page, words_of
+from typer.main import get_command
+
+import masquerade as mq
+from masquerade.channels.policy_file import KINDS
+from masquerade.channels.spec import ChannelSpec
+from masquerade.cli.app import app
+from masquerade.core import errors
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*GUIDES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+REFERENCE = ROOT / "docs" / "reference.md"
+OF_OTHERS = {
+    "--check",
+    "--strict",
+    "--help",
+    "--version",
+}  # options of ruff and mypy, and those of all commands
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_page(page, tmp_path):
+def short(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def read(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def prose(page: Path) -> str:
+    """Return a page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", read(page), flags=re.MULTILINE | re.DOTALL)
+
+
+def inline_code(page: Path) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", prose(page))
+
+
+@cache
+def known_commands() -> dict[tuple[str, ...], set[str]]:
+    """Return every command with its options."""
+    found: dict[tuple[str, ...], set[str]] = {}
+
+    def walk(command: Any, path: tuple[str, ...]) -> None:
+        found[path] = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
+        for name, below in getattr(command, "commands", {}).items():
+            walk(below, (*path, name))
+
+    walk(get_command(app), ())
+    return found
+
+
+def named_objects() -> dict[str, Any]:
+    """Return what a page may call `mq.disguise`, `CountTable.stderr` and so on."""
+    return {"mq": mq} | {name: getattr(mq, name) for name in mq.__all__}
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=short)
+def test_the_examples_run(page, tmp_path):
     run_page(page, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_links_and_pictures_exist(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        path, _, anchor = target.partition("#")
+        found = page if not path else (page.parent / path).resolve()
+        assert "://" not in target, f"{target}: pages link to files of ours only"
+        assert found.exists(), f"{short(page)} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", read(found), flags=re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+def test_every_page_is_reachable_from_the_readme():
+    reached, left = set(), [ROOT / "README.md"]
+    while left:
+        page = left.pop()
+        reached.add(page)
+        targets = re.findall(r"\]\(([^)\s#]+\.md)\)", prose(page))
+        left += [found for target in targets if (found := (page.parent / target).resolve()) not in reached]
+    assert set(PAGES) <= reached
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_commands_and_options_exist(page):
+    shown = [command.text for block in blocks(read(page)) if block.language == "console"
+             for command in commands(block)]  # fmt: skip
+    spoken = [code for code in inline_code(page) if code.startswith("masquerade ")]
+    for text in shown + spoken:
+        words = words_of(text)
+        if words[0] != "masquerade":
+            continue
+        path: tuple[str, ...] = ()
+        while len(words) > len(path) + 1 and (*path, words[len(path) + 1]) in known_commands():
+            path = (*path, words[len(path) + 1])
+        assert path or words[1:2] in (["--version"], ["--help"]), f"{short(page)}: {text}"
+        options = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert options <= known_commands()[path], f"{short(page)}: {text}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_options_in_the_text_exist(page):
+    known = set().union(*known_commands().values()) | OF_OTHERS
+    for code in inline_code(page):
+        for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", code):
+            assert option in known, f"{short(page)}: {option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_make_targets_exist(page):
+    targets = set(re.findall(r"^([a-z][\w-]*):", read(ROOT / "Makefile"), flags=re.MULTILINE))
+    for target in re.findall(r"(?:^|`)make ([a-z][\w-]*)", read(page), flags=re.MULTILINE):
+        assert target in targets, f"{short(page)}: make {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_channels_in_the_text_are_channels(page):
+    adapter = TypeAdapter(ChannelSpec)
+    for code in inline_code(page):
+        if code.startswith("{kind:"):
+            adapter.validate_python(yaml.safe_load(code))
+
+
+def test_every_kind_of_channel_is_explained():
+    shown = {match[1] for code in inline_code(ROOT / "docs/howto/disguise.md")
+             if (match := re.match(r"\{kind: (\w+)", code))}  # fmt: skip
+    assert shown == set(KINDS) - {"decide"}
+    assert set(KINDS) <= set(re.findall(r"\w+", read(REFERENCE)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_signatures_are_those_of_the_code(page):
+    for code in inline_code(page):
+        match = re.fullmatch(r"([A-Za-z_]+(?:\.[A-Za-z_]+)+)\((.*)\)", code)
+        first = code.partition(".")[0]
+        if match is None or first not in named_objects():
+            continue
+        target: Any = named_objects()[first]
+        for name in match[1].split(".")[1:]:
+            assert hasattr(target, name), f"{short(page)}: {code}"
+            target = getattr(target, name)
+        if page == REFERENCE:
+            assert parameters_shown(match[2]) == parameters_of(target), code
+
+
+def parameters_shown(text: str) -> list[tuple[str, str, object]]:
+    """Return name, kind and default of the parameters as a page writes them."""
+    definition = ast.parse(f"def shown({text}): ...").body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    arguments = definition.args
+    missing = [None] * (len(arguments.args) - len(arguments.defaults))
+    plain = zip(arguments.args, [*missing, *arguments.defaults], strict=True)
+    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return [
+        (argument.arg, kind, inspect.Parameter.empty if value is None else ast.literal_eval(value))
+        for kind, pairs in (("plain", plain), ("named", named))
+        for argument, value in pairs
+    ]
+
+
+def parameters_of(function: Any) -> list[tuple[str, str, object]]:
+    """Return the same of the code; a class stands for its constructor."""
+    return [
+        (name, "named" if parameter.kind is parameter.KEYWORD_ONLY else "plain", parameter.default)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name != "self"
+    ]
+
+
+@pytest.mark.parametrize("module", ["masquerade", "masquerade.channels", "masquerade.learn"])
+def test_the_reference_lists_every_public_name(module):
+    prefix = module.replace("masquerade", "mq")
+    listed = set(re.findall(r"`(mq(?:\.\w+)+)", read(REFERENCE)))
+    listed |= {name.rpartition(".")[0] for name in listed}
+    public = importlib.import_module(module).__all__
+    assert [name for name in public if f"{prefix}.{name}" not in listed] == []
+
+
+def test_the_reference_lists_every_command_and_option():
+    rows = re.findall(r"^\| `masquerade ([^`]*)` \|(.*)\|$", read(REFERENCE), flags=re.MULTILINE)
+    shown = {
+        tuple(word for word in shlex.split(command) if word.islower() and not word.startswith("-")): text
+        for command, text in rows
+    }
+    for path, options in known_commands().items():
+        if path == () or any(other[: len(path)] == path != other for other in known_commands()):
+            continue
+        assert path in shown, f"{' '.join(path)} is not in the reference"
+        listed = set(re.findall(r"`(--?[a-z][\w-]*)`", shown[path]))
+        assert {option for option in options if option.startswith("--")} - {"--help"} <= listed, path
+
+
+def test_the_reference_lists_every_error():
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, (errors.MasqueradeError, errors.MasqueradeWarning)):
+            assert f"`{name}`" in read(REFERENCE)
+
+
+def test_the_licence_is_the_one_declared():
+    assert 'license = "Apache-2.0"' in read(ROOT / "pyproject.toml")
+    assert "END OF TERMS AND CONDITIONS" in read(ROOT / "LICENSE")
+
+
+@pytest.mark.parametrize(
+    ("page", "complaint"),
+    [
+        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "this is printed"),
+        ("```python\nprint(1)\n```\n", "this is printed"),
+        ("```python\nraise ValueError('no')\n```\n", "no"),
+        ("```text\n1\n```\n", "follows no python block"),
+        ("```python\n", "never closed"),
+        ("```console\n$ exit 3\n```\n", "exit code 3"),
+        ("```console\n$ echo one\ntwo\n```\n", "this is printed"),
+        ("```yaml\nmasquerade: 7\n```\n", "format"),
+        ("```fortran\nEND\n```\n", "no way to check"),
+    ],
+)
+def test_a_page_that_lies_is_caught(page, complaint, tmp_path):
+    written = tmp_path / "page.md"
+    written.write_text(page, encoding="utf-8")
+    with pytest.raises(DocumentationError, match=complaint):
+        run_page(written, tmp_path)
+
+
+def test_a_page_that_does_not_lie_passes(tmp_path):
+    written = tmp_path / "page.md"
+    written.write_text(
+        "The file `a.csv`:\n\n```csv\nx\n1\n```\n"
+        "\n```console\n$ cat a.csv\nx\n1\n$ exit 3  # exit code 3\n```\n"
+        "\n```python\nprint('a   b 17')\nprint('c')\nprint('d')\n```\n\n```text\na b ...\n...\nd\n```\n"
+        "\n```python\nprint('| x |')\n```\n\n| x |\n",
+        encoding="utf-8",
+    )
+    run_page(written, tmp_path)

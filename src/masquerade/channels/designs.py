@@ -20,9 +20,10 @@ Noise = Literal["uniform", "gaussian"]
 
 
 def for_gamma(categories: int, gamma: Rational) -> Channel:
-    """Return the symmetric channel with exactly this γ: the most informative one that keeps it.
+    """Return the symmetric channel with exactly this γ: the least change that keeps the guarantee.
 
-    Formula: p = (K−1)/(γ+K−1). Reference: Kairouz, Oh & Viswanath (2016) on its optimality.
+    Formula: p = (K−1)/(γ+K−1).
+    Reference: Kairouz, Oh & Viswanath (2016): optimal among all channels for large γ.
     Error: none while the probabilities fit in 62 bits; beyond, γ is rounded down by less than 2⁻³² of it.
 
     >>> for_gamma(5, 19).row(0)[0]

@@ -20,8 +20,9 @@ from masquerade.channels.channel import Channel
 from masquerade.channels.designs import bin_labels
 from masquerade.channels.policy_file import FORMAT, PolicySpec, VariableSpec, explain
 from masquerade.channels.spec import Additive, ChannelSpec
-from masquerade.core.errors import ChannelError, FileError, InputError, PolicyError, SchemaError, did_you_mean
+from masquerade.core.errors import ChannelError, InputError, PolicyError, SchemaError, did_you_mean
 from masquerade.core.schema import Category, Field, Schema, Variable
+from masquerade.core.whole import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +152,7 @@ class Policy:
         form = text.SUFFIXES.get(target.suffix.lower())
         if form is None:
             raise PolicyError(f"{target}: a policy file ends in .yaml, .yml or .json.")
-        try:
-            text.replace_file(target, text.write(self.to_dict(), form))
-        except OSError as error:
-            raise FileError(f"{target}: cannot be written ({error.strerror}).") from None
+        write_whole(target, text.write(self.to_dict(), form))
 
     @cached_property
     def id(self) -> str:
@@ -326,7 +324,9 @@ def field_of(name: str, entry: VariableSpec) -> Field:
             edges = [float(edge) for edge in entry.bins]
             if len(edges) < 2 or any(low >= high for low, high in pairwise(edges)):
                 raise PolicyError(f"{where}.bins: at least two cut points, each above the one before.")
-            field = Field(Variable(name, bin_labels(edges)), entry.missing, tuple(edges))
+            # a missing number lies in no bin: what stands for it is one more category
+            labels = bin_labels(edges) + (() if entry.missing is None else (entry.missing,))
+            field = Field(Variable(name, labels), entry.missing, tuple(edges))
         elif entry.categories is None:
             raise PolicyError(
                 f"{where}: 'categories' are missing (they come from the policy, not from data)."
@@ -346,7 +346,7 @@ def built(
     """Build a channel; errors say where in the policy it stands."""
     try:
         if isinstance(spec, Additive) and bins is not None and len(variables) == 1:
-            return spec.build_binned(bins)
+            return spec.build_binned(bins, len(variables[0]))
         return spec.build(variables)
     except (ChannelError, SchemaError) as error:
         raise PolicyError(f"{where}: {error}") from None
@@ -368,6 +368,15 @@ def stratum_label(by: Variable, label: Category) -> Category:
         hint = did_you_mean(label, by.categories)
         raise PolicyError(f"strata.channels: {label!r} is not a category of {by.name!r}.{hint}")
     return meant[0]
+
+
+def check_policy(policy: object) -> None:
+    """Refuse a path or a dict where a policy is due."""
+    if not isinstance(policy, Policy):
+        raise PolicyError(
+            f"A Policy is needed, got a {type(policy).__name__}: read one with Policy.load(path) or "
+            "Policy.from_dict(values)."
+        )
 
 
 def matrix_spec(channel: Channel) -> dict[str, Any]:

@@ -57,6 +57,19 @@ class PolicyPrivacy:
     record_gamma: Fraction | float
     guarantee: Guarantee
 
+    def summary(self) -> str:
+        """Return γ and ε of every channel and of the record, and what is disclosed in clear, a line each."""
+        rows = [(", ".join(item.variables), item.gamma) for item in (*self.variables, *self.groups)]
+        lines = [
+            f"{name}: {gamma_words(gamma)}" for name, gamma in [*rows, ("whole record", self.record_gamma)]
+        ]
+        clear = [f"disclosed in clear: {', '.join(self.clear)}"] if self.clear else []
+        return "\n".join(lines + clear)
+
+    def __repr__(self) -> str:
+        """Show the summary."""
+        return self.summary()
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON: exact γ as text, its float beside it, null for infinity."""
         return {
@@ -165,6 +178,13 @@ def guarantee_of(policy: Policy) -> Guarantee:
     if clear:
         disclosures.append(Disclosure(ANYONE, "clear values", clear, None))
     return Guarantee(tuple(disclosures), ASSUMPTIONS if hidden else ())
+
+
+def gamma_words(gamma: Fraction | float) -> str:
+    """Return γ and ε in words."""
+    if not isinstance(gamma, Fraction):
+        return "no bound"
+    return f"γ = {float(gamma):.4g} (ε = {math.log(gamma):.3g})"
 
 
 def exact_or_none(gamma: Fraction | float) -> Fraction | None:

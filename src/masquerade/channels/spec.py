@@ -254,7 +254,9 @@ class Additive(Strict):
     scale: Number
     margin: int | None = Field(default=None, ge=0, le=10_000)
 
-    def build_binned(self, edges: Sequence[Fraction]) -> Channel:
+    def build_binned(self, edges: Sequence[Fraction], categories: int) -> Channel:
+        if categories != len(edges) - 1:
+            raise ChannelError("additive noise cannot hide a missing number; choose another channel.")
         return designs.additive(edges, self.noise, self.scale, self.margin)
 
     def build(self, variables: Sequence[Variable]) -> Channel:

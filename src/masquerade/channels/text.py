@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
+from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -129,30 +128,9 @@ def write(values: Any, form: str) -> str:
     )
 
 
-def replace_file(target: Path, content: str) -> None:
-    """Write a file that appears complete, or not at all."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-    hidden = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(content)
-        hidden.chmod(0o666 & ~current_umask())
-        hidden.replace(target)
-    except BaseException:
-        hidden.unlink(missing_ok=True)
-        raise
-
-
-def current_umask() -> int:
-    """Return the process's umask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def plain_values(values: Any) -> Any:
     """Return values that JSON knows; fractions as text, exactly."""
-    if isinstance(values, dict):
+    if isinstance(values, Mapping):
         return {key: plain_values(value) for key, value in values.items()}
     if isinstance(values, (list, tuple)):
         return [plain_values(value) for value in values]

@@ -70,7 +70,7 @@ def command(
         raise InputError("--memo FILE and --id COLUMN go together: the memo remembers by person.")
     kept = list(dict.fromkeys(keep or []))
     loaded = mq.Policy.load(policy)
-    columns = column_names(data)  # also refuses records that are disguised already
+    columns = column_names(data)
     with progress("disguising") as advance:
         release = mq.disguise_file(
             data,
@@ -138,12 +138,6 @@ def column_names(data: list[str]) -> list[str]:
         from masquerade.frames.files import open_batches  # noqa: PLC0415  (loads Arrow)
 
         with open_batches(data) as batches:
-            origin = batches.metadata.get("policy")
-            if origin is not None:
-                raise InputError(
-                    f"{batches.file}: was disguised under policy {origin[:12]} already; estimates from "
-                    "records disguised twice would be wrong."
-                )
             return list(batches.names)
     peek = getattr(sys.stdin.buffer, "peek", None)
     start = peek().decode("utf-8-sig", errors="replace") if peek else ""

@@ -7,11 +7,11 @@ import io
 import json
 import os
 import sys
-import tempfile
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from masquerade.core import whole
 from masquerade.core.errors import FileError
 
 if TYPE_CHECKING:
@@ -90,23 +90,7 @@ def check_target(target: Path, *, overwrite: bool) -> None:
 def write_whole(target: Path, content: bytes, *, overwrite: bool) -> None:
     """Write a file that appears complete or not at all."""
     check_target(target, overwrite=overwrite)
-    place = target.resolve()
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{place.name[:40]}.", suffix=".part", dir=place.parent)
-        hidden = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            mask = os.umask(0o077)  # there is no way to read the mask but to set it
-            os.umask(mask)
-            hidden.chmod(0o666 & ~mask)
-            hidden.replace(place)
-        finally:
-            hidden.unlink(missing_ok=True)
-    except OSError as error:
-        raise FileError(f"{target}: cannot be written: {os.strerror(error.errno or 5).lower()}.") from None
+    whole.write_whole(target, content)
 
 
 def silence_stdout() -> None:

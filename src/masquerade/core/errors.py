@@ -44,13 +44,20 @@ class SchemaError(InputError):
 class UnknownValue(SchemaError):
     """A value in the data that the policy does not list, named by row and column only."""
 
-    def __init__(self, column: str, row: int, problem: str = "is not one of the policy's categories") -> None:
-        self.column, self.row, self.problem = column, row, problem
-        super().__init__(f"column {column!r}, row {row}: the value {problem}")
+    def __init__(
+        self,
+        column: str,
+        row: int,
+        problem: str = "is not one of the policy's categories",
+        file: str | None = None,
+    ) -> None:
+        self.column, self.row, self.problem, self.file = column, row, problem, file
+        where = "" if file is None else f"{file}: "
+        super().__init__(f"{where}column {column!r}, row {row}: the value {problem}")
 
-    def shifted(self, rows: int) -> UnknownValue:
+    def shifted(self, rows: int, file: str | None = None) -> UnknownValue:
         """Return the same error, counted from the start of a file instead of a batch."""
-        return UnknownValue(self.column, self.row + rows, self.problem)
+        return UnknownValue(self.column, self.row + rows, self.problem, file)
 
 
 class ChannelError(InputError):

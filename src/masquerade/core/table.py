@@ -35,7 +35,8 @@ class CountTable:
     """Counts over the combinations of some variables, exact or estimated.
 
     Estimates are unbiased and may be fractional or negative: that is information, and only
-    `nonnegative` takes it away. `n` is the number of records behind the whole source.
+    `nonnegative` takes it away; `unbiased` keeps it for the intervals of a projected table. `n` is the
+    number of records behind the whole source.
     """
 
     axes: tuple[Variable, ...]
@@ -44,6 +45,7 @@ class CountTable:
     covariance: Covariance
     project: Callable[[Projection], Floats]
     adjusted: Projection | None = None
+    unbiased: Floats | None = None
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values, dtype=np.float64).view()
@@ -54,6 +56,11 @@ class CountTable:
     def names(self) -> tuple[str, ...]:
         """Return the names of the axes."""
         return tuple(axis.name for axis in self.axes)
+
+    @property
+    def estimate(self) -> Floats:
+        """Return the unbiased estimate: the values themselves, or what they were before `nonnegative`."""
+        return self.values if self.unbiased is None else self.unbiased
 
     @property
     def total(self) -> float:
@@ -82,18 +89,19 @@ class CountTable:
         if not 0 < level < 1:
             raise InputError(f"The confidence level must be between 0 and 1. Got {level} instead.")
         z = NormalDist().inv_cdf(0.5 + level / 2)
+        centre = self.estimate
         if kind == "given_records":
             half = z * self.stderr(kind)
-            return Interval(self.values - half, self.values + half)
+            return Interval(centre - half, centre + half)
         records = max(self.n, 1)
-        disguise = np.maximum(self.covariance.diagonal("given_records"), 0.0)
         variance = self.covariance.diagonal("population")
-        sampling = np.sum(variance - disguise + self.values**2 / records)
-        ratio = max(float(sampling) / self.total, 0.0) if self.total > 0 else 1.0
-        noise = np.maximum(variance - ratio * self.values + self.values**2 / records, 0.0)
+        sampling = variance - self.covariance.diagonal("given_records") + centre**2 / records
+        total = float(centre.sum())
+        ratio = max(float(sampling.sum()) / total, 0.0) if total > 0 else 1.0
+        noise = np.maximum(variance - ratio * centre + centre**2 / records, 0.0)
         curvature = 1 + z * z / records
-        middle = self.values + z * z * ratio / 2
-        half = np.sqrt(np.maximum(middle**2 - curvature * (self.values**2 - z * z * noise), 0.0))
+        middle = centre + z * z * ratio / 2
+        half = np.sqrt(np.maximum(middle**2 - curvature * (centre**2 - z * z * noise), 0.0))
         return Interval((middle - half) / curvature, (middle + half) / curvature)
 
     def marginal(self, names: Iterable[str] | str) -> CountTable:
@@ -109,14 +117,14 @@ class CountTable:
         """Return the table with no negative counts: a visible, biased step of its own.
 
         ``mle`` is the most likely table given the disguised records, ``simplex`` the nearest one with the
-        same total, ``clip`` sets negatives to zero and rescales. Standard errors stay those of the
-        unbiased estimate.
+        same total, ``clip`` sets negatives to zero and rescales. Standard errors and intervals stay
+        those of the unbiased estimate.
         """
         if method not in PROJECTIONS:
             raise InputError(
                 f"nonnegative() takes one of {', '.join(map(repr, PROJECTIONS))}. Got {method!r} instead."
             )
-        return replace(self, values=self.project(method), adjusted=method)
+        return replace(self, values=self.project(method), adjusted=method, unbiased=self.estimate)
 
     def __add__(self, other: CountTable) -> CountTable:
         """Pool with the table of other, independent records."""
@@ -133,22 +141,23 @@ class CountTable:
             SumCovariance((self.covariance, other.covariance)),
             lambda method: self.project(method) + other.project(method),
             self.adjusted,
+            self.estimate + other.estimate if self.adjusted else None,
         )
 
     def within(self, names: Iterable[str] | str, kind: Kind = "population") -> Floats:
         """Return covariance blocks of cells that differ only along the named variables."""
         return self.covariance.within(self._axes(names), kind)
 
-    def to_frame(self, level: float = 0.95) -> pd.DataFrame:
+    def to_frame(self, level: float = 0.95, kind: Kind = "population") -> pd.DataFrame:
         """Return a pandas frame: one row per cell, labels, count, stderr, lower, upper."""
         import pandas as pd  # noqa: PLC0415  (core imports numpy only; a frame is asked for here)
 
-        interval = self.conf_int(level)
+        interval = self.conf_int(level, kind)
         cells = list(product(*(axis.categories for axis in self.axes)))
         frame = pd.DataFrame({name: [cell[i] for cell in cells] for i, name in enumerate(self.names)})
         columns = {
             "count": self.values,
-            "stderr": self.stderr(),
+            "stderr": self.stderr(kind),
             "lower": interval.lower,
             "upper": interval.upper,
         }
@@ -188,4 +197,5 @@ class CountTable:
             self.covariance.reduced(keep, at),
             lambda method: reduce_cells(self.project(method), keep, at),
             self.adjusted,
+            reduce_cells(self.estimate, keep, at) if self.adjusted else None,
         )

@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from masquerade.channels.policy import Policy
+from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, UnknownValue
-from masquerade.disguising.frames import checked_keep, disguise_columns, permutation
+from masquerade.disguising.frames import (
+    checked_keep,
+    disguise_columns,
+    permutation,
+    refuse_disguised,
+)
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.reports import Draws, fresh_draws
 from masquerade.frames.files import AtomicWriter, Batches, open_batches
@@ -47,10 +52,13 @@ def disguise_file(
     """
     if (memo is None) != (id is None):
         raise InputError("A memo needs both: the file ('memo') and the column that names the person ('id').")
+    check_policy(policy)
     shown = [*policy.schema, *checked_keep(keep, policy)]
     remembered = None if memo is None else Memo.open(memo)
-    work = Work(policy, tuple(shown), id, remembered, shuffle)
     with open_batches(source, list(dict.fromkeys([*shown, *([id] if id else [])]))) as batches:
+        refuse_disguised(batches.metadata, batches.file)
+        in_order = tuple(name for name in batches.file_names if name in shown)
+        work = Work(policy, in_order, id, remembered, shuffle)
         rows = 0
         disguised = work.run(batches)
         # the first batch tells the types of kept columns; an empty file still has its header
@@ -88,7 +96,7 @@ class Work:
             try:
                 yield self.disguised(batch, fresh, text=batches.text)
             except UnknownValue as error:
-                raise error.shifted(batches.rows_before) from None
+                raise error.shifted(batches.rows_before, batches.file) from None
 
     def disguised(self, batch: pa.RecordBatch, fresh: Draws, *, text: bool) -> pa.RecordBatch:
         """Return one batch disguised."""

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from masquerade.channels.policy import Policy
+from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.reports import Draws, disguise_codes, fresh_draws
 from masquerade.frames.encode import decode, encode
-from masquerade.frames.native import columns_of, rebuild, with_metadata
+from masquerade.frames.native import columns_of, metadata_of, rebuild, with_metadata
 from masquerade.kernels.keystream import Keystream
 
 
@@ -34,8 +34,12 @@ def disguise(
     undisguised; `shuffle` breaks the order of the rows. An unknown or missing value is refused by row and
     column before anything is drawn.
     """
+    check_policy(policy)
     columns = columns_of(frame)
+    refuse_disguised(metadata_of(columns.frame), "the frame")
     kept = checked_keep(keep, policy)
+    for name in kept:
+        columns[name]
     draws, remembered = chosen_draws(memo, id, policy, columns)
     reports = disguise_columns(columns, policy, draws, text=False)
     ordered = {name: reports.get(name) for name in columns if name in reports or name in kept}
@@ -47,12 +51,22 @@ def disguise(
     return with_metadata(result, {"policy": policy.id})
 
 
-def checked_keep(keep: Sequence[str], policy: Policy) -> tuple[str, ...]:
+def refuse_disguised(metadata: Mapping[str, str], what: str) -> None:
+    """Refuse records that say they are disguised already."""
+    if "policy" in metadata:
+        raise InputError(
+            f"{what}: was disguised under policy {metadata['policy'][:12]} already; estimates from records "
+            "disguised twice would be wrong."
+        )
+
+
+def checked_keep(keep: Sequence[str] | str, policy: Policy) -> tuple[str, ...]:
     """Refuse to pass on undisguised what the policy disguises."""
-    for name in keep:
+    names = (keep,) if isinstance(keep, str) else tuple(keep)
+    for name in names:
         if name in policy.schema:
             raise InputError(f"{name!r} is a variable of the policy and cannot be kept as it is.")
-    return tuple(keep)
+    return names
 
 
 def chosen_draws(

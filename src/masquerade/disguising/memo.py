@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
 from masquerade.core.errors import FileError, InputError, UnknownValue
+from masquerade.core.whole import write_whole
 from masquerade.disguising.reports import Codes, Draws
 from masquerade.kernels.draw import report_of_word
 
@@ -76,15 +75,7 @@ class Memo:
         """Write the memo, this policy among its releases, readable by its owner only; durable on return."""
         releases = tuple(dict.fromkeys((*self.releases, policy_id)))
         values = {"masquerade_memo": FORMAT, "secret": self.secret.hex(), "releases": releases}
-        try:
-            handle, name = tempfile.mkstemp(prefix=".memo-", dir=self.path.parent)
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                json.dump(values, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            Path(name).replace(self.path)
-        except OSError as error:
-            raise FileError(f"{self.path}: the memo cannot be written ({error.strerror}).") from None
+        write_whole(self.path, json.dumps(values), private=True)
         return Memo(self.path, self.secret, releases)
 
     def draws(self, policy_id: str, persons: pa.ChunkedArray | pa.Array, column: str) -> Draws:

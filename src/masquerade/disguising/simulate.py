@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.channels.policy import Policy
-from masquerade.disguising.frames import disguise_columns
+from masquerade.channels.policy import Policy, check_policy
+from masquerade.disguising.frames import checked_keep, disguise_columns
 from masquerade.disguising.reports import Codes, disguise_codes, fresh_draws
 from masquerade.frames.native import columns_of, rebuild, with_metadata
 from masquerade.kernels.draw import Bytes
@@ -24,11 +25,18 @@ def seeded_bytes(seed: int | np.random.Generator) -> Bytes:
     return fresh
 
 
-def simulate(frame: Any, policy: Policy, seed: int | np.random.Generator) -> Any:
-    """Return the frame disguised by a seeded generator: repeatable, and therefore not private."""
+def simulate(frame: Any, policy: Policy, seed: int | np.random.Generator, *, keep: Sequence[str] = ()) -> Any:
+    """Return the frame disguised by a seeded generator: repeatable, and therefore not private.
+
+    `keep` passes columns on undisguised, as in `disguise`.
+    """
+    check_policy(policy)
     columns = columns_of(frame)
+    kept = checked_keep(keep, policy)
     reports = disguise_columns(columns, policy, fresh_draws(seeded_bytes(seed)), text=False)
-    result = rebuild(columns, {name: reports[name] for name in columns if name in reports})
+    result = rebuild(
+        columns, {name: reports.get(name) for name in columns if name in reports or name in kept}
+    )
     return with_metadata(result, {"policy": policy.id, "simulated": "true"})
 
 

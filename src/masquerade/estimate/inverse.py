@@ -68,7 +68,7 @@ def _check_rank(seen: Floats) -> None:
     pair = _closest_rows(seen)
     if np.max(np.abs(seen[pair[0]] - seen[pair[1]])) <= SAME_ROW:
         raise SingularChannel(
-            f"Two truths give the same reports (rows {pair[0]} and {pair[1]} of the channel are equal): "
+            f"Two truths give the same reports (rows {pair[0] + 1} and {pair[1] + 1} of the channel): "
             "nothing tells them apart. Lower the probability of change, or merge the two categories."
         )
     raise SingularChannel(

@@ -167,7 +167,7 @@ def _cut(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
         return _with_missing(np.full(len(values), size + UNKNOWN), values, field, text=text)
     known: NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False)  # nulls become NaN
     marks: NDArray[Any] = np.searchsorted(edges, known, side="right") - 1
-    marks[known == edges[-1]] = size - 1
+    marks[known == edges[-1]] = len(edges) - 2
     marks[(known < edges[0]) | (known > edges[-1])] = size + OUTSIDE
     marks[np.isnan(known)] = _missing_mark(field, text=text)
     if numbers.null_count > values.null_count:

@@ -36,7 +36,8 @@ class Reader(Protocol):
 class Batches:
     """Record batches of one file, or of several one after the other; a context manager and iterator.
 
-    `names` are the columns of every batch, in order; `text` says that all are text (CSV). `file` and
+    `names` are the columns of every batch, in order, `file_names` all that the first file has, in its
+    own; `text` says that all are text (CSV). `file` and
     `rows_before` locate the batch yielded last: its file, and the data rows before it in that file.
     """
 
@@ -51,6 +52,7 @@ class Batches:
         try:
             self._first: Reader = _open(paths[0], self._stack)
             self.names = tuple(self._first.names if columns is None else columns)
+            self.file_names = tuple(self._first.names)
             self.metadata = self._first.metadata
             self.text = format_of(paths[0]) is Format.CSV
             self.total_rows = self._check_all()

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +18,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import ipc, parquet
 
 from masquerade.core.errors import FileError
+from masquerade.core.whole import hidden_file, settle, write_whole
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unwritable
 from masquerade.frames.metadata import with_schema_metadata
 
@@ -71,7 +71,7 @@ class AtomicWriter:
             self._sink = _sink(self._format, sys.stdout.buffer, self._schema)
             return self
         try:
-            self._stream, self._hidden = _hidden_file(self._target)
+            self._stream, self._hidden = hidden_file(self._target)
             self._stack.callback(_remove, self._hidden)
             self._stack.enter_context(self._stream)
             self._sink = _sink(self._format, self._stream, self._schema)
@@ -110,7 +110,7 @@ class AtomicWriter:
                 if self._name == STREAM:
                     sys.stdout.buffer.flush()
                 else:
-                    _settle(self._stream)
+                    settle(self._stream)
                     self._publish()
             except BrokenPipeError:
                 raise
@@ -203,21 +203,6 @@ def _check_flat(name: str, schema: pa.Schema) -> None:
             raise FileError(f"{name}: column {field.name!r} holds lists or structures, which a CSV cannot.")
 
 
-def _hidden_file(target: Path) -> tuple[IO[bytes], Path]:
-    """Open a new file that only its owner can read, hidden next to the target."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
-    return os.fdopen(handle, "wb"), Path(name)
-
-
-def _settle(stream: IO[bytes]) -> None:
-    """Bring the file to the disk, with the permissions a new file would have had."""
-    stream.flush()
-    mask = os.umask(0o077)  # there is no way to read the mask but to set it
-    os.umask(mask)
-    os.fchmod(stream.fileno(), 0o666 & ~mask)
-    os.fsync(stream.fileno())
-
-
 def _move(hidden: Path, target: Path, *, overwrite: bool) -> None:
     """Rename; without `overwrite`, a file that appeared meanwhile is left alone."""
     if not overwrite:
@@ -237,14 +222,7 @@ def _replace_bytes(path: Path, content: bytes | None) -> None:
     if content is None:
         path.unlink(missing_ok=True)
         return
-    stream, hidden = _hidden_file(path)
-    try:
-        with stream:
-            stream.write(content)
-            _settle(stream)
-        hidden.replace(path)
-    finally:
-        _remove(hidden)
+    write_whole(path, content)
 
 
 def _remove(path: Path) -> None:

@@ -123,6 +123,9 @@ def bayesian_network(source: Tally, structure: Structure) -> BayesianNetwork:
     Cost: one batch of one question per node.
     Error: first order in 1/n; flagged where N̂_ij is below five standard errors.
     """
+    structure = {
+        name: (parents,) if isinstance(parents, str) else parents for name, parents in structure.items()
+    }
     ancestral_order(structure)
     queries = [Query(by=(*structure[name], name)) for name in structure]
     for query in queries:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pyarrow as pa
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import FileError
+from masquerade.core.whole import write_whole
 from masquerade.frames.files import AtomicWriter
 from masquerade.report.html import demo_html
 from masquerade.report.study import Study, run_study
@@ -51,9 +50,9 @@ def run_demo(out: Path, n: int = 20_000) -> DemoResult:
         ],
     )
     make_directory(out)
-    replace_whole(policy, study.policy.save)
+    study.policy.save(policy)
     write_records(study.disguised, records, study.policy)
-    replace_whole(report, lambda path: path.write_text(page, encoding="utf-8"))
+    write_whole(report, page)
     return DemoResult(text, report, policy, records, study)
 
 
@@ -63,18 +62,6 @@ def make_directory(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{out}: no directory can be made here ({error.strerror}).") from None
-
-
-def replace_whole(target: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under a hidden name beside its place, then move it there."""
-    hidden = target.with_name(f".{secrets.token_hex(6)}.part{target.suffix}")
-    try:
-        write(hidden)
-        hidden.replace(target)
-    except OSError as error:
-        raise FileError(f"{target}: cannot be written ({error.strerror}).") from None
-    finally:
-        hidden.unlink(missing_ok=True)
 
 
 def write_records(disguised: pd.DataFrame, target: Path, policy: Policy) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from masquerade.report.demo import replace_whole
+from masquerade.core.whole import write_whole
 from masquerade.report.drawing import house_style, png
 from masquerade.report.pictures import counts_picture
 from masquerade.report.study import Study, run_study
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write("usage: python -m masquerade.report.picture TARGET.png\n")
         return 2
     content = story_picture(run_study(PEOPLE))
-    replace_whole(Path(arguments[0]), lambda path: path.write_bytes(content))
+    write_whole(Path(arguments[0]), content)
     return 0
 
 

@@ -93,6 +93,8 @@ class Records:
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
         """Answer a batch; unconditioned questions share as few passes over the records as pay."""
+        if isinstance(queries, Query):
+            raise InputError("A source answers a list of queries: write answer([query]).")
         raise_refusals(self.check(queries))
         self._compress(len(queries))
         observed = [self._observe(store, queries) for store in self._stores]
@@ -103,8 +105,8 @@ class Records:
 
         See `masquerade.estimate.misfit`: a small p-value flags a wrong policy or cheating respondents.
         """
-        if len(self._stores) > 1:
-            raise InputError("The misfit test runs on one stratum at a time; this policy has several.")
+        if len(self._stores) > 1 or self.weights is not None:
+            raise InputError("The misfit test is for one stratum at a time and for unweighted records.")
         query = Query(by=names)
         raise_refusals(self.check([query]))
         ((plan, sums),) = self._observe(self._stores[0], [query])

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from masquerade.channels.policy import Policy
+from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, PolicyMismatch, UnknownValue
-from masquerade.core.schema import Category, Field, Schema, category
+from masquerade.core.schema import Category, Field, Schema, Variable, category
 from masquerade.frames.encode import encode
 from masquerade.frames.files import open_batches
 from masquerade.frames.native import columns_of, metadata_of
@@ -23,10 +23,11 @@ MOST_INFERRED = 1000
 
 
 class Chunk(NamedTuple):
-    """Some rows: columns as Arrow, whether all are text (CSV), and how many rows of the file came before."""
+    """Some rows: columns as Arrow, whether all are text (CSV), the file, and its rows before these."""
 
     columns: Mapping[str, Any]
     text: bool
+    file: str | None
     before: int
 
 
@@ -45,44 +46,53 @@ def tally(
     `weights` names a column of survey weights; `id` names the person, and a person's second record is
     refused, since repeated records would make the standard errors too small.
     """
-    if policy is not None and schema is not None:
-        raise InputError("Give 'policy' for disguised records or 'schema' for clear ones, not both.")
-    if policy is not None:
-        check_origin(data, policy)
-        used, fields = policy, [Field(variable) for variable in policy.observed.variables]
-    else:
-        if schema is None:
-            schema = inferred_schema(data, leave_out=[name for name in (weights, id) if name])
-        used = schema.undisguised() if isinstance(schema, Policy) else Policy.clear(schema)
-        fields = list(used.fields)
     extra = [name for name in (weights, id) if name is not None]
+    used, fields = how_to_read(data, policy, schema, extra)
     parts: dict[str, list[Any]] = {name: [] for name in (*used.schema, *extra)}
     for chunk in chunks(data, list(parts)):
         try:
             for field in fields:
                 name = field.variable.name
-                parts[name].append(encode(chunk.columns[name], field, text=chunk.text))
+                # labels of several types are released as text, whatever the file
+                text = chunk.text or (policy is not None and mixed(field.variable))
+                parts[name].append(encode(chunk.columns[name], field, text=text))
             if weights is not None:
                 parts[weights].append(numbers(chunk, weights))
             if id is not None:
                 parts[id].append(chunk.columns[id])
         except UnknownValue as error:
-            raise error.shifted(chunk.before) from None
+            raise error.shifted(chunk.before, chunk.file) from None
     if id is not None:
         check_once(parts[id], id)
     codes = {name: joined(parts[name], np.dtype(np.uint8)) for name in used.schema}
     return Records(codes, used, None if weights is None else joined(parts[weights], np.dtype(np.float64)))
 
 
+def how_to_read(
+    data: Any, policy: Policy | None, schema: Schema | Policy | None, leave_out: Sequence[str]
+) -> tuple[Policy, Sequence[Field]]:
+    """Return the policy that the records went through (for clear ones: none disguised), and the fields."""
+    if policy is not None:
+        check_policy(policy)
+        if schema is not None:
+            raise InputError("Give 'policy' for disguised records or 'schema' for clear ones, not both.")
+        check_origin(data, policy)
+        return policy, [Field(variable) for variable in policy.observed.variables]
+    check_origin(data, None)
+    known = inferred_schema(data, leave_out) if schema is None else schema
+    used = known.undisguised() if isinstance(known, Policy) else Policy.clear(known)
+    return used, used.fields
+
+
 def chunks(data: Any, names: Sequence[str] | None) -> Iterator[Chunk]:
     """Yield the rows of a frame at once, of files batch by batch; only the named columns of files."""
     if not is_path(data):
-        yield Chunk(columns_of(data), text=False, before=0)
+        yield Chunk(columns_of(data), text=False, file=None, before=0)
         return
     with open_batches(data, names) as batches:
         for batch in batches:
             columns = {name: batch[name] for name in batch.schema.names}
-            yield Chunk(columns, batches.text, batches.rows_before)
+            yield Chunk(columns, batches.text, batches.file, batches.rows_before)
 
 
 def is_path(data: Any) -> bool:
@@ -92,8 +102,8 @@ def is_path(data: Any) -> bool:
     return isinstance(data, (str, Path))
 
 
-def check_origin(data: Any, policy: Policy) -> None:
-    """Refuse data that say they were disguised under another policy."""
+def check_origin(data: Any, policy: Policy | None) -> None:
+    """Refuse data that say they were disguised under another policy, or at all where clear ones are due."""
     if is_path(data):
         if data == "-":
             return
@@ -102,11 +112,19 @@ def check_origin(data: Any, policy: Policy) -> None:
     else:
         known = metadata_of(columns_of(data).frame)
     origin = known.get("policy")
-    if origin is not None and origin != policy.id:
-        raise PolicyMismatch(
-            f"The records were disguised under policy {origin[:12]}…, this one is {policy.id[:12]}…: "
-            "estimates would be wrong."
-        )
+    if origin is None or (policy is not None and origin == policy.id):
+        return
+    if policy is None:
+        raise PolicyMismatch(f"The records were disguised under policy {origin[:12]}…: give it as 'policy'.")
+    raise PolicyMismatch(
+        f"The records were disguised under policy {origin[:12]}…, this one is {policy.id[:12]}…: "
+        "estimates would be wrong."
+    )
+
+
+def mixed(variable: Variable) -> bool:
+    """Tell whether the categories of a variable have several types."""
+    return len({type(label) for label in variable.categories}) > 1
 
 
 def inferred_schema(data: Any, leave_out: Sequence[str]) -> Schema:

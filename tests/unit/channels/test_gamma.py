@@ -45,7 +45,7 @@ def test_a_report_that_excludes_a_truth_is_unbounded(channel):
 
 
 @given(seeds)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, derandomize=True)
 def test_gamma_is_exact_for_rows_of_different_denominators(seed):
     rng = np.random.default_rng(seed)
     most = int(rng.choice([3, 50, 2**32]))
@@ -56,16 +56,17 @@ def test_gamma_is_exact_for_rows_of_different_denominators(seed):
 
 
 @given(seeds)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 def test_gamma_decides_ties_that_floating_point_cannot(seed):
-    # ratios of two columns differ by about 2⁻⁶²: (w+a)/w against (w+a+1)/(w+1) with w near 2³¹
+    # two columns with ratios (w+a)/w and (v+c)/v that agree to about 2⁻⁵⁷, finer than doubles tell apart
     rng = np.random.default_rng(seed)
-    w, a = 2**31 - int(rng.integers(0, 50)), int(rng.integers(1, 4))
-    rest = [2**33 - (w + a) - (w + 1), 2**33 - w - (w + a + 1)]
-    rows = [[Fraction(x, 2**33) for x in row] for row in ((w + a, w + 1, rest[0]), (w, w + a + 1, rest[1]))]
-    first, second = Fraction(w + a, w), Fraction(w + a + 1, w + 1)
-    assert float(first) == pytest.approx(float(second), rel=1e-15)
-    assert ch.matrix(rows).gamma == exact.gamma(rows) == max(first, second)
+    w, v = (int(x) for x in rng.integers(2**57, 2**58, 2))
+    a = int(rng.integers(2**40, 2**50))
+    c = v * a // w + int(rng.integers(0, 2))
+    weights = ((w + a, v, 2**61 - w - a - v), (w, v + c, 2**61 - w - v - c))
+    rows = [[Fraction(x, 2**61) for x in row] for row in weights]
+    assert float(Fraction(w + a, w)) == pytest.approx(float(Fraction(v + c, v)), rel=1e-15)
+    assert ch.matrix(rows).gamma == exact.gamma(rows) == max(Fraction(w + a, w), Fraction(v + c, v))
 
 
 def test_gamma_19_is_the_breach_from_5_to_50_percent():
@@ -80,13 +81,13 @@ def test_gamma_19_is_the_breach_from_5_to_50_percent():
 
 
 @given(seeds)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 def test_no_belief_rises_beyond_its_bound(seed):
     rng = np.random.default_rng(seed)
     channel = ch.matrix(exact.random_rows(rng, 4, 3, 30))
     prior = rng.dirichlet(np.ones(4))
     about = rng.random(4) < 0.5  # a property: any set of truths
-    before = float(prior[about].sum())
+    before = min(float(prior[about].sum()), 1.0)
     joint = channel.matrix * prior[:, None]
     after = joint[about].sum(axis=0) / joint.sum(axis=0)
     assert after.max() <= breach_bound(channel.gamma, before) + 1e-12
@@ -122,7 +123,7 @@ def test_the_marginal_of_a_symmetric_joint_channel_is_proposition_7_2(g, c):
 
 
 @given(seeds, st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 def test_a_marginal_exists_exactly_when_the_channel_is_lumpable(seed, lumpable):
     rng = np.random.default_rng(seed)
     sizes = [int(size) for size in rng.integers(1, 4, 3)]

@@ -4,6 +4,7 @@ import copy
 import json
 import re
 from fractions import Fraction
+from types import MappingProxyType
 
 import pytest
 
@@ -77,10 +78,11 @@ def test_a_saved_policy_is_the_same_policy(policy, tmp_path, name):
 def test_a_policy_does_not_change_with_the_dict_it_came_from():
     values = spec(x={"categories": ["a", "b"], "channel": {"kind": "binary", "p": 0.1}})
     policy = Policy.from_dict(values)
+    proxied = Policy.from_dict(MappingProxyType(values))
     before = copy.deepcopy(policy.to_dict())
     values["variables"]["x"]["channel"]["p"] = 0.4
     policy.to_dict()["variables"].clear()
-    assert policy.to_dict() == before
+    assert policy.to_dict() == proxied.to_dict() == before
     assert Policy.from_dict(policy.to_dict()) == policy
 
 
@@ -178,6 +180,15 @@ def test_more_reports_than_truths_are_numbered_unless_named():
     assert plain.observed["x"].categories == (1, 2, 3)
     assert named.observed["x"].categories == ("r", "g", True)
     assert plain.schema["x"].categories == ("a", "b")
+
+
+def test_a_missing_number_is_one_more_category_after_the_bins():
+    policy = Policy.from_dict(
+        spec(x={"bins": [0, 1, 2], "missing": "none", "channel": {"kind": "symmetric", "p": 0.3}})
+    )
+    assert policy.schema["x"].categories == ("[0, 1)", "[1, 2]", "none")
+    assert policy.group("x").channel.truths == 3
+    assert Policy.from_dict(policy.undisguised().to_dict()) == policy.undisguised()
 
 
 @pytest.mark.parametrize("label", [1, True, "1", "true"])

@@ -66,11 +66,17 @@ BINARY = {"kind": "binary", "p": 0.1}
         ),
         (
             through(None),
-            "variables.x.channel: is empty: give a channel, or leave 'channel' out to release it undisguised.",
+            (
+                "variables.x.channel: is empty: give a channel, "
+                "or leave 'channel' out to release it undisguised."
+            ),
         ),
         (
             through({"kind": "decide"}),
-            "variables.x.channel: still to be decided for 'x': choose a channel such as {kind: for_gamma, gamma: 19}, or remove 'channel' to release it undisguised.",
+            (
+                "variables.x.channel: still to be decided for 'x': choose a channel such as "
+                "{kind: for_gamma, gamma: 19}, or remove 'channel' to release it undisguised."
+            ),
         ),
         # categories and other plain values
         (
@@ -98,8 +104,12 @@ BINARY = {"kind": "binary", "p": 0.1}
             "variables.x.bins.1: must be a number such as 0.25 or '1/4'. Got 'x' instead.",
         ),
         (
-            holding(bins=[0, 1], missing="unknown"),
-            "variables.x: 'unknown' is not a category of 'x'. Known: [0, 1].",
+            holding(bins=[0, 1], missing="[0, 1]"),
+            "variables.x: Variable 'x' lists a category twice (true and 1 count as the same).",
+        ),
+        (
+            holding(bins=[0, 1], missing="?", channel={"kind": "additive", "noise": "uniform", "scale": 1}),
+            "variables.x.channel: additive noise cannot hide a missing number; choose another channel.",
         ),
         # parameters
         (

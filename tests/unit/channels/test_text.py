@@ -67,7 +67,7 @@ scalars = (
     st.dictionaries(scalars.filter(lambda key: isinstance(key, str)), st.lists(scalars)),
     st.sampled_from(["yaml", "json"]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 def test_whatever_is_written_reads_back_the_same_with_its_types(values, form):
     def typed(parts):
         return [(key, [(type(item), item) for item in items]) for key, items in parts.items()]

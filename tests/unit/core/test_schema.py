@@ -107,6 +107,7 @@ def test_encode_and_decode_are_inverse_and_refuse_by_row_without_the_value():
     moved = caught.value.shifted(100)
     assert moved.row == 102
     assert "row 102" in str(moved)
+    assert str(caught.value.shifted(5, "a.csv")).startswith("a.csv: column 'x', row 7: ")
 
 
 def test_a_field_reads_a_plain_column_by_default():

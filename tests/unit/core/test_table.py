@@ -171,6 +171,30 @@ def test_projection_is_visible_and_only_the_known_ones_exist(table, estimated):
         table.nonnegative("abs")
 
 
+def test_intervals_of_a_projected_table_are_those_of_the_estimate(table):
+    # a projection that moves every count: intervals, errors and sums of it stay where the estimate is
+    moved = CountTable(table.axes, table.values, table.n, table.covariance, lambda _: table.values + 5)
+    projected = moved.nonnegative("simplex")
+    np.testing.assert_array_equal(projected.values, table.values + 5)
+    for view in (
+        lambda t: t,
+        lambda t: t.marginal("region"),
+        lambda t: t.select({"smoker": "no"}),
+        lambda t: t + t,
+    ):
+        np.testing.assert_allclose(view(projected).conf_int(), view(table).conf_int())
+        np.testing.assert_allclose(
+            view(projected).conf_int(kind="given_records"), view(table).conf_int(kind="given_records")
+        )
+    np.testing.assert_array_equal(projected.nonnegative("clip").estimate, table.values)
+
+
+def test_the_frame_shows_the_kind_that_is_asked_for(estimated):
+    frame = estimated.to_frame(kind="given_records")
+    np.testing.assert_array_equal(frame["stderr"], estimated.stderr("given_records"))
+    np.testing.assert_array_equal(frame["lower"], estimated.conf_int(kind="given_records").lower)
+
+
 def test_a_marginal_of_a_projection_is_the_projection_of_the_whole(table):
     doubled = CountTable(table.axes, table.values, table.n, table.covariance, lambda _: 2 * table.values)
     assert doubled.marginal("region").nonnegative("mle").values.tolist() == [28, 26, 46]

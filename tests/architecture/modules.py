@@ -1,0 +1,71 @@
+"""The source tree as syntax: modules, what they import, what they define."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2] / "src" / "masquerade"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One import: the module named, and whether it runs when the importing module is loaded."""
+
+    name: str
+    at_load: bool
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file of the package."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Return the dotted name."""
+        parts = self.path.relative_to(ROOT.parent).with_suffix("").parts
+        return ".".join(part for part in parts if part != "__init__")
+
+    @property
+    def part(self) -> str:
+        """Return the folder of the package that the module lies in; "" for the package itself."""
+        inside = self.path.relative_to(ROOT).parts
+        return inside[0] if len(inside) > 1 else ""
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Return the syntax tree."""
+        return ast.parse(self.path.read_text(encoding="utf-8"))
+
+    @cached_property
+    def imports(self) -> tuple[Imported, ...]:
+        """Return every import, those for type checkers left out."""
+        return tuple(imports_in(self.tree.body, at_load=True))
+
+
+def imports_in(nodes: list[ast.stmt], *, at_load: bool) -> Iterator[Imported]:
+    """Yield the imports among statements and inside them."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (Imported(alias.name, at_load) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            # `from package import module` may name a module
+            yield Imported(node.module, at_load)
+            yield from (Imported(f"{node.module}.{alias.name}", at_load) for alias in node.names)
+        elif not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+            inner = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+            below = [
+                child
+                for child in ast.iter_child_nodes(node)
+                if isinstance(child, (ast.stmt, ast.ExceptHandler))
+            ]
+            yield from imports_in(below, at_load=at_load and not inner)
+
+
+MODULES = tuple(Module(path) for path in sorted(ROOT.rglob("*.py")))
