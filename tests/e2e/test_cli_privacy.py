@@ -148,3 +148,14 @@ def test_channels_in_words():
     assert channel_words(binary(0, 0)) == "not disguised"
     assert channel_words(binary("0.1", "0.25")) == "kept with 75% to 90%, else swapped"
     assert channel_words(symmetric(5, "0.4")) == "kept with 60%, else one of 4 others alike"
+
+
+def test_hundreds_of_variables_do_not_overflow(tmp_path):
+    variables = "".join(
+        f"  v{i}: {{categories: [a, b], channel: {{kind: binary, p: 0.25}}}}\n" for i in range(700)
+    )
+    (tmp_path / "policy.yaml").write_text(f"masquerade: 1\nvariables:\n{variables}")
+    # 700 variables with γ = 3: 3^700 = 10^334, beyond floating point; ε = 700·ln 3 = 769.0
+    text = ok("privacy", tmp_path / "policy.yaml", "--plot", tmp_path / "breach.png").stdout
+    assert "γ = 10^334 (ε = 769)" in text
+    assert (tmp_path / "breach.png").stat().st_size > 1000

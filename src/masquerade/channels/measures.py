@@ -150,7 +150,7 @@ def bayes_vulnerability(matrix: Floats, prior: Sequence[float] | None = None) ->
 def breach_bound(gamma: Fraction | float, prior: float) -> float:
     """Return ρ2*, the largest posterior that a belief of `prior` can reach.
 
-    Formula: ρ2* = γρ1/(1 + (γ−1)ρ1); no ρ1→ρ2 breach if ρ2(1−ρ1)/(ρ1(1−ρ2)) > γ.
+    Formula: ρ2* = γρ1/(1 + (γ−1)ρ1) = ρ1/(ρ1 + (1−ρ1)/γ); no ρ1→ρ2 breach if ρ2(1−ρ1)/(ρ1(1−ρ2)) > γ.
     Reference: Evfimievski, Gehrke & Srikant (2003).
     """
     if not 0 <= prior <= 1:
@@ -159,4 +159,4 @@ def breach_bound(gamma: Fraction | float, prior: float) -> float:
         return float(prior)
     if gamma == math.inf:
         return 1.0
-    return float(gamma * prior / (1 + (gamma - 1) * prior))
+    return prior / (prior + (1 - prior) * float(1 / gamma))  # γ itself may be beyond floating point

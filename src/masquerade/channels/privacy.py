@@ -13,7 +13,7 @@ from masquerade.channels import measures
 from masquerade.channels.channel import MOST_ENTRIES, Channel
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.guarantee import Disclosure, Guarantee, log_gamma
+from masquerade.core.guarantee import Disclosure, Guarantee, log_gamma, shown
 from masquerade.core.schema import Category
 
 ANYONE = "whoever sees the disguised records"
@@ -184,7 +184,7 @@ def gamma_words(gamma: Fraction | float) -> str:
     """Return γ and ε in words."""
     if not isinstance(gamma, Fraction):
         return "no bound"
-    return f"γ = {float(gamma):.4g} (ε = {math.log(gamma):.3g})"
+    return f"γ = {shown(gamma)} (ε = {log_gamma(gamma):.3g})"
 
 
 def exact_or_none(gamma: Fraction | float) -> Fraction | None:

@@ -95,11 +95,11 @@ def breach_plot(figures: PolicyPrivacy, target: Path, *, overwrite: bool) -> Non
 
 def line(gamma: Any, beliefs: list[float]) -> tuple[list[float], list[float]]:
     """Return the points of a curve; without a bound it stands at certainty."""
-    if math.isinf(gamma):
+    if gamma == math.inf:
         return [0.0, 0.0, 1.0], [0.0, 1.0, 1.0]
     return beliefs, [breach_bound(gamma, belief) for belief in beliefs]
 
 
 def gamma_label(gamma: Any) -> str:
     """Return γ for a legend."""
-    return "no bound" if math.isinf(gamma) else f"γ = {number(float(gamma))}"
+    return "no bound" if gamma == math.inf else f"γ = {number(gamma)}"

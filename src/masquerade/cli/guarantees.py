@@ -71,8 +71,8 @@ def protection(
         table.add_row(
             name_of(item),
             words_of(item, policy),
-            number(float(item.gamma)),
-            "–" if math.isinf(item.gamma) else number(item.epsilon),
+            number(item.gamma),
+            "–" if item.gamma == math.inf else number(item.epsilon),
             *rises,
             guess_of(item, policy, priors),
         )
@@ -107,7 +107,7 @@ def sentences(figures: PolicyPrivacy, policy: Policy, beliefs: Sequence[float]) 
     for item in (*figures.variables, *figures.groups):
         if item.disclosed_groups:
             lines.append(disclosed(item))
-        elif math.isinf(item.gamma):
+        elif item.gamma == math.inf:
             lines.append(f"{name_of(item)}: {NO_BOUND}.")
     for group in policy.groups:
         lines += unusable(group.channel, group.names)
@@ -119,7 +119,7 @@ def whole_record(figures: PolicyPrivacy, policy: Policy, beliefs: Sequence[float
     gamma = figures.record_gamma
     bounds = [f"a belief of {percent(b)} rises to at most {percent(breach_bound(gamma, b))}" for b in beliefs]
     text = f"Whole record, all disguised variables together: {gamma_words(gamma)}"
-    if not math.isinf(gamma):
+    if gamma != math.inf:
         return f"{text}; {'; '.join(bounds)}."
     bounded = [
         entry
@@ -140,7 +140,7 @@ def disclosed(item: ChannelPrivacy) -> str:
         groups += " | …" if len(item.disclosed_groups) > 6 else ""
     inside = (
         "and even within a group a report can exclude a value"
-        if math.isinf(item.gamma_within)
+        if item.gamma_within == math.inf
         else f"within a group {gamma_words(item.gamma_within)}"
     )
     return f"{name_of(item)}: a report tells for certain which group the value is in ({groups}); {inside}."

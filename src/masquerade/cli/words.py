@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from masquerade.core.guarantee import log_gamma, shown
+
 if TYPE_CHECKING:
     from masquerade.channels.channel import Channel
 
@@ -16,8 +18,8 @@ NO_BOUND = "no bound: a report can exclude a value for certain"
 def listed(names: Iterable[object], most: int = 12) -> str:
     """Return names in a row, the first few if there are many."""
     everything = [str(name) for name in names]
-    shown = ", ".join(everything[:most])
-    return shown + (f" and {len(everything) - most} more" if len(everything) > most else "")
+    first = ", ".join(everything[:most])
+    return first + (f" and {len(everything) - most} more" if len(everything) > most else "")
 
 
 def percent(share: float) -> str:
@@ -33,16 +35,20 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}".removesuffix(".0") + "%"
 
 
-def number(value: float) -> str:
+def number(value: Fraction | float) -> str:
     """Return a figure with four digits; infinity as a word."""
-    return "no bound" if math.isinf(value) else f"{value:,.4g}" if value < 1e6 else f"{value:.2e}"
+    if value == math.inf:
+        return "no bound"
+    if isinstance(value, Fraction) and value >= 10**300:
+        return shown(value)
+    return f"{float(value):,.4g}" if value < 1e6 else f"{float(value):.2e}"
 
 
 def gamma_words(gamma: Fraction | float) -> str:
     """Return γ and ε, or what it means that there is none."""
-    if math.isinf(gamma):
+    if gamma == math.inf:
         return f"γ has {NO_BOUND}"
-    return f"γ = {number(float(gamma))} (ε = {number(math.log(gamma))})"
+    return f"γ = {number(gamma)} (ε = {number(log_gamma(gamma))})"
 
 
 def channel_words(channel: Channel) -> str:
