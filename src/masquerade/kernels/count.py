@@ -95,8 +95,9 @@ def count_weighted(
 
     def add_up(part: slice) -> NDArray[np.float64]:
         sums = np.zeros((4 if cells <= _LANED else 1, cells, 3))
-        buffer, product = np.empty(TILE, dtype=index_type(cells)), np.empty(TILE)
-        ones, once = np.ones(TILE), np.ones(TILE, dtype=np.int64)
+        room = min(TILE, rows)
+        buffer, product = np.empty(room, dtype=index_type(cells)), np.empty(room)
+        ones, once = np.ones(room), np.ones(room, dtype=np.int64)
         for tile in tiles(part):
             multiplied.check(tile)
             product[:] = 1.0
@@ -145,7 +146,7 @@ def _count_blocks(data: Coded, plan: Sequence[Block], multiplicity: Counts | Non
 
     def count_part(part: slice) -> list[Counts]:
         lanes = [_empty_lanes(n, exact=multiplicity is not None) for n in cells]
-        buffers = {width: np.empty(TILE, dtype=width) for width in map(index_type, cells)}
+        buffers = {width: np.empty(min(TILE, rows), dtype=width) for width in map(index_type, cells)}
         for tile in tiles(part):
             for block, n, tables in zip(plan, cells, lanes, strict=True):
                 index = data.index(block.columns, tile, buffers[index_type(n)])

@@ -1,61 +1,55 @@
-"""Bayesian-network parameters from any source of counts."""
+"""Bayesian networks: parameters from any source of counts, and what can be done with them."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from statistics import NormalDist
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, MasqueradeWarning, did_you_mean
 from masquerade.core.query import Query
-from masquerade.core.schema import Schema, Variable
-from masquerade.core.table import CountTable, Interval
+from masquerade.core.schema import Category, Schema
 from masquerade.core.tally import Tally
+from masquerade.learn import saving
+from masquerade.learn.parameters import (
+    ConditionalTable,
+    check_rows,
+    conditional_table,
+    table_of,
+    table_values,
+    weight_ratio,
+)
+from masquerade.learn.rows import labels_of
 
 if TYPE_CHECKING:
+    import networkx as nx
     import pandas as pd
+    from matplotlib.figure import Figure
+
+    from masquerade.learn.inference import Distribution
+
+__all__ = ["BayesianNetwork", "ConditionalTable", "ancestral_order", "bayesian_network", "known_network"]
 
 Structure = Mapping[str, Sequence[str]]
-FEWEST_SIGMAS = 5.0
-ROUNDING = 1e-9
+Codes = NDArray[np.unsignedinteger[Any]]
+KIND = "bayesian_network"
+LARGEST_BYTE = 256
+KNOWN_ROW_SUM_ERROR = 1e-5  # published tables are printed to a few digits
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ConditionalTable:
-    """P(child | parents) with standard errors; parents are the leading axes, the child is the last.
+class HasStructure(Protocol):
+    """What a structure learner returns: the parents of every node, and more."""
 
-    `reliable` is False where the parents' configuration is so rare that its count is less than five
-    standard errors: there the delta method is not to be trusted. An unseen configuration has a uniform
-    row and an infinite standard error.
-    """
-
-    child: Variable
-    parents: tuple[Variable, ...]
-    probabilities: Floats
-    stderr: Floats
-    reliable: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-
-    def conf_int(self, level: float = 0.95) -> Interval:
-        """Return normal confidence intervals of the parameters."""
-        half = NormalDist().inv_cdf(0.5 + level / 2) * self.stderr
-        return Interval(self.probabilities - half, self.probabilities + half)
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return a pandas frame: parents, child, probability, stderr, reliable; one row per parameter."""
-        import pandas as pd  # noqa: PLC0415  (learners load pandas only when a frame is asked for)
-
-        axes = (*self.parents, self.child)
-        cells = list(product(*(axis.categories for axis in axes)))
-        frame = pd.DataFrame({axis.name: [cell[i] for cell in cells] for i, axis in enumerate(axes)})
-        frame["probability"] = self.probabilities.ravel()
-        frame["stderr"] = self.stderr.ravel()
-        frame["reliable"] = np.repeat(self.reliable.ravel(), len(self.child))
-        return frame
+    @property
+    def structure(self) -> Structure:
+        """Return the parents of every node."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,10 +60,10 @@ class BayesianNetwork:
 
     def __getitem__(self, name: str) -> ConditionalTable:
         """Return the conditional table of a variable."""
-        found = [table for table in self.tables if table.child.name == name]
-        if not found:
-            raise InputError(f"There is no node {name!r} in the network.")
-        return found[0]
+        for table in self.tables:
+            if table.child.name == name:
+                return table
+        raise InputError(f"There is no node {name!r} in the network.{did_you_mean(name, self.structure)}")
 
     @property
     def schema(self) -> Schema:
@@ -81,19 +75,35 @@ class BayesianNetwork:
         """Return the parents of every node."""
         return {table.child.name: tuple(parent.name for parent in table.parents) for table in self.tables}
 
-    def sample_codes(
-        self, n: int, seed: int | np.random.Generator
-    ) -> dict[str, np.ndarray[tuple[int], np.dtype[np.uint8]]]:
+    def projected(self) -> BayesianNetwork:
+        """Return the network without negative parameters, for sampling, inference and export.
+
+        Negative estimates are set to zero and their rows rescaled: a biased step of its own. Standard errors
+        and intervals stay those of the unbiased estimates.
+        """
+        return BayesianNetwork(tuple(table.projected() for table in self.tables))
+
+    def usable(self, purpose: str) -> tuple[ConditionalTable, ...]:
+        """Return the tables if none has a negative parameter; else refuse, and say what to do."""
+        for table in self.tables:
+            if np.any(table.probabilities < 0):
+                raise InputError(
+                    f"Node {table.child.name!r} has negative estimates: "
+                    f"use network.projected() for {purpose}."
+                )
+        return self.tables
+
+    def sample_codes(self, n: int, seed: int | np.random.Generator) -> dict[str, Codes]:
         """Return n simulated records as category codes, parents before children."""
         generator = np.random.default_rng(seed)
-        drawn: dict[str, np.ndarray[tuple[int], np.dtype[np.uint8]]] = {}
+        by_name = {table.child.name: table for table in self.usable("sampling")}
+        drawn: dict[str, Codes] = {}
         for name in ancestral_order(self.structure):
-            table = self[name]
-            if np.any(table.probabilities < 0):
-                raise InputError(f"Node {name!r} has negative estimates: project the counts before sampling.")
+            table = by_name[name]
             steps = np.cumsum(table.probabilities, axis=-1)[..., :-1]
             given = steps[tuple(drawn[parent.name] for parent in table.parents)]
-            drawn[name] = (generator.random(n)[:, None] >= given).sum(axis=1).astype(np.uint8)
+            kind = np.uint8 if len(table.child) <= LARGEST_BYTE else np.uint16
+            drawn[name] = (generator.random(n)[:, None] >= given).sum(axis=1).astype(kind)
         return {table.child.name: drawn[table.child.name] for table in self.tables}
 
     def sample(self, n: int, seed: int | np.random.Generator) -> pd.DataFrame:
@@ -102,8 +112,47 @@ class BayesianNetwork:
 
         codes = self.sample_codes(n, seed)
         return pd.DataFrame(
-            {name: np.array(self.schema[name].categories)[column] for name, column in codes.items()}
+            {table.child.name: labels_of(table.child, codes[table.child.name]) for table in self.tables}
         )
+
+    def query(
+        self, target: str | Sequence[str], evidence: Mapping[str, Category] | None = None
+    ) -> Distribution:
+        """Return P(target | evidence), exactly; see `masquerade.learn.inference.query`."""
+        from masquerade.learn.inference import query  # noqa: PLC0415  (it imports this module)
+
+        return query(self, target, evidence)
+
+    def to_networkx(self) -> nx.DiGraph[str]:
+        """Return a networkx.DiGraph; nodes carry `categories`, `parents`, `probabilities` and `stderr`.
+
+        The arrays have the parents as leading axes, in the order of `parents`, and the node last.
+        """
+        import networkx as nx  # noqa: PLC0415  (loaded only when asked for)
+
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        for table in self.tables:
+            graph.add_node(
+                table.child.name,
+                categories=table.child.categories,
+                parents=tuple(parent.name for parent in table.parents),
+                probabilities=table.probabilities,
+                stderr=table.stderr,
+            )
+        graph.add_edges_from((p, child) for child, parents in self.structure.items() for p in parents)
+        return graph
+
+    def to_bif(self) -> str:
+        """Return the network as BIF text, for bnlearn, pgmpy and pyAgrum; see `masquerade.learn.bif`."""
+        from masquerade.learn.bif import format_bif  # noqa: PLC0415  (it imports this module)
+
+        return format_bif(self)
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw the network, parents above children; with a `path`, save the picture there."""
+        from masquerade.learn.network_plot import network_figure  # noqa: PLC0415  (matplotlib is slow to load)
+
+        return network_figure(self, path)
 
     def summary(self) -> str:
         """Return every parameter with its standard error."""
@@ -114,42 +163,107 @@ class BayesianNetwork:
             blocks.append(f"P({table.child.name}{given})\n{frame}")
         return "\n\n".join(blocks)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the network as plain JSON values."""
+        return {**saving.header(KIND), "nodes": [table_values(table) for table in self.tables]}
 
-def bayesian_network(source: Tally, structure: Structure) -> BayesianNetwork:
-    """Return the maximum-likelihood parameters of a network with the given parents, from counts alone.
+    @classmethod
+    def from_dict(cls, values: Any) -> BayesianNetwork:
+        """Return the network that `to_dict` described; anything else is an `InputError`."""
+        saving.check_header(values, KIND)
+        nodes = saving.entry(values, "nodes", list)
+        schema = Schema(saving.variable_of(node.get("variable")) for node in map(as_mapping, nodes))
+        structure: dict[str, tuple[str, ...]] = {}
+        for name, node in zip(schema, nodes, strict=True):
+            parents = saving.entry(node, "parents", list)
+            if not all(isinstance(parent, str) for parent in parents):
+                raise InputError(f"node {name!r}: the parents must be names.")
+            structure[name] = tuple(parents)
+        ancestral_order(structure)
+        return cls(
+            tuple(
+                table_of(node, schema[name], tuple(schema[parent] for parent in structure[name]))
+                for name, node in zip(schema, nodes, strict=True)
+            )
+        )
 
-    Formula: θ_ijk = N̂_ijk/N̂_ij; Var θ ≈ (Var N̂_ijk − 2θ Cov(N̂_ijk, N̂_ij) + θ² Var N̂_ij)/N̂_ij².
+
+def bayesian_network(
+    source: Tally,
+    structure: Structure | HasStructure,
+    *,
+    prior: float = 0.0,
+    equivalent_size: float | None = None,
+    nonnegative: bool = False,
+) -> BayesianNetwork:
+    """Return the parameters of a network with the given parents, from counts alone.
+
+    Maximum likelihood by default; maximum a posteriori with `prior` added to every cell, or with the
+    `equivalent_size` of a BDeu prior spread evenly over the cells of each table. A configuration of the
+    parents that no record seems to have (an estimated number of zero or less) gets a uniform row with
+    infinite standard errors, and one `MasqueradeWarning` counts them. Estimates may be negative;
+    `nonnegative` returns the network `projected`, for use. Sources alone decide how variables were disguised:
+    each by itself, parents together, a node with its parents or with others.
+
+    Formula: θ_ijk = (α_ijk + N̂_ijk)/(α_ij + N̂_ij); Var θ ≈ (Var N̂_ijk − 2θ Cov(N̂_ijk, N̂_ij)
+    + θ² Var N̂_ij)/(α_ij + N̂_ij)².
     Reference: Ma & Sivakumar (2005) §5; the delta method for a ratio of dependent normals.
     Cost: one batch of one question per node.
-    Error: first order in 1/n; flagged where N̂_ij is below five standard errors.
+    Error: first order in 1/n; flagged where N̂_ij is below five standard errors or below 25 records.
     """
-    structure = {
-        name: (parents,) if isinstance(parents, str) else parents for name, parents in structure.items()
-    }
-    ancestral_order(structure)
-    queries = [Query(by=(*structure[name], name)) for name in structure]
+    parents = plain_structure(structure)
+    check_prior(prior, equivalent_size)
+    queries = [Query(by=(*parents[name], name)) for name in parents]
     for query in queries:
         query.check(source.schema)
-    return BayesianNetwork(tuple(conditional_table(table) for table in source.answer(queries)))
+    answers = source.answer(queries)
+    smallest = min(answers, key=lambda table: table.values.size)
+    sampling = weight_ratio(smallest)
+    tables = tuple(
+        conditional_table(
+            counts, prior if equivalent_size is None else equivalent_size / counts.values.size, sampling
+        )
+        for counts in answers
+    )
+    warn_of_unseen(tables)
+    network = BayesianNetwork(tables)
+    return network.projected() if nonnegative else network
 
 
-def conditional_table(counts: CountTable) -> ConditionalTable:
-    """Return P(last axis | the others) with standard errors."""
-    child = counts.axes[-1]
-    covariance = counts.within((child.name,))
-    total = counts.values.sum(axis=-1)
-    total_variance = covariance.sum(axis=(-2, -1))
-    seen = total > ROUNDING * counts.n
-    safe = np.where(seen, total, 1.0)[..., None]
-    ratio = np.where(seen[..., None], counts.values / safe, 1 / len(child))
-    variance = (
-        np.diagonal(covariance, axis1=-2, axis2=-1)
-        - 2 * ratio * covariance.sum(axis=-1)
-        + ratio**2 * total_variance[..., None]
-    ) / safe**2
-    stderr = np.where(seen[..., None], np.sqrt(np.maximum(variance, 0.0)), np.inf)
-    reliable = seen & (total >= FEWEST_SIGMAS * np.sqrt(np.maximum(total_variance, 0.0)))
-    return ConditionalTable(child, counts.axes[:-1], ratio, stderr, reliable)
+def plain_structure(structure: Structure | HasStructure) -> dict[str, tuple[str, ...]]:
+    """Return the parents of every node as tuples, of a mapping or of what a structure learner returned."""
+    given = structure if isinstance(structure, Mapping) else getattr(structure, "structure", None)
+    if not isinstance(given, Mapping) or not given:
+        raise InputError("A structure is a mapping from every node to its parents, with at least one node.")
+    plain = {
+        name: (parents,) if isinstance(parents, str) else tuple(parents) for name, parents in given.items()
+    }
+    ancestral_order(plain)
+    return plain
+
+
+def check_prior(prior: float, equivalent_size: float | None) -> None:
+    """Refuse priors that are none."""
+    for name, value in (("prior", prior), ("equivalent_size", equivalent_size or 0.0)):
+        if not (math.isfinite(value) and value >= 0):
+            raise InputError(f"The {name!r} of a network must be a finite number ≥ 0. Got {value} instead.")
+    if prior and equivalent_size is not None:
+        raise InputError("Give a prior per cell or an equivalent sample size, not both.")
+
+
+def warn_of_unseen(tables: Sequence[ConditionalTable]) -> None:
+    """Warn, once, of configurations of parents that no record seems to have."""
+    nodes = [table.child.name for table in tables if not np.all(table.seen)]
+    if nodes:
+        unseen = sum(int((~table.seen).sum()) for table in tables)
+        rows = sum(table.seen.size for table in tables)
+        names = ", ".join(map(repr, nodes[:5])) + (", …" if len(nodes) > 5 else "")
+        warnings.warn(
+            f"{unseen:,} of {rows:,} configurations of parents have no records by the estimates "
+            f"(of {names}): their rows are uniform, with infinite standard errors.",
+            MasqueradeWarning,
+            stacklevel=3,
+        )
 
 
 def known_network(
@@ -157,13 +271,15 @@ def known_network(
 ) -> BayesianNetwork:
     """Return the network with given parameters (standard errors zero): a population to sample from."""
     tables = []
+    ancestral_order(structure)
     for name, parents in structure.items():
         axes = (*parents, name)
         values = np.asarray(probabilities[name], dtype=float)
-        if values.shape != schema.shape(axes) or not np.allclose(values.sum(axis=-1), 1):
+        if values.shape != schema.shape(axes) or not np.all(np.isfinite(values)):
             raise InputError(
                 f"The parameters of {name!r} must be rows over {' × '.join(axes)} that sum to 1."
             )
+        check_rows(name, values, KNOWN_ROW_SUM_ERROR)
         tables.append(
             ConditionalTable(
                 schema[name],
@@ -178,17 +294,26 @@ def known_network(
 
 def ancestral_order(structure: Structure) -> list[str]:
     """Return the nodes with parents first; a cycle or an unknown parent is an `InputError`."""
-    order: list[str] = []
-    open_nodes = dict(structure)
     for name, parents in structure.items():
         for parent in parents:
             if parent not in structure:
                 raise InputError(f"Node {name!r} has a parent {parent!r} that is no node of the structure.")
+    order: list[str] = []
+    placed: set[str] = set()
+    open_nodes = dict(structure)
     while open_nodes:
-        ready = [name for name, parents in open_nodes.items() if all(parent in order for parent in parents)]
+        ready = [name for name, parents in open_nodes.items() if placed.issuperset(parents)]
         if not ready:
             raise InputError(f"The structure has a cycle among {', '.join(open_nodes)}.")
         order += ready
+        placed.update(ready)
         for name in ready:
             del open_nodes[name]
     return order
+
+
+def as_mapping(node: Any) -> Mapping[str, Any]:
+    """Refuse a node of a model file that is no object."""
+    if not isinstance(node, Mapping):
+        raise InputError("a node must be an object.")
+    return node

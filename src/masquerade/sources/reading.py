@@ -112,11 +112,12 @@ class Layout:
             return []
         query.check(self.schema)
         try:
-            plan = self._read(query)
+            plan = self.reading(query)
         except SingularChannel as error:
             return [Refusal("singular", str(error), query)]
         cells = max(prod(plan.observed_shape), prod(plan.maps.shape))
         if cells > MOST_CELLS:
+            del self._planned[query]
             reason = f"the table over {', '.join(query.by)} has {cells:,} cells (at most {MOST_CELLS:,})"
             return [Refusal("too_many_cells", reason, query)]
         return []
@@ -133,7 +134,8 @@ class Layout:
         axes: list[Axis] = []
         factors: list[Factor] = []
         for group in dict.fromkeys(self._owner[name] for name in query.names):
-            used = marginal_group(group, tuple(name for name in group.names if name in asked))
+            touched = tuple(name for name in group.names if name in asked)
+            used = group if touched == group.names else marginal_group(group, touched)
             try:
                 inverse = used.channel.inverse
             except SingularChannel as error:

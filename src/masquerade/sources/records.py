@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,15 @@ class Store:
     rows: int
     multiplicity: NDArray[np.int64] | None = None
     weights: Floats | None = None
+
+    @property
+    def worth_merging(self) -> int:
+        """Return after how many questions merging equal rows is tried.
+
+        Where the table of all variables is small, merging is one pass like any question; else rows must be
+        hashed, which costs as much as some dozens of questions and may be in vain.
+        """
+        return 2 if prod(self.sizes.values()) <= self.rows // 8 else 64
 
     def compressed(self) -> Store:
         """Return the store with equal rows merged, if that pays."""
@@ -129,10 +139,11 @@ class Records:
         return tuple(stores)
 
     def _compress(self, questions: int) -> None:
-        # a single question is one pass anyway; merging equal rows pays from the second on
         before, self._asked = self._asked, self._asked + questions
-        if before < 2 <= self._asked:
-            self._stores = tuple(store.compressed() for store in self._stores)
+        self._stores = tuple(
+            store.compressed() if before < store.worth_merging <= self._asked else store
+            for store in self._stores
+        )
 
     def _observe(self, store: Store, queries: Sequence[Query]) -> list[tuple[Reading, Observed]]:
         plans = [store.layout.reading(query) for query in queries]

@@ -50,8 +50,8 @@ def test_one_category():
 @pytest.mark.parametrize(
     ("P", "words"),
     [
-        ([[0.5, 0.5], [0.5, 0.5]], "Two truths give the same reports .rows 0 and 1"),
-        ([[0.8, 0.1, 0.1], [0.3, 0.3, 0.4], [0.3, 0.3, 0.4]], "rows 1 and 2"),
+        ([[0.5, 0.5], [0.5, 0.5]], "Two truths give the same reports .rows 1 and 2"),
+        ([[0.8, 0.1, 0.1], [0.3, 0.3, 0.4], [0.3, 0.3, 0.4]], "rows 2 and 3"),
         ([[0.8, 0.1, 0.1], [0.2, 0.4, 0.4], [0.5, 0.25, 0.25]], "linearly dependent|fewer reports"),
         ([[0.6, 0.3, 0.1], [0.2, 0.1, 0.7], [0.4, 0.2, 0.4]], "linearly dependent"),
         ([[0.8, 0.2], [0.5, 0.5], [0.1, 0.9]], "fewer reports than categories .2 possible reports for 3"),
