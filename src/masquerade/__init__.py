@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from masquerade import channels, learn
+    from masquerade import anonymity, channels, evaluate, learn
     from masquerade.channels.channel import Channel
     from masquerade.channels.policy import Policy
     from masquerade.channels.privacy import privacy
@@ -41,9 +41,11 @@ _HOME = {
     "Schema": "masquerade.core.schema",
     "Tally": "masquerade.core.tally",
     "Variable": "masquerade.core.schema",
+    "anonymity": "",
     "channels": "",
     "disguise": "masquerade.disguising.frames",
     "disguise_file": "masquerade.disguising.files",
+    "evaluate": "",
     "learn": "",
     "privacy": "masquerade.channels.privacy",
     "simulate": "masquerade.disguising.simulate",
@@ -65,9 +67,11 @@ __all__ = [
     "Schema",
     "Tally",
     "Variable",
+    "anonymity",
     "channels",
     "disguise",
     "disguise_file",
+    "evaluate",
     "learn",
     "privacy",
     "simulate",

@@ -33,7 +33,7 @@ def clip_and_rescale(values: Floats, total: float) -> Floats:
     """Return the table with negative cells set to zero and the rest scaled to the total.
 
     Formula: total · max(values, 0)/Σ max(values, 0); even cells if none is positive; zeros if `total` ≤ 0.
-    Reference: methods, section 3 (the table behind likelihoods and design effects).
+    Use: the table behind likelihoods and design effects.
     Cost: O(J).
     Error: biased, more so than the projection or the maximum-likelihood table when many cells are negative.
 

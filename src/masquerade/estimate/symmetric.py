@@ -15,7 +15,7 @@ def symmetric_mle(observed: Floats, p: float) -> Floats:
 
     Formula: with b = p/(K−1), the largest set S of top counts on which q_m = (1 − b|Sᶜ|)Ñ_m/Σ_S Ñ ≥ b;
     q = b elsewhere; counts n(q − b)/(1 − p − b).
-    Reference: the Karush–Kuhn–Tucker conditions of Σ Ñ log q over q ≥ b, Σ q = 1 (methods, section 1).
+    Reference: the Karush–Kuhn–Tucker conditions of Σ Ñ log q over q ≥ b, Σ q = 1.
     Cost: O(K log K), one sort.
     Error: exact. Not the Euclidean projection of the moment estimate: that one ignores the likelihood.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import prod
@@ -23,6 +23,7 @@ from masquerade.core.table import CountTable, Projection
 from masquerade.core.tally import raise_refusals
 from masquerade.estimate.misfit import Misfit, misfit
 from masquerade.kernels.count import count_many, count_weighted, distinct
+from masquerade.sources.expectation import expect
 from masquerade.sources.nonnegative import most_likely, projected
 from masquerade.sources.reading import Layout, Reading
 
@@ -121,6 +122,15 @@ class Records:
         raise_refusals(self.check([query]))
         ((plan, sums),) = self._observe(self._stores[0], [query])
         return misfit(sums.firsts, [axis.matrix for axis in plan.axes])
+
+    def expect(
+        self, f: Callable[[NDArray[np.intp]], Floats], over: Sequence[str], *, seed: int = 0
+    ) -> tuple[float, float]:
+        """Return the mean over the true records of a function of their codes, and its standard error.
+
+        See `masquerade.sources.expectation`; for evaluation, never for learning.
+        """
+        return expect(self, f, over, seed=seed)
 
     def _split(self) -> tuple[Store, ...]:
         sizes = dict(zip(self.schema, self.policy.observed.shape(self.schema), strict=True))

@@ -1,0 +1,288 @@
+"""Decision trees from any source of counts: ID3 and C4.5's gain ratio; splits must beat the noise."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError, MasqueradeWarning
+from masquerade.core.query import Query
+from masquerade.core.schema import Category, Schema
+from masquerade.core.table import CountTable
+from masquerade.core.tally import Tally
+from masquerade.learn.gain import Association, association, clipped, information_gain, split_information
+from masquerade.learn.tree_check import (
+    MOST_TESTED_CELLS,
+    Criterion,
+    check_options,
+    check_sizes,
+    chosen_features,
+)
+from masquerade.learn.tree_model import DecisionTree, Node, Split
+from masquerade.learn.tree_prune import pessimistic
+
+ROUNDING = 1e-9
+
+
+def decision_tree(
+    source: Tally,
+    target: str,
+    features: Sequence[str] | None = None,
+    criterion: Criterion = "gain",
+    *,
+    max_depth: int | None = None,
+    min_records: float = 1.0,
+    significance: float | None = 0.05,
+    prune: float | None = None,
+) -> DecisionTree:
+    """Grow a tree that predicts `target` by asking about one feature at a time, a branch for each category.
+
+    Formula: at every node the feature with the largest information gain H(target) − Σ_v P(v)·H(target | v)
+    (``gain``), or with the largest gain/H(feature) among those of at least average gain (``gain_ratio``),
+    from conditioned counts N̂(feature, target | path) with negatives set to zero and rescaled (clip).
+    With `significance`, only features count whose dependence passes the G test corrected by its design
+    effect (see `masquerade.learn.gain.association`) and by Bonferroni for the features tried at the node:
+    where the target depends on no feature, a node is split with at most that probability, however noisy
+    the records. None turns the test off. A split needs two branches with `min_records` records; other
+    branches that hold fewer, or none, by estimate are leaves marked `borrowed`: they carry their parent's
+    classes, and if the estimate is not positive a `MasqueradeWarning` says how many there are. Class
+    probabilities come from the branch's own counts, negatives set to zero; their standard errors
+    from the delta method for N̂_k/N̂. With `prune`, C4.5's confidence (0.25 there), the grown tree is
+    cut back by pessimistic errors (see `masquerade.learn.tree_prune.pessimistic`).
+    Reference: Quinlan (1986, 1993); Ma (2006), chapter 7; Rao & Scott (1984).
+    Cost: one batch a level, of a two-way question for each open node and feature not asked on its path;
+    conditions are weights inside the source, so tables do not grow with depth.
+    Error: gains within 1e-9·n of each other are ties, won by the first feature in the schema.
+
+    >>> import pandas as pd, masquerade as mq
+    >>> frame = pd.DataFrame({"rain": ["yes"] * 20 + ["no"] * 20, "play": ["no"] * 18 + ["yes"] * 22})
+    >>> decision_tree(mq.tally(frame), target="play")
+    DecisionTree(play: 2 leaves, depth 1)
+    """
+    check_options(criterion, max_depth, min_records, significance, prune)
+    schema = source.schema
+    names = chosen_features(schema, target, features)
+    if significance is not None:
+        check_sizes(schema, schema[target], names)
+    rules = Rules(criterion, float(min_records), significance)
+    root = Open(0, (), names if max_depth != 0 else ())
+    whole, *tables = source.answer([Query(by=target), *questions([root], target)])
+    nodes = [root_node(whole)]
+    open_nodes = [root] if tables and mixed(nodes[0]) else []
+    while open_nodes:
+        open_nodes = split_level(schema, nodes, open_nodes, tables, rules)
+        if not open_nodes or nodes[-1].depth == max_depth:
+            break
+        tables = source.answer(questions(open_nodes, target))
+    warn_of_empty(nodes)
+    tree = DecisionTree(
+        schema[target], tuple(schema[name] for name in names), tuple(nodes), whole.n, criterion, significance
+    )
+    return tree if prune is None else pessimistic(tree, prune)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What makes a split."""
+
+    criterion: Criterion
+    min_records: float
+    significance: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A node that may still be split: its place, the conditions that lead to it, the features left."""
+
+    place: int
+    path: tuple[tuple[str, Category], ...]
+    candidates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A feature that could split a node."""
+
+    feature: str
+    table: CountTable
+    gain: float
+    split_information: float
+
+    @property
+    def ratio(self) -> float:
+        """Return the gain ratio."""
+        return self.gain / self.split_information if self.split_information > 0 else 0.0
+
+
+def questions(open_nodes: Sequence[Open], target: str) -> list[Query]:
+    """Return the questions of a level: feature × target under the conditions of every open node."""
+    return [Query(by=(name, target), where=node.path) for node in open_nodes for name in node.candidates]
+
+
+def split_level(
+    schema: Schema, nodes: list[Node], open_nodes: Sequence[Open], tables: Sequence[CountTable], rules: Rules
+) -> list[Open]:
+    """Split the open nodes where that pays; branches join `nodes`, those that may be split are returned."""
+    answers = zip(tables, scores(tables, rules), strict=True)
+    following: list[Open] = []
+    for node in open_nodes:
+        scored = [(name, *next(answers)) for name in node.candidates]
+        possible = [Candidate(name, table, *score) for name, table, score in scored if score[0] > 0]
+        found = choose(possible, nodes[node.place].records, rules)
+        if found is None:
+            continue
+        chosen, test, covariance = found
+        first = len(nodes)
+        children = branches(chosen.table, covariance, nodes[node.place], node.place, rules)
+        nodes += children
+        nodes[node.place] = replace(nodes[node.place], split=made_split(chosen, test, first))
+        left = tuple(name for name in node.candidates if name != chosen.feature)
+        labels = schema[chosen.feature].categories
+        following += [
+            Open(first + code, (*node.path, (chosen.feature, labels[code])), left)
+            for code, child in enumerate(children)
+            if left and not child.borrowed and mixed(child)
+        ]
+    return following
+
+
+def scores(tables: Sequence[CountTable], rules: Rules) -> list[tuple[float, float]]:
+    """Return gain and split information of every table, gain 0 where it cannot split.
+
+    Tables of one shape are worked on together. A gain that amounts to less than 1e-9 of the records is
+    rounding, and none.
+    """
+    result = [(0.0, 0.0)] * len(tables)
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for place, table in enumerate(tables):
+        by_shape.setdefault(table.values.shape, []).append(place)
+    for places in by_shape.values():
+        values = np.stack([tables[place].values for place in places])
+        dust = ROUNDING * tables[places[0]].n
+        rows = values.sum(axis=-1)
+        full = (holds(rows, rules.min_records, dust)).sum(axis=-1) >= 2
+        positive = clipped(values)
+        gains = information_gain(positive)
+        gains[~full | (gains * positive.sum(axis=(-2, -1)) <= dust)] = 0.0
+        for place, gain, information in zip(
+            places, gains.tolist(), split_information(positive).tolist(), strict=True
+        ):
+            result[place] = (gain, information)
+    return result
+
+
+def holds(records: Floats, min_records: float, dust: float) -> NDArray[np.bool_]:
+    """Tell which branches hold enough records by estimate to speak for themselves."""
+    return (records > dust) & (records >= min_records - dust)
+
+
+def choose(
+    candidates: Sequence[Candidate], records: float, rules: Rules
+) -> tuple[Candidate, Association | None, Floats | None] | None:
+    """Return the best split that is significant, with its test and the covariance of its table."""
+    if not candidates:
+        return None
+    dust = ROUNDING * candidates[0].table.n / records
+    for candidate in ranked(candidates, rules.criterion, dust):
+        if rules.significance is None:
+            return candidate, None, None
+        covariance = candidate.table.covariance.dense(MOST_TESTED_CELLS)
+        test = association(candidate.table.values, covariance, candidate.table.n)
+        corrected = min(test.p_value * len(candidates), 1.0)
+        if corrected <= rules.significance:
+            return candidate, replace(test, p_value=corrected), covariance
+    return None
+
+
+def ranked(candidates: Sequence[Candidate], criterion: Criterion, dust: float) -> Iterator[Candidate]:
+    """Yield candidates, the best first; of equals the first in the schema."""
+    left = list(candidates)
+    average = sum(candidate.gain for candidate in left) / len(left)
+    while left:
+        if criterion == "gain":
+            pool, figures = left, [candidate.gain for candidate in left]
+            slack = [dust] * len(left)
+        else:  # Quinlan's guard: the ratio of a feature that splits off next to nothing means nothing
+            pool = [candidate for candidate in left if candidate.gain >= average - dust] or left
+            figures = [candidate.ratio for candidate in pool]
+            slack = [dust / max(candidate.split_information, dust) for candidate in pool]
+        best = max(figures)
+        place = next(i for i, figure in enumerate(figures) if figure + slack[i] >= best)
+        yield pool[place]
+        left.remove(pool[place])
+
+
+def made_split(chosen: Candidate, test: Association | None, first: int) -> Split:
+    """Return the split of a node whose branches start at the place `first`."""
+    places = tuple(range(first, first + chosen.table.values.shape[0]))
+    split = Split(chosen.feature, places, chosen.gain, chosen.ratio)
+    if test is None:
+        return split
+    return replace(split, statistic=test.statistic, design_effect=test.design_effect, p_value=test.p_value)
+
+
+def branches(
+    table: CountTable, covariance: Floats | None, parent: Node, place: int, rules: Rules
+) -> list[Node]:
+    """Return the nodes below a split, in the order of the feature's categories."""
+    rows, columns = table.values.shape
+    if covariance is None:
+        blocks = table.covariance.within((1,))
+    else:
+        blocks = covariance.reshape(rows, columns, rows, columns)[range(rows), :, range(rows), :]
+    full = holds(table.values.sum(axis=1), rules.min_records, ROUNDING * table.n)
+    children = []
+    for code in range(rows):
+        child = node_of(table.values[code], blocks[code], (place, code, parent.depth + 1))
+        if not full[code]:
+            child = replace(child, probabilities=parent.probabilities, stderr=parent.stderr, borrowed=True)
+        children.append(child)
+    return children
+
+
+def root_node(table: CountTable) -> Node:
+    """Return the node of all records; a source without any is an `InputError`."""
+    if not table.total > ROUNDING * table.n:
+        raise InputError("A tree needs records: the source counts none.")
+    return node_of(table.values, table.covariance.within((0,)), (-1, -1, 0))
+
+
+def node_of(counts: Floats, covariance: Floats, where: tuple[int, int, int]) -> Node:
+    """Return a leaf with class probabilities and their errors from its class counts.
+
+    Formula: θ_k = N̂_k/N̂; Var θ_k ≈ (C_kk − 2θ_k Σ_l C_kl + θ_k² ΣΣ C)/N̂². Nothing positive: a uniform
+    distribution, to be replaced by the parent's.
+    """
+    records = float(counts.sum())
+    variance = float(covariance.sum())
+    positive = np.maximum(counts, 0.0)
+    if records <= 0:
+        share, error = np.full(counts.size, 1 / counts.size), np.zeros(counts.size)
+    else:
+        share = counts / records
+        squared = covariance.diagonal() - 2 * share * covariance.sum(axis=1) + share**2 * variance
+        error = np.sqrt(np.maximum(squared, 0.0)) / records
+        share = positive / positive.sum()
+    return Node(*where, np.array(counts), records, max(variance, 0.0) ** 0.5, share, error, borrowed=False)
+
+
+def mixed(node: Node) -> bool:
+    """Tell whether a node holds more than one class, so that a split can tell something."""
+    return float(node.probabilities.max()) < 1 - ROUNDING
+
+
+def warn_of_empty(nodes: Sequence[Node]) -> None:
+    """Say once how many branches hold nobody by estimate."""
+    empty = sum(node.borrowed and node.records <= 0 for node in nodes)
+    if empty:
+        warnings.warn(
+            f"{empty} of {len(nodes)} nodes hold no records by estimate and carry their parent's classes "
+            "(marked 'borrowed').",
+            MasqueradeWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,200 @@
+"""A drawn decision tree: boxes with the classes as bars, branches labelled with categories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from masquerade.core.errors import InputError
+from masquerade.learn.tree_model import DecisionTree, Node
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe & Ito's colours, told apart by all kinds of sight
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+BOX_WIDTH, BOX_HEIGHT, BAR_HEIGHT = 0.88, 0.52, 0.085
+INCHES_PER_LEAF, INCHES_PER_LEVEL = 1.45, 1.35
+WIDEST, NARROWEST = 120.0, 5.5
+LONGEST_LABEL = 18
+
+
+def tree_plot(tree: DecisionTree, path: str | Path | None = None, max_depth: int = 4) -> Figure:
+    """Draw the first `max_depth` levels; a dashed frame marks a node with more below it.
+
+    Every box has the records by estimate with their standard error, the most probable class with the error
+    of its probability, and a bar of all class probabilities. Cost: one box a node drawn.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (slow to load)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    if max_depth < 0:
+        raise InputError(f"The 'max_depth' of a drawing must not be negative. Got {max_depth} instead.")
+    across, shown = positions(tree, max_depth)
+    levels = 1 + max(tree.nodes[place].depth for place in shown)
+    width = min(max(INCHES_PER_LEAF * (1 + max(across.values())), NARROWEST), WIDEST)
+    figure = Figure(figsize=(width, INCHES_PER_LEVEL * (levels - 0.4) + 0.7), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for place in shown:
+        draw_branches(axes, tree, place, across)
+    for place in shown:
+        draw_node(axes, tree, place, across[place], hidden=has_hidden(tree, place, across))
+    draw_legend(axes, tree)
+    middle, half = max(across.values()) / 2, max(width / INCHES_PER_LEAF / 2, max(across.values()) / 2 + 0.5)
+    axes.set(xlim=(middle - half, middle + half), ylim=(-(levels - 1) - 0.3, 0.3))
+    axes.set_axis_off()
+    if path is not None:
+        figure.savefig(path, dpi=160)
+    return figure
+
+
+def positions(tree: DecisionTree, max_depth: int) -> tuple[dict[int, float], list[int]]:
+    """Return where the drawn nodes stand, in leaves from the left, and their places, breadth first.
+
+    Leaves stand one apart; an inner node stands in the middle of its branches.
+    """
+    across: dict[int, float] = {}
+    order: list[int] = []
+    stack = [(0, False)]
+    drawn_leaves = 0
+    while stack:
+        place, done = stack.pop()
+        split = tree.nodes[place].split
+        if split is None or tree.nodes[place].depth >= max_depth:
+            across[place] = float(drawn_leaves)
+            drawn_leaves += 1
+        elif done:
+            across[place] = (across[split.branches[0]] + across[split.branches[-1]]) / 2
+        else:
+            stack += [(place, True), *((branch, False) for branch in reversed(split.branches))]
+            continue
+        order.append(place)
+    return across, sorted(order)
+
+
+def has_hidden(tree: DecisionTree, place: int, across: dict[int, float]) -> bool:
+    """Tell whether a node has branches that are not drawn."""
+    split = tree.nodes[place].split
+    return split is not None and split.branches[0] not in across
+
+
+def draw_branches(axes: Axes, tree: DecisionTree, place: int, across: dict[int, float]) -> None:
+    """Draw the lines to the branches, as wide as their shares of the records, with their categories."""
+    split = tree.nodes[place].split
+    if split is None or has_hidden(tree, place, across):
+        return
+    x, y = across[place], -float(tree.nodes[place].depth)
+    records = np.maximum([tree.nodes[branch].records for branch in split.branches], 0.0)
+    shares = records / records.sum()
+    labels = tree.variable(split.feature).categories
+    top, knee, bottom = y - BOX_HEIGHT / 2, y - BOX_HEIGHT / 2 - 0.14, y - 1 + BOX_HEIGHT / 2
+    for branch, share, label in zip(split.branches, shares, labels, strict=True):
+        to = across[branch]
+        axes.plot(
+            [x, x, to, to],
+            [top, knee, knee, bottom],
+            color="0.55",
+            linewidth=0.8 + 3.2 * float(share),
+            solid_joinstyle="round",
+            zorder=1,
+        )
+        axes.text(
+            to,
+            (knee + bottom) / 2 - 0.01,
+            shortened(label),
+            ha="center",
+            va="center",
+            fontsize=8.5,
+            color="0.15",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2},
+            zorder=2,
+        )
+
+
+def draw_node(axes: Axes, tree: DecisionTree, place: int, x: float, *, hidden: bool) -> None:
+    """Draw one box with its lines of text and the bar of classes."""
+    from matplotlib.patches import FancyBboxPatch, Rectangle  # noqa: PLC0415  (slow to load)
+
+    node = tree.nodes[place]
+    left, low = x - BOX_WIDTH / 2, -node.depth - BOX_HEIGHT / 2
+    axes.add_patch(
+        FancyBboxPatch(
+            (left, low),
+            BOX_WIDTH,
+            BOX_HEIGHT,
+            boxstyle="round,pad=0,rounding_size=0.05",
+            facecolor="white" if not node.borrowed else "0.95",
+            edgecolor="0.35",
+            linewidth=0.9,
+            linestyle="--" if hidden else "-",
+            zorder=3,
+        )
+    )
+    start, height = left + 0.05, BAR_HEIGHT
+    for share, colour in zip(node.probabilities, colours(len(node.probabilities)), strict=True):
+        extent = (BOX_WIDTH - 0.1) * float(share)
+        axes.add_patch(Rectangle((start, low + 0.04), extent, height, color=colour, linewidth=0, zorder=4))
+        start += extent
+    for line, text in enumerate(box_lines(tree, node)):
+        axes.text(
+            x,
+            low + BOX_HEIGHT - 0.085 - 0.12 * line,
+            text,
+            ha="center",
+            va="center",
+            fontsize=8.5 if line == 0 else 7,
+            fontweight="bold" if line == 0 else "normal",
+            color="0.1" if line == 0 else "0.3",
+            zorder=5,
+        )
+
+
+def box_lines(tree: DecisionTree, node: Node) -> tuple[str, str, str]:
+    """Return the lines in a box: what is asked or answered, the likeliest class, the records."""
+    best = int(np.argmax(node.probabilities))
+    label = shortened(tree.target.categories[best])
+    chance = f"{node.probabilities[best]:.3f} ± {node.stderr[best]:.3f}"
+    records = f"{node.records:,.0f} ± {node.records_stderr:,.0f}"
+    if node.borrowed:
+        records = f"too few: {node.records:,.0f}"
+    if node.split is None:
+        return label, chance, records
+    return shortened(node.split.feature) + "?", f"{label} {chance}", records
+
+
+def draw_legend(axes: Axes, tree: DecisionTree) -> None:
+    """Name the colours of the classes above the tree."""
+    from matplotlib.patches import Patch  # noqa: PLC0415  (slow to load)
+
+    names = [shortened(label) for label in tree.target.categories]
+    handles: list[Any] = [
+        Patch(color=colour, label=name) for colour, name in zip(colours(len(names)), names, strict=True)
+    ]
+    axes.legend(
+        handles=handles,
+        title=shortened(tree.target.name),
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=min(len(names), 8),
+        frameon=False,
+        fontsize=8.5,
+        title_fontsize=9.5,
+        handlelength=1.0,
+    )
+
+
+def colours(classes: int) -> Sequence[str]:
+    """Return a colour for each class; they repeat beyond eight."""
+    return [COLOURS[code % len(COLOURS)] for code in range(classes)]
+
+
+def shortened(label: object) -> str:
+    """Return a label that fits a box; a dollar sign is one, not the start of a formula."""
+    text = str(label)
+    text = text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+    return text.replace("$", r"\$")
