@@ -36,7 +36,18 @@ PUBLIC = [
     "simulate",
     "tally",
 ]
-HEAVY = ["numba", "pandas", "pyarrow", "pydantic", "matplotlib", "scipy", "narwhals", "polars"]
+HEAVY = [
+    "numba",
+    "sklearn",
+    "networkx",
+    "pandas",
+    "pyarrow",
+    "pydantic",
+    "matplotlib",
+    "scipy",
+    "narwhals",
+    "polars",
+]
 
 
 def test_the_public_names_are_these():

@@ -183,8 +183,7 @@ class Policy:
 
     def group(self, name: str) -> Group:
         """Return the group that a variable belongs to."""
-        self.schema[name]
-        return next(group for group in self.groups if name in group.names)
+        return self._owners[self.schema[name].name]
 
     def groups_of(self, stratum: Category | None) -> tuple[Group, ...]:
         """Return the groups that hold in a stratum."""
@@ -195,7 +194,11 @@ class Policy:
         """Return the categories of the stratum variable, if the policy has strata."""
         return tuple(self._strata)
 
-    @property
+    @cached_property
+    def _owners(self) -> dict[str, Group]:
+        return {name: group for group in self.groups for name in group.names}
+
+    @cached_property
     def disguised(self) -> tuple[str, ...]:
         """Return the variables that some channel hides."""
         hidden = {

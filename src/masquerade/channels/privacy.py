@@ -100,6 +100,7 @@ def privacy(
                 f"A prior is given for {name!r}, no variable.{did_you_mean(name, policy.schema)}"
             )
     figure_of = partial(figure, policy, priors=given, beliefs=beliefs, threshold=threshold)
+    disguised = set(policy.disguised)
     alone: list[ChannelPrivacy] = []
     together: list[ChannelPrivacy] = []
     record: Fraction | float = Fraction(1)
@@ -107,7 +108,7 @@ def privacy(
         product: Fraction | float = Fraction(1)
         for group in policy.groups_of(stratum):
             if not group.disguised:
-                if any(name in policy.disguised for name in group.names):
+                if not disguised.isdisjoint(group.names):
                     product = math.inf  # hidden in other strata, seen as it is in this one
                 continue
             product = product * group.channel.gamma
@@ -121,7 +122,7 @@ def privacy(
                 whole = figure_of(group, group.names, differs)
                 together += [] if whole is None else [whole]
         record = max(record, product)
-    clear = tuple(name for name in policy.schema if name not in policy.disguised)
+    clear = tuple(name for name in policy.schema if name not in disguised)
     return PolicyPrivacy(policy.id, tuple(alone), tuple(together), clear, record, guarantee_of(policy))
 
 
@@ -170,8 +171,9 @@ def guarantee_of(policy: Policy) -> Guarantee:
         for group in policy.groups_of(stratum):
             bound = group.channel.gamma if group.disguised else math.inf
             gammas[group.names] = max(gammas.get(group.names, Fraction(1)), bound)
-    hidden = [names for names in gammas if any(name in policy.disguised for name in names)]
-    clear = tuple(name for names in gammas if names not in hidden for name in names)
+    disguised = set(policy.disguised)
+    hidden = [names for names in gammas if not disguised.isdisjoint(names)]
+    clear = tuple(name for name in policy.schema if name not in disguised)
     disclosures = [
         Disclosure(ANYONE, "disguised values", names, exact_or_none(gammas[names])) for names in hidden
     ]

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import masquerade
-from masquerade.cli import demo, disguise, estimate, policy, privacy
+from masquerade.cli import demo, disguise, estimate, learn, policy, predict, privacy
 from masquerade.cli.output import say, silence_stdout
 from masquerade.core.errors import MasqueradeError
 
@@ -120,6 +120,8 @@ def options(
 
 app.command("disguise")(disguise.command)
 app.command("estimate")(estimate.command)
+app.add_typer(learn.app, name="learn")
+app.command("predict")(predict.command)
 app.command("privacy")(privacy.command)
 app.add_typer(policy.app, name="policy")
 app.command("demo")(demo.command)

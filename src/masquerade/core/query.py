@@ -46,8 +46,8 @@ class Query:
         return isinstance(other, Query) and self._typed() == other._typed()
 
     def __hash__(self) -> int:
-        """Hash as equality compares."""
-        return hash(self._typed())
+        """Hash by what is asked; equal queries have equal hashes."""
+        return hash((self.by, self.where))
 
     @property
     def names(self) -> tuple[str, ...]:

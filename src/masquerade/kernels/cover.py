@@ -61,8 +61,11 @@ def _cost(sizes: Sequence[int], plan: Sequence[Block], rows: int) -> float:
 
 def _maximal(subsets: Sequence[tuple[int, ...]]) -> list[frozenset[int]]:
     largest: list[frozenset[int]] = []
+    larger, size = 0, -1
     for subset in sorted({frozenset(s) for s in subsets}, key=lambda s: (-len(s), sorted(s))):
-        if not any(subset <= other for other in largest):
+        if len(subset) != size:  # different sets of one size never contain each other
+            larger, size = len(largest), len(subset)
+        if not any(subset <= other for other in largest[:larger]):
             largest.append(subset)
     return largest
 
@@ -70,8 +73,13 @@ def _maximal(subsets: Sequence[tuple[int, ...]]) -> list[frozenset[int]]:
 def _assign(blocks: Sequence[tuple[int, ...]], subsets: Sequence[tuple[int, ...]]) -> list[Block]:
     """Give each request to the smallest block that contains it."""
     contents = [frozenset(columns) for columns in blocks]
+    exact = {content: b for b, content in enumerate(contents)}
     requests: list[list[int]] = [[] for _ in blocks]
     for number, subset in enumerate(subsets):
+        same = exact.get(frozenset(subset))
+        if same is not None:
+            requests[same].append(number)
+            continue
         holders = [b for b, content in enumerate(contents) if content.issuperset(subset)]
         requests[min(holders, key=lambda b: len(contents[b]))].append(number)
     return [Block(c, tuple(r)) for c, r in zip(blocks, requests, strict=True) if r]

@@ -1,6 +1,7 @@
 """Learners: functions from answers to counting questions to models; they import the core and nothing else."""
 
 from masquerade.learn.bayes import NaiveBayes, naive_bayes
+from masquerade.learn.bif import read_bif, write_bif
 from masquerade.learn.density import Density, reconstructed_density
 from masquerade.learn.graph import AveragedNetwork, averaged, cpdag, shd
 from masquerade.learn.itemsets import Itemsets, frequent_itemsets
@@ -34,8 +35,10 @@ __all__ = [
     "linear_classifier",
     "load",
     "naive_bayes",
+    "read_bif",
     "reconstructed_density",
     "save",
     "shd",
     "structure",
+    "write_bif",
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.core.errors import InputError, MasqueradeWarning, did_you_mean
+from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
 from masquerade.core.tally import Tally
 from masquerade.learn import saving
 from masquerade.learn.parameters import (
     ConditionalTable,
+    check_prior,
     check_rows,
     conditional_table,
     table_of,
     table_values,
+    warn_of_unseen,
     weight_ratio,
 )
 from masquerade.learn.rows import labels_of
@@ -240,30 +240,6 @@ def plain_structure(structure: Structure | HasStructure) -> dict[str, tuple[str,
     }
     ancestral_order(plain)
     return plain
-
-
-def check_prior(prior: float, equivalent_size: float | None) -> None:
-    """Refuse priors that are none."""
-    for name, value in (("prior", prior), ("equivalent_size", equivalent_size or 0.0)):
-        if not (math.isfinite(value) and value >= 0):
-            raise InputError(f"The {name!r} of a network must be a finite number ≥ 0. Got {value} instead.")
-    if prior and equivalent_size is not None:
-        raise InputError("Give a prior per cell or an equivalent sample size, not both.")
-
-
-def warn_of_unseen(tables: Sequence[ConditionalTable]) -> None:
-    """Warn, once, of configurations of parents that no record seems to have."""
-    nodes = [table.child.name for table in tables if not np.all(table.seen)]
-    if nodes:
-        unseen = sum(int((~table.seen).sum()) for table in tables)
-        rows = sum(table.seen.size for table in tables)
-        names = ", ".join(map(repr, nodes[:5])) + (", …" if len(nodes) > 5 else "")
-        warnings.warn(
-            f"{unseen:,} of {rows:,} configurations of parents have no records by the estimates "
-            f"(of {names}): their rows are uniform, with infinite standard errors.",
-            MasqueradeWarning,
-            stacklevel=3,
-        )
 
 
 def known_network(

@@ -25,6 +25,7 @@ VERSION_KEY = "masquerade_model"
 
 # loaded when a file asks for one: reading a tree needs no network
 KINDS = {
+    "frequent_itemsets": "masquerade.learn.itemsets:Itemsets",
     "association_rules": "masquerade.learn.rules:Rules",
     "bayesian_network": "masquerade.learn.network:BayesianNetwork",
     "decision_tree": "masquerade.learn.tree:DecisionTree",

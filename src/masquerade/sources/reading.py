@@ -94,7 +94,7 @@ class Layout:
     def __init__(self, groups: Sequence[Group], schema: Schema) -> None:
         self.groups = tuple(groups)
         self.schema = schema
-        self._owner = {name: group for group in groups for name in group.names}
+        self._owner = {name: place for place, group in enumerate(groups) for name in group.names}
         self._planned: dict[Query, Reading] = {}
 
     def reading(self, query: Query) -> Reading:
@@ -133,13 +133,11 @@ class Layout:
         asked = {*query.by, *conditions}
         axes: list[Axis] = []
         factors: list[Factor] = []
-        for group in dict.fromkeys(self._owner[name] for name in query.names):
+        for place in dict.fromkeys(self._owner[name] for name in query.names):
+            group = self.groups[place]
             touched = tuple(name for name in group.names if name in asked)
             used = group if touched == group.names else marginal_group(group, touched)
-            try:
-                inverse = used.channel.inverse
-            except SingularChannel as error:
-                raise SingularChannel(f"{', '.join(used.names)}: {error}") from None
+            inverse = inverse_of(used)
             kept = [name for name in used.names if name in query.by]
             if kept:
                 positions = tuple(query.by.index(name) for name in kept)
@@ -153,6 +151,14 @@ class Layout:
                 factors.append(Factor(used.names, used.report_sizes, vector))
         shape = self.schema.shape(query.by)
         return Reading(tuple(axes), tuple(factors), AxisMaps(shape, tuple(axis.map for axis in axes)))
+
+
+def inverse_of(group: Group) -> Floats:
+    """Return the inverse of a group's channel; an error names the variables."""
+    try:
+        return group.channel.inverse
+    except SingularChannel as error:
+        raise SingularChannel(f"{', '.join(group.names)}: {error}") from None
 
 
 def chosen(inverse: Floats, group: Group, kept: Sequence[str], conditions: dict[str, int]) -> Floats:

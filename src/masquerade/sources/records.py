@@ -19,6 +19,7 @@ from masquerade.core.errors import InputError, Refusal
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
+from masquerade.core.supports import SupportAnswer, Supports
 from masquerade.core.table import CountTable, Projection
 from masquerade.core.tally import raise_refusals
 from masquerade.estimate.misfit import Misfit, misfit
@@ -26,6 +27,7 @@ from masquerade.kernels.count import count_many, count_weighted, distinct
 from masquerade.sources.expectation import expect
 from masquerade.sources.nonnegative import most_likely, projected
 from masquerade.sources.reading import Layout, Reading
+from masquerade.sources.supports import supports_of
 
 Codes = NDArray[np.unsignedinteger[Any]]
 
@@ -122,6 +124,10 @@ class Records:
         raise_refusals(self.check([query]))
         ((plan, sums),) = self._observe(self._stores[0], [query])
         return misfit(sums.firsts, [axis.matrix for axis in plan.axes])
+
+    def supports(self, question: Supports) -> SupportAnswer:
+        """Return how many records hold each of many sets of items: thousands of counts as one question."""
+        return supports_of(self, question)
 
     def expect(
         self, f: Callable[[NDArray[np.intp]], Floats], over: Sequence[str], *, seed: int = 0

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import warnings
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 import pytest
 from tests.statistical.checks import assert_unbiased, assert_variance, normal_bound
 
 import masquerade as mq
-from masquerade.core.errors import InputError, SchemaError
+from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
 from masquerade.disguising.simulate import simulate_codes
-from masquerade.learn.network import ancestral_order, known_network
+from masquerade.learn import saving
+from masquerade.learn.network import BayesianNetwork, ancestral_order, known_network
+from masquerade.learn.network_plot import BOX_HEIGHT, box_width, coordinates, crossings, layered, ordered
 from masquerade.papers.ma_sivakumar_2005 import PRINTED, STRUCTURE, network, table_1
 from masquerade.sources.records import Records
 
@@ -27,10 +34,11 @@ def test_clear_parameters_are_the_relative_frequencies():
 def test_unseen_parents_have_uniform_rows_and_say_so():
     schema = mq.Schema({"a": ["x", "y"], "b": [0, 1, 2]})
     source = mq.tally(pd.DataFrame({"a": ["x"] * 4, "b": [0, 1, 2, 2]}), schema=schema)
-    table = mq.learn.bayesian_network(source, {"a": (), "b": ("a",)})["b"]
+    with pytest.warns(MasqueradeWarning, match="1 of 3 configurations"):
+        table = mq.learn.bayesian_network(source, {"a": (), "b": ("a",)})["b"]
     np.testing.assert_allclose(table.probabilities[1], 1 / 3)
     assert np.isinf(table.stderr[1]).all()
-    assert table.reliable.tolist() == [True, False]
+    assert table.seen.tolist() == [True, False]
 
 
 def test_structures_that_are_none_are_refused():
@@ -93,3 +101,136 @@ def test_impossible_parameters_are_refused():
     with pytest.raises(InputError, match="no node 'b'"):
         net["b"]
     assert "P(a)" in net.summary()
+
+
+def learned(n=2000):
+    """Return the papers' network from disguised records, some of its rows negative or unseen."""
+    generator = np.random.default_rng(3)
+    codes = simulate_codes(network().sample_codes(n, generator), table_1(), generator)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MasqueradeWarning)
+        return mq.learn.bayesian_network(Records(codes, table_1()), STRUCTURE)
+
+
+@pytest.mark.parametrize("net", [network(), learned(), learned(60), learned(60).projected()], ids=range(4))
+def test_a_saved_network_is_the_same(net, tmp_path):
+    saving.save(net, tmp_path / "net.json")
+    again = saving.load(tmp_path / "net.json")
+    assert again.schema == net.schema
+    assert again.structure == net.structure
+    for one, other in zip(net.tables, again.tables, strict=True):
+        for name in ("probabilities", "stderr", "reliable", "estimate"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        for ours, theirs in zip(one.conf_int(0.9), other.conf_int(0.9), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(one.bounded(), other.bounded())
+    assert again.to_dict() == net.to_dict()
+
+
+def broken(change):
+    values = json.loads(json.dumps(learned().to_dict()))
+    change(values)
+    return values
+
+
+def test_files_that_are_no_network_are_refused():
+    nodes = {name: place for place, name in enumerate(STRUCTURE)}
+
+    def put(name, key, value):
+        return broken(lambda values: values["nodes"][nodes[name]].update({key: value}))
+
+    cases = [
+        (broken(lambda v: v.update(masquerade_model=2)), "format 2 is not known"),
+        (broken(lambda v: v.update(kind="decision_tree")), "not 'bayesian_network'"),
+        (broken(lambda v: v.pop("nodes")), "lacks 'nodes'"),
+        (broken(lambda v: v["nodes"].append(3)), "a node must be an object"),
+        (broken(lambda v: v["nodes"].append(v["nodes"][0])), "a variable twice"),
+        (put("T", "parents", ["Z"]), "'Z' that is no node"),
+        (put("T", "parents", [["A"]]), "must be names"),
+        (put("A", "parents", ["T"]), "cycle"),
+        (put("A", "probabilities", [0.5, 0.6]), "rows that sum to 1"),
+        (put("A", "probabilities", [0.5]), "must be 2 numbers"),
+        (put("A", "probabilities", ["inf", "-inf"]), "finite numbers"),
+        (put("A", "stderr", [0.1, -0.1]), "must not be negative"),
+        (put("A", "reliable", 1), "'reliable' must be numbers"),
+        (put("T", "reliable", [True]), "'reliable' must be 2 numbers"),
+        (put("A", "unbiased", [1, 1]), "rows that sum to 1"),
+        (put("A", "evidence", {}), "lacks 'records'"),
+        (broken(lambda v: v["nodes"][0]["evidence"].update(records="inf")), "must be finite"),
+        (broken(lambda v: v["nodes"][0]["evidence"].update(n=True)), "'n' must be of type int"),
+    ]
+    for values, message in cases:
+        with pytest.raises(InputError, match=message):
+            BayesianNetwork.from_dict(values)
+
+
+def test_labels_of_several_types_survive_sampling():
+    net = known_network(mq.Schema({"a": [1, "one"]}), {"a": ()}, {"a": np.array([0.5, 0.5])})
+    assert set(net.sample(50, seed=1)["a"]) == {1, "one"}
+
+
+def test_more_categories_than_a_byte_holds():
+    shares = np.zeros(300)
+    shares[299] = 1
+    net = known_network(mq.Schema({"a": list(range(300))}), {"a": ()}, {"a": shares})
+    assert set(net.sample(5, seed=1)["a"]) == {299}
+
+
+def test_to_networkx():
+    graph = network().to_networkx()
+    assert sorted(graph.edges) == sorted((p, child) for child, parents in STRUCTURE.items() for p in parents)
+    assert list(graph.nodes) == list(STRUCTURE)
+    assert graph.nodes["D"]["parents"] == ("E", "B")
+    assert graph.nodes["D"]["probabilities"].shape == (2, 3, 2)
+    assert graph.nodes["L"]["categories"] == (1, 2, 3)
+
+
+def test_frames_with_variables_named_like_columns():
+    net = known_network(mq.Schema({"stderr": [0, 1]}), {"stderr": ()}, {"stderr": np.array([0.5, 0.5])})
+    frame = net["stderr"].to_frame()
+    assert list(frame.columns) == ["stderr", "probability", "stderr_", "lower", "upper", "reliable"]
+
+
+@pytest.mark.parametrize("net", [network(), learned(60)], ids=["known", "learned"])
+def test_the_picture_has_every_node_and_arrow_and_no_box_on_another(net, tmp_path):
+    before = "matplotlib.pyplot" in sys.modules
+    figure = net.plot(tmp_path / "net.png")
+    assert (tmp_path / "net.png").read_bytes().startswith(b"\x89PNG")
+    assert ("matplotlib.pyplot" in sys.modules) == before  # no global state
+    (axes,) = figure.axes
+    kinds = [type(patch).__name__ for patch in axes.patches]
+    assert kinds.count("FancyArrowPatch") == sum(len(parents) for parents in STRUCTURE.values())
+    assert kinds.count("FancyBboxPatch") == len(STRUCTURE)
+    assert {text.get_text() for text in axes.texts} >= set(STRUCTURE)
+    assert any("dashed" in text.get_text() for text in axes.texts) == (net is not network())
+    boxes = [patch.get_bbox() for patch in axes.patches if type(patch).__name__ == "FancyBboxPatch"]
+    for i, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:i])
+        assert axes.get_xlim()[0] < box.x0 < box.x1 < axes.get_xlim()[1]
+
+
+def test_parents_stand_above_children_and_crossings_are_undone():
+    structure = {"a": (), "b": (), "c": (), "x": ("c",), "y": ("b",), "z": ("a", "x")}
+    layers, segments = layered(structure)
+    level = {spot: at for at, layer in enumerate(layers) for spot in layer}
+    assert all(level[lower] == level[upper] + 1 for upper, lower in segments)
+    below = {}
+    for upper, lower in segments:
+        below.setdefault(upper, []).append(lower)
+    assert crossings([["a", "b"], ["c", "d"]], {"a": ["d"], "b": ["c"]}) == 1
+    best = ordered(layers, segments)
+    assert crossings(best, below) == 0
+    assert [sorted(map(str, layer)) for layer in best] == [sorted(map(str, layer)) for layer in layers]
+    widths = dict.fromkeys(structure, 1.0)
+    across = coordinates(best, segments, widths)
+    for layer in best:
+        names = [spot for spot in layer if isinstance(spot, str)]
+        assert all(across[b] - across[a] > 1.0 for a, b in pairwise(names))
+
+
+def test_long_names_are_cut_and_dollars_are_dollars():
+    name = "$income$ of the household in thousands"
+    net = known_network(mq.Schema({name: [0, 1]}), {name: ()}, {name: np.array([0.5, 0.5])})
+    (axes,) = net.plot().axes
+    assert axes.texts[0].get_text() == r"\$income\$ of the house…"
+    assert box_width(net[name]) > BOX_HEIGHT

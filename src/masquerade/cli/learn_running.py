@@ -1,0 +1,158 @@
+"""What all learners share on the command line: options, warnings as lines, models shown, drawn and saved."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import masquerade as mq
+from masquerade.cli.output import as_json, check_target, emit, say, write_whole
+from masquerade.cli.progress import progress
+from masquerade.core.errors import InputError, MasqueradeWarning
+
+if TYPE_CHECKING:
+    from masquerade.channels.policy import Policy
+    from masquerade.core.tally import Tally
+    from masquerade.sources.records import Records
+
+PLOT_ENDINGS = (".png", ".svg", ".pdf")
+
+Target = Annotated[
+    str, typer.Option(help="The variable to be predicted.", metavar="VARIABLE", show_default=False)
+]
+Features = Annotated[
+    str | None, typer.Option(help="What it is predicted from. None: all other variables.", metavar="A,B")
+]
+Weights = Annotated[str | None, typer.Option(help="Column of survey weights.", metavar="COLUMN")]
+Person = Annotated[
+    str | None,
+    typer.Option("--id", help="Column that names the person: a second record is refused.", metavar="COLUMN"),
+]
+Clear = Annotated[
+    bool, typer.Option("--clear", help="DATA are clear records, read by the policy's variables.")
+]
+ModelOut = Annotated[
+    str | None, typer.Option("--out", "-o", help="Save the model here too (.json).", metavar="MODEL.json")
+]
+ModelJson = Annotated[bool, typer.Option("--json", help="Print the model as JSON instead of a summary.")]
+Plot = Annotated[
+    str | None, typer.Option(help="Draw it into this file (.png, .svg or .pdf).", metavar="FILE")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Where a model goes: a summary or JSON to standard output, a file, a picture."""
+
+    out: str | None
+    overwrite: bool
+    json: bool
+    plot: str | None = None
+
+    def check(self) -> None:
+        """Refuse, before any work, files that cannot or must not be written."""
+        if self.out is not None and not self.out.lower().endswith(".json"):
+            raise InputError(f"{self.out}: a model is saved as JSON; its name ends in .json.")
+        if self.plot is not None and not self.plot.lower().endswith(PLOT_ENDINGS):
+            raise InputError(f"{self.plot}: a plot ends in {' or '.join(PLOT_ENDINGS)}.")
+        for target in filter(None, (self.out, self.plot)):
+            check_target(Path(target), overwrite=self.overwrite)
+
+    def give(self, model: Any, picture: bytes | None, text: str | None = None) -> None:
+        """Write the files, then print the model; a model that cannot be JSON is refused first."""
+        shown = as_json(model.to_dict()) if self.json else (text or model.summary()) + "\n"
+        if self.out is not None:
+            check_target(Path(self.out), overwrite=self.overwrite)
+            mq.learn.save(model, self.out)
+            say(f"the model is saved in {self.out}.")
+        if self.plot is not None and picture is not None:
+            write_whole(Path(self.plot), picture, overwrite=self.overwrite)
+            say(f"it is drawn in {self.plot}.")
+        emit(shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The records to learn from."""
+
+    data: list[str]
+    policy: Policy
+    weights: str | None
+    person: str | None
+    clear: bool
+
+    def source(self) -> Records:
+        """Return the source of counts."""
+        data = self.data[0] if len(self.data) == 1 else self.data
+        if self.clear:
+            return mq.tally(data, schema=self.policy, weights=self.weights, id=self.person)
+        return mq.tally(data, self.policy, weights=self.weights, id=self.person)
+
+
+def learn(
+    given: Given,
+    learner: Callable[[Tally], Any],
+    results: Results,
+    *,
+    drawn: Callable[[Tally, Any], Any] | None = None,
+    text: Callable[[Any], str] | None = None,
+) -> None:
+    """Learn a model and give it out; all of its files are written, or none."""
+    results.check()
+    unsure = origin_note(given.data, clear=given.clear)
+    with warnings_said(), progress("learning"):
+        source = given.source()
+        model = learner(source)
+        figure = None
+        if results.plot is not None:
+            figure = model.plot() if drawn is None else drawn(source, model)
+        picture = None if figure is None else picture_of(figure, str(results.plot))
+    results.give(model, picture, None if text is None else text(model))
+    if unsure is not None:
+        say(unsure)
+
+
+def origin_note(data: list[str], *, clear: bool) -> str | None:
+    """Refuse disguised records as clear ones; return what to say of records that do not say what they are."""
+    if "-" in data:
+        return None
+    from masquerade.frames.files import open_batches  # noqa: PLC0415  (loads Arrow)
+
+    with open_batches(data, []) as batches:
+        origin = batches.metadata.get("policy")
+    if clear and origin is not None:
+        raise InputError(f"{batches.file}: was disguised under policy {origin[:12]}; leave --clear out.")
+    if clear or origin is not None:
+        return None
+    return (
+        f"note: {batches.file} does not say under which policy it was disguised; the results are right only "
+        "if it was this one."
+    )
+
+
+def picture_of(figure: Any, name: str) -> bytes:
+    """Return a figure as the bytes of a file with this name."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=Path(name).suffix[1:].lower(), dpi=160)
+    return buffer.getvalue()
+
+
+@contextmanager
+def warnings_said() -> Iterator[None]:
+    """Say our warnings in a line each when the work is done; those of others pass."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", MasqueradeWarning)
+        yield
+    ours = [str(item.message) for item in caught if issubclass(item.category, MasqueradeWarning)]
+    for item in caught:
+        if not issubclass(item.category, MasqueradeWarning):
+            warnings.warn_explicit(item.message, item.category, item.filename, item.lineno)
+    for message in dict.fromkeys(ours):
+        say(f"warning: {message}")

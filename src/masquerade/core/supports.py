@@ -1,0 +1,196 @@
+"""Many supports as one question: how many records hold all items of each of these sets?
+
+Apriori needs thousands of supports a level. Any `Tally` answers them as ordinary queries; a source that can
+do better offers `supports` itself (`SupportTally`). Learners call `ask` and never know which it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from statistics import NormalDist
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError, SchemaError
+from masquerade.core.query import Query
+from masquerade.core.schema import Category, Schema
+from masquerade.core.table import CountTable, Interval
+from masquerade.core.tally import Merged, Tally
+
+Item = tuple[str, Category]
+Sets = NDArray[np.int32]
+Parts = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Supports:
+    """How many records hold all items of each set?
+
+    An item is a variable with one of its categories. `itemsets` has one row per set: places in `items`,
+    ascending, no variable twice. With `parts` (True where an item belongs to the part), the covariance of
+    the count of each set with the count of its part is asked for as well.
+    """
+
+    items: tuple[Item, ...]
+    itemsets: Sets
+    parts: Parts | None = None
+
+    def check(self, schema: Schema) -> None:
+        """Raise an `InputError` if an item is not in the schema or a row is no set of items."""
+        for name, label in self.items:
+            schema[name].code(label)
+        if self.itemsets.ndim != 2 or self.itemsets.dtype.kind not in "iu":
+            raise InputError("Itemsets must be a table of whole numbers, one row per set.")
+        if self.parts is not None and (
+            self.parts.shape != self.itemsets.shape or self.parts.dtype != np.bool_
+        ):
+            raise InputError("Parts must mark true or false every item of every set.")
+        if not self.itemsets.size:
+            return
+        if self.itemsets.min() < 0 or self.itemsets.max() >= len(self.items):
+            raise InputError(f"Itemsets must hold places of items, 0 to {len(self.items) - 1}.")
+        if np.any(self.itemsets[:, 1:] <= self.itemsets[:, :-1]):
+            raise InputError("The items of a set must be in ascending order, none twice.")
+        owner = np.sort(self.owners()[self.itemsets], axis=1)
+        if np.any(owner[:, 1:] == owner[:, :-1]):
+            raise SchemaError("An itemset has two categories of one variable.")
+
+    def owners(self) -> NDArray[np.int64]:
+        """Return, for every item, a number that stands for its variable."""
+        numbers: dict[str, int] = {}
+        return np.array([numbers.setdefault(name, len(numbers)) for name, _ in self.items], dtype=np.int64)
+
+    def query(self, row: int) -> Query:
+        """Return the ordinary query for one set: all conditions, or those of its part, by the others."""
+        held = [self.items[place] for place in self.itemsets[row]]
+        if self.parts is None:
+            return Query(where=held)
+        inside = self.parts[row]
+        return Query(
+            by=[name for (name, _), given in zip(held, inside, strict=True) if not given],
+            where=[item for item, given in zip(held, inside, strict=True) if given],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SupportAnswer:
+    """Estimated counts of the sets, their standard errors (population), and what they are shares of.
+
+    `total` is the number of records, or their summed survey weights; `ratio` is Σv²/Σv of those weights v
+    (1 without). `covariance` is that of each set with its part, if parts were asked for.
+    """
+
+    values: Floats
+    stderr: Floats
+    n: int
+    total: float
+    ratio: float = 1.0
+    covariance: Floats | None = None
+
+    def interval(self, level: float) -> Interval:
+        """Return confidence intervals for the expected counts: those of `CountTable.conf_int`."""
+        if not 0 < level < 1:
+            raise InputError(f"The confidence level must be between 0 and 1. Got {level} instead.")
+        z = NormalDist().inv_cdf(0.5 + level / 2)
+        records = max(self.n, 1)
+        noise = np.maximum(self.stderr**2 - self.ratio * self.values + self.values**2 / records, 0.0)
+        curvature = 1 + z * z / records
+        middle = self.values + z * z * self.ratio / 2
+        half = np.sqrt(np.maximum(middle**2 - curvature * (self.values**2 - z * z * noise), 0.0))
+        return Interval((middle - half) / curvature, (middle + half) / curvature)
+
+    def __add__(self, other: SupportAnswer) -> SupportAnswer:
+        """Pool with the answer from other, independent records."""
+        total = self.total + other.total
+        weighted = self.ratio * self.total + other.ratio * other.total
+        both = self.covariance is not None and other.covariance is not None
+        return SupportAnswer(
+            self.values + other.values,
+            np.hypot(self.stderr, other.stderr),
+            self.n + other.n,
+            total,
+            weighted / total if total > 0 else 1.0,
+            np.add(self.covariance, other.covariance) if both else None,  # type: ignore[arg-type]
+        )
+
+
+@runtime_checkable
+class SupportTally(Tally, Protocol):
+    """A source that answers many supports at once, faster than query by query."""
+
+    def supports(self, question: Supports) -> SupportAnswer:
+        """Answer all sets, or refuse (`QueryRefused`) as `answer` would."""
+
+
+def ask(source: Tally, question: Supports) -> SupportAnswer:
+    """Ask a source for supports: its own way if it has one, else one batch of ordinary queries."""
+    question.check(source.schema)
+    if answers_supports(source):
+        return source.supports(question)
+    if isinstance(source, Merged) and all(map(answers_supports, source.sources)):
+        return reduce(SupportAnswer.__add__, [ask(part, question) for part in source.sources])
+    return from_tables(source, question)
+
+
+def answers_supports(source: Tally) -> TypeGuard[SupportTally]:
+    """Tell whether a source answers supports itself.
+
+    Unlike `isinstance`, this looks at the one name that matters: a guarantee may be costly to work out.
+    """
+    return callable(getattr(source, "supports", None))
+
+
+def from_tables(source: Tally, question: Supports) -> SupportAnswer:
+    """Answer supports through `Tally.answer`: the number of all records and one query per set.
+
+    Cost: one batch; with parts, a table over the items outside the part per set.
+    """
+    queries = [question.query(row) for row in range(len(question.itemsets))]
+    everyone, *tables = source.answer([Query(), *queries])
+    cells = [cell_of(question, row, table) for row, table in enumerate(tables)]
+    counts = np.array([table.values[cell] for table, cell in zip(tables, cells, strict=True)], dtype=float)
+    variances = np.array(
+        [
+            float(table.covariance.diagonal()[cell])
+            if not cell
+            else table.covariance.quadratic(indicator(table, cell))
+            for table, cell in zip(tables, cells, strict=True)
+        ],
+        dtype=float,
+    )
+    covariance = None
+    if question.parts is not None:
+        covariance = np.array(
+            [with_whole(table, cell) for table, cell in zip(tables, cells, strict=True)], dtype=float
+        )
+    total = everyone.total
+    spread = float(everyone.covariance.diagonal()) + total**2 / max(everyone.n, 1)
+    ratio = spread / total if total > 0 else 1.0
+    return SupportAnswer(counts, np.sqrt(np.maximum(variances, 0.0)), everyone.n, total, ratio, covariance)
+
+
+def cell_of(question: Supports, row: int, table: CountTable) -> tuple[int, ...]:
+    """Return the cell of a set in the table of its query."""
+    if question.parts is None:
+        return ()
+    labels: dict[str, Category] = dict(question.items[place] for place in question.itemsets[row].tolist())
+    return tuple(axis.code(labels[axis.name]) for axis in table.axes)
+
+
+def indicator(table: CountTable, cell: Sequence[int]) -> Floats:
+    """Return weights that pick one cell."""
+    weights = np.zeros(table.values.shape)
+    weights[tuple(cell)] = 1.0
+    return weights
+
+
+def with_whole(table: CountTable, cell: Sequence[int]) -> float:
+    """Return the covariance of one cell with the sum of all cells, from three variances."""
+    one, whole = indicator(table, cell), np.ones(table.values.shape)
+    variance: Any = table.covariance.quadratic
+    return float(variance(one + whole) - variance(one) - variance(whole)) / 2

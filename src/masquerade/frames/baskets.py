@@ -1,0 +1,206 @@
+"""Basket files, one transaction a line, as packed bits; and a policy that treats all items alike."""
+
+from __future__ import annotations
+
+import gzip
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.channel import Channel
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import FileError, InputError, UnknownValue
+from masquerade.core.schema import Schema
+from masquerade.frames.formats import is_compressed, unreadable
+from masquerade.kernels.bits import Words, pack, unpack
+
+Codes = NDArray[np.uint8]
+MOST_BYTES = 4 << 30
+CATEGORIES = (False, True)  # so that the code of an item is its bit
+_AT_ONCE = 64  # groups of items unpacked together
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Baskets:
+    """Which of many items each transaction holds: one row of packed bits per item.
+
+    Memory: an eighth of a byte for every item of every transaction, whether in or out; disguised baskets
+    are dense, so nothing sparser would do.
+    """
+
+    items: tuple[str, ...]
+    words: Words
+    n: int
+
+    @property
+    def schema(self) -> Schema:
+        """Return one true/false variable per item."""
+        return Schema(dict.fromkeys(self.items, CATEGORIES))
+
+    def codes(self, names: Iterable[str] | None = None) -> dict[str, Codes]:
+        """Return columns of codes, 1 where the item is in; a byte for every entry, so ask for a few."""
+        places = {name: place for place, name in enumerate(self.items)}
+        wanted = self.items if names is None else tuple(names)
+        unknown = next((name for name in wanted if name not in places), None)
+        if unknown is not None:
+            raise InputError(f"There is no item {unknown!r} in the baskets.")
+        return {name: unpack(self.words[places[name]], self.n) for name in wanted}
+
+    def through(
+        self, policy: Policy, disguise: Callable[[Mapping[str, Codes], Policy], Mapping[str, NDArray[Any]]]
+    ) -> Baskets:
+        """Return the baskets disguised, a few groups of items at a time.
+
+        `disguise` turns columns of codes into columns of reports under the given part of the policy. Every
+        item must be true/false with as many reports, and the policy the same for all records.
+        """
+        check_baskets(policy, self.items)
+        places = {name: place for place, name in enumerate(self.items)}
+        words = self.words.copy()
+        hidden = [group for group in policy.groups if group.disguised]
+        for begin in range(0, len(hidden), _AT_ONCE):
+            part = sub_policy(
+                policy, [name for group in hidden[begin : begin + _AT_ONCE] for name in group.names]
+            )
+            reports = disguise(self.codes(part.schema), part)
+            for name, column in reports.items():
+                words[places[name]] = pack(column, np.array(CATEGORIES))
+        return Baskets(self.items, words, self.n)
+
+
+def read_baskets(
+    path: str | Path,
+    items: Iterable[str] | None = None,
+    *,
+    separator: str | None = None,
+    most_bytes: int = MOST_BYTES,
+) -> Baskets:
+    """Return the baskets in a text file (or .gz): one transaction a line, items between blanks or commas.
+
+    The separator is a comma if the start of the file has one, else any blanks. An empty line is an empty
+    basket, except at the end. `items` is the list of all items: give it for records to be released, since
+    a list read off the data tells what is in them; without it, the items that occur, in order.
+    Cost: one pass; memory for the items found, then for the packed bits (refused beyond `most_bytes`).
+    """
+    listed = None if items is None else tuple(dict.fromkeys(str(item) for item in items))
+    known = {} if listed is None else {name: place for place, name in enumerate(listed)}
+    places, ends = array("i"), array("q")
+    try:
+        with opened(path) as stream:
+            for row, names in enumerate(split_lines(stream, separator), start=1):
+                if listed is None:
+                    places.extend([known.setdefault(name, len(known)) for name in names])
+                else:
+                    places.extend([place_of(known, name, row) for name in names])
+                ends.append(len(places))
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except (UnicodeDecodeError, EOFError):
+        raise FileError(f"{path}: not a text file in UTF-8 that can be read to its end.") from None
+    while len(ends) and ends[-1] == (ends[-2] if len(ends) > 1 else 0):
+        ends.pop()
+    if not known or not len(ends):
+        raise FileError(f"{path}: there are no items in the file.")
+    called = tuple(known) if listed is not None else tuple(sorted(known, key=natural))
+    new = np.empty(len(called), dtype=np.int64)
+    new[[known[name] for name in called]] = np.arange(len(called))
+    stops = np.frombuffer(ends, dtype=np.int64)
+    rows = np.repeat(np.arange(len(stops)), stops - np.concatenate([[0], stops[:-1]]))
+    return packed(called, new[np.frombuffer(places, dtype=np.int32)], rows, len(stops), most_bytes)
+
+
+def packed(
+    names: tuple[str, ...], places: NDArray[np.int64], rows: NDArray[np.int64], n: int, most_bytes: int
+) -> Baskets:
+    """Return baskets from the entries that are in."""
+    width = -(-n // 64)
+    needed = len(names) * width * 8
+    if needed > most_bytes:
+        raise InputError(
+            f"{len(names):,} items of {n:,} baskets take {needed / 2**30:,.1f} GiB (at most "
+            f"{most_bytes / 2**30:,.1f}): name fewer 'items', or raise 'most_bytes'."
+        )
+    words = np.zeros((len(names), width), dtype=np.uint64)
+    np.bitwise_or.at(words, (places, rows >> 6), np.uint64(1) << (rows & 63).astype(np.uint64))
+    return Baskets(names, words, n)
+
+
+def basket_policy(
+    items: Iterable[str],
+    channel: Channel,
+    together: Sequence[Sequence[str]] = (),
+    joint: Callable[[int], Channel] | None = None,
+) -> Policy:
+    """Return the policy that sends every item through the same channel, some of them together.
+
+    `together` lists groups of items; `joint` gives the channel for their number of combinations, such as
+    ``lambda cells: symmetric(cells, 0.3)``. Codes are false, true: `channel` is over (out, in).
+    """
+    names = tuple(items)
+    grouped = {name for group in together for name in group}
+    if together and joint is None:
+        raise InputError("Items that are disguised together need a 'joint' channel.")
+    channels: dict[str | tuple[str, ...], Channel] = {name: channel for name in names if name not in grouped}
+    for group in together:
+        if joint is not None:
+            channels[tuple(group)] = joint(prod([len(CATEGORIES)] * len(group)))
+    return Policy.build(dict.fromkeys(names, CATEGORIES), channels)
+
+
+def sub_policy(policy: Policy, names: Iterable[str]) -> Policy:
+    """Return the policy of some variables and of all that are disguised together with them."""
+    wanted = set(names)
+    groups = [group for group in policy.groups if wanted & set(group.names)]
+    held = {name for group in groups for name in group.names}
+    fields = [field for field in policy.fields if field.variable.name in held]
+    return Policy(fields, {group.names: group.channel for group in groups})
+
+
+def check_baskets(policy: Policy, items: Sequence[str]) -> None:
+    """Refuse a policy that is not about these items, each of them in or out."""
+    if set(policy.schema) != set(items):
+        raise InputError("The policy and the baskets list different items.")
+    if policy.stratum_variable is not None:
+        raise InputError("Baskets are disguised by one policy for all records, not by strata.")
+    for variable in (*policy.schema.variables, *policy.observed.variables):
+        if [(type(label), label) for label in variable.categories] != [(bool, False), (bool, True)]:
+            raise InputError(
+                f"Item {variable.name!r} must have the categories false, true, and so its reports."
+            )
+
+
+def opened(path: str | Path) -> IO[str]:
+    """Open a text file, compressed or not."""
+    if is_compressed(path):
+        return gzip.open(path, "rt", encoding="utf-8-sig")
+    return Path(path).open(encoding="utf-8-sig")
+
+
+def split_lines(stream: IO[str], separator: str | None) -> Iterator[list[str]]:
+    """Yield the items of every line."""
+    start = stream.readlines(1 << 16)
+    comma = "," if separator is None and any("," in line for line in start) else separator
+    for lines in (start, stream):
+        for line in lines:
+            names = line.split(comma) if comma else line.split()
+            yield [name.strip() for name in names if name.strip()]
+
+
+def place_of(known: Mapping[str, int], name: str, row: int) -> int:
+    """Return the place of an item; an unknown one is named by its line only."""
+    place = known.get(name)
+    if place is None:
+        raise UnknownValue("basket", row, "is not one of the listed items")
+    return place
+
+
+def natural(name: str) -> tuple[int, int, str]:
+    """Return a key that sorts numbers by size and before words."""
+    number = name.isascii() and name.isdigit()
+    return (0, int(name), name) if number else (1, 0, name)

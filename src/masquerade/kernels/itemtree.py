@@ -1,0 +1,254 @@
+"""The tree of all itemsets counted so far, from which observed supports of subsets are read."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.kernels.bits import Floats, Ints, Sets
+from masquerade.kernels.jit import compiled
+
+LONGEST_PART: Final = 20  # items of a set whose subsets are all tabulated
+
+
+class Nodes(NamedTuple):
+    """The arrays of an `ItemTree` that compiled loops read; `known` are firsts or squares."""
+
+    items: int
+    keys: Ints
+    starts: Ints
+    offsets: Ints
+    counts: Ints
+    known: Floats
+
+
+class Weighed(NamedTuple):
+    """What the blocks of sets weigh: the block of every item, base and step by row and block."""
+
+    blocks: NDArray[np.int8]
+    base: Floats
+    step: Floats
+
+
+class ItemTree:
+    """Counted sets by size, with the sums that `undo` needs of them.
+
+    Flat arrays: nodes stand by level, the root is node 0 (the empty set, all rows); the key of a node is its
+    parent's number × items + its last item, and keys ascend within a level because sets do.
+    `firsts` and `squares` hold level + 1 sums a node, for the weights and for their squares.
+    """
+
+    def __init__(self, items: int, rows: int) -> None:
+        self.items = items
+        self.keys = np.zeros(1, dtype=np.int64)
+        self.counts = np.array([rows], dtype=np.int64)
+        self.starts = np.array([0, 1], dtype=np.int64)
+        self.offsets = np.array([0, 1], dtype=np.int64)
+        self.firsts = np.array([rows], dtype=np.float64)
+        self.squares = np.array([rows], dtype=np.float64)
+
+    def cut(self, size: int) -> None:
+        """Forget sets of this size and above."""
+        if size < len(self.starts) - 1:
+            nodes, sums = self.starts[size], self.offsets[size]
+            self.starts, self.offsets = self.starts[: size + 1], self.offsets[: size + 1]
+            self.keys, self.counts = self.keys[:nodes], self.counts[:nodes]
+            self.firsts, self.squares = self.firsts[:sums], self.squares[:sums]
+
+    def find(self, sets: Sets) -> Ints | None:
+        """Return the nodes of sets of one size, or None if one of them was never counted."""
+        nodes = np.empty(len(sets), dtype=np.int64)
+        return nodes if find(sets, self._nodes(self.firsts), nodes) else None
+
+    def sums(self, nodes: Ints, size: int) -> tuple[Floats, Floats]:
+        """Return the corrected sums of known sets of one size."""
+        places = self.offsets[size] + (nodes - self.starts[size]) * (size + 1)
+        return self.firsts[places], self.squares[places]
+
+    def add(self, sets: Sets, weighed: Weighed, counts: Ints) -> tuple[Floats, Floats] | None:
+        """Add all sets of the next size, in order; return their sums of weights and of squares.
+
+        None, and nothing added, if a set without one of its disguised blocks or last item is not there.
+        """
+        size = sets.shape[1]
+        parents = self.find(np.ascontiguousarray(sets[:, :-1])) if len(self.starts) == size + 1 else None
+        if parents is None:
+            return None
+        blocks, base, step = weighed
+        squared = Weighed(blocks, base**2, (base + step) ** 2 - base**2)
+        firsts, squares = np.zeros((2, len(sets), size + 1))
+        if not (
+            undo(sets, weighed, self._nodes(self.firsts), counts, firsts)
+            and undo(sets, squared, self._nodes(self.squares), counts, squares)
+        ):
+            return None
+        self.keys = np.concatenate([self.keys, parents * self.items + sets[:, -1]])
+        self.counts = np.concatenate([self.counts, counts])
+        self.starts = np.append(self.starts, len(self.keys))
+        self.firsts = np.concatenate([self.firsts, firsts.ravel()])
+        self.squares = np.concatenate([self.squares, squares.ravel()])
+        self.offsets = np.append(self.offsets, len(self.firsts))
+        return firsts[:, 0], squares[:, 0]
+
+    def products(self, sets: Sets, parts: NDArray[np.bool_], whole: Weighed, part: Weighed) -> Floats | None:
+        """Return Σ (weight of a set)·(weight of its part) over rows; None if a subset is not there."""
+        result = np.zeros(len(sets))
+        terms = np.stack(
+            [whole.base * part.base, whole.base * part.step, whole.step * (part.base + part.step)], axis=2
+        )
+        nodes = self._nodes(self.firsts)
+        return result if undo_products(sets, parts, (whole.blocks, terms), nodes, result) else None
+
+    def _nodes(self, known: Floats) -> Nodes:
+        return Nodes(self.items, self.keys, self.starts, self.offsets, self.counts, known)
+
+
+@compiled
+def child(keys: Ints, first: int, last: int, key: int) -> int:
+    """Return the place of a key among sorted keys[first:last], or −1."""
+    low, high = first, last
+    while low < high:
+        middle = (low + high) >> 1
+        if keys[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < last and keys[low] == key else -1
+
+
+@compiled
+def below(tree: Nodes, level: int, parent: int, item: int) -> int:
+    """Return the node of a set on a level, given its first items' node and its last item; −1 if missing."""
+    if level + 1 >= tree.starts.size:
+        return -1
+    return child(tree.keys, tree.starts[level], tree.starts[level + 1], parent * tree.items + item)
+
+
+@compiled
+def walk(row: Sets, blocks: NDArray[np.int8], without: int, tree: Nodes) -> tuple[int, int]:
+    """Return the node and the size of a set without one of its blocks; node −1 if it is not in the tree."""
+    node, level = 0, 0
+    for place in range(row.size):
+        if blocks[place] != without and node >= 0:
+            level += 1
+            node = below(tree, level, node, row[place])
+    return node, level
+
+
+@compiled
+def find(sets: Sets, tree: Nodes, nodes: Ints) -> bool:
+    """Find the node of every set; False if one is missing."""
+    whole = np.zeros(sets.shape[1], dtype=np.int8)
+    for row in range(sets.shape[0]):
+        nodes[row] = walk(sets[row], whole, -1, tree)[0]
+        if nodes[row] < 0:
+            return False
+    return True
+
+
+@compiled
+def undo(sets: Sets, weighed: Weighed, tree: Nodes, counts: Ints, result: Floats) -> bool:
+    """Sum Π (base + step·[all items of the block are reported]) over rows, for every set of blocks.
+
+    Formula: let V_C[j] be the sum with the first j blocks counted as reported and the others corrected.
+    Then V_C[all] is the observed support and V_C[j−1] = base_j·V_{C∖j}[j−1] + step_j·V_C[j]: inclusion and
+    exclusion in as many steps as blocks, since every C∖j was counted before. V_C[0] is the sum.
+    Reference: Ma (2006), Proposition 7.4, with the alternating sum over all subsets replaced by a recursion.
+    Cost: one search of the tree for each block that is disguised.
+    """
+    blocks, base, step = weighed.blocks, weighed.base, weighed.step
+    for row in range(sets.shape[0]):
+        number = blocks[row].max() + 1
+        value = float(counts[row])
+        result[row, number] = value
+        for block in range(number - 1, -1, -1):
+            value = step[row, block] * value
+            if base[row, block] != 0.0:
+                node, level = walk(sets[row], blocks[row], block, tree)
+                if node < 0:
+                    return False
+                place = tree.offsets[level] + (node - tree.starts[level]) * (level + 1) + block
+                value += base[row, block] * tree.known[place]
+            result[row, block] = value
+    return True
+
+
+@compiled
+def undo_products(
+    sets: Sets,
+    parts: NDArray[np.bool_],
+    weighed: tuple[NDArray[np.int8], Floats],
+    tree: Nodes,
+    result: Floats,
+) -> bool:
+    """Sum, over rows, the weight of a set times the weight of its part.
+
+    Formula: in a block the product is (a + b·[part reported])·(c + d·[whole reported])
+    = ac + bc·[part] + (a + b)d·[whole]: the three `terms`. Multiplied out over the blocks they become
+    observed supports of subsets.
+    Cost: two or three terms a disguised block, and one search for each subset that occurs.
+    """
+    size = sets.shape[1]
+    blocks, terms = weighed
+    node = np.empty(1 << size, dtype=np.int64)
+    masks, values = np.empty((2, 1 << size), dtype=np.int64), np.empty((2, 1 << size))
+    for row in range(sets.shape[0]):
+        if row == 0 or np.any(sets[row] != sets[row - 1]):
+            node[:] = -2
+            node[0] = 0
+        masks[0, 0], values[0, 0], used, side = 0, 1.0, 1, 0
+        for block in range(blocks[row].max() + 1):
+            places = _places(blocks[row], parts[row], block)
+            used = _multiplied((masks, values), side, used, terms[row, block], places)
+            side = 1 - side
+        for i in range(used):
+            found = _subset(sets[row], masks[side, i], node, tree)
+            if found < 0:
+                return False
+            result[row] += values[side, i] * tree.counts[found]
+    return True
+
+
+@compiled
+def _places(blocks: NDArray[np.int8], part: NDArray[np.bool_], block: int) -> tuple[int, int]:
+    """Return the items of a block that are in the part, and all of them, as bits."""
+    inside, whole = 0, 0
+    for place in range(blocks.size):
+        if blocks[place] == block:
+            whole |= 1 << place
+            inside |= int(part[place]) << place
+    return inside, whole
+
+
+@compiled
+def _multiplied(
+    held: tuple[Ints, Floats], side: int, used: int, terms: Floats, places: tuple[int, int]
+) -> int:
+    """Multiply a sum of terms by those of a block, from one side of the buffers to the other."""
+    masks, values = held
+    inside, whole = places
+    none, part, both = terms[0], terms[1], terms[2]
+    if inside == whole:
+        part, both = 0.0, part + both
+    count = 0
+    for i in range(used):
+        for mask, factor in ((0, none), (inside, part), (whole, both)):
+            if factor != 0.0:
+                masks[1 - side, count] = masks[side, i] | mask
+                values[1 - side, count] = values[side, i] * factor
+                count += 1
+    return count
+
+
+@compiled
+def _subset(row: Sets, mask: int, node: Ints, tree: Nodes) -> int:
+    """Return the node of a subset, remembered with those of all its beginnings."""
+    held, level, at = 0, 0, 0
+    for place in range(row.size):
+        if mask & (1 << place) and at >= 0:
+            held |= 1 << place
+            level += 1
+            if node[held] == -2:
+                node[held] = below(tree, level, at, row[place])
+            at = node[held]
+    return at

@@ -1,0 +1,278 @@
+"""A tokeniser and a recursive-descent parser for BIF text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError, did_you_mean
+from masquerade.core.schema import Category, Schema, Variable
+from masquerade.learn.network import BayesianNetwork, known_network
+
+MARKS = r"{}()\[\];,|"
+# published networks are printed to few digits: such rows stay as printed, worse ones are rescaled, the rest
+# is no distribution
+PRINTED_ROW_ERROR, LARGEST_ROW_ERROR = 1e-6, 0.01
+TOKEN = re.compile(
+    rf"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)  # what is read over
+      |"(?P<text>[^"\n]*)"                  # a name with anything in it
+      |(?P<mark>[{MARKS}])
+      |(?P<word>[^\s{MARKS}"]+)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Token(NamedTuple):
+    """A word, a quoted text or a mark, and the line it stands in."""
+
+    kind: str
+    text: str
+    line: int
+
+
+@dataclass(slots=True)
+class Block:
+    """The entries of one probability block: rows by configuration, a default, or the whole table."""
+
+    child: str
+    parents: tuple[str, ...]
+    line: int
+    rows: list[tuple[tuple[str, ...], Floats, int]] = field(default_factory=list)
+    default: Floats | None = None
+    table: Floats | None = None
+
+
+class Parser:
+    """A recursive-descent parser: one method per rule of the grammar; `next` is the token to come."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens = tokens(text)
+        self.next = next(self.tokens)
+        self.variables: dict[str, Variable] = {}
+        self.blocks: dict[str, Block] = {}
+
+    def network(self, schema: Schema | None) -> BayesianNetwork:
+        """Read a whole file."""
+        rules = {"variable": self.variable, "probability": self.probability, "network": self.heading}
+        while self.next.kind != "end":
+            word = self.name("'network', 'variable' or 'probability'")
+            if word.text not in rules:
+                self.fail(f"expected 'network', 'variable' or 'probability', found {word.text!r}", word.line)
+            rules[word.text]()
+        if not self.variables:
+            self.fail("there is no variable")
+        for name in self.variables:
+            if name not in self.blocks:
+                raise InputError(f"variable {name!r} has no probability block.")
+        values = {name: self.values(self.blocks[name]) for name in self.variables}
+        labelled = Schema(self.labelled(variable, schema) for variable in self.variables.values())
+        return known_network(labelled, {name: self.blocks[name].parents for name in self.variables}, values)
+
+    def heading(self) -> None:
+        """Read what follows `network`."""
+        while self.next.text != "{":
+            self.name("'{'")
+        self.mark("{")
+        while not self.passed("}"):
+            self.property()
+
+    def variable(self) -> None:
+        """Read what follows `variable`."""
+        name = self.name("the name of a variable")
+        if name.text in self.variables:
+            self.fail(f"variable {name.text!r} is declared twice", name.line)
+        found: list[str] | None = None
+        self.mark("{")
+        while not self.passed("}"):
+            if self.next.text != "type":
+                self.property()
+                continue
+            self.word("type")
+            self.word("discrete")
+            self.mark("[")
+            size = self.name("a number of categories")
+            self.mark("]")
+            self.mark("{")
+            found = [token.text for token in self.names_until("}")]
+            self.passed(";")
+            if size.text != str(len(found)):
+                self.fail(f"{name.text!r} declares {size.text} categories and lists {len(found)}", size.line)
+        if not found:
+            self.fail(f"variable {name.text!r} has no categories", name.line)
+        if len(set(found)) < len(found):
+            self.fail(f"variable {name.text!r} lists a category twice", name.line)
+        self.variables[name.text] = Variable(name.text, tuple(found))
+
+    def probability(self) -> None:
+        """Read what follows `probability`."""
+        self.mark("(")
+        names = self.names_until(")")
+        for token in names:
+            self.declared(token)
+        if not names:
+            self.fail("a probability block names no variable")
+        child = names[0]
+        if child.text in self.blocks:
+            self.fail(f"{child.text!r} has two probability blocks", child.line)
+        block = Block(child.text, tuple(token.text for token in names[1:]), child.line)
+        if len(set(names)) < len(names) or child.text in block.parents:
+            self.fail(f"a variable is named twice in the block of {child.text!r}", child.line)
+        self.mark("{")
+        while not self.passed("}"):
+            self.entry(block)
+        self.blocks[child.text] = block
+
+    def entry(self, block: Block) -> None:
+        """Read one entry of a probability block."""
+        size, line = len(self.variables[block.child]), self.next.line
+        if self.passed("("):
+            labels = self.names_until(")")
+            if len(labels) != len(block.parents):
+                self.fail(
+                    f"{block.child!r} has {len(block.parents)} parents, found {len(labels)} values", line
+                )
+            block.rows.append((tuple(token.text for token in labels), self.numbers(size), line))
+        elif self.next.text == "table":
+            self.word("table")
+            sizes = [len(self.variables[name]) for name in block.parents]
+            block.table = self.numbers(size * prod(sizes))
+            # the child varies slowest in a whole table
+            block.table = np.moveaxis(block.table.reshape(size, *sizes), 0, -1)
+        elif self.next.text == "default":
+            self.word("default")
+            block.default = self.numbers(size)
+        else:
+            self.property()
+
+    def values(self, block: Block) -> Floats:
+        """Return the rows of a block, all of which must be given and sum to one."""
+        parents = [self.variables[name] for name in block.parents]
+        shape = (*(len(parent) for parent in parents), len(self.variables[block.child]))
+        values = np.full(shape, np.nan) if block.table is None else block.table.copy()
+        if block.default is not None:
+            values[np.isnan(values).any(axis=-1)] = block.default
+        given: set[tuple[int, ...]] = set()
+        for labels, row, line in block.rows:
+            at = []
+            for label, parent in zip(labels, parents, strict=True):
+                if label not in parent.categories:
+                    hint = did_you_mean(label, parent.categories)
+                    self.fail(f"{label!r} is no category of {parent.name!r}.{hint}".rstrip("."), line)
+                at.append(parent.categories.index(label))
+            if tuple(at) in given:
+                self.fail(f"the row of {block.child!r} for ({', '.join(labels)}) is given twice", line)
+            given.add(tuple(at))
+            values[tuple(at)] = row
+        if np.isnan(values).any():
+            self.fail(f"rows of {block.child!r} are missing", block.line)
+        sums = values.sum(axis=-1, keepdims=True)
+        if np.any(np.abs(sums - 1) > LARGEST_ROW_ERROR):
+            self.fail(f"the rows of {block.child!r} must sum to 1", block.line)
+        return np.where(np.abs(sums - 1) > PRINTED_ROW_ERROR, values / sums, values)
+
+    def labelled(self, variable: Variable, schema: Schema | None) -> Variable:
+        """Return the variable with the labels that the schema has for these texts."""
+        if schema is None or variable.name not in schema:
+            return variable
+        by_text: dict[str, Category] = {str(label): label for label in schema[variable.name].categories}
+        if sorted(by_text) != sorted(str(label) for label in variable.categories):
+            raise InputError(f"The categories of {variable.name!r} are not those of the schema.")
+        return Variable(variable.name, tuple(by_text[str(label)] for label in variable.categories))
+
+    def property(self) -> None:
+        """Read over a property."""
+        self.word("property")
+        while not self.passed(";"):
+            if self.next.kind == "end" or self.next.text in {"{", "}"}:
+                self.fail("a property must end with ';'")
+            self.advance()
+
+    def numbers(self, count: int) -> Floats:
+        """Read that many probabilities and the semicolon; commas may be left out."""
+        found, line = [], self.next.line
+        for token in self.names_until(";"):
+            try:
+                value = float(token.text)
+            except ValueError:
+                self.fail(f"expected a probability, found {token.text!r}", token.line)
+            if not 0 <= value <= 1:
+                self.fail(f"{token.text} is no probability", token.line)
+            found.append(value)
+        if len(found) != count:
+            self.fail(f"expected {count} probabilities, found {len(found)}", line)
+        return np.array(found)
+
+    def names_until(self, mark: str) -> list[Token]:
+        """Read names up to a mark; commas and bars between them may be left out."""
+        found = []
+        while not self.passed(mark):
+            if not (self.passed(",") or self.passed("|")):
+                found.append(self.name(f"a name or {mark!r}"))
+        return found
+
+    def declared(self, token: Token) -> None:
+        """Refuse a variable that was not declared."""
+        if token.text not in self.variables:
+            hint = did_you_mean(token.text, self.variables)
+            self.fail(f"variable {token.text!r} is not declared.{hint}".rstrip("."), token.line)
+
+    def name(self, wanted: str) -> Token:
+        """Read a word or a quoted text."""
+        token = self.next
+        if token.kind not in {"word", "text"}:
+            self.expected(wanted)
+        self.advance()
+        return token
+
+    def word(self, text: str) -> None:
+        """Read a given word."""
+        if self.next.kind != "word" or self.next.text != text:
+            self.expected(repr(text))
+        self.advance()
+
+    def mark(self, text: str) -> None:
+        """Read a given mark."""
+        if not self.passed(text):
+            self.expected(repr(text))
+
+    def passed(self, mark: str) -> bool:
+        """Read a mark if it comes next, and tell whether it did."""
+        found = self.next.kind == "mark" and self.next.text == mark
+        if found:
+            self.advance()
+        return found
+
+    def advance(self) -> None:
+        """Go on to the token after the next; there is always an end."""
+        if self.next.kind != "end":
+            self.next = next(self.tokens)
+
+    def expected(self, wanted: str) -> NoReturn:
+        """Say what should have come next."""
+        found = "the end of the text" if self.next.kind == "end" else repr(self.next.text)
+        self.fail(f"expected {wanted}, found {found}")
+
+    def fail(self, problem: str, line: int | None = None) -> NoReturn:
+        """Refuse the text, naming the line."""
+        raise InputError(f"line {self.next.line if line is None else line}: {problem}.")
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """Yield the tokens of BIF text and then an end."""
+    line, place = 1, 0
+    while place < len(text):
+        match = TOKEN.match(text, place)
+        if match is None:
+            raise InputError(f"line {line}: a quotation mark is never closed.")
+        kind = str(match.lastgroup)
+        if kind != "space":
+            yield Token(kind, match.group(kind), line)
+        line += match.group().count("\n")
+        place = match.end()
+    yield Token("end", "", line)

@@ -1,0 +1,198 @@
+"""Exact inference in small networks by variable elimination."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError, SchemaError, did_you_mean
+from masquerade.core.schema import Category, Variable
+from masquerade.learn.network import BayesianNetwork
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_CELLS = 2**22
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distribution:
+    """A joint distribution of some variables, given what is known of others."""
+
+    axes: tuple[Variable, ...]
+    probabilities: Floats
+    evidence: tuple[tuple[str, Category], ...] = ()
+
+    def __getitem__(self, labels: Category | tuple[Category, ...]) -> float:
+        """Return the probability of a category (of one category each, in the order of the axes)."""
+        wanted = labels if isinstance(labels, tuple) else (labels,)
+        if len(wanted) != len(self.axes):
+            names = ", ".join(axis.name for axis in self.axes)
+            raise InputError(f"The distribution is over {names}. Got {len(wanted)} categories instead.")
+        return float(
+            self.probabilities[tuple(axis.code(label) for axis, label in zip(self.axes, wanted, strict=True))]
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas frame: the variables and their probability, one row per combination."""
+        import pandas as pd  # noqa: PLC0415  (learners load pandas only when a frame is asked for)
+
+        cells = list(product(*(axis.categories for axis in self.axes)))
+        frame = pd.DataFrame({axis.name: [cell[i] for cell in cells] for i, axis in enumerate(self.axes)})
+        frame["probability" if "probability" not in frame else "probability_"] = self.probabilities.ravel()
+        return frame
+
+    def summary(self) -> str:
+        """Return the distribution as text."""
+        given = f" | {', '.join(f'{name}={label}' for name, label in self.evidence)}" if self.evidence else ""
+        body = self.to_frame().to_string(index=False, float_format=lambda x: f"{x:.6g}")
+        return f"P({', '.join(axis.name for axis in self.axes)}{given})\n{body}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factor:
+    """A function of some variables, one axis each."""
+
+    names: tuple[str, ...]
+    values: Floats
+
+
+def query(
+    network: BayesianNetwork,
+    target: str | Sequence[str],
+    evidence: Mapping[str, Category] | None = None,
+    *,
+    max_cells: int = MAX_CELLS,
+) -> Distribution:
+    """Return P(target | evidence) of a network without negative parameters (see `projected`).
+
+    Formula: Σ over the other variables of Π_i θ_i(x_i | parents), with evidence fixed, normalised.
+    Reference: Zhang & Poole (1994), variable elimination; min-fill order as in Koller & Friedman (2009) §9.4.
+    Cost: exponential in the width of the network: refused, before any work, beyond `max_cells` in one factor.
+    Error: none beyond rounding; that of the parameters is not carried over.
+    """
+    names = (target,) if isinstance(target, str) else tuple(target)
+    known = dict(evidence or {})
+    schema = network.schema
+    check_names(names, known, schema.names)
+    codes = {name: schema[name].code(label) for name, label in known.items()}
+    tables = {table.child.name: table for table in network.usable("inference")}
+    needed = ancestors(network.structure, [*names, *codes])
+    factors = [
+        sliced(Factor(tuple(axis.name for axis in tables[name].axes), tables[name].probabilities), codes)
+        for name in schema
+        if name in needed
+    ]
+    sizes = {name: len(schema[name]) for name in schema}
+    order, largest = elimination_order([factor.names for factor in factors], names, sizes, max_cells)
+    if largest > max_cells:
+        raise InputError(
+            f"This question needs a factor of {largest:,} cells or more; the limit is {max_cells:,}. Raise "
+            "max_cells, or take the network elsewhere: pgmpy and pyAgrum read to_bif(), and to_networkx() "
+            "carries all parameters."
+        )
+    joint = multiplied(eliminated(factors, order), names)
+    total = float(joint.sum())
+    if total <= 0:
+        raise InputError("The evidence has probability 0 under the network: nothing can be said given it.")
+    return Distribution(tuple(schema[name] for name in names), joint / total, tuple(known.items()))
+
+
+def check_names(names: Sequence[str], known: Mapping[str, Category], nodes: Sequence[str]) -> None:
+    """Refuse targets and evidence that are no nodes, or are named twice."""
+    if not names:
+        raise InputError("A query needs at least one target.")
+    for name in (*names, *known):
+        if name not in nodes:
+            raise SchemaError(f"There is no node {name!r} in the network.{did_you_mean(name, nodes)}")
+        if name in names and (name in known or names.count(name) > 1):
+            raise InputError(f"{name!r} is named twice among target and evidence.")
+
+
+def ancestors(structure: Mapping[str, Sequence[str]], names: Iterable[str]) -> set[str]:
+    """Return the nodes and all their ancestors: the others sum to one and can be left out."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += structure[name]
+    return found
+
+
+def sliced(factor: Factor, codes: Mapping[str, int]) -> Factor:
+    """Return the factor where some variables have the given codes."""
+    index = tuple(codes.get(name, slice(None)) for name in factor.names)
+    return Factor(tuple(name for name in factor.names if name not in codes), factor.values[index])
+
+
+def elimination_order(
+    scopes: Sequence[Sequence[str]], keep: Sequence[str], sizes: Mapping[str, int], limit: int = MAX_CELLS
+) -> tuple[list[str], int]:
+    """Return in which order to sum variables out, and the cells of the largest factor on the way.
+
+    Each time the variable goes whose neighbours lack the fewest links among them; of equal ones that with the
+    smallest factor, then the first. Once a factor is larger than `limit` there is no point in going on.
+    """
+    near: dict[str, set[str]] = {name: set() for scope in scopes for name in scope}
+    for a, b in (pair for scope in scopes for pair in combinations(scope, 2)):
+        near[a].add(b)
+        near[b].add(a)
+    place = {name: i for i, name in enumerate(sizes)}
+    order: list[str] = []
+    largest = prod(sizes[name] for name in keep)
+
+    def cost(name: str) -> tuple[int, int, int]:
+        missing = sum(b not in near[a] for a, b in combinations(near[name], 2))
+        return missing, cells(name), place[name]
+
+    def cells(name: str) -> int:
+        return sizes[name] * prod(sizes[other] for other in near[name])
+
+    # what the removal of a variable cannot have changed need not be worked out again
+    costs = {name: cost(name) for name in near if name not in keep}
+    while costs and largest <= limit:
+        name = min(costs, key=costs.__getitem__)
+        largest = max(largest, cells(name))
+        order.append(name)
+        around = near.pop(name)
+        del costs[name]
+        for other in around:
+            near[other] |= around - {other}
+            near[other].discard(name)
+        for other in around.union(*(near[one] for one in around)) & costs.keys():
+            costs[other] = cost(other)
+    return order, largest
+
+
+def eliminated(factors: Sequence[Factor], order: Iterable[str]) -> list[Factor]:
+    """Sum variables out, one after the other."""
+    left = list(factors)
+    for name in order:
+        touched = [factor for factor in left if name in factor.names]
+        names = tuple(dict.fromkeys(other for factor in touched for other in factor.names if other != name))
+        summed: Floats = np.asarray(multiplied(touched, (*names, name)).sum(axis=-1))
+        left = [*(factor for factor in left if name not in factor.names), Factor(names, summed)]
+    return left
+
+
+def multiplied(factors: Iterable[Factor], names: Sequence[str]) -> Floats:
+    """Return the product of factors, up to a constant, as an array over `names`, which cover their variables.
+
+    The largest entry is kept at one: thousands of small factors would underflow.
+    """
+    product_: Floats = np.ones((1,) * len(names))
+    for factor in factors:
+        order = sorted(range(len(factor.names)), key=lambda i: names.index(factor.names[i]))
+        sizes = dict(zip(factor.names, factor.values.shape, strict=True))
+        shape = [sizes.get(name, 1) for name in names]
+        product_ = product_ * factor.values.transpose(order).reshape(shape)
+        product_ = product_ / (product_.max() or 1.0)
+    return product_

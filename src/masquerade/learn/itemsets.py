@@ -1,0 +1,272 @@
+"""Frequent itemsets by Apriori, from any source of counts, with the errors of their supports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError
+from masquerade.core.supports import Item, Sets, Supports, ask
+from masquerade.core.tally import Tally
+from masquerade.learn.items import Items, Mask, items_of
+from masquerade.learn.saving import FORMAT, VERSION_KEY, array_of, entry, number_values
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Rows = NDArray[np.int64]
+KIND = "frequent_itemsets"
+ROUNDING = 1e-9
+MOST_CANDIDATES = 10_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """Sets of one size whose support may reach the threshold: counts, errors, intervals.
+
+    `sets` are in lexicographic order; `facets` are the rows, one level below, of each set without one item.
+    """
+
+    sets: Sets
+    values: Floats
+    stderr: Floats
+    lower: Floats
+    upper: Floats
+    facets: Rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Itemsets:
+    """Frequent sets of items, by their estimated supports.
+
+    `levels` hold every set that may be frequent, `chosen` marks those reported. A set is undecided if the
+    threshold lies within its interval. Counts divided by `total` are supports.
+    """
+
+    items: tuple[Item, ...]
+    labels: tuple[str, ...]
+    levels: tuple[Level, ...]
+    chosen: tuple[Mask, ...]
+    n: int
+    total: float
+    min_support: float
+    level: float
+
+    def __len__(self) -> int:
+        """Return the number of sets reported."""
+        return int(sum(mask.sum() for mask in self.chosen))
+
+    def __iter__(self) -> Any:
+        """Iterate over the sets reported, as frozensets of labels, small ones first."""
+        for held, mask in zip(self.levels, self.chosen, strict=True):
+            for row in held.sets[mask].tolist():
+                yield frozenset(self.labels[place] for place in row)
+
+    def column(self, name: str) -> Floats:
+        """Return `values`, `stderr`, `lower` or `upper` of the sets reported, as shares of all records."""
+        parts = [
+            getattr(held, name)[mask] / self.total
+            for held, mask in zip(self.levels, self.chosen, strict=True)
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    @property
+    def undecided(self) -> Mask:
+        """Tell which of the sets reported might not be frequent after all."""
+        return self.column("lower") < self.min_support - ROUNDING
+
+    def maximal(self) -> Itemsets:
+        """Return the sets that have no larger one among those reported."""
+        return self._without(lambda _, best: best > -np.inf)
+
+    def closed(self, tolerance: float = 0.0) -> Itemsets:
+        """Return the sets that have no larger one of the same support, to within `tolerance`.
+
+        Estimates of equal supports differ by their noise: with disguised records give a tolerance of a few
+        standard errors, or nearly every set is closed.
+        """
+        slack = tolerance * self.total + ROUNDING * self.n
+        return self._without(lambda own, best: best >= own - slack)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas frame like mlxtend's: support, itemsets; and stderr, lower, upper, undecided."""
+        from masquerade.learn.rules_frame import itemsets_frame  # noqa: PLC0415  (frames need pandas)
+
+        return itemsets_frame(self)
+
+    def summary(self, max_rows: int = 20) -> str:
+        """Return the most frequent sets as text."""
+        from masquerade.learn.rules_frame import itemsets_text  # noqa: PLC0415  (frames need pandas)
+
+        return itemsets_text(self, max_rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sets as plain JSON values."""
+        return {
+            VERSION_KEY: FORMAT,
+            "kind": KIND,
+            "n": self.n,
+            "total": self.total,
+            "min_support": self.min_support,
+            "level": self.level,
+            "items": [
+                [name, label, text] for (name, label), text in zip(self.items, self.labels, strict=True)
+            ],
+            "levels": [
+                {
+                    "sets": held.sets.tolist(),
+                    "chosen": mask.tolist(),
+                    "facets": held.facets.tolist(),
+                    **{name: number_values(getattr(held, name)) for name in NUMBERS},
+                }
+                for held, mask in zip(self.levels, self.chosen, strict=True)
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Itemsets:
+        """Return the sets that plain JSON values describe; what is none is an `InputError`."""
+        if not isinstance(values, Mapping) or values.get("kind") != KIND:
+            raise InputError(f"not a model of kind {KIND!r}.")
+        if type(values.get(VERSION_KEY)) is not int or values[VERSION_KEY] != FORMAT:
+            raise InputError(
+                f"model format {values.get(VERSION_KEY)!r} is not known; this version reads {FORMAT}."
+            )
+        listed = entry(values, "items", list)
+        if not all(isinstance(i, list) and len(i) == 3 and isinstance(i[0], str) for i in listed):
+            raise InputError("'items' must be lists of variable, category and label.")
+        levels, masks = [], []
+        below = 1
+        for size, held in enumerate(entry(values, "levels", list), start=1):
+            sets, rows = entry(held, "sets", list), len(entry(held, "chosen", list))
+            numbers = {name: array_of(held.get(name), (rows,), name) for name in NUMBERS}
+            places = whole_numbers(sets, (rows, size), "sets", len(listed))
+            facets = whole_numbers(entry(held, "facets", list), (rows, size), "facets", below)
+            levels.append(Level(places.astype(np.int32), **numbers, facets=facets))
+            masks.append(np.array([mark is True for mark in held["chosen"]], dtype=bool))
+            below = rows
+        return cls(
+            tuple((name, label) for name, label, _ in listed),
+            tuple(str(text) for _, _, text in listed),
+            tuple(levels),
+            tuple(masks),
+            entry(values, "n", int),
+            float(entry(values, "total", int, float)),
+            float(entry(values, "min_support", int, float)),
+            float(entry(values, "level", int, float)),
+        )
+
+    def _without(self, drop: Any) -> Itemsets:
+        """Drop sets by their own count and the largest count of any larger set reported."""
+        best = [np.full(len(mask), -np.inf) for mask in self.chosen]
+        for i in range(len(self.levels) - 1, 0, -1):
+            held = self.levels[i]
+            above = np.maximum(np.where(self.chosen[i], held.values, -np.inf), best[i])
+            for place in range(held.sets.shape[1]):
+                np.maximum.at(best[i - 1], held.facets[:, place], above)
+        left = [
+            mask & ~drop(held.values, most)
+            for mask, held, most in zip(self.chosen, self.levels, best, strict=True)
+        ]
+        return replace(self, chosen=tuple(left))
+
+
+NUMBERS = ("values", "stderr", "lower", "upper")
+
+
+def frequent_itemsets(
+    source: Tally,
+    min_support: float = 0.05,
+    *,
+    max_len: int | None = None,
+    items: Items | None = None,
+    level: float = 0.95,
+) -> Itemsets:
+    """Return the sets of items that at least `min_support` of the records hold, by the estimates.
+
+    An item is a category of a variable; of an in/out variable (true/false, "in"/"out", 1/0) only being in.
+    `items` limits them: names of variables, (variable, category) pairs, or categories by variable.
+    Formula: a set is extended if the *upper* end of its interval reaches the threshold, so that one
+    unlucky estimate does not lose all sets above it; it is reported if its estimate does.
+    Reference: Agrawal & Srikant (1994); Ma (2006) §7.1.2.
+    Cost: one batch of supports for each size of set.
+    Error: estimates are unbiased; intervals are at `level`, each set by itself.
+    """
+    check_share(min_support, "min_support")
+    if max_len is not None and (isinstance(max_len, bool) or max_len != int(max_len) or max_len < 1):
+        raise InputError(f"'max_len' must be a whole number from 1. Got {max_len!r} instead.")
+    chosen, labels = items_of(source.schema, items)
+    owners = Supports(chosen, np.zeros((0, 1), dtype=np.int32)).owners()
+    sets = np.arange(len(chosen), dtype=np.int32)[:, None]
+    facets = np.zeros((len(chosen), 1), dtype=np.int64)
+    levels: list[Level] = []
+    n, total = 0, 0.0
+    while len(sets):
+        answer = ask(source, Supports(chosen, sets))
+        n, total = answer.n, answer.total
+        if not total > 0:
+            raise InputError("There are no records to learn from.")
+        lower, upper = answer.interval(level)
+        may = upper >= min_support * total - ROUNDING * n
+        levels.append(
+            Level(sets[may], answer.values[may], answer.stderr[may], lower[may], upper[may], facets[may])
+        )
+        if len(levels) == max_len:
+            break
+        sets, facets = candidates(levels[-1], owners)
+    levels = [held for held in levels if len(held.sets)]
+    masks = tuple(held.values >= min_support * total - ROUNDING * n for held in levels)
+    return Itemsets(chosen, labels, tuple(levels), masks, n, total, min_support, level)
+
+
+def candidates(held: Level, owners: Rows) -> tuple[Sets, Rows]:
+    """Return the sets with one more item all of whose facets are held, and those facets.
+
+    Cost: one search a facet; sets with two categories of one variable are never formed.
+    """
+    sets, facets = held.sets, held.facets
+    rows, size = sets.shape
+    if not rows:
+        return np.zeros((0, size + 1), dtype=np.int32), np.zeros((0, size + 1), dtype=np.int64)
+    prefix = facets[:, -1] if size > 1 else np.zeros(rows, dtype=np.int64)
+    ends = np.searchsorted(prefix, prefix, side="right")
+    partners = ends - np.arange(rows) - 1
+    if partners.sum() > MOST_CANDIDATES:
+        raise InputError(
+            f"There are {int(partners.sum()):,} candidates with {size + 1} items (at most "
+            f"{MOST_CANDIDATES:,}): raise 'min_support', set 'max_len', or collect more records."
+        )
+    left = np.repeat(np.arange(rows), partners)
+    first = np.cumsum(partners) - partners
+    right = left + 1 + np.arange(len(left)) - np.repeat(first, partners)
+    other = owners[sets[left, -1]] != owners[sets[right, -1]]
+    left, right = left[other], right[other]
+    keys = prefix * len(owners) + sets[:, -1]
+    found = np.empty((len(left), size + 1), dtype=np.int64)
+    found[:, -1], found[:, -2] = left, right
+    for place in range(size - 1):
+        wanted = facets[left, place] * len(owners) + sets[right, -1]
+        at = np.minimum(np.searchsorted(keys, wanted), rows - 1)
+        there = keys[at] == wanted
+        found[:, place] = at
+        left, right, found = left[there], right[there], found[there]
+    return np.concatenate([sets[left], sets[right, -1:]], axis=1), found
+
+
+def check_share(value: float, name: str) -> None:
+    """Refuse a threshold that is not a share above nothing."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 < value <= 1:
+        raise InputError(f"{name!r} must be above 0 and at most 1. Got {value!r} instead.")
+
+
+def whole_numbers(values: Any, shape: Sequence[int], name: str, limit: int) -> Rows:
+    """Return a table of whole numbers below a limit from plain JSON values."""
+    table = array_of(values, shape, name) if shape[0] else np.zeros(tuple(shape))
+    if np.any((table < 0) | (table >= limit) | (table != np.floor(table))):
+        raise InputError(f"{name!r} must be whole numbers from 0 to {limit - 1}.")
+    return table.astype(np.int64)

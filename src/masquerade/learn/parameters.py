@@ -1,0 +1,286 @@
+"""Conditional probability tables: estimated from counts, with standard errors and intervals."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError, MasqueradeWarning
+from masquerade.core.schema import Variable
+from masquerade.core.table import CountTable, Interval
+from masquerade.learn import saving
+from masquerade.learn.ratio import ConfidenceSet, Flags, RatioErrors, ratio_errors, score_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEWEST_SIGMAS = 5.0
+# a count of N records varies by about √N even where it is the whole sample and its own standard error is 0:
+# five of those below N means N ≥ 25
+FEWEST_RECORDS = FEWEST_SIGMAS**2
+ROUNDING = 1e-9
+ROW_SUM_ERROR = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """What the counts say about the rows of a conditional table, beyond the parameters.
+
+    `records` and `records_stderr` are the estimated number of records with each configuration of the parents
+    and its standard error; `with_records` is the covariance of every cell with that number. `prior` is what
+    the Dirichlet prior adds to each number, `n` the number of records behind the source, `sampling` the mean
+    squared survey weight over the mean weight (1 without weights).
+    """
+
+    records: Floats
+    records_stderr: Floats
+    with_records: Floats
+    prior: float
+    n: int
+    sampling: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConditionalTable:
+    """P(child | parents) with standard errors; parents are the leading axes, the child is the last.
+
+    Estimates may be negative or above one: that is information, and only `projected` takes it away
+    (`unbiased` keeps it for the intervals). `reliable` is False where the standard errors are not to be
+    trusted: where the number of records with that configuration of the parents is less than five of its
+    standard errors, or below 25. A configuration with no records (an estimate of zero or less) has a uniform
+    row and infinite standard errors. A standard error of zero at 0 or 1 says only that nothing else was seen;
+    `conf_int` says how much that means. A table that was not estimated has no `evidence` and no errors.
+    """
+
+    child: Variable
+    parents: tuple[Variable, ...]
+    probabilities: Floats
+    stderr: Floats
+    reliable: Flags
+    evidence: Evidence | None = None
+    unbiased: Floats | None = None
+
+    @property
+    def axes(self) -> tuple[Variable, ...]:
+        """Return the parents and then the child."""
+        return (*self.parents, self.child)
+
+    @property
+    def estimate(self) -> Floats:
+        """Return the estimates as they were before `projected`."""
+        return self.probabilities if self.unbiased is None else self.unbiased
+
+    @property
+    def seen(self) -> Flags:
+        """Tell for which configurations of the parents there are any records."""
+        return np.asarray(np.isfinite(self.stderr).all(axis=-1))
+
+    def conf_int(self, level: float = 0.95) -> Interval:
+        """Return confidence intervals of the parameters.
+
+        Wilson's interval for clear records, Fieller's where the number of records is itself uncertain, the
+        estimate ± z standard errors where there are many: see `masquerade.learn.ratio.score_interval`. A set
+        that is no interval is given as [0, 1] (see `bounded`). With a prior the intervals are those of the
+        shrunken parameter (α_k + N_k)/(α + N).
+        """
+        found = self._confidence(level)
+        return Interval(found.lower, found.upper)
+
+    def bounded(self, level: float = 0.95) -> Flags:
+        """Tell which intervals mean something; the others are [0, 1] because the records exclude nothing."""
+        return self._confidence(level).bounded
+
+    def projected(self) -> ConditionalTable:
+        """Return the table with negative estimates set to zero and the rows rescaled to sum to one.
+
+        A visible, biased step, needed before sampling, inference or export; standard errors and intervals
+        stay those of the unbiased estimate.
+        """
+        if np.all(self.probabilities >= 0):
+            return self
+        clipped = np.maximum(self.probabilities, 0.0)
+        return replace(
+            self, probabilities=clipped / clipped.sum(axis=-1, keepdims=True), unbiased=self.estimate
+        )
+
+    def to_frame(self, level: float = 0.95) -> pd.DataFrame:
+        """Return a pandas frame: parents, child, probability, stderr, lower, upper, reliable, a row each."""
+        import pandas as pd  # noqa: PLC0415  (learners load pandas only when a frame is asked for)
+
+        cells = list(product(*(axis.categories for axis in self.axes)))
+        frame = pd.DataFrame({axis.name: [cell[i] for cell in cells] for i, axis in enumerate(self.axes)})
+        interval = self.conf_int(level)
+        columns = {
+            "probability": self.probabilities.ravel(),
+            "stderr": self.stderr.ravel(),
+            "lower": interval.lower.ravel(),
+            "upper": interval.upper.ravel(),
+            "reliable": np.repeat(self.reliable.ravel(), len(self.child)),
+        }
+        for name, column in columns.items():
+            # a variable may itself be called "probability"
+            frame[name if name not in frame else f"{name}_"] = column
+        return frame
+
+    def _confidence(self, level: float) -> ConfidenceSet:
+        if not 0 < level < 1:
+            raise InputError(f"The confidence level must be between 0 and 1. Got {level} instead.")
+        if self.evidence is None:
+            return ConfidenceSet(self.estimate, self.estimate, np.ones(self.estimate.shape, dtype=bool))
+        own, seen = self.evidence, self.seen
+        errors = RatioErrors(
+            np.where(seen[..., None], self.stderr, 0.0), own.with_records, own.records_stderr**2
+        )
+        found = score_interval(
+            self.estimate,
+            errors,
+            np.where(seen, own.records + own.prior, 1.0),
+            NormalDist().inv_cdf(0.5 + level / 2),
+            records=own.n,
+            sampling=own.sampling,
+        )
+        bounded = found.bounded & seen[..., None]
+        return ConfidenceSet(
+            np.where(bounded, found.lower, 0.0), np.where(bounded, found.upper, 1.0), bounded
+        )
+
+
+def conditional_table(
+    counts: CountTable, alpha: float = 0.0, sampling: float | None = None
+) -> ConditionalTable:
+    """Return P(last axis | the others) with standard errors; `alpha` is added to every cell.
+
+    `sampling` is the source's mean squared survey weight over mean weight, worked out if not given.
+    """
+    child = counts.axes[-1]
+    prior = alpha * len(child)
+    records: Floats = np.asarray(counts.values.sum(axis=-1))
+    seen = records > ROUNDING * counts.n
+    whole = np.where(seen, records + prior, 1.0)
+    shares = np.where(seen[..., None], (counts.values + alpha) / whole[..., None], 1 / len(child))
+    errors = ratio_errors(shares, counts.within((child.name,)), whole)
+    ratio = weight_ratio(counts) if sampling is None else sampling
+    spread = np.sqrt(errors.total_variance)
+    return ConditionalTable(
+        child,
+        counts.axes[:-1],
+        shares,
+        np.where(seen[..., None], errors.stderr, np.inf),
+        np.asarray(seen & (records >= FEWEST_SIGMAS * spread) & (records >= FEWEST_RECORDS * ratio)),
+        Evidence(records, spread, errors.with_total, prior, counts.n, ratio),
+    )
+
+
+def weight_ratio(counts: CountTable) -> float:
+    """Return the mean squared survey weight over the mean weight of a source: the same for all its tables."""
+    total = float(counts.estimate.sum())
+    if total <= ROUNDING * counts.n or counts.n == 0:
+        return 1.0
+    ones = np.ones(counts.values.shape)
+    both = [counts.covariance.quadratic(ones, kind) for kind in ("population", "given_records")]
+    return max((both[0] - both[1] + total**2 / counts.n) / total, 0.0)
+
+
+def check_prior(prior: float, equivalent_size: float | None) -> None:
+    """Refuse priors that are none."""
+    for name, value in (("prior", prior), ("equivalent_size", equivalent_size or 0.0)):
+        if not (math.isfinite(value) and value >= 0):
+            raise InputError(f"The {name!r} of a network must be a finite number ≥ 0. Got {value} instead.")
+    if prior and equivalent_size is not None:
+        raise InputError("Give a prior per cell or an equivalent sample size, not both.")
+
+
+def warn_of_unseen(tables: Sequence[ConditionalTable]) -> None:
+    """Warn, once, of configurations of parents that no record seems to have."""
+    nodes = [table.child.name for table in tables if not np.all(table.seen)]
+    if nodes:
+        unseen = sum(int((~table.seen).sum()) for table in tables)
+        rows = sum(table.seen.size for table in tables)
+        names = ", ".join(map(repr, nodes[:5])) + (", …" if len(nodes) > 5 else "")
+        warnings.warn(
+            f"{unseen:,} of {rows:,} configurations of parents have no records by the estimates "
+            f"(of {names}): their rows are uniform, with infinite standard errors.",
+            MasqueradeWarning,
+            stacklevel=3,
+        )
+
+
+def table_values(table: ConditionalTable) -> dict[str, Any]:
+    """Return a conditional table as plain JSON values."""
+    values: dict[str, Any] = {
+        "variable": saving.variable_values(table.child),
+        "parents": [parent.name for parent in table.parents],
+        "probabilities": saving.number_values(table.probabilities),
+        "stderr": saving.number_values(table.stderr),
+        "reliable": table.reliable.tolist(),
+    }
+    if table.unbiased is not None:
+        values["unbiased"] = saving.number_values(table.unbiased)
+    if table.evidence is not None:
+        own = table.evidence
+        values["evidence"] = {
+            "records": saving.number_values(own.records),
+            "records_stderr": saving.number_values(own.records_stderr),
+            "with_records": saving.number_values(own.with_records),
+            "prior": own.prior,
+            "n": own.n,
+            "sampling": own.sampling,
+        }
+    return values
+
+
+def table_of(values: Mapping[str, Any], child: Variable, parents: tuple[Variable, ...]) -> ConditionalTable:
+    """Return the conditional table that plain JSON values describe; the variables are known already."""
+    shape = tuple(len(axis) for axis in (*parents, child))
+    probabilities = numbers(values, "probabilities", shape)
+    check_rows(child.name, probabilities)
+    stderr = numbers(values, "stderr", shape)
+    reliable = numbers({"reliable": as_numbers(values.get("reliable"))}, "reliable", shape[:-1]) == 1
+    if np.any(stderr < 0):
+        raise InputError(f"The standard errors of {child.name!r} must not be negative.")
+    unbiased = numbers(values, "unbiased", shape) if "unbiased" in values else None
+    if unbiased is not None:
+        check_rows(child.name, unbiased)
+    if "evidence" not in values:
+        return ConditionalTable(child, parents, probabilities, stderr, reliable, None, unbiased)
+    own = saving.entry(values, "evidence", dict)
+    evidence = Evidence(
+        numbers(own, "records", shape[:-1]),
+        numbers(own, "records_stderr", shape[:-1]),
+        numbers(own, "with_records", shape),
+        float(saving.entry(own, "prior", int, float)),
+        saving.entry(own, "n", int),
+        float(saving.entry(own, "sampling", int, float)),
+    )
+    if not all(np.all(np.isfinite(part)) for part in (evidence.records, evidence.records_stderr)):
+        raise InputError(f"The numbers of records of {child.name!r} must be finite.")
+    return ConditionalTable(child, parents, probabilities, stderr, reliable, evidence, unbiased)
+
+
+def numbers(values: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Floats:
+    """Return an array among plain values; that of a node without parents may be one number."""
+    return saving.array_of(saving.entry(values, name, list, int, float, str), shape, name)
+
+
+def as_numbers(values: Any) -> Any:
+    """Return nested lists of true and false as ones and zeros, anything else as a text that is no number."""
+    if isinstance(values, list):
+        return [as_numbers(value) for value in values]
+    return int(values) if isinstance(values, bool) else "?"
+
+
+def check_rows(name: str, probabilities: Floats, tolerance: float = ROW_SUM_ERROR) -> None:
+    """Refuse conditional probabilities whose rows do not sum to one, relative to their largest entry."""
+    if not np.all(np.isfinite(probabilities)):
+        raise InputError(f"The parameters of {name!r} must be finite numbers.")
+    size = np.maximum(np.abs(probabilities).max(axis=-1), 1.0)
+    if not np.all(np.abs(probabilities.sum(axis=-1) - 1) <= tolerance * size):
+        raise InputError(f"The parameters of {name!r} must be rows that sum to 1.")

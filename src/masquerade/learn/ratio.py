@@ -1,0 +1,76 @@
+"""Ratios of dependent, approximately normal estimates: standard errors and confidence sets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.axes import Floats
+
+Flags = NDArray[np.bool_]
+
+
+class RatioErrors(NamedTuple):
+    """What a vector of counts and its sum say about the shares: see `ratio_errors`."""
+
+    stderr: Floats
+    with_total: Floats
+    total_variance: Floats
+
+
+class ConfidenceSet(NamedTuple):
+    """Ends of confidence sets; where `bounded` is False the data exclude (next to) nothing: [0, 1]."""
+
+    lower: Floats
+    upper: Floats
+    bounded: Flags
+
+
+def ratio_errors(shares: Floats, covariance: Floats, totals: Floats) -> RatioErrors:
+    """Return the standard errors of shares = cells/totals, where each total is the sum of the last axis.
+
+    Formula: Var θ ≈ (Var N_k − 2θ Cov(N_k, N) + θ² Var N)/N². The dissertation divides by N_k²: a slip.
+    Constants added to cells and totals (a prior) change neither variances nor covariances.
+    Reference: the delta method for a ratio of dependent normals; Ma & Sivakumar (2005) §5.
+    Error: of second order in (standard error of N)/N.
+    """
+    with_total: Floats = covariance.sum(axis=-1)
+    total_variance: Floats = np.maximum(with_total.sum(axis=-1), 0.0)
+    variance = (
+        np.diagonal(covariance, axis1=-2, axis2=-1)
+        - 2 * shares * with_total
+        + shares**2 * total_variance[..., None]
+    )
+    stderr = np.sqrt(np.maximum(variance, 0.0)) / totals[..., None]
+    return RatioErrors(stderr, with_total, total_variance)
+
+
+def score_interval(
+    shares: Floats, errors: RatioErrors, totals: Floats, z: float, *, records: int, sampling: float = 1.0
+) -> ConfidenceSet:
+    """Return the shares θ that a test at z standard errors does not reject.
+
+    Formula: (N_k − θN)² ≤ z²·V(θ), where V(θ) estimates the variance of N_k − θN if θ is the truth. That is
+    Fieller's set, Var N_k − 2θ Cov(N_k, N) + θ² Var N, with the part of it that comes from sampling records,
+    r(N_k(1 − θ)² + (N − N_k)θ²), replaced by its value under θ, rNθ(1 − θ); r = mean squared survey weight
+    over mean weight, 1 without weights. In t = θ − θ̂, divided by N²:
+    (1 − z²/n − z²(v − 2r/N))·t² + z²(2(c − θ̂v) − r(1 − 2θ̂)/N)·t − z²·stderr² ≤ 0
+    with c = Cov(N_k, N)/N², v = Var N/N². Fieller's (1954) interval where noise dominates, Wilson's (1927)
+    for clear records, θ̂ ± z·stderr for many records. Where the first factor is not positive the set is no
+    interval: [0, 1] is returned and `bounded` is False.
+    Cost: a quadratic equation a share.
+    """
+    totals = totals[..., None]
+    v = errors.total_variance[..., None] / totals**2
+    c = errors.with_total / totals**2
+    r = sampling / totals
+    curvature = np.broadcast_to(1 - z * z / max(records, 1) - z * z * (v - 2 * r), shares.shape)
+    slope = z * z * (2 * (c - shares * v) - r * (1 - 2 * shares))
+    bounded = curvature > 0
+    safe = np.where(bounded, curvature, 1.0)
+    root = np.sqrt(slope**2 + 4 * safe * (z * errors.stderr) ** 2)
+    lower = np.where(bounded, shares - (slope + root) / (2 * safe), 0.0)
+    upper = np.where(bounded, shares - (slope - root) / (2 * safe), 1.0)
+    return ConfidenceSet(lower, upper, bounded)

@@ -1,0 +1,99 @@
+"""MGAS as a scikit-learn transformer: what a data owner does with numbers before they are disguised."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from masquerade.anonymity.mgas import Bins, mgas
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError
+from masquerade.sklearn.reading import AnyPolicy, policy_of
+
+Mode = Literal["order", "mean"]
+
+
+def bins_between(edges: Floats) -> Bins:
+    """Return groups that nobody counted: their middles stand for their means."""
+    middles = (edges[:-1] + edges[1:]) / 2
+    return Bins(edges, middles, np.zeros(len(middles), dtype=np.int64))
+
+
+class MGASDiscretizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Group each column of numbers by `mgas`: every group has ≥ `k_min` records and spans ≥ `g`.
+
+    `mode` "order" replaces a number by its group's place (0 is the lowest), "mean" by its group's mean. A
+    number beyond those seen in `fit` falls into the outermost group. Groups come from the data: they are
+    a release of their own (see `masquerade.anonymity.mgas`). With a `policy` they are its `bins:` instead,
+    by the names of the columns or in the order of its binned variables; nothing is learnt, and a
+    group's middle stands for its mean.
+
+    Attributes: `bins_` holds the `Bins` of every column, whose `policy_bins` go into a policy;
+    `n_features_in_` and `feature_names_in_` (where X has names) are as in scikit-learn.
+    """
+
+    def __init__(
+        self,
+        policy: AnyPolicy | None = None,
+        *,
+        k_min: int = 5,
+        g: float = 0.0,
+        mode: Mode = "order",
+    ) -> None:
+        self.policy = policy
+        self.k_min = k_min
+        self.g = g
+        self.mode = mode
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (pipelines pass it)
+        """Find the groups of every column, or take the policy's."""
+        self._by_mean()
+        fewest = self.k_min if self.policy is None else 1
+        numbers = validate_data(self, X, dtype=np.float64, ensure_min_samples=max(1, fewest))
+        if self.policy is None:
+            self.bins_ = [mgas(column, self.k_min, self.g) for column in numbers.T]
+        else:
+            self.bins_ = self._given(numbers.shape[1])
+        return self
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        """Return the numbers replaced by their groups' places or means."""
+        check_is_fitted(self)
+        numbers = validate_data(self, X, dtype=np.float64, reset=False)
+        inside = [
+            np.clip(column, bins.edges[0], bins.edges[-1])
+            for column, bins in zip(numbers.T, self.bins_, strict=True)
+        ]
+        change = Bins.replace_by_mean if self._by_mean() else Bins.replace_by_order
+        return np.column_stack(
+            [change(bins, column) for column, bins in zip(inside, self.bins_, strict=True)]
+        )
+
+    def _by_mean(self) -> bool:
+        if self.mode not in ("order", "mean"):
+            raise InputError(f"'mode' must be 'order' or 'mean'. Got {self.mode!r} instead.")
+        return self.mode == "mean"
+
+    def _given(self, columns: int) -> list[Bins]:
+        """Return the policy's bins of every column."""
+        assert self.policy is not None  # noqa: S101  (called with a policy only)
+        policy = policy_of(self.policy)
+        binned = {field.variable.name: field for field in policy.fields if field.edges is not None}
+        names = getattr(self, "feature_names_in_", list(binned))
+        if len(names) != columns:
+            raise InputError(f"The policy has bins for {len(names)} variables, X has {columns} columns.")
+        for name in names:
+            policy.schema[name]
+            if name not in binned:
+                raise InputError(f"The policy has no bins for {name!r}.")
+        return [bins_between(np.array(binned[name].edges, dtype=np.float64)) for name in names]
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that places and means have types of their own, whatever the numbers had."""
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []
+        return tags

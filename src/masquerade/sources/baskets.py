@@ -1,0 +1,85 @@
+"""Packed baskets, disguised or clear, as a source of counts and of supports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.policy import Policy
+from masquerade.channels.privacy import guarantee_of
+from masquerade.core.axes import Floats
+from masquerade.core.errors import Refusal
+from masquerade.core.guarantee import Guarantee
+from masquerade.core.query import Query
+from masquerade.core.supports import SupportAnswer, Supports
+from masquerade.core.table import CountTable
+from masquerade.core.tally import raise_refusals
+from masquerade.frames.baskets import Baskets, check_baskets, sub_policy
+from masquerade.kernels.bits import Words, unpack
+from masquerade.sources.reading import Layout
+from masquerade.sources.records import Records
+from masquerade.sources.supports import Codes, counted
+
+
+class BasketRecords:
+    """A `SupportTally` over baskets that were disguised by a policy (by none: clear baskets).
+
+    Only the items that a question touches are ever unpacked, so thousands of items fit.
+    """
+
+    def __init__(self, baskets: Baskets, policy: Policy | None = None) -> None:
+        self.baskets = baskets
+        self.policy = Policy.clear(baskets.schema) if policy is None else policy
+        check_baskets(self.policy, baskets.items)
+        self.schema = self.policy.schema
+        self.n = baskets.n
+        self._columns = PackedColumns(baskets, Layout(self.policy.groups, self.schema))
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """Return who learns what."""
+        return guarantee_of(self.policy)
+
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return why queries would be refused."""
+        return [refusal for query in queries for refusal in self._columns.layout.refusals(query)]
+
+    def answer(self, queries: Sequence[Query]) -> list[CountTable]:
+        """Answer a batch from the items it touches and those disguised together with them."""
+        raise_refusals(self.check(queries))
+        touched = {name for query in queries for name in query.names} or {self.baskets.items[0]}
+        part = sub_policy(self.policy, touched)
+        return Records(self.baskets.codes(part.schema), part).answer(queries)
+
+    def supports(self, question: Supports) -> SupportAnswer:
+        """Answer many supports at once; see `masquerade.sources.supports`."""
+        return counted(self, [self._columns], question, self.n, None)
+
+
+class PackedColumns:
+    """Baskets as the columns that supports are counted on."""
+
+    weights: Floats | None = None
+    multiplicity: NDArray[np.int64] | None = None
+
+    def __init__(self, baskets: Baskets, layout: Layout) -> None:
+        self.layout, self.rows = layout, baskets.n
+        self._words = baskets.words
+        self._places = {name: place for place, name in enumerate(baskets.items)}
+
+    def codes(self, name: str) -> Codes:
+        """Return the report codes of an item."""
+        return unpack(self._words[self._places[name]], self.rows)
+
+    def packed(self, name: str, wanted: NDArray[np.bool_]) -> Words:
+        """Return the bits of an item, turned over if being out is what is wanted."""
+        words: Words = self._words[self._places[name]]
+        if wanted[1] and not wanted[0]:
+            return words
+        turned: Words = ~words if wanted[0] and not wanted[1] else np.full_like(words, ~np.uint64(0))
+        if self.rows % 64:
+            turned[-1] &= np.uint64((1 << (self.rows % 64)) - 1)
+        return turned
