@@ -22,21 +22,12 @@ from masquerade.disguising.simulate import simulate_codes
 from masquerade.frames.baskets import basket_policy
 from masquerade.learn.itemsets import frequent_itemsets
 from masquerade.sources.records import Records
-from masquerade.sources.supports import supports_of
 
-DATA = Path(os.environ.get("MASQUERADE_DATA", Path(__file__).parents[2] / "shared" / "data")) / "uci"
+DATA = Path(os.environ.get("MASQUERADE_DATA", "data")) / "uci"
 TIMES, SUPPORT, REPEATS = 30, 0.05, 5
 MUSHROOM = [0, 4, 6, 7, 8, 10, 18, 17, 2]  # 2, 2, 2, 2, 2, 2, 3, 4 and 4 categories
 ADULT = (4, 3, 3, 3, 2, 3, 2, 3, 2, 3, 2)
 LIMIT = 60  # seconds: a peer slower than this is timed once
-
-
-class Baskets(Records):
-    """Records that answer supports at once, whether or not `Records` itself does yet."""
-
-    def supports(self, question):
-        """Answer supports."""
-        return supports_of(self, question)
 
 
 def mushroom():
@@ -127,7 +118,7 @@ def compare(frame):
 
     def ours(name, reports):
         def run():  # a new source each time: packing the bits is part of the work
-            found[name] = frequent_itemsets(Baskets(reports, policies[name]), SUPPORT)
+            found[name] = frequent_itemsets(Records(reports, policies[name]), SUPPORT)
 
         return run
 

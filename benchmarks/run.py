@@ -7,7 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = ("disguise_codes", "count_tables", "estimate_counts", "encode_labels", "disguise_file")
+NAMES = (
+    "disguise_codes",
+    "count_tables",
+    "estimate_counts",
+    "encode_labels",
+    "disguise_file",
+    "parameters_alarm",
+    "structure_alarm",
+    "naive_bayes",
+    "tree",
+    "itemsets",
+)
 
 
 def main():

@@ -5,11 +5,11 @@ with one thread and with all. Ours starts from report codes it has never tabulat
 At no noise both must find the same structure. pyAgrum's useK2 misreads an order of names, so it gets ids.
 
     python -m benchmarks.structure_alarm [--json FILE]
-
-needs the folder of networks in $MASQUERADE_BIF (default ../shared/data/bif).
 """
 
-import os
+import gzip
+import tempfile
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +29,12 @@ REPEATS = 7
 
 
 def alarm():
-    """Return pyAgrum's network."""
-    folder = Path(os.environ.get("MASQUERADE_BIF", Path(__file__).parents[2] / "shared" / "data" / "bif"))
-    return gum.loadBN(str(folder / "alarm.bif"))
+    """Return the network that pgmpy brings along, as pyAgrum's."""
+    packed = files("pgmpy").joinpath("utils", "example_models", "alarm.bif.gz").read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "alarm.bif"
+        path.write_bytes(gzip.decompress(packed))
+        return gum.loadBN(str(path))
 
 
 def sampled(network):
