@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from masquerade.disguising.files import disguise_file
     from masquerade.disguising.frames import disguise
     from masquerade.disguising.simulate import simulate
+    from masquerade.frames.baskets import basket_policy, read_baskets
     from masquerade.sources.tally import tally
 
 __version__ = "0.1.0"
@@ -42,12 +43,14 @@ _HOME = {
     "Tally": "masquerade.core.tally",
     "Variable": "masquerade.core.schema",
     "anonymity": "",
+    "basket_policy": "masquerade.frames.baskets",
     "channels": "",
     "disguise": "masquerade.disguising.frames",
     "disguise_file": "masquerade.disguising.files",
     "evaluate": "",
     "learn": "",
     "privacy": "masquerade.channels.privacy",
+    "read_baskets": "masquerade.frames.baskets",
     "simulate": "masquerade.disguising.simulate",
     "tally": "masquerade.sources.tally",
 }
@@ -68,12 +71,14 @@ __all__ = [
     "Tally",
     "Variable",
     "anonymity",
+    "basket_policy",
     "channels",
     "disguise",
     "disguise_file",
     "evaluate",
     "learn",
     "privacy",
+    "read_baskets",
     "simulate",
     "tally",
 ]

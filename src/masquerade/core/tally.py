@@ -17,8 +17,13 @@ from masquerade.core.table import CountTable
 class Tally(Protocol):
     """A source of counts. Implement these four names and every learner runs on it."""
 
-    schema: Schema
-    guarantee: Guarantee
+    @property
+    def schema(self) -> Schema:
+        """The variables that can be asked about."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Who learns what, under which assumption: computed, never typed in."""
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
         """Return why queries would be refused; [] when all are allowed. Pure: asks nothing of anybody."""

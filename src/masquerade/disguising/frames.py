@@ -13,6 +13,7 @@ from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.reports import Draws, disguise_codes, fresh_draws
+from masquerade.frames.baskets import Baskets
 from masquerade.frames.encode import decode, encode
 from masquerade.frames.native import columns_of, metadata_of, rebuild, with_metadata
 from masquerade.kernels.keystream import Keystream
@@ -27,7 +28,7 @@ def disguise(
     keep: Sequence[str] = (),
     shuffle: bool = False,
 ) -> Any:
-    """Return the frame with every variable of the policy disguised; other columns are left out.
+    """Return the frame (or baskets) with every variable of the policy disguised; other columns are left out.
 
     Randomness comes from the operating system and cannot be seeded. With `memo` (a file) and `id` (a
     column) the same person's same value gets the same report in every release. `keep` passes columns on
@@ -35,6 +36,8 @@ def disguise(
     column before anything is drawn.
     """
     check_policy(policy)
+    if isinstance(frame, Baskets):
+        return disguise_baskets(frame, policy, [memo, id, *keep, shuffle or None])
     columns = columns_of(frame)
     refuse_disguised(metadata_of(columns.frame), "the frame")
     kept = checked_keep(keep, policy)
@@ -49,6 +52,16 @@ def disguise(
     if shuffle:
         result = shuffled(result, columns.rows)
     return with_metadata(result, {"policy": policy.id})
+
+
+def disguise_baskets(baskets: Baskets, policy: Policy, others: Sequence[object]) -> Baskets:
+    """Disguise every item of packed baskets, a few at a time."""
+    if any(other is not None for other in others):
+        raise InputError("Baskets have items only: 'memo', 'id', 'keep' and 'shuffle' do not apply.")
+    if baskets.policy_id is not None:
+        refuse_disguised({"policy": baskets.policy_id}, "the baskets")
+    draws = fresh_draws(Keystream())
+    return baskets.through(policy, lambda codes, part: disguise_codes(codes, part, draws))
 
 
 def refuse_disguised(metadata: Mapping[str, str], what: str) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.disguising.frames import checked_keep, disguise_columns
 from masquerade.disguising.reports import Codes, disguise_codes, fresh_draws
+from masquerade.frames.baskets import Baskets
 from masquerade.frames.native import columns_of, rebuild, with_metadata
 from masquerade.kernels.draw import Bytes
 
@@ -31,6 +32,9 @@ def simulate(frame: Any, policy: Policy, seed: int | np.random.Generator, *, kee
     `keep` passes columns on undisguised, as in `disguise`.
     """
     check_policy(policy)
+    if isinstance(frame, Baskets):
+        draws = fresh_draws(seeded_bytes(seed))
+        return frame.through(policy, lambda codes, part: disguise_codes(codes, part, draws))
     columns = columns_of(frame)
     kept = checked_keep(keep, policy)
     reports = disguise_columns(columns, policy, fresh_draws(seeded_bytes(seed)), text=False)

@@ -31,12 +31,13 @@ class Baskets:
     """Which of many items each transaction holds: one row of packed bits per item.
 
     Memory: an eighth of a byte for every item of every transaction, whether in or out; disguised baskets
-    are dense, so nothing sparser would do.
+    are dense, so nothing sparser would do. `policy_id` names the policy of disguised baskets.
     """
 
     items: tuple[str, ...]
     words: Words
     n: int
+    policy_id: str | None = None
 
     @property
     def schema(self) -> Schema:
@@ -71,7 +72,7 @@ class Baskets:
             reports = disguise(self.codes(part.schema), part)
             for name, column in reports.items():
                 words[places[name]] = pack(column, np.array(CATEGORIES))
-        return Baskets(self.items, words, self.n)
+        return Baskets(self.items, words, self.n, policy.id)
 
 
 def read_baskets(

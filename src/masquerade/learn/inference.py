@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import combinations, product
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, SchemaError, did_you_mean
-from masquerade.core.schema import Category, Variable
+from masquerade.core.schema import Category, Schema, Variable
 from masquerade.learn.network import BayesianNetwork
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MAX_CELLS = 2**22
+Engine = Literal["built-in", "pyagrum"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +71,7 @@ def query(
     target: str | Sequence[str],
     evidence: Mapping[str, Category] | None = None,
     *,
+    engine: Engine = "built-in",
     max_cells: int = MAX_CELLS,
 ) -> Distribution:
     """Return P(target | evidence) of a network without negative parameters (see `projected`).
@@ -75,6 +79,7 @@ def query(
     Formula: Σ over the other variables of Π_i θ_i(x_i | parents), with evidence fixed, normalised.
     Reference: Zhang & Poole (1994), variable elimination; min-fill order as in Koller & Friedman (2009) §9.4.
     Cost: exponential in the width of the network: refused, before any work, beyond `max_cells` in one factor.
+    For large networks ``engine="pyagrum"`` (the extra ``inference``) asks pyAgrum's lazy propagation instead.
     Error: none beyond rounding; that of the parameters is not carried over.
     """
     names = (target,) if isinstance(target, str) else tuple(target)
@@ -82,6 +87,10 @@ def query(
     schema = network.schema
     check_names(names, known, schema.names)
     codes = {name: schema[name].code(label) for name, label in known.items()}
+    if engine == "pyagrum":
+        return normalised(by_pyagrum(network, names, codes), names, known, schema)
+    if engine != "built-in":
+        raise InputError(f"The engine must be 'built-in' or 'pyagrum'. Got {engine!r} instead.")
     tables = {table.child.name: table for table in network.usable("inference")}
     needed = ancestors(network.structure, [*names, *codes])
     factors = [
@@ -94,14 +103,52 @@ def query(
     if largest > max_cells:
         raise InputError(
             f"This question needs a factor of {largest:,} cells or more; the limit is {max_cells:,}. Raise "
-            "max_cells, or take the network elsewhere: pgmpy and pyAgrum read to_bif(), and to_networkx() "
-            "carries all parameters."
+            "max_cells, ask with engine='pyagrum', or take the network elsewhere: pgmpy reads to_bif(), and "
+            "to_networkx() carries all parameters."
         )
-    joint = multiplied(eliminated(factors, order), names)
+    return normalised(multiplied(eliminated(factors, order), names), names, known, schema)
+
+
+def normalised(
+    joint: Floats, names: Sequence[str], known: Mapping[str, Category], schema: Schema
+) -> Distribution:
+    """Return a distribution that sums to one; impossible evidence is an `InputError`."""
     total = float(joint.sum())
-    if total <= 0:
+    if not total > 0:
         raise InputError("The evidence has probability 0 under the network: nothing can be said given it.")
     return Distribution(tuple(schema[name] for name in names), joint / total, tuple(known.items()))
+
+
+def by_pyagrum(network: BayesianNetwork, names: Sequence[str], codes: Mapping[str, int]) -> Floats:
+    """Return P(names | evidence codes) by pyAgrum's lazy propagation."""
+    try:
+        with warnings.catch_warnings():
+            # its wrapper warns of deprecated types, and crashes where warnings are errors
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pyagrum: Any = import_module("pyagrum")
+    except ImportError:
+        raise InputError("engine='pyagrum' needs pyAgrum: pip install 'masquerade[inference]'.") from None
+    model = pyagrum.BayesNet()
+    schema = network.schema
+    for name in schema:
+        model.add(pyagrum.RangeVariable(name, "", 0, len(schema[name]) - 1))
+    tables = {table.child.name: table for table in network.usable("inference")}
+    for table in tables.values():
+        for parent in table.parents:
+            model.addArc(parent.name, table.child.name)
+    for name, table in tables.items():
+        cpt = model.cpt(name)
+        places = [axis.name for axis in table.axes]
+        # pyAgrum keeps the variable first; its arrays list the axes in the reverse order of `names`
+        order = [places.index(other) for other in reversed(cpt.names)]
+        cpt[:] = np.ascontiguousarray(table.probabilities.transpose(order))
+    engine = pyagrum.LazyPropagation(model)
+    engine.setEvidence(dict(codes))
+    engine.addJointTarget(set(names))
+    engine.makeInference()
+    found = engine.jointPosterior(set(names))
+    array: Floats = np.asarray(found.toarray(), dtype=np.float64)
+    return array.transpose([list(reversed(found.names)).index(name) for name in names])
 
 
 def check_names(names: Sequence[str], known: Mapping[str, Category], nodes: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from masquerade.learn.inference import Distribution
+    from masquerade.learn.inference import Distribution, Engine
 
 __all__ = ["BayesianNetwork", "ConditionalTable", "ancestral_order", "bayesian_network", "known_network"]
 
@@ -116,12 +116,16 @@ class BayesianNetwork:
         )
 
     def query(
-        self, target: str | Sequence[str], evidence: Mapping[str, Category] | None = None
+        self,
+        target: str | Sequence[str],
+        evidence: Mapping[str, Category] | None = None,
+        *,
+        engine: Engine = "built-in",
     ) -> Distribution:
         """Return P(target | evidence), exactly; see `masquerade.learn.inference.query`."""
         from masquerade.learn.inference import query  # noqa: PLC0415  (it imports this module)
 
-        return query(self, target, evidence)
+        return query(self, target, evidence, engine=engine)
 
     def to_networkx(self) -> nx.DiGraph[str]:
         """Return a networkx.DiGraph; nodes carry `categories`, `parents`, `probabilities` and `stderr`.

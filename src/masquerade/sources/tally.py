@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, PolicyMismatch, UnknownValue
 from masquerade.core.schema import Category, Field, Schema, Variable, category
+from masquerade.frames.baskets import Baskets
 from masquerade.frames.encode import encode
 from masquerade.frames.files import open_batches
 from masquerade.frames.native import columns_of, metadata_of
+from masquerade.sources.baskets import BasketRecords
 from masquerade.sources.records import Records
 
 MOST_INFERRED = 1000
@@ -31,6 +33,21 @@ class Chunk(NamedTuple):
     before: int
 
 
+@overload
+def tally(data: Baskets, policy: Policy | None = None) -> BasketRecords: ...
+
+
+@overload
+def tally(
+    data: Any,
+    policy: Policy | None = None,
+    *,
+    schema: Schema | Policy | None = None,
+    weights: str | None = None,
+    id: str | None = None,
+) -> Records: ...
+
+
 def tally(
     data: Any,
     policy: Policy | None = None,
@@ -38,14 +55,16 @@ def tally(
     schema: Schema | Policy | None = None,
     weights: str | None = None,
     id: str | None = None,  # noqa: A002  (the word users know)
-) -> Records:
-    """Return a source that answers counts about records, in a frame or in files (paths, patterns).
+) -> Records | BasketRecords:
+    """Return a source that answers counts about records: a frame, files (paths, patterns), or baskets.
 
     With a `policy`, `data` are records disguised by it. Without one they are clear; their categories come
     from `schema` (or the variables of a policy), and only if none is given from the data themselves.
     `weights` names a column of survey weights; `id` names the person, and a person's second record is
     refused, since repeated records would make the standard errors too small.
     """
+    if isinstance(data, Baskets):
+        return basket_tally(data, policy, [schema, weights, id])
     extra = [name for name in (weights, id) if name is not None]
     used, fields = how_to_read(data, policy, schema, extra)
     parts: dict[str, list[Any]] = {name: [] for name in (*used.schema, *extra)}
@@ -66,6 +85,19 @@ def tally(
         check_once(parts[id], id)
     codes = {name: joined(parts[name], np.dtype(np.uint8)) for name in used.schema}
     return Records(codes, used, None if weights is None else joined(parts[weights], np.dtype(np.float64)))
+
+
+def basket_tally(baskets: Baskets, policy: Policy | None, others: Sequence[object]) -> BasketRecords:
+    """Return baskets as a source; they have no columns beside their items."""
+    if any(other is not None for other in others):
+        raise InputError("Baskets are read by their items: 'schema', 'weights' and 'id' do not apply.")
+    if policy is not None:
+        check_policy(policy)
+        if baskets.policy_id not in {None, policy.id}:
+            raise PolicyMismatch("The baskets were disguised under another policy: estimates would be wrong.")
+    elif baskets.policy_id is not None:
+        raise PolicyMismatch("The baskets are disguised: give their 'policy'.")
+    return BasketRecords(baskets, policy)
 
 
 def how_to_read(
