@@ -103,7 +103,8 @@ def undocumented(node, prefix):
             continue
         name = f"{prefix}.{child.name}"
         built = prefix.startswith("masquerade.channels.spec.") and child.name in BUILDERS
-        if child.name.startswith("_") or built:
+        overload = any(isinstance(d, ast.Name) and d.id == "overload" for d in child.decorator_list)
+        if child.name.startswith("_") or built or overload:
             continue
         if not ast.get_docstring(child):
             yield name
