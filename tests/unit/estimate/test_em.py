@@ -1,7 +1,5 @@
 """Maximum likelihood against the moment estimate, exact solutions, other optimisers and its own proof."""
 
-import time
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -181,14 +179,11 @@ def test_says_how_far_it_was_when_steps_run_out():
         maximum_likelihood(observed, channels, max_steps=1)
 
 
-@pytest.mark.parametrize(("shape", "p", "seconds"), [((50,), 0.9, 0.1), ((5, 5, 5, 5), 0.5, 0.5)])
-def test_boundary_solutions_are_quick(shape, p, seconds):
+@pytest.mark.parametrize(("shape", "p"), [((50,), 0.9), ((5, 5, 5, 5), 0.5)])
+def test_boundary_solutions_take_few_steps(shape, p):
+    """Plain EM takes thousands of steps here; acceleration and Newton's method some dozens."""
     observed, channels = boundary_case(np.random.default_rng(10), shape, 10_000, p)
-    best = np.inf
-    for _ in range(3):
-        begun = time.perf_counter()
-        fit = maximum_likelihood(observed, channels)
-        best = min(best, time.perf_counter() - begun)
+    fit = maximum_likelihood(observed, channels)
     assert (fit.counts == 0).any()
     assert fit.gap < 1e-6
-    assert best < seconds
+    assert fit.steps < 500
