@@ -60,9 +60,9 @@ class AxisMaps:
     def arrange(self, cells: Floats) -> Floats:
         """Bring cells from the order of the maps into the order of the table."""
         order = [axis for axis_map in self.maps for axis in axis_map.axes]
-        return (
-            np.transpose(cells.reshape(self.sizes(order)), np.argsort(order)) if order else cells.reshape(())
-        )
+        if order == list(range(len(order))):
+            return cells.reshape(self.shape)
+        return np.transpose(cells.reshape(self.sizes(order)), np.argsort(order))
 
     def spread(self, weights: Floats) -> Floats:
         """Return Σ_t maps[x, t]·weights[t] for every observed cell x (the transpose of `apply`)."""

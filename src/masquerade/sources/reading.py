@@ -96,6 +96,7 @@ class Layout:
         self.schema = schema
         self._owner = {name: place for place, group in enumerate(groups) for name in group.names}
         self._planned: dict[Query, Reading] = {}
+        self._axes: dict[tuple[int, int], Axis] = {}
 
     def reading(self, query: Query) -> Reading:
         """Return how to answer a query; a channel that cannot be undone raises `SingularChannel`."""
@@ -135,6 +136,9 @@ class Layout:
         factors: list[Factor] = []
         for place in dict.fromkeys(self._owner[name] for name in query.names):
             group = self.groups[place]
+            if len(group.names) == 1 and group.names[0] in query.by:
+                axes.append(self._lone_axis(place, query.by.index(group.names[0])))
+                continue
             touched = tuple(name for name in group.names if name in asked)
             used = group if touched == group.names else marginal_group(group, touched)
             inverse = inverse_of(used)
@@ -151,6 +155,17 @@ class Layout:
                 factors.append(Factor(used.names, used.report_sizes, vector))
         shape = self.schema.shape(query.by)
         return Reading(tuple(axes), tuple(factors), AxisMaps(shape, tuple(axis.map for axis in axes)))
+
+    def _lone_axis(self, place: int, position: int) -> Axis:
+        """Return the axis of a variable disguised alone, at a position of the table."""
+        axis = self._axes.get((place, position))
+        if axis is None:
+            group = self.groups[place]
+            matrix = None if group.channel.is_identity else inverse_of(group)
+            axis_map = AxisMap((position,), matrix)
+            axis = Axis(group.names, group.report_sizes, group.sizes, group.channel, (0,), axis_map)
+            self._axes[place, position] = axis
+        return axis
 
 
 def inverse_of(group: Group) -> Floats:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import warnings
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import product
 from math import log
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,8 +20,9 @@ import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
 from masquerade.disguising.simulate import simulate_codes
+from masquerade.learn.bif import parse_bif
 from masquerade.learn.graph import differences
-from masquerade.learn.network import known_network
+from masquerade.learn.network import ancestral_order, known_network
 from masquerade.learn.scores import (
     BIC,
     Constant,
@@ -81,7 +86,7 @@ def pyagrums(source: Records, order, score: str, limit: int):
     """Return the parents that pyAgrum's K2 finds on the same records, no prior."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        gum = pytest.importorskip("pyagrum")
+        gum = import_module("pyagrum")
         template = gum.BayesNet()
         for name in source.schema:
             template.add(gum.LabelizedVariable(name, name, [str(c) for c in source.schema[name].categories]))
@@ -126,6 +131,23 @@ def test_k2_on_a_clear_network_as_large_as_alarm_is_pyagrums(score):
     found = structure(source, order, max_parents=4, score=score)
     assert as_sets(found) == pyagrums(source, order, score, 4)
     assert len(found.links) > 30
+
+
+def alarm():
+    """Return the ALARM network, which pgmpy brings along."""
+    home = Path(find_spec("pgmpy").submodule_search_locations[0])
+    packed = (home / "utils" / "example_models" / "alarm.bif.gz").read_bytes()
+    return parse_bif(gzip.decompress(packed).decode())
+
+
+@pytest.mark.parametrize("score", ["bic", "k2"])
+def test_k2_on_clear_alarm_is_pyagrums(score):
+    network = alarm()
+    source = clear(network, 20_000, seed=3)
+    order = ancestral_order(network.structure)
+    found = structure(source, order, max_parents=4, score=score)
+    assert as_sets(found) == pyagrums(source, order, score, 4)
+    assert len(found.links) > 40
 
 
 def bic_of(source, parents) -> float:
