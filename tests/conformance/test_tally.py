@@ -37,7 +37,7 @@ def tally(source: Source, name: str) -> mq.Tally:
     return made(source, name)
 
 
-def close(actual, wanted):
+def assert_close(actual, wanted):
     np.testing.assert_allclose(actual, wanted, rtol=1e-9, atol=1e-7)
 
 
@@ -55,18 +55,18 @@ def test_answers_equal_the_brute_force_oracle(tally, source, name, query):
     wanted = oracle(source, name, query)
     assert table.names == query.by
     assert table.n == RECORDS
-    close(table.values.ravel(), wanted.values)
-    close(table.stderr().ravel() ** 2, np.maximum(np.diag(wanted.population), 0))
-    close(table.stderr("given_records").ravel() ** 2, np.maximum(np.diag(wanted.given_records), 0))
-    close(table.covariance.dense(), wanted.population)
-    close(table.covariance.dense(kind="given_records"), wanted.given_records)
+    assert_close(table.values.ravel(), wanted.values)
+    assert_close(table.stderr().ravel() ** 2, np.maximum(np.diag(wanted.population), 0))
+    assert_close(table.stderr("given_records").ravel() ** 2, np.maximum(np.diag(wanted.given_records), 0))
+    assert_close(table.covariance.dense(), wanted.population)
+    assert_close(table.covariance.dense(kind="given_records"), wanted.given_records)
 
 
 def test_a_batch_is_answered_in_order_and_like_single_questions(tally):
     batch = tally.answer(QUERIES)
     assert [table.names for table in batch] == [query.by for query in QUERIES]
     for query, table in zip(QUERIES, batch, strict=True):
-        close(tally.answer([query])[0].values, table.values)
+        assert_close(tally.answer([query])[0].values, table.values)
 
 
 def test_no_question_gets_no_answer(tally):
@@ -79,31 +79,31 @@ def test_a_condition_is_a_slice_of_the_larger_table(tally):
         [mq.Query(by=("B", "A", "C")), mq.Query(by=("B",), where={"A": "no", "C": True})]
     )
     cut = whole.select({"A": "no", "C": True})
-    close(cut.values, sliced.values)
+    assert_close(cut.values, sliced.values)
     for kind in ("population", "given_records"):
-        close(cut.stderr(kind), sliced.stderr(kind))
-        close(cut.covariance.dense(kind=kind), sliced.covariance.dense(kind=kind))
+        assert_close(cut.stderr(kind), sliced.stderr(kind))
+        assert_close(cut.covariance.dense(kind=kind), sliced.covariance.dense(kind=kind))
 
 
 def test_marginals_of_inverted_tables_are_inverted_marginals(tally):
     whole, part = tally.answer([mq.Query(by=("D", "B", "A")), mq.Query(by=("A", "D"))])
     summed = whole.marginal(("A", "D"))
     assert summed.axes == part.axes
-    close(summed.values, part.values)
-    close(summed.stderr(), part.stderr())
-    close(summed.covariance.dense(kind="given_records"), part.covariance.dense(kind="given_records"))
+    assert_close(summed.values, part.values)
+    assert_close(summed.stderr(), part.stderr())
+    assert_close(summed.covariance.dense(kind="given_records"), part.covariance.dense(kind="given_records"))
 
 
 def test_the_order_of_by_is_the_order_of_the_axes(tally):
     one, other = tally.answer([mq.Query(by=("A", "B", "D")), mq.Query(by=("D", "A", "B"))])
-    close(one.values.transpose(2, 0, 1), other.values)
-    close(one.stderr().transpose(2, 0, 1), other.stderr())
+    assert_close(one.values.transpose(2, 0, 1), other.values)
+    assert_close(one.stderr().transpose(2, 0, 1), other.stderr())
 
 
 def test_the_total_is_known_exactly(tally):
     (table,) = tally.answer([mq.Query(by=("A", "C"))])
     assert table.total == pytest.approx(RECORDS)
-    close(table.covariance.quadratic(np.ones((2, 2))), 0.0)
+    assert_close(table.covariance.quadratic(np.ones((2, 2))), 0.0)
 
 
 def test_within_blocks_are_blocks_of_the_dense_covariance(tally):
@@ -112,7 +112,7 @@ def test_within_blocks_are_blocks_of_the_dense_covariance(tally):
     blocks = table.within(("C", "A"))
     for b in range(3):
         wanted = dense[:, b, :, :, b, :].transpose(1, 0, 3, 2).reshape(4, 4)
-        close(blocks[b], wanted)
+        assert_close(blocks[b], wanted)
 
 
 def test_estimates_are_near_the_truth(tally, name):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.core.guarantee import Guarantee
@@ -30,6 +33,16 @@ class Tally(Protocol):
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
         """Answer a batch in one scan or one network round; all or nothing (`QueryRefused`)."""
+
+
+@runtime_checkable
+class RecordTally(Tally, Protocol):
+    """A source that holds records: it can average any function of the truths. For testing models only."""
+
+    def expect(
+        self, f: Callable[[NDArray[np.intp]], NDArray[Any]], over: Sequence[str]
+    ) -> tuple[float, float]:
+        """Return the mean over the true records of f(category codes of `over`), and its standard error."""
 
 
 class Merged:

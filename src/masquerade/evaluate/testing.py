@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
-from masquerade.core.tally import Tally
+from masquerade.core.tally import RecordTally, Tally
 from masquerade.learn.rows import labels_of, row_codes
-from masquerade.sources.expectation import MOST_TRUTHS, expect
-from masquerade.sources.records import Records
+from masquerade.sources.expectation import MOST_TRUTHS
 
 LARGEST_USEFUL = 0.05
 
@@ -121,13 +120,9 @@ def mean_over(
     source: Tally, f: Callable[[NDArray[np.intp]], NDArray[Any]], over: Sequence[str]
 ) -> tuple[float, float, int]:
     """Return the mean of f over the true records, its standard error and the number of records."""
-    if isinstance(source, Records):
-        return (*expect(source, f, over), source.n)
-    ability = getattr(source, "expect", None)
-    if ability is not None:
-        (total,) = source.answer([Query()])
-        value, stderr = ability(f, over)
-        return float(value), float(stderr), total.n
+    if isinstance(source, RecordTally):
+        (everyone,) = source.answer([Query()])
+        return (*source.expect(f, over), everyone.n)
     shape = source.schema.shape(over)
     if prod(shape) > MOST_TRUTHS:
         raise InputError(

@@ -130,7 +130,7 @@ class Records:
         return supports_of(self, question)
 
     def expect(
-        self, f: Callable[[NDArray[np.intp]], Floats], over: Sequence[str], *, seed: int = 0
+        self, f: Callable[[NDArray[np.intp]], NDArray[Any]], over: Sequence[str], *, seed: int = 0
     ) -> tuple[float, float]:
         """Return the mean over the true records of a function of their codes, and its standard error.
 
