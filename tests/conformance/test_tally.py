@@ -110,6 +110,8 @@ def test_within_blocks_are_blocks_of_the_dense_covariance(tally):
     (table,) = tally.answer([mq.Query(by=("A", "B", "C"))])
     dense = table.covariance.dense().reshape(2, 3, 2, 2, 3, 2)
     blocks = table.within(("C", "A"))
+    assert_close(table.covariance.within(("C", "A")), blocks)
+    assert_close(table.covariance.within((2, 0)), blocks)
     for b in range(3):
         wanted = dense[:, b, :, :, b, :].transpose(1, 0, 3, 2).reshape(4, 4)
         assert_close(blocks[b], wanted)

@@ -31,8 +31,11 @@ class Covariance(Protocol):
     def diagonal(self, kind: Kind = "population") -> Floats:
         """Return the variance of every cell."""
 
-    def within(self, axes: Sequence[int], kind: Kind = "population") -> Floats:
-        """Return the covariance blocks of cells that differ only along `axes`: (*other axes, B, B)."""
+    def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
+        """Return the covariance blocks of cells that differ only along `axes`: (*other axes, B, B).
+
+        Axes are named, or given by their position.
+        """
 
     def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
         """Return the variance of Σ weights·cells."""
@@ -67,6 +70,7 @@ class LinearCovariance:
     values: Floats
     fixed: Floats
     n: int
+    names: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,17 +81,18 @@ class LinearCovariance:
         """Return the variance of every cell."""
         return self.within((), kind)[..., 0, 0]
 
-    def within(self, axes: Sequence[int], kind: Kind = "population") -> Floats:
+    def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
         """Return the covariance blocks of cells that differ only along `axes`."""
         check_kind(kind)
-        raw = sum_of(part.maps.pairs(part.squares, axes) for part in self.parts)
-        order = [axis for axis in range(len(self.shape)) if axis not in axes]
+        inner = [self.names.index(axis) if isinstance(axis, str) else axis for axis in axes]
+        raw = sum_of(part.maps.pairs(part.squares, inner) for part in self.parts)
+        order = [axis for axis in range(len(self.shape)) if axis not in inner]
         outer = [self.shape[axis] for axis in order]
-        block = prod(self.shape[axis] for axis in axes)
+        block = prod(self.shape[axis] for axis in inner)
         if kind == "population":
-            cells = self.values.transpose([*order, *axes]).reshape(*outer, block)
+            cells = self.values.transpose([*order, *inner]).reshape(*outer, block)
             return raw - cells[..., :, None] * (cells / max(self.n, 1))[..., None, :]
-        own = self.fixed.transpose([*order, *axes]).reshape(*outer, block)
+        own = self.fixed.transpose([*order, *inner]).reshape(*outer, block)
         return raw - own[..., :, None] * np.eye(block)
 
     def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
@@ -109,8 +114,9 @@ class LinearCovariance:
         parts = tuple(
             Part(*part.maps.reduced(part.squares, list(keep), dict(at), squared=True)) for part in self.parts
         )
+        names = tuple(self.names[axis] for axis in keep) if self.names else ()
         return LinearCovariance(
-            parts, reduce_cells(self.values, keep, at), reduce_cells(self.fixed, keep, at), self.n
+            parts, reduce_cells(self.values, keep, at), reduce_cells(self.fixed, keep, at), self.n, names
         )
 
 
@@ -129,7 +135,7 @@ class SumCovariance:
         """Return the variance of every cell."""
         return sum_of(term.diagonal(kind) for term in self.terms)
 
-    def within(self, axes: Sequence[int], kind: Kind = "population") -> Floats:
+    def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
         """Return the covariance blocks of cells that differ only along `axes`."""
         return sum_of(term.within(axes, kind) for term in self.terms)
 

@@ -204,7 +204,7 @@ class Records:
         plain = self.weights is None
         fixed = values if plain else reduce(np.add, [plan.maps.apply(sums.fixed) for plan, sums in parts])
         covariance = LinearCovariance(
-            tuple(Part(sums.squares, plan.maps) for plan, sums in parts), values, fixed, self.n
+            tuple(Part(sums.squares, plan.maps) for plan, sums in parts), values, fixed, self.n, query.by
         )
         axes = tuple(self.schema[name] for name in query.by)
         return CountTable(
