@@ -282,6 +282,8 @@ def test_an_empty_table_is_no_error(tmp_path):
 def test_a_singular_channel_may_disguise(tmp_path):
     data, rules = world(tmp_path, policy=POLICY.replace("p: 0.25", "p: 0.5"))
     ok("disguise", data, "-p", rules, "-o", tmp_path / "out.csv")
+    written = (tmp_path / "out.csv").read_text().splitlines()
+    assert len(written) == len(data.read_text().splitlines())
 
 
 def test_an_unwritable_folder(tmp_path, monkeypatch):

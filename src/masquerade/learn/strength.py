@@ -15,6 +15,7 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
+from masquerade.learn.gain import chi_square_tail
 from masquerade.learn.graph import Link, PartialGraph, cpdag, links, to_networkx
 from masquerade.learn.network import ancestral_order
 from masquerade.learn.saving import check_header, entry, header
@@ -84,9 +85,7 @@ def strength(table: CountTable, names: Sequence[str], parent: str, child: str) -
     effect = max(1.0, 1.0 + float(excess.sum()) / df)
     noisy = effect > 1 + ROUNDING
     spread = unevenness(link, df) if noisy and table.values.size <= LARGEST_DENSE else 1.0
-    from scipy.special import gammaincc  # noqa: PLC0415  (needed only here)
-
-    p_value = float(gammaincc(df / spread / 2, statistic / effect / spread / 2))
+    p_value = chi_square_tail(statistic / (effect * spread), df / spread)
     return Strength(parent, child, statistic, effect, df / spread, p_value)
 
 
