@@ -157,7 +157,8 @@ def compare(frame):
 def main():
     target = json_option(__doc__)
     results = {}
-    for name, frame in (("mushroom", mushroom()), ("adult", adult())):
+    kind = "" if DATA.exists() else ", generated"
+    for name, frame in ((f"mushroom{kind}", mushroom()), (f"adult{kind}", adult())):
         results[name] = compare(frame)
         show(f"frequent itemsets, {name}, support ≥ {SUPPORT}", results[name])
     keep(target, results)

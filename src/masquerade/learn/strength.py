@@ -121,7 +121,8 @@ def residual_maps(counts: Floats) -> tuple[Floats, Floats]:
         expected[j] = total * np.outer(*shares).ravel()
         root = np.sqrt(np.where(expected[j] > 0, expected[j], np.inf))
         here = slice(j * values * categories, (j + 1) * values * categories)
-        maps[here, here] = np.kron(residual_z, residual_x) / root[:, None]
+        both = residual_z[:, None, :, None] * residual_x[None, :, None, :]
+        maps[here, here] = both.reshape(values * categories, -1) / root[:, None]
     return maps, expected.ravel()
 
 
