@@ -13,7 +13,7 @@ ALLOWED = {
     "learn": {"core", "learn"},
     "anonymity": {"core", "kernels", "anonymity"},
 }
-ABOVE = ("evaluate", "papers", "report", "sklearn", "cli")  # who may know both a learner and a source
+ABOVE = ("drawing", "evaluate", "data", "papers", "report", "sklearn", "cli")  # who may know both a learner and a source
 for _i, _part in enumerate(ABOVE):
     ALLOWED[_part] = {*FLOORS, "learn", "anonymity", *ABOVE[: _i + 1]}
 SEEDED = {"masquerade.disguising.simulate"}  # studies only, and marked as such

@@ -11,7 +11,7 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError
-from masquerade.papers.ma_sivakumar_2005 import STRUCTURE
+from masquerade.papers.eleven_nodes import STRUCTURE
 from masquerade.report import html
 from masquerade.report.demo import DemoResult, run_demo
 

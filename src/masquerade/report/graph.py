@@ -10,7 +10,7 @@ from matplotlib.patches import Circle, Ellipse, FancyArrowPatch, PathPatch
 from matplotlib.path import Path
 
 from masquerade.learn.network import ancestral_order
-from masquerade.report.drawing import INK, MASK, MASK_TINT, MUTED, PAPER, canvas
+from masquerade.drawing.style import INK, MASK, MASK_TINT, MUTED, PAPER, canvas
 from masquerade.report.study import Study
 from masquerade.report.words import gamma_text
 

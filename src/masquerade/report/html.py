@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from masquerade import __version__
 from masquerade.core.guarantee import Guarantee
-from masquerade.report.drawing import house_style, svg
+from masquerade.drawing.style import house_style, svg
 from masquerade.report.graph import network_picture
 from masquerade.report.pictures import (
     Z95,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from masquerade.core.whole import write_whole
-from masquerade.report.drawing import house_style, png
+from masquerade.drawing.style import house_style, png
 from masquerade.report.pictures import counts_picture
 from masquerade.report.study import Study, run_study
 

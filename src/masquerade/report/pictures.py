@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from masquerade.channels.measures import breach_bound
-from masquerade.report.drawing import (
+from masquerade.drawing.style import (
     ESTIMATE,
     INK,
     MUTED,

@@ -18,7 +18,7 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 from masquerade.disguising.frames import disguise
 from masquerade.learn.network import BayesianNetwork, ConditionalTable, bayesian_network
-from masquerade.papers.ma_sivakumar_2005 import STRUCTURE, network, table_1
+from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally
 

@@ -14,7 +14,7 @@ import masquerade as mq
 from masquerade.core.errors import FileError, InputError
 from masquerade.learn.bif import format_bif, parse_bif, read_bif, write_bif
 from masquerade.learn.network import known_network
-from masquerade.papers.ma_sivakumar_2005 import network
+from masquerade.papers.eleven_nodes import network
 
 LUNG = """network unknown {
 }

@@ -11,7 +11,7 @@ import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
 from masquerade.learn.inference import elimination_order, query
 from masquerade.learn.network import known_network
-from masquerade.papers.ma_sivakumar_2005 import STRUCTURE, network, table_1
+from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
 from masquerade.sources.records import Records
 
 

@@ -18,7 +18,7 @@ from masquerade.disguising.simulate import simulate_codes
 from masquerade.learn import saving
 from masquerade.learn.network import BayesianNetwork, ancestral_order, known_network
 from masquerade.learn.network_plot import BOX_HEIGHT, box_width, coordinates, crossings, layered, ordered
-from masquerade.papers.ma_sivakumar_2005 import PRINTED, STRUCTURE, network, table_1
+from masquerade.papers.eleven_nodes import PRINTED, STRUCTURE, network, table_1
 from masquerade.sources.records import Records
 
 

@@ -17,7 +17,7 @@ from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.disguising.simulate import simulate_codes
 from masquerade.learn.network import known_network
 from masquerade.learn.parameters import FEWEST_RECORDS, conditional_table, weight_ratio
-from masquerade.papers.ma_sivakumar_2005 import STRUCTURE, network, table_1
+from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
 from masquerade.sources.records import Records
 
 SCHEMA = mq.Schema({"a": ["x", "y"], "b": [0, 1, 2], "c": [True, False], "d": ["u", "v"]})

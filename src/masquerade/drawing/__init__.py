@@ -1,0 +1,1 @@
+"""How pictures look, wherever they stand."""
