@@ -131,7 +131,6 @@ class Reading:
         """Return the labels of the columns that the model looks at."""
         from masquerade.frames.encode import encode  # noqa: PLC0415  (loads Arrow)
         from masquerade.learn.rows import labels_of  # noqa: PLC0415
-        from masquerade.sources.tally import mixed  # noqa: PLC0415
 
         return {
             field.variable.name: labels_of(
@@ -139,7 +138,7 @@ class Reading:
                 encode(
                     batch[field.variable.name],
                     field,
-                    text=text or (self.disguised and mixed(field.variable)),
+                    text=text or (self.disguised and field.variable.mixed),
                 ),
             )
             for field in self.fields

@@ -10,7 +10,9 @@
     │   │   └── SingularChannel      a channel from whose reports nothing can be estimated
     │   ├── PolicyError              a policy file that cannot be used, and where it is wrong
     │   │   └── PolicyMismatch       data disguised under another policy
-    │   └── FileError                a file that cannot be read or written
+    │   ├── FileError                a file that cannot be read or written
+    │   └── DataMissing              a public data set found nowhere; `tried` says where it was looked for
+    ├── EngineError                  the engine that holds the records failed; nothing was answered
     ├── QueryRefused                 a source refuses a question; `refusals` says why
     ├── RoundAborted                 a protocol round failed after something had left; `spent`, `culprits`
     └── NotConverged                 an iteration stopped before reaching its tolerance
@@ -42,22 +44,27 @@ class SchemaError(InputError):
 
 
 class UnknownValue(SchemaError):
-    """A value in the data that the policy does not list, named by row and column only."""
+    """A value in the data that the policy does not list, named by row and column only.
+
+    `row` is None where records have no order, as in a database.
+    """
 
     def __init__(
         self,
         column: str,
-        row: int,
+        row: int | None,
         problem: str = "is not one of the policy's categories",
         file: str | None = None,
     ) -> None:
         self.column, self.row, self.problem, self.file = column, row, problem, file
         where = "" if file is None else f"{file}: "
-        super().__init__(f"{where}column {column!r}, row {row}: the value {problem}")
+        place = "a value" if row is None else f"row {row}: the value"
+        separator = ":" if row is None else ","
+        super().__init__(f"{where}column {column!r}{separator} {place} {problem}")
 
     def shifted(self, rows: int, file: str | None = None) -> UnknownValue:
         """Return the same error, counted from the start of a file instead of a batch."""
-        return UnknownValue(self.column, self.row + rows, self.problem, file)
+        return UnknownValue(self.column, None if self.row is None else self.row + rows, self.problem, file)
 
 
 class ChannelError(InputError):
@@ -80,6 +87,15 @@ class FileError(InputError):
     """A file that cannot be read or written."""
 
 
+class DataMissing(InputError):
+    """A public data set found nowhere: where it was looked for, what was wrong there, what to do."""
+
+    def __init__(self, name: str, tried: Sequence[str], advice: str) -> None:
+        self.name, self.tried, self.advice = name, tuple(tried), advice
+        steps = "".join(f"\n  {place}. {reason}" for place, reason in enumerate(self.tried, start=1))
+        super().__init__(f"The data set {name!r} was found nowhere. Looked for it in:{steps}\n{advice}")
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a source does not answer a query.
@@ -91,6 +107,10 @@ class Refusal:
     code: str
     reason: str
     query: Query | None = None
+
+
+class EngineError(MasqueradeError):
+    """The engine that holds the records failed or went away; nothing was answered."""
 
 
 class QueryRefused(MasqueradeError):

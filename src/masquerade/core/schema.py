@@ -68,6 +68,11 @@ class Variable:
         """Return the number of categories."""
         return len(self.categories)
 
+    @property
+    def mixed(self) -> bool:
+        """Tell whether categories have several types; a column of such labels is released as text."""
+        return len({type(label) for label in self.categories}) > 1
+
     def _typed(self) -> tuple[object, ...]:
         return (self.name, *((type(label), label) for label in self.categories))
 

@@ -78,7 +78,7 @@ def _marks(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
     if pa.types.is_dictionary(values.type):
         return _through_dictionary(values, field, text=text)
     if pa.types.is_null(values.type):
-        return np.full(len(values), _missing_mark(field, text=text))
+        return np.full(len(values), missing_mark(field, text=text))
     if field.edges is not None:
         return _cut(values, field, text=text)
     return _look_up(values, field, text=text)
@@ -90,7 +90,7 @@ def _through_dictionary(values: pa.DictionaryArray, field: Field, *, text: bool)
     A listed value that no row uses may be unknown: frames carry such categories around.
     """
     distinct = _marks(values.dictionary, field, text=text)
-    table = np.append(distinct, _missing_mark(field, text=text)).astype(
+    table = np.append(distinct, missing_mark(field, text=text)).astype(
         np.min_scalar_type(len(field.variable) + OUTSIDE)
     )
     indices = values.indices
@@ -103,7 +103,7 @@ def _through_dictionary(values: pa.DictionaryArray, field: Field, *, text: bool)
 def _look_up(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
     """Mark values by their place in the list of categories."""
     values = _comparable(values)
-    known = _labels_of_type(values.type, field.variable, text=text)
+    known = labels_of_type(values.type, field.variable, text=text)
     unknown = len(field.variable) + UNKNOWN
     table = np.array([*known.values(), unknown], dtype=np.min_scalar_type(unknown + OUTSIDE))
     if known:
@@ -126,7 +126,7 @@ def _comparable(values: pa.Array) -> pa.Array:
     return values
 
 
-def _labels_of_type(kind: pa.DataType, variable: Variable, *, text: bool) -> Mapping[Any, int]:
+def labels_of_type(kind: pa.DataType, variable: Variable, *, text: bool) -> Mapping[Any, int]:
     """Return the codes of those categories that a column of this type can hold, as it holds them."""
     labels = list(enumerate(variable.categories))
     if _is_text(kind):
@@ -169,7 +169,7 @@ def _cut(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
     marks: NDArray[Any] = np.searchsorted(edges, known, side="right") - 1
     marks[known == edges[-1]] = len(edges) - 2
     marks[(known < edges[0]) | (known > edges[-1])] = size + OUTSIDE
-    marks[np.isnan(known)] = _missing_mark(field, text=text)
+    marks[np.isnan(known)] = missing_mark(field, text=text)
     if numbers.null_count > values.null_count:
         no_number = pc.and_(numbers.is_null(), values.is_valid())
         marks[no_number.to_numpy(zero_copy_only=False)] = size + UNKNOWN
@@ -192,11 +192,11 @@ def _with_missing(marks: NDArray[Any], values: pa.Array, field: Field, *, text: 
     nan = pa.types.is_floating(values.type)
     if values.null_count or (nan and pc.any(pc.is_nan(values)).as_py()):
         holes = values.is_null(nan_is_null=nan).to_numpy(zero_copy_only=False)
-        marks[holes] = _missing_mark(field, text=text)
+        marks[holes] = missing_mark(field, text=text)
     return marks
 
 
-def _missing_mark(field: Field, *, text: bool) -> int:
+def missing_mark(field: Field, *, text: bool) -> int:
     """Return the mark of a missing value: a code if the policy names one."""
     stands_for = field.missing
     if stands_for is None and text:
@@ -221,7 +221,7 @@ def _problem(mark: int, kind: pa.DataType, field: Field, *, text: bool) -> str:
         return (
             "is not a number" if text else f"holds {_kind_name(kind)} where the policy cuts numbers into bins"
         )
-    if _labels_of_type(kind, field.variable, text=text):
+    if labels_of_type(kind, field.variable, text=text):
         return "is not one of the policy's categories"
     listed = {type(label) for label in field.variable.categories}
     names = {str: "text", int: "whole numbers", bool: "true/false"}

@@ -41,6 +41,14 @@ def cover(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], rows: int) -
     return min(plans, key=lambda plan: _cost(sizes, plan, rows))
 
 
+def cover_within(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], cap: int) -> list[Block]:
+    """Cover every subset by few, large blocks: none has more cells than `cap` unless a request itself has.
+
+    Cost: R² greedy steps at most. For sources where one more table costs far more than a larger one.
+    """
+    return _assign(_greedy(sizes, subsets, cap), subsets)
+
+
 def scatter_cost(cells: int) -> float:
     """Return the nanoseconds it takes to add one row to a table of that many cells."""
     bits = log2(max(cells, 1))

@@ -20,7 +20,7 @@ from masquerade.frames.native import columns_of
 from masquerade.learn.rows import labels_of
 from masquerade.sklearn.learnt import Column, learnt_columns, number_labels
 from masquerade.sources.records import Records
-from masquerade.sources.tally import check_origin, mixed, tally
+from masquerade.sources.tally import check_origin, tally
 
 AnyPolicy = Policy | Mapping[str, Any] | str | Path
 Rows = Mapping[str, NDArray[Any]]
@@ -96,7 +96,7 @@ class Disguised:
         return {
             field.variable.name: labels_of(
                 field.variable,
-                encode(columns[field.variable.name], field, text=disguised and mixed(field.variable)),
+                encode(columns[field.variable.name], field, text=disguised and field.variable.mixed),
             )
             for field in fields
             if field.variable.name in names

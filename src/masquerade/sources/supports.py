@@ -25,7 +25,7 @@ from masquerade.sources.blocks import Blocks, Plan
 
 if TYPE_CHECKING:
     from masquerade.sources.reading import Factor, Layout
-    from masquerade.sources.records import Records, Store
+    from masquerade.sources.store import Store
 
 Codes = NDArray[np.unsignedinteger[Any]]
 MOST_SUBSETS: Final = 1 << 22
@@ -193,16 +193,17 @@ class Counter:
         return joint
 
 
-def supports_of(records: Records, question: Supports) -> SupportAnswer:
-    """Answer supports from records in memory, disguised or clear, standard errors included.
+def supports_of(
+    owner: object, stores: Sequence[Store], question: Supports, n: int, weights: Floats | None
+) -> SupportAnswer:
+    """Answer supports from coded records, disguised or clear, standard errors included.
 
     Formula: N̂ = Σ w, w = Π over groups of the inverse's entry for the items; Var N̂ = Σ w² − N̂²/n.
     Reference: Ma (2006) §7.1.2, Propositions 7.1–7.4, generalised to any channels.
     Cost: one AND and one popcount a word of 64 records for each set; inclusion and exclusion in as many
     steps as the set has disguised groups. One pass over the records for sets with other channels.
     """
-    stores: Any = records._stores  # noqa: SLF001  (the two modules are one source)
-    return counted(records, [CodedColumns(store) for store in stores], question, records.n, records.weights)
+    return counted(owner, [CodedColumns(store) for store in stores], question, n, weights)
 
 
 def counted(

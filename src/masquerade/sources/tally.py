@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, overload
+from collections.abc import Sequence
+from typing import Any, Literal, overload
 
 import numpy as np
 import pyarrow as pa
@@ -13,24 +12,19 @@ from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, PolicyMismatch, UnknownValue
-from masquerade.core.schema import Category, Field, Schema, Variable, category
+from masquerade.core.schema import Category, Field, Schema, category
 from masquerade.frames.baskets import Baskets
 from masquerade.frames.encode import encode
 from masquerade.frames.files import open_batches
 from masquerade.frames.native import columns_of, metadata_of
 from masquerade.sources.baskets import BasketRecords
+from masquerade.sources.chunks import Chunk, chunks, is_path
+from masquerade.sources.engine import Engine
+from masquerade.sources.planner import EngineName, table_for
 from masquerade.sources.records import Records
+from masquerade.sources.tables import IbisTable, SparkFrame, Watch, table_of
 
 MOST_INFERRED = 1000
-
-
-class Chunk(NamedTuple):
-    """Some rows: columns as Arrow, whether all are text (CSV), the file, and its rows before these."""
-
-    columns: Mapping[str, Any]
-    text: bool
-    file: str | None
-    before: int
 
 
 @overload
@@ -45,7 +39,21 @@ def tally(
     schema: Schema | Policy | None = None,
     weights: str | None = None,
     id: str | None = None,
+    engine: Literal["memory"],
 ) -> Records: ...
+
+
+@overload
+def tally(
+    data: Any,
+    policy: Policy | None = None,
+    *,
+    schema: Schema | Policy | None = None,
+    weights: str | None = None,
+    id: str | None = None,
+    engine: EngineName = "auto",
+    watch: Watch | None = None,
+) -> Records | Engine: ...
 
 
 def tally(
@@ -55,25 +63,40 @@ def tally(
     schema: Schema | Policy | None = None,
     weights: str | None = None,
     id: str | None = None,  # noqa: A002  (the word users know)
-) -> Records | BasketRecords:
-    """Return a source that answers counts about records: a frame, files (paths, patterns), or baskets.
+    engine: EngineName = "auto",
+    watch: Watch | None = None,
+) -> Records | Engine | BasketRecords:
+    """Return a source that answers counts about records: a frame, files, a table in an engine, or baskets.
+
+    Files are paths or patterns like ``people/*.parquet``; a table is an Ibis table or a Spark data frame.
 
     With a `policy`, `data` are records disguised by it. Without one they are clear; their categories come
     from `schema` (or the variables of a policy), and only if none is given from the data themselves.
     `weights` names a column of survey weights; `id` names the person, and a person's second record is
     refused, since repeated records would make the standard errors too small.
+
+    `engine` says where files are counted: "memory", "duckdb" (out of core), or "auto", which takes memory
+    for what fits easily and logs its choice (logger ``masquerade.sources``). `watch` is called with the
+    share of a scan that is done (None if unknown), while an engine scans.
     """
     if isinstance(data, Baskets):
         return basket_tally(data, policy, [schema, weights, id])
     extra = [name for name in (weights, id) if name is not None]
-    used, fields = how_to_read(data, policy, schema, extra)
+    given = table_of(data, watch=watch)
+    used, fields = how_to_read(data if given is None else given, policy, schema, extra)
+    table = table_for(data, given, used, engine=engine, watch=watch)
+    if table is not None:
+        source = Engine(table, used, fields, weights=weights)
+        if id is not None:
+            source.check_once(id)
+        return source
     parts: dict[str, list[Any]] = {name: [] for name in (*used.schema, *extra)}
     for chunk in chunks(data, list(parts)):
         try:
             for field in fields:
                 name = field.variable.name
                 # labels of several types are released as text, whatever the file
-                text = chunk.text or (policy is not None and mixed(field.variable))
+                text = chunk.text or (policy is not None and field.variable.mixed)
                 parts[name].append(encode(chunk.columns[name], field, text=text))
             if weights is not None:
                 parts[weights].append(numbers(chunk, weights))
@@ -116,26 +139,10 @@ def how_to_read(
     return used, used.fields
 
 
-def chunks(data: Any, names: Sequence[str] | None) -> Iterator[Chunk]:
-    """Yield the rows of a frame at once, of files batch by batch; only the named columns of files."""
-    if not is_path(data):
-        yield Chunk(columns_of(data), text=False, file=None, before=0)
-        return
-    with open_batches(data, names) as batches:
-        for batch in batches:
-            columns = {name: batch[name] for name in batch.schema.names}
-            yield Chunk(columns, batches.text, batches.file, batches.rows_before)
-
-
-def is_path(data: Any) -> bool:
-    """Tell paths from frames."""
-    if isinstance(data, (list, tuple)):
-        return bool(data) and all(isinstance(item, (str, Path)) for item in data)
-    return isinstance(data, (str, Path))
-
-
 def check_origin(data: Any, policy: Policy | None) -> None:
     """Refuse data that say they were disguised under another policy, or at all where clear ones are due."""
+    if isinstance(data, (SparkFrame, IbisTable)):
+        return  # tables of engines carry no such words
     if is_path(data):
         if data == "-":
             return
@@ -154,15 +161,11 @@ def check_origin(data: Any, policy: Policy | None) -> None:
     )
 
 
-def mixed(variable: Variable) -> bool:
-    """Tell whether the categories of a variable have several types."""
-    return len({type(label) for label in variable.categories}) > 1
-
-
 def inferred_schema(data: Any, leave_out: Sequence[str]) -> Schema:
     """Return the categories that occur in clear data, in order."""
-    if is_path(data) and data == "-":
-        raise InputError("Clear records from standard input need a 'schema'.")
+    if isinstance(data, (SparkFrame, IbisTable)) or (is_path(data) and data == "-"):
+        where = "standard input" if is_path(data) else data.title
+        raise InputError(f"Clear records from {where} need a 'schema' that lists their categories.")
     found: dict[str, dict[Category, None]] = {}
     for chunk in chunks(data, None):
         for name in chunk.columns:

@@ -14,7 +14,6 @@ from masquerade.frames.baskets import Baskets, basket_policy
 from masquerade.kernels.bits import pack
 from masquerade.sources.baskets import BasketRecords
 from masquerade.sources.records import Records
-from masquerade.sources.supports import supports_of
 
 
 def items_of(schema):
@@ -52,13 +51,13 @@ def test_supports_equal_queries(name, sizes):
         sets = generator.permutation(sets_of(items, size))
         for parts in (None, generator.random(sets.shape) < 0.5):
             question = Supports(items, sets, parts)
-            assert_same(supports_of(records, question), from_tables(records, question))
+            assert_same(records.supports(question), from_tables(records, question))
 
 
 def test_the_empty_set_is_everybody():
     records = mq.tally(case("joint").disguised, case("joint").policy)
     question = Supports(items_of(records.schema), np.zeros((2, 0), dtype=np.int32))
-    found = supports_of(records, question)
+    found = records.supports(question)
     np.testing.assert_allclose(found.values, records.n)
     np.testing.assert_allclose(found.stderr, 0.0)
 
@@ -71,7 +70,7 @@ def test_survey_weights(name):
     sets = sets_of(items, 3)
     parts = np.random.default_rng(6).random(sets.shape) < 0.5
     question = Supports(items, sets, parts)
-    found = supports_of(records, question)
+    found = records.supports(question)
     assert found.ratio > 1.1  # the weights do vary
     assert_same(found, from_tables(records, question))
 
@@ -88,16 +87,16 @@ def test_merged_rows_count_as_often_as_they_stand_for(p):
     fresh, merged = few_rows(policy), few_rows(policy)
     items = tuple((name, True) for name in "abc")
     question = Supports(items, sets_of(items, 2))
-    expected = supports_of(fresh, question)
+    expected = fresh.supports(question)
     merged.answer([mq.Query(by=("a", "b", "c"))] * 3)
     assert merged._stores[0].multiplicity is not None
-    assert_same(supports_of(merged, question), expected)
+    assert_same(merged.supports(question), expected)
     assert_same(expected, from_tables(fresh, question))
 
 
 def test_clear_records_are_plainly_counted():
     records = few_rows(basket_policy("abc", mq.channels.binary("0")))
-    found = supports_of(records, Supports((("a", True), ("b", True)), np.array([[0, 1]], dtype=np.int32)))
+    found = records.supports(Supports((("a", True), ("b", True)), np.array([[0, 1]], dtype=np.int32)))
     count = np.count_nonzero(records.codes["a"] & records.codes["b"])
     assert found.values.tolist() == [count]  # exactly
     np.testing.assert_allclose(found.stderr**2, count - count**2 / 40_000)
@@ -110,7 +109,7 @@ def test_proposition_7_2():
         "abc", mq.channels.binary(0), ["abc"], lambda cells: mq.channels.symmetric(cells, p)
     )
     records = few_rows(policy)
-    found = supports_of(records, Supports((("a", True), ("b", True)), np.array([[0, 1]], dtype=np.int32)))
+    found = records.supports(Supports((("a", True), ("b", True)), np.array([[0, 1]], dtype=np.int32)))
     off = p * 2 ** (size - held) / (2**size - 1)
     own = 1 - p + p * (2 ** (size - held) - 1) / (2**size - 1)
     channel = np.full((4, 4), off) + np.eye(4) * (own - off)
@@ -127,7 +126,7 @@ def test_pooled_sources_add_up():
     items = items_of(merged.schema)
     sets = sets_of(items, 2)
     question = Supports(items, sets, np.arange(2)[None, :] == np.zeros((len(sets), 1)))
-    first, second = (supports_of(source, question) for source in records)
+    first, second = (source.supports(question) for source in records)
     assert_same(first + second, from_tables(merged, question))
     assert_same(ask(merged, question), from_tables(merged, question))
 
@@ -136,7 +135,7 @@ def test_a_channel_that_cannot_be_undone_is_refused():
     policy = basket_policy("ab", mq.channels.binary("1/2"))
     question = Supports((("a", True),), np.array([[0]], dtype=np.int32))
     with pytest.raises(QueryRefused):
-        supports_of(few_rows(policy), question)
+        few_rows(policy).supports(question)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +191,7 @@ def test_intervals_are_those_of_tables():
     records = mq.tally(frame, case("independent").policy)
     (table,) = records.answer([mq.Query(by=("A", "B"))])
     items = tuple(("A", label) for label in ("yes", "no")) + tuple(("B", label) for label in (1, 2, 3))
-    found = supports_of(records, Supports(items, sets_of(items, 2)))
+    found = records.supports(Supports(items, sets_of(items, 2)))
     for level in (0.5, 0.95):
         lower, upper = found.interval(level)
         np.testing.assert_allclose(lower, table.conf_int(level).lower.ravel(), rtol=1e-6)
@@ -205,7 +204,7 @@ def test_no_records_at_all():
     policy = basket_policy("ab", mq.channels.binary("0.1"))
     records = Records({name: np.zeros(0, dtype=np.uint8) for name in "ab"}, policy)
     items = (("a", True), ("b", True))
-    found = supports_of(records, Supports(items, np.array([[0, 1]], dtype=np.int32)))
+    found = records.supports(Supports(items, np.array([[0, 1]], dtype=np.int32)))
     assert found.values.tolist() == [0.0]
     assert found.stderr.tolist() == [0.0]
     assert pd.notna(found.interval(0.95).upper).all()

@@ -1,0 +1,182 @@
+"""The few SQL sentences that counting needs, in words that DuckDB, PostgreSQL and Spark share.
+
+A disguised count is a GROUP BY; a conditioned one a GROUP BY over weights. Nothing here runs anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pyarrow as pa
+
+from masquerade.core.schema import Field
+from masquerade.frames.encode import labels_of_type, missing_mark
+from masquerade.sources.reading import Factor
+
+# names of results, unlike any column that somebody would have
+COUNT, FIRST, SECOND, THIRD, UNREAD, SET = (
+    f"masquerade_{word}" for word in ("count", "first", "second", "third", "unread", "set")
+)
+WEIGHT, SURVEY = "masquerade_w", "masquerade_v"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How an engine writes names and numbers, and whether it counts several tables in one scan."""
+
+    quote: str = '"'
+    double: str = "DOUBLE"
+    grouping_sets: bool = True
+    backslash_escapes: bool = False
+
+    def name(self, name: str) -> str:
+        """Return a name in quotes."""
+        return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
+
+    def number(self, value: float) -> str:
+        """Return a double: a bare decimal would be exact and slow in every engine."""
+        return f"CAST({value!r} AS {self.double})"
+
+    def label(self, value: object) -> str:
+        """Return a label as a literal."""
+        if isinstance(value, bool):
+            return "TRUE" if value else "FALSE"
+        if not isinstance(value, str):
+            return repr(value)
+        if self.backslash_escapes:
+            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        return "'" + value.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: how its values are read, and which type holds them."""
+
+    field: Field
+    kind: pa.DataType
+    text: bool = False
+
+
+def grouped(
+    dialect: Dialect, table: str, sets: Sequence[Sequence[str]], *, only: str, weights: str | None
+) -> str:
+    """Return the counts of every set of columns; a bit per column says which it is missing from.
+
+    With a column of survey weights v, also Σv and Σv².
+    """
+    names = list(dict.fromkeys(name for columns in sets for name in columns))
+    quoted = [dialect.name(name) for name in names]
+    chosen = [*quoted, f"COUNT(*) AS {COUNT}"]
+    if weights is not None:
+        v = f"CAST({dialect.name(weights)} AS {dialect.double})"
+        chosen += [f"SUM({v}) AS {FIRST}", f"SUM({v} * {v}) AS {SECOND}", f"COUNT({v}) AS {UNREAD}"]
+    grouping = ""
+    if len(sets) > 1:
+        chosen.append(set_number(quoted))
+        grouping = f" GROUP BY GROUPING SETS ({', '.join(listed(dialect, columns) for columns in sets)})"
+    elif names:
+        grouping = f" GROUP BY {', '.join(quoted)}"
+    return f"SELECT {', '.join(chosen)} FROM {table}{only}{grouping}"
+
+
+def set_number(quoted: Sequence[str]) -> str:
+    """Return the number of a grouping set: bit i is set where column i is summed out."""
+    return " + ".join(f"{1 << i} * GROUPING({name})" for i, name in enumerate(quoted)) + f" AS {SET}"
+
+
+def listed(dialect: Dialect, columns: Sequence[str]) -> str:
+    """Return columns in brackets."""
+    return f"({', '.join(dialect.name(name) for name in columns)})"
+
+
+def weighed(
+    dialect: Dialect,
+    table: str,
+    columns: Sequence[str],
+    weights: Sequence[str],
+    *,
+    only: str,
+    survey: str | None,
+) -> str:
+    """Return sums of weights w and w² by the columns; with survey weights v: Σvw, Σ(vw)², Σv²w.
+
+    Records whose weight is NULL hold an unknown value: they are counted apart, never left out in silence.
+    """
+    quoted = [dialect.name(name) for name in columns]
+    inner = [*quoted, *(f"{text} AS {WEIGHT}{i}" for i, text in enumerate(weights))]
+    if survey is not None:
+        inner.append(f"CAST({dialect.name(survey)} AS {dialect.double}) AS {SURVEY}")
+    chosen = list(quoted)
+    for i in range(len(weights)):
+        w = f"{WEIGHT}{i}" if survey is None else f"{SURVEY} * {WEIGHT}{i}"
+        chosen += [
+            f"SUM({w}) AS {FIRST}{i}",
+            f"SUM({w} * {w}) AS {SECOND}{i}",
+            f"COUNT(*) - COUNT({w}) AS {UNREAD}{i}",
+        ]
+        if survey is not None:
+            chosen.append(f"SUM({SURVEY} * {SURVEY} * {WEIGHT}{i}) AS {THIRD}{i}")
+    source = f"(SELECT {', '.join(inner)} FROM {table}{only}) AS weighed_"
+    grouping = f" GROUP BY {', '.join(quoted)}" if quoted else ""
+    return f"SELECT {', '.join(chosen)} FROM {source}{grouping}"
+
+
+def weight(dialect: Dialect, factors: Sequence[Factor], columns: Mapping[str, Column]) -> str:
+    """Return the product of looked-up weights; NULL for a value that no category stands for."""
+    return " * ".join(looked_up(dialect, factor, columns) for factor in factors)
+
+
+def looked_up(dialect: Dialect, factor: Factor, columns: Mapping[str, Column]) -> str:
+    """Return the weight of one factor as a CASE over the labels of its columns."""
+    tests = [conditions(dialect, name, columns[name]) for name in factor.columns]
+    branches = []
+    for codes in product(*(range(size) for size in factor.sizes)):
+        place = 0
+        for code, size in zip(codes, factor.sizes, strict=True):
+            place = place * size + code
+        given = [test.get(code) for test, code in zip(tests, codes, strict=True)]
+        if all(condition is not None for condition in given):
+            joined = " AND ".join(str(condition) for condition in given)
+            branches.append(f"WHEN {joined} THEN {dialect.number(float(factor.vector[place]))}")
+    return f"CASE {' '.join(branches)} END" if branches else dialect_null(dialect)
+
+
+def dialect_null(dialect: Dialect) -> str:
+    """Return a missing double."""
+    return f"CAST(NULL AS {dialect.double})"
+
+
+def conditions(dialect: Dialect, name: str, column: Column) -> dict[int, str]:
+    """Return for every code the condition that a value of the column stands for it."""
+    quoted = dialect.name(name)
+    spelled: dict[int, list[Any]] = {}
+    for value, code in labels_of_type(column.kind, column.field.variable, text=column.text).items():
+        spelled.setdefault(code, []).append(value)
+    found = {
+        code: f"{quoted} = {dialect.label(values[0])}"
+        if len(values) == 1
+        else f"{quoted} IN ({', '.join(dialect.label(value) for value in values)})"
+        for code, values in spelled.items()
+    }
+    hole = missing_mark(column.field, text=column.text)
+    if hole < len(column.field.variable):
+        known = found.get(hole)
+        found[hole] = f"({known} OR {quoted} IS NULL)" if known else f"{quoted} IS NULL"
+    return found
+
+
+def only_code(dialect: Dialect, name: str, column: Column, code: int) -> str:
+    """Return the WHERE that keeps the records with one category."""
+    return f" WHERE {conditions(dialect, name, column).get(code, '1 = 0')}"
+
+
+def sampled(dialect: Dialect, table: str, columns: Sequence[str], rows: int, *, only: str) -> str:
+    """Return how many different rows the first ones hold, and how many of those occur once."""
+    names = ", ".join(dialect.name(name) for name in columns)
+    first = f"SELECT {names} FROM {table}{only} LIMIT {rows}"
+    sizes = f"SELECT COUNT(*) AS {COUNT} FROM ({first}) AS first_rows_ GROUP BY {names}"
+    once = f"SUM(CASE WHEN {COUNT} = 1 THEN 1 ELSE 0 END)"
+    return f"SELECT COUNT(*) AS {FIRST}, {once} AS {SECOND}, SUM({COUNT}) AS {COUNT} FROM ({sizes}) AS sizes_"
