@@ -29,13 +29,16 @@ PUBLIC = [
     "anonymity",
     "basket_policy",
     "channels",
+    "data",
     "disguise",
     "disguise_file",
     "evaluate",
     "learn",
     "privacy",
+    "projected",
     "read_baskets",
     "simulate",
+    "simulate_projected",
     "tally",
 ]
 HEAVY = [

@@ -1,0 +1,221 @@
+"""Suppression hides every row among k, takes nothing else away, and is compared with the best there is."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import masquerade as mq
+from masquerade.anonymity.cover import distances, greedy_cover, mended, partition
+from masquerade.anonymity.suppression import STAR, differing
+from masquerade.core.errors import InputError
+
+TABLES = hnp.arrays(np.int64, st.tuples(st.integers(1, 14), st.integers(1, 4)), elements=st.integers(0, 2))
+KINDS = {
+    "pandas": lambda frame: frame,
+    "polars": pl.from_pandas,
+    "arrow": lambda frame: pa.Table.from_pandas(frame, preserve_index=False),
+}
+
+
+def as_frame(codes):
+    frame = pd.DataFrame(codes, columns=[f"q{i}" for i in range(codes.shape[1])])
+    return frame.assign(sensitive=np.arange(len(codes)) + 2**60)
+
+
+def partitions(rows, k):
+    """Yield every partition of the rows into sets of at least k."""
+    if not rows:
+        yield []
+        return
+    first, rest = rows[0], rows[1:]
+    for size in range(k - 1, len(rest) + 1):
+        for others in combinations(rest, size):
+            left = [row for row in rest if row not in others]
+            if len(left) == 0 or len(left) >= k:
+                for more in partitions(left, k):
+                    yield [[first, *others], *more]
+
+
+def fewest_stars(codes, k):
+    best = codes.size
+    for parts in partitions(list(range(len(codes))), k):
+        groups = np.empty(len(codes), dtype=np.intp)
+        for number, part in enumerate(parts):
+            groups[part] = number
+        best = min(best, int(differing(codes, groups).sum()))
+    return best
+
+
+@given(TABLES, st.integers(1, 5))
+def test_every_row_hides_among_k_and_nothing_else_changes(codes, k):
+    frame = as_frame(codes)
+    if len(frame) < k:
+        with pytest.raises(InputError, match="no groups of"):
+            mq.anonymity.suppress(frame, ["q0"], k)
+        return
+    names = list(frame.columns[:-1])
+    result = mq.anonymity.suppress(frame, names, k)
+    sizes = np.bincount(result.groups)
+    assert np.all((sizes >= k) & (sizes < 2 * k))
+    assert result.frame.groupby(names, dropna=False)["sensitive"].transform("size").min() >= k
+    pd.testing.assert_series_equal(result.frame["sensitive"], frame["sensitive"])
+    for i, name in enumerate(names):
+        kept = ~result.stars[:, i]
+        assert result.frame.loc[kept, name].astype(str).tolist() == frame.loc[kept, name].astype(str).tolist()
+        assert (result.frame.loc[~kept, name] == STAR).all()
+    # a star is there because the group differs
+    for group in np.unique(result.groups):
+        rows = result.groups == group
+        for i in range(codes.shape[1]):
+            assert result.stars[rows, i].all() == (len(set(codes[rows, i])) > 1)
+
+
+@given(hnp.arrays(np.int64, st.tuples(st.integers(2, 7), st.integers(1, 3)), elements=st.integers(0, 2)),
+       st.integers(2, 3))  # fmt: skip
+def test_the_best_partition_is_never_beaten_and_found_where_it_needs_no_star(codes, k):
+    if len(codes) < k:
+        return
+    stars = int(differing(codes, partition(codes, k)).sum())
+    best = fewest_stars(codes, k)
+    assert stars >= best
+    assert best > 0 or stars == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_groups_that_lie_apart_are_found_as_well_as_by_brute_force(seed):
+    # rows of a group differ from its centre in one column of three, those of two groups in all but one
+    rng = np.random.default_rng(seed)
+    codes = np.repeat(np.array([[0, 0, 0, 0], [10, 10, 10, 10], [20, 20, 20, 20]]), [3, 2, 3], axis=0)
+    column = rng.integers(0, 4)
+    codes[:, column] += rng.integers(0, 4, len(codes))
+    codes = codes[rng.permutation(len(codes))]
+    assert int(differing(codes, partition(codes, 2)).sum()) == fewest_stars(codes, 2)
+
+
+@given(TABLES, st.integers(1, 4))
+def test_the_cover_is_one_of_balls_and_mending_loses_no_row(codes, k):
+    if len(codes) < k:
+        return
+    between = distances(codes)
+    balls = {
+        frozenset(np.flatnonzero(row <= radius).tolist())
+        for row in between
+        for radius in range(codes.shape[1] + 1)
+    }
+    cover = greedy_cover(between, k)
+    assert all(frozenset(ball) in balls and len(ball) >= k for ball in cover)
+    assert set().union(*cover) == set(range(len(codes)))
+    parts = mended(cover, k)
+    assert sorted(row for part in parts for row in part) == list(range(len(codes)))
+    assert min(map(len, parts)) >= k
+
+
+def test_the_greedy_choice_is_radius_per_newly_covered_row():
+    # three equal rows cost nothing; of the others, one ball of radius 1 takes three at a third each
+    codes = np.array([[0, 0], [0, 0], [0, 0], [5, 1], [5, 2], [5, 3]])
+    assert greedy_cover(distances(codes), 2) == [{0, 1, 2}, {3, 4, 5}]
+
+
+def test_shared_rows_leave_the_larger_set_or_join_the_two():
+    assert mended([{0, 1}, {0, 1, 2, 3, 4}], 2) == [{0, 1}, {2, 3, 4}]
+    assert mended([{0, 1}, {1, 2}], 2) == [{0, 1, 2}]
+    assert mended([{0, 1, 2}, {2, 3}], 2) == [{0, 1}, {2, 3}]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_formulation_1_opens_exactly_the_repeated_rows(kind):
+    frame = pd.DataFrame(
+        {
+            "born": ["a", "b", "a", "c", "b", "a"],
+            "zip": [1, 1, 1, 1, 2, 2],
+            "illness": ["x", "y", "x", "z", "y", "w"],
+            "id": [2**60 + i for i in range(6)],
+        }
+    )
+    opened = mq.anonymity.open_repeated(KINDS[kind](frame), ["born", "zip"], 2)
+    assert type(opened) is type(KINDS[kind](frame))
+    columns = (
+        opened.to_dict("list")
+        if kind == "pandas"
+        else opened.to_pydict()
+        if kind == "arrow"
+        else opened.to_dict(as_series=False)
+    )
+    assert columns["born"] == frame["born"].tolist()
+    assert columns["zip"] == frame["zip"].tolist()
+    assert columns["illness"] == ["x", None, "x", None, None, None]
+    assert columns["id"] == [2**60, None, 2**60 + 2, None, None, None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_suppression_keeps_the_kind_of_frame(kind):
+    frame = pd.DataFrame({"born": ["a", "b", "a", "b"], "zip": [1, 2, 1, 3], "illness": list("wxyz")})
+    result = mq.anonymity.suppress(KINDS[kind](frame), ["zip", "born"], 2)
+    assert type(result.frame) is type(KINDS[kind](frame))
+    shown = result.frame.to_pandas() if kind != "pandas" else result.frame
+    assert shown["zip"].tolist() == ["1", STAR, "1", STAR]
+    assert shown["born"].tolist() == frame["born"].tolist()
+    assert list(shown.columns) == ["born", "zip", "illness"]
+    assert result.stars.tolist() == [[False, False], [True, False], [False, False], [True, False]]
+
+
+@given(TABLES, st.integers(1, 4))
+def test_formulation_1_by_definition(codes, k):
+    frame = as_frame(codes)
+    names = list(frame.columns[:-1])
+    opened = mq.anonymity.open_repeated(frame, names, k)
+    times = frame.groupby(names)["sensitive"].transform("size")
+    assert opened["sensitive"].notna().tolist() == (times >= k).tolist()
+    assert opened["sensitive"].dropna().tolist() == frame.loc[times >= k, "sensitive"].tolist()
+
+
+def test_rows_keep_their_index_and_missing_values_are_alike():
+    frame = pd.DataFrame({"q": [1.0, np.nan, np.nan, 1.0, 2.0], "s": list("abcde")}, index=[9, 3, 3, 1, 0])
+    opened = mq.anonymity.open_repeated(frame, ["q"], 2)
+    assert opened.index.tolist() == [9, 3, 3, 1, 0]
+    assert opened["s"].tolist() == ["a", "b", "c", "d", None]
+    result = mq.anonymity.suppress(frame, ["q"], 2)
+    assert result.frame.index.tolist() == [9, 3, 3, 1, 0]
+    assert result.frame["s"].tolist() == list("abcde")
+
+
+def test_an_empty_table_stays_empty():
+    frame = pd.DataFrame({"q": [], "s": []})
+    assert len(mq.anonymity.open_repeated(frame, ["q"], 2)) == 0
+    assert len(mq.anonymity.suppress(frame, ["q"], 2).frame) == 0
+
+
+@pytest.mark.parametrize("function", [mq.anonymity.open_repeated, mq.anonymity.suppress])
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((["q"], 0), "at least 1"),
+        ((["q"], 1.5), "whole number"),
+        (([], 2), "at least one"),
+        (("q", 2), "list of columns"),
+        ((["p"], 2), "no column 'p'"),
+        ((["q", "q"], 2), "listed twice"),
+    ],
+)
+def test_mistakes_are_told(function, arguments, complaint):
+    with pytest.raises(InputError, match=complaint):
+        function(pd.DataFrame({"q": [1, 1]}), *arguments)
+
+
+def test_other_things_are_no_tables():
+    with pytest.raises(InputError, match="pandas, Polars or PyArrow"):
+        mq.anonymity.suppress([1, 2], ["q"], 2)
+
+
+def test_very_many_rows_are_refused():
+    with pytest.raises(InputError, match="all pairs of rows"):
+        mq.anonymity.suppress(pd.DataFrame({"q": np.zeros(10_001)}), ["q"], 2)
