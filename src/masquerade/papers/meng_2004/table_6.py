@@ -80,7 +80,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
 
 EXPERIMENT = Experiment(
     id="meng-2004-table-6",
-    paper="Meng, Sivakumar & Kargupta (2004)",
+    paper="Meng et al. (2004)",
     item="Table 6",
     title="Parameters of ASIA by a single orthogonal projection",
     shows=(

@@ -18,7 +18,7 @@ PRINTED = {
 
 EXPERIMENT = Experiment(
     id="meng-2004-table-7",
-    paper="Meng, Sivakumar & Kargupta (2004)",
+    paper="Meng et al. (2004)",
     item="Table 7",
     title="Parameters of ASIA by double projection, 25 trials",
     shows=double.SHOWS,

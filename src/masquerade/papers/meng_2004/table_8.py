@@ -24,7 +24,7 @@ SUM = "The printed P(E− | T−, L−) = 0.56 and P(E+ | T−, L−) = 0.40 do 
 
 EXPERIMENT = Experiment(
     id="meng-2004-table-8",
-    paper="Meng, Sivakumar & Kargupta (2004)",
+    paper="Meng et al. (2004)",
     item="Table 8",
     title="Parameters of ASIA by double projection, 100 trials",
     shows=double.SHOWS,

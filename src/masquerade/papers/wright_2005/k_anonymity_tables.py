@@ -185,7 +185,7 @@ def paint(axes: Axes, cells: pd.DataFrame) -> None:
 
 EXPERIMENT = Experiment(
     id="wright-2005-k-anonymity",
-    paper="Wright et al. (2005)",
+    paper="Wright (2005)",
     item="Example tables of k-anonymity",
     title="k-anonymous tables, k = 2",
     shows=(

@@ -1,0 +1,1 @@
+"""Ma (2006), dissertation: learning from randomized data."""
