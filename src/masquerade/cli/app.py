@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import masquerade
-from masquerade.cli import demo, disguise, estimate, learn, policy, predict, privacy
+from masquerade.cli import demo, disguise, estimate, learn, policy, predict, privacy, reproduce
 from masquerade.cli.output import say, silence_stdout
 from masquerade.core.errors import MasqueradeError
 
@@ -125,3 +125,4 @@ app.command("predict")(predict.command)
 app.command("privacy")(privacy.command)
 app.add_typer(policy.app, name="policy")
 app.command("demo")(demo.command)
+app.command("reproduce")(reproduce.command)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from masquerade import __version__
 from masquerade.core.guarantee import Guarantee
+from masquerade.drawing.page import filled
 from masquerade.drawing.style import house_style, svg
 from masquerade.report.graph import network_picture
 from masquerade.report.pictures import (
@@ -38,14 +38,7 @@ class Picture:
 
 def demo_html(study: Study, files: Mapping[str, str]) -> str:
     """Return the page; `files` are the names of the policy and the disguised records beside it."""
-    environment = Environment(
-        loader=PackageLoader("masquerade.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("demo.html.j2").render(content(study, files))
+    return filled("masquerade.report", "demo.html.j2", content(study, files))
 
 
 def content(study: Study, files: Mapping[str, str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import masquerade as mq
 from masquerade.drawing.style import MUTED, SERIES, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_2006.networks import DECLARED, ORDER, SITES, STRUCTURE, network
-from masquerade.papers.ma_sivakumar_2005.runs import number
+from masquerade.papers.ma_sivakumar_2005.runs import number, over_runs, with_errors
 from masquerade.papers.ma_sivakumar_2005.seven_nodes import uniform_policy
 from masquerade.papers.ma_sivakumar_2005.two_models import with_miner, without_miner
 
@@ -65,7 +65,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
     """Compare means with the population, spreads with the standard errors, and the two models."""
-    return [*means(frame), calibration(frame), models(frame)]
+    return with_errors([*means(frame), calibration(frame), models(frame)])
 
 
 def means(frame: pd.DataFrame) -> Iterator[Comparison]:
@@ -95,12 +95,17 @@ def calibration(frame: pd.DataFrame) -> Comparison:
 
 def models(frame: pd.DataFrame) -> Comparison:
     """Compare the standard errors of the two models."""
-    rows = frame[frame["p"] == ACCURATE]
-    ratio = np.mean(rows["stderr_without_miner"] ** 2) / np.mean(rows["stderr"] ** 2)
+
+    def ratio(rows: pd.DataFrame) -> float:
+        parties, miner = rows["stderr_without_miner"].to_numpy(), rows["stderr"].to_numpy()
+        return float(np.sqrt((parties**2).mean() / (miner**2).mean()))
+
+    found = over_runs(frame[frame["p"] == ACCURATE], ratio)
     return Comparison(
         f"standard error without a miner over that with one, p = {ACCURATE}",
         1.0,
-        float(np.sqrt(ratio)),
+        found.value,
+        found.stderr,
         rule="at most",
     )
 

@@ -15,7 +15,7 @@ from masquerade.drawing.style import ESTIMATE, MUTED, SERIES, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_2006.networks import DECLARED, network
 from masquerade.papers.ma_sivakumar_2005.distance import parameter_covariance
-from masquerade.papers.ma_sivakumar_2005.runs import Measured, number
+from masquerade.papers.ma_sivakumar_2005.runs import Measured, number, over_runs, with_errors
 from masquerade.papers.ma_sivakumar_2005.seven_nodes import uniform_policy
 from masquerade.papers.ma_sivakumar_2005.two_models import learnt, with_miner, without_miner
 
@@ -106,7 +106,7 @@ def expected(p: float, n: int) -> Measured:
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
     """Compare p* with what Theorem 2 gives, sizes with each other, and the two models."""
-    found = [*by_theory(frame), *by_the_text(frame)]
+    found = with_errors([*by_theory(frame), *by_the_text(frame)])
     return [comparison for comparison in found if np.isfinite(comparison.ours)]
 
 
@@ -135,19 +135,29 @@ def by_theory(frame: pd.DataFrame) -> Iterator[Comparison]:
 def by_the_text(frame: pd.DataFrame) -> Iterator[Comparison]:
     """Compare p* of the most and of the fewest records, and p* of the two models."""
     few, many = min(frame["n"]), max(frame["n"])
+
+    def star(rows: pd.DataFrame, n: int, column: str, c: float) -> float:
+        return p_star(rows[rows["n"] == n], column, c)
+
     for c in THRESHOLDS:
-        first, last = (p_star(frame[frame["n"] == n], "error", c) for n in (few, many))
+        growth = over_runs(
+            frame, lambda rows, c=c: star(rows, many, "error", c) - star(rows, few, "error", c)
+        )
         yield Comparison(
             f"p* for c = {c:.0%}: with {many:,} records, less that with {few:,} (more records, more privacy)",
             0.0,
-            last - first,
+            growth.value,
+            growth.stderr,
             rule="at least",
         )
-        parties = p_star(frame[frame["n"] == few], "without_miner", c)
+        parties = over_runs(
+            frame, lambda rows, c=c: star(rows, few, "without_miner", c) - star(rows, few, "error", c)
+        )
         yield Comparison(
             f"p* for c = {c:.0%} with {few:,} records: without a miner, less that with one",
             0.0,
-            parties - first,
+            parties.value,
+            parties.stderr,
             rule="at least",
         )
 
