@@ -134,15 +134,9 @@ def by_theory(frame: pd.DataFrame) -> Iterator[Comparison]:
 
 def by_the_text(frame: pd.DataFrame) -> Iterator[Comparison]:
     """Compare p* of the most and of the fewest records, and p* of the two models."""
-    few, many = min(frame["n"]), max(frame["n"])
-
-    def star(rows: pd.DataFrame, n: int, column: str, c: float) -> float:
-        return p_star(rows[rows["n"] == n], column, c)
-
+    few, many = int(min(frame["n"])), int(max(frame["n"]))
     for c in THRESHOLDS:
-        growth = over_runs(
-            frame, lambda rows, c=c: star(rows, many, "error", c) - star(rows, few, "error", c)
-        )
+        growth = gap(frame, c, (many, "error"), (few, "error"))
         yield Comparison(
             f"p* for c = {c:.0%}: with {many:,} records, less that with {few:,} (more records, more privacy)",
             0.0,
@@ -150,9 +144,7 @@ def by_the_text(frame: pd.DataFrame) -> Iterator[Comparison]:
             growth.stderr,
             rule="at least",
         )
-        parties = over_runs(
-            frame, lambda rows, c=c: star(rows, few, "without_miner", c) - star(rows, few, "error", c)
-        )
+        parties = gap(frame, c, (few, "without_miner"), (few, "error"))
         yield Comparison(
             f"p* for c = {c:.0%} with {few:,} records: without a miner, less that with one",
             0.0,
@@ -160,6 +152,16 @@ def by_the_text(frame: pd.DataFrame) -> Iterator[Comparison]:
             parties.stderr,
             rule="at least",
         )
+
+
+def gap(frame: pd.DataFrame, threshold: float, *pair: tuple[int, str]) -> Measured:
+    """Return how much larger the first p* is than the second, each of a size and a column."""
+
+    def statistic(rows: pd.DataFrame) -> float:
+        first, second = (p_star(rows[rows["n"] == n], column, threshold) for n, column in pair)
+        return first - second
+
+    return over_runs(frame, statistic)
 
 
 def p_star(rows: pd.DataFrame, column: str, threshold: float) -> float:
