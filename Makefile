@@ -5,16 +5,19 @@ BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint $(CONSTRAINTS)
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow servers lint bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/masquerade demo --out demo
 
-test: $(VENV)/.installed-test lint
+test: $(VENV)/.installed-test lint servers
 	$(BIN)/python -m pytest -n auto
 
-test-slow: $(VENV)/.installed-test
+test-slow: $(VENV)/.installed-test servers
 	$(BIN)/python -m pytest -m slow
+
+servers:
+	scripts/install-servers
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check src tests benchmarks

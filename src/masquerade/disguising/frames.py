@@ -38,6 +38,10 @@ def disguise(
     check_policy(policy)
     if isinstance(frame, Baskets):
         return disguise_baskets(frame, policy, [memo, id, *keep, shuffle or None])
+    if type(frame).__module__.startswith("pyspark.sql."):
+        from masquerade.disguising.spark import disguise_spark  # noqa: PLC0415
+
+        return disguise_spark(frame, policy, memo=memo, person=id, keep=keep, shuffle=shuffle)
     columns = columns_of(frame)
     refuse_disguised(metadata_of(columns.frame), "the frame")
     kept = checked_keep(keep, policy)

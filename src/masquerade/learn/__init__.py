@@ -7,7 +7,7 @@ from masquerade.learn.graph import AveragedNetwork, averaged, cpdag, shd
 from masquerade.learn.itemsets import Itemsets, frequent_itemsets
 from masquerade.learn.linear import linear_classifier
 from masquerade.learn.linear_model import LinearClassifier
-from masquerade.learn.network import BayesianNetwork, ConditionalTable, bayesian_network
+from masquerade.learn.network import BayesianNetwork, ConditionalTable, bayesian_network, known_network
 from masquerade.learn.rules import Rules, association_rules
 from masquerade.learn.saving import load, save
 from masquerade.learn.search import structure
@@ -32,6 +32,7 @@ __all__ = [
     "cpdag",
     "decision_tree",
     "frequent_itemsets",
+    "known_network",
     "linear_classifier",
     "load",
     "naive_bayes",

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import masquerade as mq
-from masquerade.learn.network import known_network
 from masquerade.papers.ma_sivakumar_2005 import seven_nodes
 from masquerade.papers.ma_sivakumar_2005.distance import kl, positive
 
@@ -46,7 +45,7 @@ def network() -> mq.learn.BayesianNetwork:
     for name, parents in STRUCTURE.items():
         joint = larger.query((*parents, name)).probabilities
         tables[name] = joint / joint.sum(axis=-1, keepdims=True)
-    return known_network(schema, STRUCTURE, tables)
+    return mq.learn.known_network(schema, STRUCTURE, tables)
 
 
 class WrongLinks(NamedTuple):

@@ -12,7 +12,6 @@ from functools import cache
 import numpy as np
 
 import masquerade as mq
-from masquerade.learn.network import known_network
 
 STRUCTURE: dict[str, tuple[str, ...]] = {
     "A": (),
@@ -55,7 +54,7 @@ def network() -> mq.learn.BayesianNetwork:
     for name, parents in STRUCTURE.items():
         first = np.array(FIRST[name]).reshape(schema.shape(parents))
         tables[name] = np.stack([first, 1 - first], axis=-1)
-    return known_network(schema, STRUCTURE, tables)
+    return mq.learn.known_network(schema, STRUCTURE, tables)
 
 
 @cache

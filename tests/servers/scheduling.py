@@ -1,0 +1,17 @@
+"""Which process runs which test, where pytest-xdist spreads a run over several."""
+
+from __future__ import annotations
+
+from xdist.scheduler import LoadScopeScheduling
+
+SERVERS = ("spark", "postgres", "servers")
+
+
+class ServersTogether(LoadScopeScheduling):
+    """Every test for itself, but those with a server as one, and first, since they take longest.
+
+    By name, since the mark `xdist_group` is lost between pytest-xdist 3.8 and pytest 9.2.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "servers" if any(word in nodeid.lower() for word in SERVERS) else nodeid
