@@ -12,10 +12,20 @@ ALLOWED = {
     **{floor: set(FLOORS[: i + 1]) for i, floor in enumerate(FLOORS)},
     "learn": {"core", "learn"},
     "anonymity": {"core", "kernels", "anonymity"},
+    "crypto": {"core", "kernels", "crypto"},
+    "protocols": {*FLOORS, "crypto", "protocols"},
 }
-ABOVE = ("drawing", "evaluate", "data", "papers", "report", "sklearn", "cli")  # who may know both a learner and a source
+ABOVE = (
+    "drawing",
+    "evaluate",
+    "data",
+    "papers",
+    "report",
+    "sklearn",
+    "cli",
+)  # who may know both a learner and a source
 for _i, _part in enumerate(ABOVE):
-    ALLOWED[_part] = {*FLOORS, "learn", "anonymity", *ABOVE[: _i + 1]}
+    ALLOWED[_part] = {*FLOORS, "learn", "anonymity", "crypto", "protocols", *ABOVE[: _i + 1]}
 SEEDED = {"masquerade.disguising.simulate"}  # studies only, and marked as such
 BELOW_THE_TOP = [module for module in MODULES if module.part]
 

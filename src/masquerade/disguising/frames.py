@@ -33,7 +33,8 @@ def disguise(
     Randomness comes from the operating system and cannot be seeded. With `memo` (a file) and `id` (a
     column) the same person's same value gets the same report in every release. `keep` passes columns on
     undisguised; `shuffle` breaks the order of the rows. An unknown or missing value is refused by row and
-    column before anything is drawn.
+    column before anything is drawn. A Spark data frame is disguised on its executors: without a memo the
+    reports are kept in Spark's checkpoint folder, so that no second evaluation draws them anew.
     """
     check_policy(policy)
     if isinstance(frame, Baskets):
