@@ -1,0 +1,8 @@
+"""Groups, proofs, shares and keys: the small dangerous parts that protocols are built from.
+
+Nothing here is exported at the top of the library, and nothing is loaded before it is asked for: import the
+module that you need. The papers write groups multiplicatively, g^x; here a point is multiplied, x·G.
+
+What is constant-time: every multiplication of a point by a `Secret`, and the response of a proof. What is
+not claimed: Python's own integers and memory, which can be neither timed evenly nor erased.
+"""

@@ -1,0 +1,192 @@
+"""A group of prime order: its points, its secrets, and what may be done with them.
+
+A `Point` is made by a group only: by `Group.decode`, which is strict, or as a result. The identity may be a
+result, never an input: it has no encoding. A secret multiplies on the constant-time path; a public number, an
+``int``, on the fast one; the types keep them apart.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal, NoReturn, final
+
+from masquerade.core.errors import InputError
+from masquerade.crypto.errors import DecodingError
+
+SCALAR_SIZE = 32
+
+
+@final
+class Secret:
+    """A number between 1 and the group's order less one that nobody else may learn.
+
+    It does not print itself and cannot be copied by pickling; `reveal` is the one way out.
+    """
+
+    __slots__ = ("_encoded", "group")
+
+    def __init__(self, group: Group, encoded: bytes) -> None:
+        if group.decode_scalar(encoded) == 0:
+            raise InputError("A secret must not be zero.")
+        self.group, self._encoded = group, encoded
+
+    def reveal(self) -> int:
+        """Return the number, for sharing it or for arithmetic whose result is published."""
+        return int.from_bytes(self._encoded, self.group.byteorder)
+
+    def __repr__(self) -> str:
+        return f"Secret({self.group.name})"
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("a Secret is not pickled; seal its encoding instead")
+
+
+@final
+class Point:
+    """An element of a group: immutable, compared by its encoding; ``+``, ``-`` and negation."""
+
+    __slots__ = ("_encoding", "group", "handle", "table")
+
+    def __init__(self, group: Group, handle: Any, encoding: bytes | None = None) -> None:
+        self.group, self.handle, self._encoding = group, handle, encoding
+        self.table: Any = None
+
+    @property
+    def is_identity(self) -> bool:
+        """Return whether this is the neutral element."""
+        return self.handle is None
+
+    def encode(self) -> bytes:
+        """Return the canonical encoding, which the identity does not have."""
+        if self.handle is None:
+            raise InputError(f"The identity of {self.group.name} has no encoding and is never sent.")
+        return self.hashed
+
+    @property
+    def hashed(self) -> bytes:
+        """Return the encoding for hashing and comparing: the identity is all zeros, which never decodes."""
+        if self._encoding is None:
+            self._encoding = bytes(self.group.point_size) if self.handle is None else self.group._encode(self)  # noqa: SLF001
+        return self._encoding
+
+    def __add__(self, other: Point) -> Point:
+        return self.group.sum_points((self, other))
+
+    def __sub__(self, other: Point) -> Point:
+        return self.group.sum_points((self, self.group.negate(other)))
+
+    def __neg__(self) -> Point:
+        return self.group.negate(self)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Point):
+            return NotImplemented
+        return self.group is other.group and self.hashed == other.hashed
+
+    def __hash__(self) -> int:
+        return hash(self.hashed)
+
+    def __repr__(self) -> str:
+        return f"Point({self.group.name}, {'identity' if self.handle is None else self.hashed.hex()})"
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("a Point is not pickled; send its encoding and decode it strictly")
+
+
+class Group(ABC):
+    """A group of prime order with a fixed generator: `secp256k1` or `ristretto255`."""
+
+    name: ClassVar[str]
+    order: ClassVar[int]
+    point_size: ClassVar[int]
+    byteorder: ClassVar[Literal["big", "little"]]
+    generator: Point
+
+    @abstractmethod
+    def decode(self, encoding: bytes) -> Point:
+        """Return the point of a canonical encoding: exact length, on the curve, not the identity."""
+
+    @abstractmethod
+    def sum_points(self, points: Iterable[Point]) -> Point:
+        """Return the sum; of no points, the identity."""
+
+    @abstractmethod
+    def sum_encoded(self, encodings: bytes, *, workers: int = 2) -> Point:
+        """Return the sum of many points given as one run of encodings, each decoded strictly."""
+
+    @abstractmethod
+    def negate(self, point: Point) -> Point:
+        """Return the inverse."""
+
+    @abstractmethod
+    def multiply(self, point: Point, secret: Secret) -> Point:
+        """Return secret·point in constant time."""
+
+    @abstractmethod
+    def multiply_generator(self, secret: Secret) -> Point:
+        """Return secret·G in constant time."""
+
+    @abstractmethod
+    def multiply_public(self, point: Point, scalar: int) -> Point:
+        """Return scalar·point for a public number, reduced by the order; its time tells the number."""
+
+    @abstractmethod
+    def combine_public(self, points: Sequence[Point], scalars: Sequence[int]) -> Point:
+        """Return the sum of scalar·point over many public pairs."""
+
+    @abstractmethod
+    def respond(self, nonce: Secret, challenge: int, witness: Secret) -> int:
+        """Return nonce + challenge·witness modulo the order, in constant time."""
+
+    @abstractmethod
+    def _encode(self, point: Point) -> bytes: ...
+
+    def prepare(self, point: Point) -> Point:
+        """Make later public multiplications of this very point faster, where the group can."""
+        return point
+
+    @property
+    def identity(self) -> Point:
+        """Return the neutral element, a result that is never sent."""
+        return Point(self, None)
+
+    def random_secret(self) -> Secret:
+        """Return a fresh uniform secret from the operating system."""
+        return self.secret(1 + secrets.randbelow(self.order - 1))
+
+    def secret(self, value: int) -> Secret:
+        """Return a known number, not zero, as a secret of this group."""
+        return Secret(self, self.encode_scalar(value % self.order))
+
+    def encode_scalar(self, value: int) -> bytes:
+        """Return the 32 bytes of a number below the order."""
+        if not 0 <= value < self.order:
+            raise InputError(f"A scalar of {self.name} must be at least 0 and below the group's order.")
+        return value.to_bytes(SCALAR_SIZE, self.byteorder)
+
+    def decode_scalar(self, encoding: bytes) -> int:
+        """Return the number of 32 bytes; one at or above the order is refused, never reduced."""
+        if len(encoding) != SCALAR_SIZE:
+            raise DecodingError(f"A scalar has {SCALAR_SIZE} bytes. Got {len(encoding)} instead.")
+        value = int.from_bytes(encoding, self.byteorder)
+        if value >= self.order:
+            raise DecodingError(f"A scalar of {self.name} must be below the group's order.")
+        return value
+
+    def _check_length(self, encoding: bytes) -> None:
+        if len(encoding) != self.point_size:
+            raise DecodingError(
+                f"A point of {self.name} has {self.point_size} bytes. Got {len(encoding)} instead."
+            )
+
+    def _check_ours(self, thing: Point | Secret, kind: type[Point | Secret]) -> None:
+        if not isinstance(thing, kind) or thing.group is not self:
+            raise TypeError(f"{self.name} needs a {kind.__name__} of its own, not {type(thing).__name__}")
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("a Group is named, not pickled")

@@ -1,0 +1,145 @@
+"""Keys of people and sessions: deriving, agreeing, signing; by `cryptography`, only the edges are ours."""
+
+from __future__ import annotations
+
+from typing import NoReturn, final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from masquerade.core.errors import InputError
+from masquerade.crypto.errors import DecodingError, SealBroken
+
+KEY_SIZE = 32
+SIGNATURE_SIZE = 64
+_P = 2**255 - 19
+_ORDER_8 = 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+# y of the points of order 1, 2, 4 and 8 on edwards25519: as keys they accept one signature for many messages
+_SMALL_ORDER = frozenset({1, _P - 1, 0, _ORDER_8, _P - _ORDER_8})
+
+
+def derive(secret: bytes, label: str, *context: bytes, size: int = KEY_SIZE) -> bytes:
+    """Return `size` bytes from a secret for one labelled purpose (HKDF with SHA-256, RFC 5869).
+
+    Label and context enter with their lengths, so two purposes never share a key. `secret` must have the
+    entropy of a key: this is no password hash.
+    """
+    if len(secret) < 16:
+        raise InputError(f"Keys are derived from at least 16 secret bytes. Got {len(secret)} instead.")
+    if not 1 <= size <= 255 * 32:
+        raise InputError(f"A derived key has from 1 to {255 * 32} bytes. Got {size} instead.")
+    return HKDF(hashes.SHA256(), size, salt=None, info=_framed(b"derive", label, context)).derive(secret)
+
+
+@final
+class AgreementKey:
+    """An X25519 key: two people who swap public keys derive the same secrets (RFC 7748)."""
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self) -> None:
+        self._take(X25519PrivateKey.generate())
+
+    @classmethod
+    def from_seed(cls, seed: bytes) -> AgreementKey:
+        """Return the key that belongs to a secret seed of at least 31 bytes, which may have been shared."""
+        if len(seed) < 31:
+            raise InputError(f"A key is made from at least 31 secret bytes. Got {len(seed)} instead.")
+        key = object.__new__(cls)
+        key._take(X25519PrivateKey.from_private_bytes(derive(seed, "X25519 key from a seed")))
+        return key
+
+    def agree(self, other: bytes, label: str, *context: bytes, size: int = KEY_SIZE) -> bytes:
+        """Return the secret shared with the owner of a public key, for one purpose.
+
+        Both public keys enter the derivation, so it is bound to this pair; a key of small order is refused.
+        """
+        theirs = X25519PublicKey.from_public_bytes(decode_agreement_key(other))
+        try:
+            shared = self._key.exchange(theirs)
+        except ValueError:
+            raise DecodingError(
+                "The other side's public key has small order: nothing secret can come of it."
+            ) from None
+        return derive(shared, label, *sorted((self.public, bytes(other))), *context, size=size)
+
+    def _take(self, key: X25519PrivateKey) -> None:
+        self._key, self.public = key, key.public_key().public_bytes_raw()
+
+    def __repr__(self) -> str:
+        return f"AgreementKey(public={self.public.hex()})"
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("an AgreementKey is not pickled; keep its seed sealed instead")
+
+
+@final
+class SigningKey:
+    """An Ed25519 identity (RFC 8032)."""
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self) -> None:
+        self._take(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def from_seed(cls, seed: bytes) -> SigningKey:
+        """Return the identity stored as 32 secret bytes."""
+        if len(seed) != KEY_SIZE:
+            raise InputError(f"An identity is stored as {KEY_SIZE} bytes. Got {len(seed)} instead.")
+        key = object.__new__(cls)
+        key._take(Ed25519PrivateKey.from_private_bytes(seed))
+        return key
+
+    def sign(self, label: str, *fields: bytes) -> bytes:
+        """Return 64 bytes that bind this identity to labelled fields, and to no others."""
+        return self._key.sign(_framed(b"sign", label, fields))
+
+    def reveal(self) -> bytes:
+        """Return the 32 secret bytes, for storing them."""
+        return self._key.private_bytes_raw()
+
+    def _take(self, key: Ed25519PrivateKey) -> None:
+        self._key, self.public = key, key.public_key().public_bytes_raw()
+
+    def __repr__(self) -> str:
+        return f"SigningKey(public={self.public.hex()})"
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("a SigningKey is not pickled; store what `reveal` returns, sealed")
+
+
+def verify_signature(public: bytes, signature: bytes, label: str, *fields: bytes) -> None:
+    """Raise `SealBroken` unless the owner of `public` signed exactly these labelled fields."""
+    if len(signature) != SIGNATURE_SIZE:
+        raise DecodingError(f"A signature has {SIGNATURE_SIZE} bytes. Got {len(signature)} instead.")
+    key = Ed25519PublicKey.from_public_bytes(decode_identity(public))
+    try:
+        key.verify(bytes(signature), _framed(b"sign", label, fields))
+    except InvalidSignature:
+        raise SealBroken("The signature does not belong to this identity and these fields.") from None
+
+
+def decode_agreement_key(public: bytes) -> bytes:
+    """Return an X25519 public key after checking its length and that it is canonical."""
+    if len(public) != KEY_SIZE or int.from_bytes(public, "little") >= _P:
+        raise DecodingError(f"A public key for agreement has {KEY_SIZE} canonical bytes.")
+    return bytes(public)
+
+
+def decode_identity(public: bytes) -> bytes:
+    """Return an Ed25519 public key after checking its length, that it is canonical and not of small order."""
+    y = int.from_bytes(public, "little") & ((1 << 255) - 1)
+    if len(public) != KEY_SIZE or y >= _P or y in _SMALL_ORDER:
+        raise DecodingError(f"An identity has {KEY_SIZE} canonical bytes and is not of small order.")
+    return bytes(public)
+
+
+def _framed(use: bytes, label: str, fields: tuple[bytes, ...]) -> bytes:
+    if not label:
+        raise InputError("A key is used under a label that names the purpose.")
+    parts = (b"masquerade 1", use, label.encode(), *fields)
+    return b"".join([len(part).to_bytes(8, "big") + part for part in parts])

@@ -1,0 +1,137 @@
+"""ristretto255 (RFC 9496) by libsodium, for protocols that hash to the group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import reduce
+from pathlib import Path
+from typing import ClassVar, Literal, final
+
+try:
+    import rbcl  # type: ignore[import-untyped]
+    from rbcl._sodium import _sodium  # type: ignore[import-untyped]
+except ImportError as error:
+    raise ImportError("masquerade.crypto needs rbcl: pip install 'masquerade[crypto]'.") from error
+
+from masquerade.core.errors import InputError
+from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.group import SCALAR_SIZE, Group, Point, Secret
+from masquerade.crypto.hashing import expand_message
+
+_SIZE = 32
+_ZERO = bytes(_SIZE)
+_UNIFORM = 64
+
+# rbcl unpacks libsodium into a temporary file for every process and leaves it there
+with suppress(OSError):  # a system that does not let go of a loaded library
+    Path(_sodium._name).unlink(missing_ok=True)  # noqa: SLF001
+
+
+@final
+class Ristretto255(Group):
+    """ristretto255: a point is 32 bytes that libsodium has found valid, so its silent cases cannot arise.
+
+    Cost: a multiplication about 70 µs, by the generator 22 µs, decoding 6 µs, adding 19 µs.
+    """
+
+    name: ClassVar[str] = "ristretto255"
+    order: ClassVar[int] = 2**252 + 27742317777372353535851937790883648493
+    point_size: ClassVar[int] = _SIZE
+    byteorder: ClassVar[Literal["big", "little"]] = "little"
+
+    def __init__(self) -> None:
+        self.generator = self.multiply_generator(self.secret(1))
+
+    def decode(self, encoding: bytes) -> Point:
+        """Return the point of a canonical encoding; the identity, 32 zeros, is refused."""
+        self._check_length(encoding)
+        encoding = bytes(encoding)
+        if encoding == _ZERO or not rbcl.crypto_core_ristretto255_is_valid_point(encoding):
+            raise DecodingError("A point of ristretto255 must be canonical and not the identity.")
+        return Point(self, encoding, encoding)
+
+    def hash_to_group(self, message: bytes, domain: bytes) -> Point:
+        """Return a point whose logarithm nobody knows (RFC 9497, section 4.1: HashToGroup)."""
+        return self.from_uniform(expand_message(message, domain, _UNIFORM))
+
+    def hash_to_scalar(self, message: bytes, domain: bytes) -> int:
+        """Return a public number modulo the order (RFC 9497, section 4.1: HashToScalar)."""
+        return int.from_bytes(expand_message(message, domain, _UNIFORM), "little") % self.order
+
+    def from_uniform(self, uniform: bytes) -> Point:
+        """Return the point that 64 uniform bytes stand for (RFC 9496, section 4.3.4)."""
+        if len(uniform) != _UNIFORM:
+            raise DecodingError(
+                f"A point is derived from {_UNIFORM} uniform bytes. Got {len(uniform)} instead."
+            )
+        return self._result(rbcl.crypto_core_ristretto255_from_hash(bytes(uniform)))
+
+    def sum_points(self, points: Iterable[Point]) -> Point:
+        """Return the sum; of no points, the identity."""
+        addends = (self._bytes(point) for point in points)
+        first = next(addends, _ZERO)
+        return self._result(reduce(rbcl.crypto_core_ristretto255_add, addends, first))
+
+    def sum_encoded(self, encodings: bytes, *, workers: int = 2) -> Point:  # noqa: ARG002
+        """Return the sum of many points given as one run of encodings, each decoded strictly."""
+        if len(encodings) % _SIZE:
+            raise DecodingError(f"Points of ristretto255 have {_SIZE} bytes each; the last is incomplete.")
+        return self.sum_points(
+            self.decode(encodings[at : at + _SIZE]) for at in range(0, len(encodings), _SIZE)
+        )
+
+    def negate(self, point: Point) -> Point:
+        """Return the inverse."""
+        return self._result(rbcl.crypto_core_ristretto255_sub(_ZERO, self._bytes(point)))
+
+    def multiply(self, point: Point, secret: Secret) -> Point:
+        """Return secret·point in constant time."""
+        self._check_ours(secret, Secret)
+        if point.is_identity:
+            return point
+        return self._result(rbcl.crypto_scalarmult_ristretto255(secret._encoded, self._bytes(point)))  # noqa: SLF001
+
+    def multiply_generator(self, secret: Secret) -> Point:
+        """Return secret·G in constant time."""
+        self._check_ours(secret, Secret)
+        return self._result(rbcl.crypto_scalarmult_ristretto255_base(secret._encoded))  # noqa: SLF001
+
+    def multiply_public(self, point: Point, scalar: int) -> Point:
+        """Return scalar·point; libsodium has the constant-time way only."""
+        scalar %= self.order
+        if scalar == 0 or point.is_identity:
+            return self.identity
+        encoded = scalar.to_bytes(SCALAR_SIZE, "little")
+        if point is self.generator:
+            return self._result(rbcl.crypto_scalarmult_ristretto255_base(encoded))
+        return self._result(rbcl.crypto_scalarmult_ristretto255(encoded, self._bytes(point)))
+
+    def combine_public(self, points: Sequence[Point], scalars: Sequence[int]) -> Point:
+        """Return the sum of scalar·point over many public pairs, one multiplication each."""
+        if len(points) != len(scalars):
+            raise InputError(
+                f"Each point needs its number. Got {len(points)} points, {len(scalars)} numbers."
+            )
+        products = [self.multiply_public(p, k) for p, k in zip(points, scalars, strict=True)]
+        return self.sum_points([product for product in products if not product.is_identity])
+
+    def respond(self, nonce: Secret, challenge: int, witness: Secret) -> int:
+        """Return nonce + challenge·witness modulo the order, in constant time."""
+        self._check_ours(nonce, Secret)
+        self._check_ours(witness, Secret)
+        product = rbcl.crypto_core_ristretto255_scalar_mul(self.encode_scalar(challenge), witness._encoded)  # noqa: SLF001
+        return self.decode_scalar(rbcl.crypto_core_ristretto255_scalar_add(nonce._encoded, product))  # noqa: SLF001
+
+    def _encode(self, point: Point) -> bytes:
+        return self._bytes(point)
+
+    def _bytes(self, point: Point) -> bytes:
+        self._check_ours(point, Point)
+        return _ZERO if point.handle is None else bytes(point.handle)
+
+    def _result(self, encoding: bytes) -> Point:
+        return Point(self, None) if encoding == _ZERO else Point(self, encoding, encoding)
+
+
+ristretto255 = Ristretto255()
