@@ -1,0 +1,132 @@
+"""The messages of the mix: everything is signed by its sender, and lists of such are passed on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from masquerade.core.errors import RoundAborted
+from masquerade.crypto.encoding import Message, Reader, Writer
+from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
+from masquerade.crypto.transcript import NOT_YET, Context, Transcript
+from masquerade.protocols.mix.terms import LONGEST_NAME, MOST_ROWS, MixTerms
+
+PROTOCOL = "anonymous data collection"
+LARGEST = 2**30
+SHARE, SUBMISSION, SHUFFLE, ENDORSEMENT, OPENING = (
+    "key share",
+    "submission",
+    "shuffle",
+    "endorsement",
+    "opening",
+)
+_ROLES = {
+    SHARE: "holder",
+    SUBMISSION: "respondent",
+    SHUFFLE: "holder",
+    ENDORSEMENT: "holder",
+    OPENING: "holder",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Signed(Message):
+    """What one party says to all."""
+
+    TAG: ClassVar[bytes] = b"masquerade mix signed 1"
+
+    kind: str
+    sender: str
+    payload: bytes
+    signature: bytes
+
+    def write(self, writer: Writer) -> None:
+        """Write the fields."""
+        writer.text(self.kind, 32)
+        writer.text(self.sender, LONGEST_NAME)
+        writer.varying(self.payload, LARGEST)
+        writer.fixed(self.signature, SIGNATURE_SIZE)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Read the fields."""
+        kind = reader.text(32)
+        if kind not in _ROLES:
+            raise DecodingError("This kind of message does not occur in a mix.")
+        return cls(kind, reader.text(LONGEST_NAME), reader.varying(LARGEST), reader.fixed(SIGNATURE_SIZE))
+
+    @classmethod
+    def make(cls, terms: MixTerms, key: SigningKey, *, kind: str, sender: str, payload: bytes) -> Self:
+        """Return a signed message."""
+        signature = key.sign(f"{PROTOCOL}: {kind}", terms.id, sender.encode(), payload)
+        return cls(kind, sender, payload, signature)
+
+    @classmethod
+    def opened(cls, data: bytes, terms: MixTerms, kind: str) -> Self:
+        """Return the message of these bytes, of this kind and signed by its sender."""
+        signed = cls.decode(data)
+        identity = terms.identity(_ROLES[kind], signed.sender)
+        if signed.kind != kind or identity is None:
+            raise DecodingError(f"This is not a {kind} of anybody enrolled.")
+        fields = (terms.id, signed.sender.encode(), signed.payload)
+        verify_signature(identity, signed.signature, f"{PROTOCOL}: {kind}", *fields)
+        return signed
+
+
+@dataclass(frozen=True, slots=True)
+class Board(Message):
+    """A list of messages that everybody sees alike."""
+
+    TAG: ClassVar[bytes] = b"masquerade mix board 1"
+
+    parts: tuple[bytes, ...]
+
+    def write(self, writer: Writer) -> None:
+        """Write the fields."""
+        writer.many(self.parts, MOST_ROWS, lambda part: writer.varying(part, LARGEST))
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Read the fields."""
+        return cls(reader.many(MOST_ROWS, lambda: reader.varying(LARGEST)))
+
+
+def opened_board(
+    data: bytes, terms: MixTerms, kind: str, senders: Sequence[str] | None = None
+) -> list[Signed]:
+    """Return the messages on a board; a forged one, or other senders than due, aborts."""
+    messages = []
+    for part in Board.decode(data).parts:
+        try:
+            messages.append(Signed.opened(part, terms, kind))
+        except SealBroken:
+            raise RoundAborted(
+                f"A {kind} on the board was not signed by its sender.", spent=False, culprits=("miner",)
+            ) from None
+    found = [message.sender for message in messages]
+    if senders is not None and found != list(senders):
+        missing = [name for name in senders if name not in found]
+        raise RoundAborted(
+            f"The board has not one {kind} of each of {', '.join(senders)}, in order.",
+            spent=False,
+            culprits=missing,
+        )
+    return messages
+
+
+def transcript_for(
+    terms: MixTerms, sender: str, role: str, *, roster: bytes = NOT_YET, query: bytes = NOT_YET
+) -> Transcript:
+    """Return where a party's proof begins."""
+    return Transcript(Context(PROTOCOL, terms.id, roster, query, sender.encode(), role))
+
+
+def board_hash(label: bytes, *boards: bytes) -> bytes:
+    """Return the hash of boards, each with its length."""
+    digest = hashlib.sha256(b"masquerade mix " + label)
+    for board in boards:
+        digest.update(len(board).to_bytes(8, "big") + board)
+    return digest.digest()
