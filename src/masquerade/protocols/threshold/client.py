@@ -1,0 +1,119 @@
+"""The client of the production form: one person, one epoch, one request, one report."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from typing import NoReturn
+
+from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
+from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken
+from masquerade.crypto.ristretto255 import ristretto255 as group
+from masquerade.crypto.sealing import seal
+from masquerade.kernels.field61 import PRIME
+from masquerade.protocols.threshold import oprf
+from masquerade.protocols.threshold.asking import (
+    REFUSALS,
+    Credential,
+    Evaluation,
+    Refused,
+    Request,
+    read_reply,
+)
+from masquerade.protocols.threshold.deriving import key_of, secret_of, share_of, tag_of
+from masquerade.protocols.threshold.layout import Layout
+from masquerade.protocols.threshold.oprf import POINT_SIZE
+from masquerade.protocols.threshold.terms import Notice
+
+SERVER = "randomness server"
+
+
+class Client:
+    """A person's side of an epoch.
+
+    `identity` is the randomness server's, known from enrolment; `published` is the digest of the notice as it
+    stands in a public place. A client that was shown another notice sends nothing: a server that gives people
+    keys of their own could tell them apart.
+
+    What leaves: a request, from which nobody learns anything about the row; then a report, from which nobody
+    learns anything about it but whether reports belong to the same class, until k of that class are there.
+    State is in memory: a client that is interrupted between the two sits out the epoch.
+    """
+
+    def __init__(self, credential: bytes, notice: bytes, *, identity: bytes, published: bytes) -> None:
+        self._credential = Credential.decode(credential)
+        self._notice = Notice.decode(notice)
+        if not hmac.compare_digest(self._notice.digest, published):
+            raise SealBroken(
+                "The notice is not the one that was published: the server may tell people apart."
+            )
+        self._notice.verify(identity)
+        self._layout = Layout.of(self._notice)
+        self._blinded: oprf.Blinded | None = None
+        self._quasi = b""
+        self._report: tuple[bytes, bytes] | None = None
+
+    def request(self, quasi: bytes) -> bytes:
+        """Return the request for the randomness server; asked again for the same row, the same request."""
+        if self._blinded is None:
+            self._layout.padded_quasi(quasi)
+            self._quasi, self._blinded = quasi, oprf.blind(self._notice.terms.input_of(quasi))
+        elif quasi != self._quasi:
+            raise InputError("A client asks for one quasi-identifier in an epoch, and has asked for another.")
+        return Request.made(self._notice.digest, self._credential, self._blinded.element.encode()).encode()
+
+    def report(self, reply: bytes, sensitive: bytes) -> bytes:
+        """Return the report for the collector; asked again for the same row, the same report.
+
+        Raises `QueryRefused` if the server refused, and `RoundAborted` naming it if its proof does not hold.
+        """
+        if self._report is None:
+            self._report = sensitive, self._made(self._unblinded(reply), sensitive)
+        elif sensitive != self._report[0]:
+            raise InputError("A client makes one report in an epoch, and has made another.")
+        return self._report[1]
+
+    def _unblinded(self, reply: bytes) -> bytes:
+        if self._blinded is None:
+            raise InputError("A report comes after the reply to a request, and none has been made.")
+        answer = read_reply(reply)
+        if isinstance(answer, Refused):
+            raise QueryRefused([Refusal(answer.reason, REFUSALS[answer.reason])])
+        own = slice(answer.place * POINT_SIZE, (answer.place + 1) * POINT_SIZE)
+        if answer.elements[own] != self._blinded.element.encode():
+            raise RoundAborted("The evaluation is of another request.", spent=True, culprits=(SERVER,))
+        try:
+            evaluated = self._verified(answer)
+        except (DecodingError, ProofRejected) as error:
+            raise RoundAborted(
+                f"The randomness server did not prove that it used the published key: {error}",
+                spent=True,
+                culprits=(SERVER,),
+            ) from error
+        return oprf.unblind(self._blinded, group.decode(evaluated[own])).encode()
+
+    def _verified(self, answer: Evaluation) -> bytes:
+        places = range(0, len(answer.elements), POINT_SIZE)
+        elements = [group.decode(answer.elements[at : at + POINT_SIZE]) for at in places]
+        evaluated = [group.decode(answer.evaluated[at : at + POINT_SIZE]) for at in places]
+        oprf.verify(self._notice.public, elements, evaluated, answer.proof)
+        return answer.evaluated
+
+    def _made(self, unblinded: bytes, sensitive: bytes) -> bytes:
+        terms, layout = self._notice.terms, self._layout
+        secret = secret_of(oprf.output_of(terms.input_of(self._quasi), unblinded))
+        return report_of(
+            layout, secret, unblinded, self._quasi, sensitive, x=1 + secrets.randbelow(PRIME - 1)
+        )
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("a Client is not pickled: it would ask and report twice")
+
+
+def report_of(
+    layout: Layout, secret: bytes, unblinded: bytes, quasi: bytes, sensitive: bytes, *, x: int
+) -> bytes:
+    """Return the report of somebody who knows the secret of a class: a share at x and the sealed row."""
+    tag = tag_of(secret)
+    sealed = seal(key_of(secret), layout.plain(unblinded, quasi, sensitive), layout.bound_to(tag))
+    return layout.report(tag, x, share_of(secret, layout.terms.k, x), quasi, sealed)

@@ -1,0 +1,303 @@
+"""The talk's own form: a dealer's polynomial, keys and shares in the exponent.
+
+A dealer draws a polynomial f of degree k − 1 for one epoch; user i of N gets f(i) and f(N + i). With H the
+hash of epoch and quasi-identifier, user i seals its sensitive part by a key from f(i)·H and submits f(N +
+i)·H. From k such points of one quasi-identifier the collector interpolates f(i)·H of every user of the class,
+and no fewer say anything about them. The construction is rebuilt from the talk's slides; the commitments, by
+which a user checks its points and everybody the users', are added: without them one bad point would spoil a
+class and nobody could say whose it was.
+
+Who learns what: `masquerade.protocols.threshold.guarantees.faithful_guarantee`. The collector sees all
+quasi-identifiers, and who submitted; the dealer must be trusted; two points a user mean that c colluding
+users lower k to k − 2c for every class, and that ⌈k/2⌉ of them know f.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Final, NoReturn, Self
+
+from masquerade.core.errors import InputError
+from masquerade.crypto.encoding import Message, Reader, Writer
+from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken, SharesInconsistent
+from masquerade.crypto.group import Point
+from masquerade.crypto.keys import derive
+from masquerade.crypto.proofs import Knows, proof_size, prove, verify
+from masquerade.crypto.ristretto255 import ristretto255 as group
+from masquerade.crypto.sealing import OVERHEAD, seal, unseal
+from masquerade.crypto.shares import interpolate_points
+from masquerade.crypto.statements import Statement, equal_logs
+from masquerade.crypto.transcript import Context, Transcript
+
+MOST_USERS: Final = 100_000
+MOST_K: Final = 1000
+MOST_PRODUCTS: Final = 200_000  # class size times k: about 20 s
+_MOST_NAME, _MOST_PART, _LENGTH = 200, 4096, 2
+_DOMAIN: Final = b"masquerade threshold faithful 1"
+
+
+@dataclass(frozen=True)
+class Dealing(Message):
+    """What a dealer tells everybody: epoch, k, number of users, and a_j·G for every coefficient of f."""
+
+    TAG: ClassVar[bytes] = b"threshold dealing 1"
+    epoch: str
+    users: int
+    sensitive_size: int
+    commitments: tuple[Point, ...]
+
+    def __post_init__(self) -> None:
+        if not self.epoch or not 2 <= len(self.commitments) <= MOST_K:
+            raise InputError(f"A dealing names its epoch and has k from 2 to {MOST_K:,}.")
+        if not self.k <= self.users <= MOST_USERS:
+            raise InputError(f"A dealing is for k to {MOST_USERS:,} users. Got {self.users:,} instead.")
+        if not 1 <= self.sensitive_size <= _MOST_PART:
+            raise InputError(f"'sensitive_size' must be from 1 to {_MOST_PART:,} bytes.")
+
+    @property
+    def k(self) -> int:
+        """Return how many equal quasi-identifiers open a class."""
+        return len(self.commitments)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Return the SHA-256 of the dealing."""
+        return hashlib.sha256(self.encode()).digest()
+
+    def committed(self, x: int) -> Point:
+        """Return f(x)·G."""
+        return group.combine_public(self.commitments, [pow(x, j, group.order) for j in range(self.k)])
+
+    def base(self, quasi: bytes) -> Point:
+        """Return H, the hash of epoch and quasi-identifier: nobody knows its logarithm."""
+        return group.hash_to_group(self.digest + quasi, _DOMAIN)
+
+    def statement(self, index: int, point: Point, base: Point) -> Statement:
+        """State: the point is H times the same number that the dealer committed to at N + i."""
+        return equal_logs([(self.committed(self.users + index), group.generator), (point, base)])
+
+    def transcript(self, index: int, quasi: bytes) -> Transcript:
+        """Return what a user's proof is bound to."""
+        query = hashlib.sha256(quasi).digest()
+        user = index.to_bytes(4, "big")
+        return Transcript(
+            Context("threshold faithful", self.epoch.encode(), self.digest, query, user, "user")
+        )
+
+    def key(self, index: int, point: Point) -> bytes:
+        """Return the key that follows from f(i)·H."""
+        return derive(point.encode(), "threshold faithful key", self.digest, index.to_bytes(4, "big"))
+
+    def write(self, writer: Writer) -> None:
+        """Write the fields in order."""
+        writer.text(self.epoch, _MOST_NAME)
+        writer.number(self.users, 4)
+        writer.number(self.sensitive_size, 4)
+        writer.many(self.commitments, MOST_K, writer.point)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Read the fields in order."""
+        epoch, users, size = reader.text(_MOST_NAME), reader.number(4), reader.number(4)
+        return cls(epoch, users, size, reader.many(MOST_K, lambda: reader.point(group)))
+
+
+@dataclass(frozen=True, repr=False)
+class Deal(Message):
+    """What a dealer tells one user over a private channel: its index and two values of f."""
+
+    TAG: ClassVar[bytes] = b"threshold deal 1"
+    index: int
+    own: int
+    submitted: int
+
+    def write(self, writer: Writer) -> None:
+        """Write the fields in order."""
+        writer.number(self.index, 4)
+        writer.scalar(self.own, group)
+        writer.scalar(self.submitted, group)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Read the fields in order."""
+        return cls(reader.number(4), reader.scalar(group), reader.scalar(group))
+
+
+@dataclass(frozen=True)
+class Submission(Message):
+    """What a user sends: its quasi-identifier in clear, its point with a proof, its sensitive part sealed."""
+
+    TAG: ClassVar[bytes] = b"threshold submission 1"
+    index: int
+    quasi: bytes
+    point: Point
+    proof: bytes
+    sealed: bytes
+
+    def write(self, writer: Writer) -> None:
+        """Write the fields in order."""
+        writer.number(self.index, 4)
+        writer.varying(self.quasi, _MOST_PART)
+        writer.point(self.point)
+        writer.varying(self.proof, 1024)
+        writer.varying(self.sealed, _MOST_PART + OVERHEAD + _LENGTH)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Read the fields in order."""
+        index, quasi, point = reader.number(4), reader.varying(_MOST_PART), reader.point(group)
+        return cls(index, quasi, point, reader.varying(1024), reader.varying(_MOST_PART + OVERHEAD + _LENGTH))
+
+
+class Dealer:
+    """Draws the polynomial of one epoch and deals its values; to be forgotten when all have theirs."""
+
+    def __init__(self, epoch: str, *, k: int, users: int, sensitive_size: int) -> None:
+        if not 2 <= k <= MOST_K:
+            raise InputError(f"'k' must be from 2 to {MOST_K:,}. Got {k} instead.")
+        self._coefficients = [1 + secrets.randbelow(group.order - 1) for _ in range(k)]
+        committed = tuple(group.multiply_generator(group.secret(a)) for a in self._coefficients)
+        self._dealing = Dealing(epoch, users, sensitive_size, committed)
+
+    def dealing(self) -> bytes:
+        """Return what everybody is told, to be published once for all."""
+        return self._dealing.encode()
+
+    def deal(self, index: int) -> bytes:
+        """Return what user `index`, from 1 to N, is told over a private channel."""
+        if not 1 <= index <= self._dealing.users:
+            raise InputError(f"Users are numbered from 1 to {self._dealing.users:,}. Got {index} instead.")
+        return Deal(index, self._value(index), self._value(self._dealing.users + index)).encode()
+
+    def _value(self, x: int) -> int:
+        value = 0
+        for coefficient in reversed(self._coefficients):
+            value = (value * x + coefficient) % group.order
+        return value
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("a Dealer is not pickled: it is to be forgotten")
+
+
+class User:
+    """A person's side: checks what was dealt, and submits one row."""
+
+    def __init__(self, dealing: bytes, deal: bytes) -> None:
+        self._dealing, dealt = Dealing.decode(dealing), Deal.decode(deal)
+        self.index = dealt.index
+        if not 1 <= dealt.index <= self._dealing.users or 0 in {dealt.own, dealt.submitted}:
+            raise SharesInconsistent("The dealer dealt a value that is none, or to a user who is not there.")
+        self._own, self._submitted = group.secret(dealt.own), group.secret(dealt.submitted)
+        for x, value in ((self.index, self._own), (self._dealing.users + self.index, self._submitted)):
+            if group.multiply_generator(value) != self._dealing.committed(x):
+                raise SharesInconsistent(
+                    "The dealer dealt values of another polynomial than it committed to."
+                )
+        self._sent: tuple[bytes, bytes, bytes] | None = None
+
+    def submit(self, quasi: bytes, sensitive: bytes) -> bytes:
+        """Return the submission of a row; asked again for the same row, the same bytes."""
+        if self._sent is not None:
+            if self._sent[:2] != (quasi, sensitive):
+                raise InputError("A user submits one row in an epoch, and has submitted another.")
+            return self._sent[2]
+        size = self._dealing.sensitive_size
+        if len(sensitive) > size:
+            raise InputError(
+                f"The sensitive part of a row has at most {size} bytes here. Got {len(sensitive)}."
+            )
+        base = self._dealing.base(quasi)
+        point = group.multiply(base, self._submitted)
+        proof = prove(
+            self._dealing.statement(self.index, point, base),
+            [Knows((self._submitted,))],
+            self._dealing.transcript(self.index, quasi),
+        )
+        plain = len(sensitive).to_bytes(_LENGTH, "big") + sensitive + bytes(size - len(sensitive))
+        sealed = seal(self._dealing.key(self.index, group.multiply(base, self._own)), plain, quasi)
+        message = Submission(self.index, quasi, point, proof, sealed).encode()
+        self._sent = quasi, sensitive, message
+        return message
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Open rows (quasi-identifier, sensitive part), and what was wrong with whose submission."""
+
+    rows: tuple[tuple[bytes, bytes], ...]
+    faults: tuple[tuple[int, str], ...]
+
+
+class Miner:
+    """The collector of the faithful form: opens the classes with at least k good points."""
+
+    def __init__(self, dealing: bytes) -> None:
+        self._dealing = Dealing.decode(dealing)
+        self._taken: dict[int, Submission] = {}
+
+    def take(self, submission: bytes) -> None:
+        """Keep a submission, one for each user, if its proof holds; `ProofRejected` names the user."""
+        given = Submission.decode(submission)
+        if not 1 <= given.index <= self._dealing.users:
+            raise DecodingError(
+                f"Users are numbered from 1 to {self._dealing.users:,}. Got {given.index} instead."
+            )
+        known = self._taken.get(given.index)
+        if known is not None and known != given:
+            raise InputError(f"User {given.index} has submitted another row.")
+        statement = self._dealing.statement(given.index, given.point, self._dealing.base(given.quasi))
+        expected = self._dealing.sensitive_size + OVERHEAD + _LENGTH
+        if len(given.proof) != proof_size(statement) or len(given.sealed) != expected:
+            raise DecodingError(f"The submission of user {given.index} has parts of the wrong length.")
+        try:
+            verify(statement, given.proof, self._dealing.transcript(given.index, given.quasi))
+        except ProofRejected as error:
+            raise ProofRejected(f"The point of user {given.index} is not the one it was dealt.") from error
+        self._taken[given.index] = given
+
+    def open_classes(self) -> Opened:
+        """Return the rows of all classes with at least k rows that can be read.
+
+        Formula: f(i)·H = Σ_j λ_j(i)·f(N + j)·H over k users j of the class. Cost: k multiplications a row.
+        """
+        classes: dict[bytes, list[Submission]] = {}
+        for one in self._taken.values():
+            classes.setdefault(one.quasi, []).append(one)
+        rows: list[tuple[bytes, bytes]] = []
+        faults: list[tuple[int, str]] = []
+        for quasi, members in classes.items():
+            if len(members) < self._dealing.k:
+                continue
+            if len(members) * self._dealing.k > MOST_PRODUCTS:
+                raise InputError(
+                    f"A class of {len(members):,} at k = {self._dealing.k} takes more than {MOST_PRODUCTS:,} "
+                    "multiplications: use the form with a randomness server."
+                )
+            read = [(one.index, self._read(one, members)) for one in members]
+            faults += [(index, "its sealed part does not open") for index, part in read if part is None]
+            good = [part for _, part in read if part is not None]
+            if len(good) >= self._dealing.k:
+                rows += [(quasi, part) for part in good]
+        return Opened(tuple(rows), tuple(sorted(faults)))
+
+    def _read(self, one: Submission, members: Sequence[Submission]) -> bytes | None:
+        point = opened_point(self._dealing, members[: self._dealing.k], one.index)
+        if point.is_identity:
+            return None
+        try:
+            plain = unseal(self._dealing.key(one.index, point), one.sealed, one.quasi)
+        except SealBroken:
+            return None
+        length = int.from_bytes(plain[:_LENGTH], "big")
+        part, padding = plain[_LENGTH : _LENGTH + length], plain[_LENGTH + length :]
+        return part if length <= self._dealing.sensitive_size and not any(padding) else None
+
+
+def opened_point(dealing: Dealing, members: Sequence[Submission], index: int) -> Point:
+    """Return f(index)·H from the points of k members of a class."""
+    xs = [dealing.users + one.index for one in members]
+    return interpolate_points(xs, [one.point for one in members], index, group)

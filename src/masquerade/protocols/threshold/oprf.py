@@ -1,0 +1,168 @@
+"""The verifiable oblivious pseudo-random function of RFC 9497 over ristretto255 with SHA-512.
+
+A client blinds its input, a server multiplies by its key without seeing the input, the client unblinds and
+hashes: equal inputs give equal outputs, and nobody can compute an output without asking. One proof shows that
+a whole batch was multiplied by the key that the server has published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from masquerade.core.errors import InputError
+from masquerade.crypto.errors import ProofRejected
+from masquerade.crypto.group import SCALAR_SIZE, Point, Secret
+from masquerade.crypto.ristretto255 import ristretto255 as group
+
+POINT_SIZE: Final = group.point_size
+PROOF_SIZE: Final = 2 * SCALAR_SIZE
+OUTPUT_SIZE: Final = 64
+MOST_IN_BATCH: Final = 2**16 - 1  # places in a batch are numbered by two bytes
+MOST_INPUT: Final = 2**16 - 1
+
+_CONTEXT = b"OPRFV1-\x01-ristretto255-SHA512"
+_TO_GROUP, _TO_SCALAR = b"HashToGroup-" + _CONTEXT, b"HashToScalar-" + _CONTEXT
+_DERIVE, _SEED = b"DeriveKeyPair" + _CONTEXT, b"Seed-" + _CONTEXT
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ServerKey:
+    """The secret number of a server and the point it publishes."""
+
+    secret: Secret
+    public: Point
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Blinded:
+    """What a client keeps of a request: its input, the number that hides it, and the point it sends."""
+
+    value: bytes
+    blind: Secret
+    element: Point
+
+
+def random_key() -> ServerKey:
+    """Return a fresh key."""
+    secret = group.random_secret()
+    return ServerKey(secret, group.multiply_generator(secret))
+
+
+def derive_key(seed: bytes, info: bytes) -> ServerKey:
+    """Return the key that follows from 32 secret bytes (RFC 9497, section 3.2.1)."""
+    if len(seed) != SCALAR_SIZE:
+        raise InputError(f"A key is derived from {SCALAR_SIZE} bytes. Got {len(seed)} instead.")
+    given = seed + _prefixed(info)
+    for counter in range(256):
+        number = group.hash_to_scalar(given + bytes([counter]), _DERIVE)
+        if number:
+            secret = group.secret(number)
+            return ServerKey(secret, group.multiply_generator(secret))
+    raise InputError("No key follows from this seed.")
+
+
+def blind(value: bytes) -> Blinded:
+    """Hide an input behind a fresh random number (RFC 9497, section 3.3.2: Blind)."""
+    return _blind_from_parts(value, group.random_secret())
+
+
+def _blind_from_parts(value: bytes, number: Secret) -> Blinded:
+    point = _hashed(value)
+    return Blinded(value, number, group.multiply(point, number))
+
+
+def evaluate(key: ServerKey, elements: Sequence[Point]) -> tuple[list[Point], bytes]:
+    """Return the elements times the key, and one proof for all (RFC 9497, section 3.3.2: BlindEvaluate).
+
+    Cost: two multiplications and an addition for each element, three multiplications more for the proof.
+    """
+    return _evaluate_from_parts(key, elements, group.random_secret())
+
+
+def _evaluate_from_parts(
+    key: ServerKey, elements: Sequence[Point], nonce: Secret
+) -> tuple[list[Point], bytes]:
+    evaluated = [group.multiply(element, key.secret) for element in elements]
+    combined = group.combine_public(elements, _weights(key.public, elements, evaluated))
+    image = group.multiply(combined, key.secret)
+    challenge = _challenge(
+        key.public, combined, image, group.multiply_generator(nonce), group.multiply(combined, nonce)
+    )
+    response = group.respond(nonce, (-challenge) % group.order, key.secret)
+    return evaluated, group.encode_scalar(challenge) + group.encode_scalar(response)
+
+
+def verify(public: Point, elements: Sequence[Point], evaluated: Sequence[Point], proof: bytes) -> None:
+    """Raise `ProofRejected` unless one key, that of `public`, multiplied every element (VerifyProof).
+
+    Cost: two multiplications and two additions for each element, four multiplications more.
+    """
+    if len(proof) != PROOF_SIZE or len(elements) != len(evaluated):
+        raise ProofRejected(
+            f"A proof has {PROOF_SIZE} bytes and is about as many elements as were evaluated."
+        )
+    challenge = group.decode_scalar(proof[:SCALAR_SIZE])
+    response = group.decode_scalar(proof[SCALAR_SIZE:])
+    weights = _weights(public, elements, evaluated)
+    combined, image = group.combine_public(elements, weights), group.combine_public(evaluated, weights)
+    expected = _challenge(
+        public,
+        combined,
+        image,
+        group.combine_public((group.generator, public), (response, challenge)),
+        group.combine_public((combined, image), (response, challenge)),
+    )
+    if challenge != expected:
+        raise ProofRejected("The elements were not multiplied by the key that was published.")
+
+
+def unblind(blinded: Blinded, evaluated: Point) -> Point:
+    """Return the key times the hashed input: what the input's output follows from."""
+    # the number is used once and is known to nobody who could time this
+    inverse = group.secret(pow(blinded.blind.reveal(), -1, group.order))
+    return group.multiply(evaluated, inverse)
+
+
+def output_of(value: bytes, unblinded: bytes) -> bytes:
+    """Return the 64 bytes of output of an input and its unblinded element (RFC 9497: Finalize)."""
+    return hashlib.sha512(_prefixed(value) + _prefixed(unblinded) + b"Finalize").digest()
+
+
+def evaluate_alone(key: ServerKey, value: bytes) -> bytes:
+    """Return the output as whoever holds the key computes it, without a client (RFC 9497: Evaluate)."""
+    return output_of(value, group.multiply(_hashed(value), key.secret).encode())
+
+
+def _hashed(value: bytes) -> Point:
+    if len(value) > MOST_INPUT:
+        raise InputError(f"An input has at most {MOST_INPUT:,} bytes. Got {len(value):,} instead.")
+    point = group.hash_to_group(value, _TO_GROUP)
+    if point.is_identity:
+        raise InputError("This input hashes to the identity; it cannot be evaluated.")
+    return point
+
+
+def _weights(public: Point, elements: Sequence[Point], evaluated: Sequence[Point]) -> list[int]:
+    """Return the numbers by which the elements of a batch are weighed against each other."""
+    if not 1 <= len(elements) <= MOST_IN_BATCH:
+        raise InputError(f"A batch has 1 to {MOST_IN_BATCH:,} elements. Got {len(elements):,} instead.")
+    seed = _prefixed(hashlib.sha512(_prefixed(public.encode()) + _prefixed(_SEED)).digest())
+    return [
+        group.hash_to_scalar(
+            seed + i.to_bytes(2, "big") + _prefixed(c.encode()) + _prefixed(d.encode()) + b"Composite",
+            _TO_SCALAR,
+        )
+        for i, (c, d) in enumerate(zip(elements, evaluated, strict=True))
+    ]
+
+
+def _challenge(*points: Point) -> int:
+    transcript = b"".join(_prefixed(point.hashed) for point in points)
+    return group.hash_to_scalar(transcript + b"Challenge", _TO_SCALAR)
+
+
+def _prefixed(value: bytes) -> bytes:
+    return len(value).to_bytes(2, "big") + value

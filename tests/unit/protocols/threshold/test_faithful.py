@@ -1,0 +1,152 @@
+"""The talk's form: shares in the exponent, and who may not collude."""
+
+from collections import Counter
+
+import pytest
+
+from masquerade.core.errors import InputError
+from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken, SharesInconsistent
+from masquerade.crypto.ristretto255 import ristretto255 as group
+from masquerade.crypto.sealing import unseal
+from masquerade.crypto.shares import Share, interpolate_points, recover
+from masquerade.protocols.threshold.faithful import Deal, Dealer, Dealing, Miner, Submission, User
+
+SIZE = 24
+
+
+def world(k, users):
+    dealer = Dealer("spring", k=k, users=users, sensitive_size=SIZE)
+    return dealer.dealing(), [User(dealer.dealing(), dealer.deal(i + 1)) for i in range(users)], dealer
+
+
+def submitted(k, rows):
+    dealing, users, _ = world(k, len(rows))
+    return dealing, [user.submit(*row) for user, row in zip(users, rows, strict=True)]
+
+
+def opened(dealing, submissions):
+    miner = Miner(dealing)
+    for one in submissions:
+        miner.take(one)
+    return miner.open_classes()
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_exactly_the_classes_with_k_rows_open(k):
+    rows = [(b"zip%d" % size, b"ill %d.%d" % (size, i)) for size in range(1, 6) for i in range(size)]
+    dealing, submissions = submitted(k, rows)
+    found = opened(dealing, submissions[::-1])
+    assert Counter(found.rows) == Counter(row for row in rows if int(row[0][3:]) >= k)
+    assert found.faults == ()
+
+
+def test_sensitive_values_do_not_leave_readable_and_lengths_tell_nothing():
+    rows = [(b"zip", b"SECRET" + b"!" * i) for i in range(5)]
+    _, submissions = submitted(3, rows)
+    assert all(b"SECRET" not in one and b"zip" in one for one in submissions)
+    assert len({len(one) for one in submissions}) == 1
+
+
+def test_a_bad_point_is_named_and_harms_nobody():
+    rows = [(b"zip", b"ill %d" % i) for i in range(4)]
+    dealing, submissions = submitted(3, rows)
+    one = Submission.decode(submissions[1])
+    other = Submission.decode(submissions[2])
+    forgeries = [
+        Submission(one.index, one.quasi, other.point, one.proof, one.sealed),
+        Submission(one.index, b"zap", one.point, one.proof, one.sealed),
+        Submission(4, one.quasi, one.point, one.proof, one.sealed),
+    ]
+    miner = Miner(dealing)
+    for forgery in forgeries:
+        with pytest.raises(ProofRejected, match=f"user {forgery.index}"):
+            miner.take(forgery.encode())
+    for i in (0, 2, 3):
+        miner.take(submissions[i])
+        miner.take(submissions[i])  # repeated: the same row
+    assert Counter(miner.open_classes().rows) == Counter(rows[i] for i in (0, 2, 3))
+
+
+def test_a_broken_seal_is_named_and_does_not_count_towards_k():
+    rows = [(b"zip", b"ill %d" % i) for i in range(4)]
+    dealing, submissions = submitted(3, rows)
+    one = Submission.decode(submissions[1])
+    submissions[1] = Submission(1 + 1, one.quasi, one.point, one.proof, one.sealed[:-1] + b"?").encode()
+    found = opened(dealing, submissions)
+    assert found.faults == ((2, "its sealed part does not open"),)
+    assert Counter(found.rows) == Counter(rows[i] for i in (0, 2, 3))
+    assert opened(dealing, submissions[:3]).rows == ()
+
+
+def test_users_check_what_they_were_dealt():
+    dealing, _, dealer = world(3, 5)
+    deal = Deal.decode(dealer.deal(2))
+    for wrong in (Deal(2, deal.own + 1, deal.submitted), Deal(3, deal.own, deal.submitted), Deal(9, 1, 1)):
+        with pytest.raises(SharesInconsistent):
+            User(dealing, wrong.encode())
+
+
+def test_one_row_a_user():
+    dealing, users, _ = world(2, 2)
+    first = users[0].submit(b"zip", b"polio")
+    assert users[0].submit(b"zip", b"polio") == first
+    with pytest.raises(InputError, match="one row"):
+        users[0].submit(b"zip", b"stroke")
+    with pytest.raises(InputError, match="at most 24 bytes"):
+        users[1].submit(b"zip", b"?" * 25)
+    miner = Miner(dealing)
+    miner.take(first)
+    again, changed = Submission.decode(first), Submission.decode(first).sealed[::-1]
+    with pytest.raises(InputError, match="another row"):
+        miner.take(Submission(again.index, again.quasi, again.point, again.proof, changed).encode())
+
+
+def test_submissions_of_another_epoch_are_refused():
+    dealing, _, _ = world(2, 2)
+    _, submissions = submitted(2, [(b"zip", b"polio")] * 2)
+    with pytest.raises(ProofRejected):
+        Miner(dealing).take(submissions[0])
+    one = Submission.decode(submissions[0])
+    short = Submission(1, one.quasi, one.point, one.proof[:-1], one.sealed)
+    with pytest.raises(DecodingError, match="wrong length"):
+        Miner(dealing).take(short.encode())
+
+
+def test_colluders_lower_k_by_two_each_for_every_class():
+    """The documented leak: two values of f a user are two points for any quasi-identifier."""
+    k = 5
+    dealing, users, dealer = world(k, 6)
+    public = Dealing.decode(dealing)
+    taken = [Submission.decode(users[i].submit(b"small", b"stroke")) for i in range(k - 2)]
+    mallory = Deal.decode(dealer.deal(6))  # of no class that matters
+    base = public.base(b"small")
+    xs = [public.users + one.index for one in taken] + [6, public.users + 6]
+    points = [one.point for one in taken]
+    points += [group.multiply_public(base, mallory.own), group.multiply_public(base, mallory.submitted)]
+    key = public.key(1, interpolate_points(xs, points, 1, group))
+    assert b"stroke" in unseal(key, taken[0].sealed, b"small")
+    short = public.key(1, interpolate_points(xs[1:], points[1:], 1, group))  # one point fewer
+    with pytest.raises(SealBroken):
+        unseal(short, taken[0].sealed, b"small")
+
+
+@pytest.mark.parametrize("k", [2, 3, 5, 6])
+def test_half_of_k_colluders_recover_the_polynomial(k):
+    dealing, _, dealer = world(k, k + 1)
+    public = Dealing.decode(dealing)
+    deals = [Deal.decode(dealer.deal(i + 1)) for i in range(-(-k // 2))]
+    shares = [Share(d.index, d.own) for d in deals] + [
+        Share(public.users + d.index, d.submitted) for d in deals
+    ]
+    found = group.multiply_generator(group.secret(recover(shares, k, group)))
+    assert found == public.commitments[0]
+
+
+def test_limits():
+    with pytest.raises(InputError, match="'k'"):
+        Dealer("spring", k=1, users=5, sensitive_size=8)
+    with pytest.raises(InputError, match="users"):
+        Dealer("spring", k=3, users=2, sensitive_size=8)
+    _, _, dealer = world(2, 2)
+    with pytest.raises(InputError, match="numbered"):
+        dealer.deal(3)
