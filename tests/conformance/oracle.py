@@ -37,8 +37,13 @@ def record_vectors(frame: pd.DataFrame, policy: mq.Policy) -> np.ndarray:
     """Return one array per record over the whole truth table in schema order."""
     vectors = []
     inverses: dict[int, np.ndarray] = {}
+    known: dict[tuple[object, ...], np.ndarray] = {}
     by = policy.stratum_variable
     for row in frame.to_dict("records"):
+        same = known.get(tuple(row.values()))
+        if same is not None:
+            vectors.append(same)
+            continue
         groups = policy.groups_of(row[by]) if by else policy.groups
         vector = np.ones(())
         order: list[str] = []
@@ -49,20 +54,21 @@ def record_vectors(frame: pd.DataFrame, policy: mq.Policy) -> np.ndarray:
             vector = np.multiply.outer(vector, inverse[report].reshape(group.sizes))
             order += group.names
         vectors.append(vector.transpose([order.index(name) for name in policy.schema]))
+        known[tuple(row.values())] = vectors[-1]
     return np.array(vectors)
 
 
-def expected(frame: pd.DataFrame, policy: mq.Policy, query: mq.Query) -> Expected:
-    """Return what a source must answer about these disguised records."""
-    vectors = record_vectors(frame, policy)
-    names = list(policy.schema)
+def expected(vectors: np.ndarray, schema: mq.Schema, query: mq.Query) -> Expected:
+    """Return what a source must answer about the disguised records that these vectors stand for."""
+    records = len(vectors)
+    names = list(schema)
     for name, label in query.where:
-        vectors = np.take(vectors, policy.schema[name].code(label), axis=1 + names.index(name))
+        vectors = np.take(vectors, schema[name].code(label), axis=1 + names.index(name))
         names.remove(name)
     for name in [name for name in names if name not in query.by]:
         vectors = vectors.sum(axis=1 + names.index(name))
         names.remove(name)
-    cells = vectors.transpose([0, *(1 + names.index(name) for name in query.by)]).reshape(len(frame), -1)
+    cells = vectors.transpose([0, *(1 + names.index(name) for name in query.by)]).reshape(records, -1)
     values = cells.sum(axis=0)
     square = cells.T @ cells
-    return Expected(values, square - np.outer(values, values) / len(frame), square - np.diag(values))
+    return Expected(values, square - np.outer(values, values) / records, square - np.diag(values))

@@ -7,8 +7,8 @@ from functools import cache, reduce
 import numpy as np
 import pytest
 from tests.conformance.cases import QUERIES, RECORDS, SPECS, Case, case
-from tests.conformance.oracle import Expected, expected
-from tests.conformance.sources import SOURCES, Source
+from tests.conformance.oracle import Expected, expected, record_vectors
+from tests.conformance.sources import SERVED, SOURCES, Source
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, SchemaError
@@ -17,8 +17,10 @@ from masquerade.core.table import PROJECTIONS
 pytestmark = pytest.mark.parametrize("name", SPECS)
 
 
-@pytest.fixture(params=SOURCES, ids=lambda source: source.name)
+@pytest.fixture(params=[*SOURCES, *SERVED], ids=lambda source: source.name)
 def source(request) -> Source:
+    if request.param.needs:
+        request.getfixturevalue(request.param.needs)
     return request.param
 
 
@@ -28,8 +30,14 @@ def made(source: Source, name: str) -> mq.Tally:
 
 
 @cache
+def vectors(name: str, *, samples: int, clear: bool) -> list[np.ndarray]:
+    like = Source("", lambda _: None, samples, clear)
+    return [record_vectors(*part) for part in like.parts(case(name))]
+
+
 def oracle(source: Source, name: str, query: mq.Query) -> Expected:
-    return reduce(Expected.__add__, [expected(*part, query) for part in source.parts(case(name))])
+    parts = vectors(name, samples=source.samples, clear=source.clear)
+    return reduce(Expected.__add__, [expected(part, case(name).policy.schema, query) for part in parts])
 
 
 @pytest.fixture

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from math import isfinite
 from typing import Any, Final
 
 import pyarrow as pa
 
 from masquerade.channels.policy import Policy
-from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_you_mean
+from masquerade.core.errors import (
+    InputError,
+    PolicyMismatch,
+    Refusal,
+    SchemaError,
+    UnknownValue,
+    did_you_mean,
+)
+from masquerade.core.query import Query
 from masquerade.core.schema import Field
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
-from masquerade.frames.encode import encode
 from masquerade.sources import sql
+from masquerade.sources.coded import codes_of
 from masquerade.sources.reading import Layout
 from masquerade.sources.reports import ReportTally
-from masquerade.sources.scanned import Scanned, Table
+from masquerade.sources.scanned import Limits, Scanned
 from masquerade.sources.sql import Column
 from masquerade.sources.supports import supports_of
+from masquerade.sources.tables import Table
 
 MOST_PACKED: Final = 1 << 30  # bytes of packed columns for supports
+MOST_SPREAD: Final = 1 << 28  # records whose codes of one column are spread out before packing
 
 
 class Engine(ReportTally):
@@ -28,7 +39,7 @@ class Engine(ReportTally):
 
     Counts are exact whole numbers, as in memory. A value that no category stands for is found when its
     column is first counted. Which records are asked for is decided by the engine, so a table must not change
-    while a source lives.
+    while a source lives. `limits` say how much is fetched; they may be set before the first question.
     """
 
     def __init__(
@@ -37,10 +48,13 @@ class Engine(ReportTally):
         super().__init__(policy)
         self.table = table
         self.weighted = weights is not None
+        self.limits = Limits()
         self._weights = weights
         names = [*self.schema, *([] if weights is None else [weights])]
         check_names(table, names)
+        check_origin(table, policy)
         kinds = table.kinds(names)
+        self._weights_kind = None if weights is None else kinds[weights]
         disguised = bool(policy.disguised)
         self._columns = {
             field.variable.name: Column(
@@ -61,6 +75,10 @@ class Engine(ReportTally):
         """Return the number of records."""
         return sum(part.rows for part in self._parts)
 
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return why queries would be refused; nothing is asked of the engine."""
+        return [item for query in queries for layout in self._layouts for item in layout.refusals(query)]
+
     def parts(self, questions: int) -> tuple[Scanned, ...]:  # noqa: ARG002  (each part counts its own)
         """Return the table by stratum."""
         return self._parts
@@ -68,63 +86,92 @@ class Engine(ReportTally):
     def supports(self, question: Supports) -> SupportAnswer:
         """Return how many records hold each of many sets of items: from distinct rows, if they are few."""
         question.check(self.schema)
+        if self.weighted:
+            return from_tables(self, question)
         items = {name for name, _ in question.items}
         stores = []
         for part in self._parts:
             groups = [group.names for group in part.layout.groups if items & set(group.names)]
             stores.append(part.distinct_rows([name for names in groups for name in names]))
-        packed = len(question.items) * self.n // 8
-        if self.weighted or packed > MOST_PACKED or any(store is None for store in stores):
+        fits = len(question.items) * self.n <= MOST_PACKED * 8 and self.n <= MOST_SPREAD
+        if not fits or any(store is None for store in stores):
             return from_tables(self, question)
         return supports_of(self, [store for store in stores if store is not None], question, self.n, None)
 
     def check_once(self, name: str) -> None:
         """Refuse two records of one person."""
         check_names(self.table, [name])
-        quoted = self.table.dialect.name(name)
-        counted = f"COUNT(*) AS {sql.COUNT}, COUNT(DISTINCT {quoted}) AS {sql.FIRST}"
-        row = self._first_row(lambda table: f"SELECT {counted} FROM {table}", [name])  # noqa: S608
-        repeated = int(row[sql.COUNT]) - int(row[sql.FIRST])
+        row = self._first_row(lambda table: sql.persons(self.table.dialect, table, name), [name])
+        different = int(row[sql.FIRST]) + int(row[sql.SECOND] or 0)
+        repeated = int(row[sql.COUNT]) - different
         if repeated:
             raise InputError(
-                f"{repeated:,} records repeat a person of column {name!r}, or name none. Count one record "
-                "per person: repeated records share their draws, so standard errors would be too small."
+                f"{repeated:,} records repeat a person of column {name!r}. Count one record per person: "
+                "repeated records share their draws, so standard errors would be too small."
             )
+
+    @cached_property
+    def _layouts(self) -> tuple[Layout, ...]:
+        if self.policy.stratum_variable is None:
+            return (Layout(self.policy.groups, self.schema),)
+        return tuple(Layout(self.policy.groups_of(label), self.schema) for label in self.policy.strata)
 
     @cached_property
     def _parts(self) -> tuple[Scanned, ...]:
         sizes = dict(zip(self.schema, self.policy.observed.shape(self.schema), strict=True))
+        rows = self._checked_weights()
         by = self.policy.stratum_variable
-        rest: Any = {"columns": self._columns, "sizes": sizes, "weights": self._weights}
+        rest: Any = {
+            "columns": self._columns,
+            "sizes": sizes,
+            "limits": self.limits,
+            "weights": self._weights,
+        }
         if by is None:
-            row = self._first_row(
-                lambda table: sql.grouped(self.table.dialect, table, [()], only="", weights=None), []
-            )
-            layout = Layout(self.policy.groups, self.schema)
-            return (Scanned(self.table, layout, rows=int(row[sql.COUNT]), **rest),)
-        rows = self._stratum_sizes(by)
+            return (Scanned(self.table, self._layouts[0], known_rows=rows, **rest),)
         return tuple(
             Scanned(
                 self.table,
-                Layout(self.policy.groups_of(label), self.schema),
-                rows=rows[code],
+                layout,
+                known_rows=rows,
                 only=sql.only_code(self.table.dialect, by, self._columns[by], code),
                 only_by=by,
                 **rest,
             )
-            for code, label in enumerate(self.policy.strata)
+            for code, (layout, rows) in enumerate(zip(self._layouts, self._stratum_sizes(by), strict=True))
         )
+
+    def _checked_weights(self) -> int | None:
+        """Refuse survey weights that are none; return how many there are."""
+        name, kind = self._weights, self._weights_kind
+        if name is None or kind is None:
+            return None
+        dialect = self.table.dialect
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        no_numbers = InputError(f"Column {name!r} holds survey weights and must be numbers.")
+        if not (is_number or (is_text and dialect.try_cast)):
+            raise no_numbers
+        row = self._first_row(
+            lambda table: sql.checked_weights(dialect, table, name, is_text=is_text), [name]
+        )
+        rows, given, read = (int(row[key]) for key in (sql.COUNT, f"{sql.COUNT}_given", sql.UNREAD))
+        if given < rows:
+            raise UnknownValue(name, None, "is missing")
+        if read < given:
+            raise no_numbers
+        least, total = (0.0 if row[key] is None else float(row[key]) for key in (sql.FIRST, sql.SECOND))
+        if not (least >= 0 and isfinite(total)):
+            raise InputError(f"Survey weights must be {rows:,} finite numbers, none negative.")
+        return rows
 
     def _stratum_sizes(self, by: str) -> list[int]:
         """Return how many records every stratum has; a value that is no stratum is refused."""
         dialect, column = self.table.dialect, self._columns[by]
-        batches = self.table.fetch(
-            lambda table: sql.grouped(dialect, table, [(by,)], only="", weights=None), [by]
-        )
         sizes = [0] * len(column.field.variable)
-        for batch in batches:
+        for batch in self.table.fetch(lambda table: sql.grouped(dialect, table, [(by,)]), [by]):
             try:
-                codes = encode(batch[by], column.field, text=column.text)
+                codes = codes_of(batch[by], column)
             except UnknownValue as error:
                 raise self.table.refuse(error, column) from None
             for code, count in zip(codes.tolist(), batch[sql.COUNT].to_pylist(), strict=True):
@@ -145,4 +192,14 @@ def check_names(table: Table, wanted: Sequence[str]) -> None:
             raise SchemaError(
                 f"{table.title}: columns {alike[0]!r} and {alike[1]!r} differ in case only, which SQL "
                 "does not see: rename one, or count in memory."
+            )
+
+
+def check_origin(table: Table, policy: Policy) -> None:
+    """Refuse columns that say they were disguised under another policy."""
+    for origin in table.policies(policy.schema.names):
+        if origin != policy.id:
+            raise PolicyMismatch(
+                f"The records were disguised under policy {origin[:12]}…, this one is {policy.id[:12]}…: "
+                "estimates would be wrong."
             )

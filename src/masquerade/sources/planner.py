@@ -7,25 +7,38 @@ import os
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+import numpy as np
+
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.frames.files import open_batches
+from masquerade.frames.formats import STREAM, is_compressed
 from masquerade.sources.chunks import is_path
 from masquerade.sources.duck import DuckFiles
-from masquerade.sources.scanned import Table
-from masquerade.sources.tables import Watch
+from masquerade.sources.tables import Table, Watch
 
 LOG = logging.getLogger("masquerade.sources")
 EngineName = Literal["auto", "memory", "duckdb"]
 LARGEST_IN_MEMORY: Final = 1 << 28  # bytes of codes: 256 MiB, some 25 million records of ten variables
 SHARE_OF_FREE: Final = 8  # and never more than this part of the memory that is free
 TEXT_OF_A_VALUE: Final = 2  # bytes that a value takes in a CSV file, at least: a letter and a comma
+UNPACKED: Final = 100  # bytes of CSV in a byte of a compressed one, at most, unless rows repeat in order
+CONTROL_GROUP: Final = Path("/sys/fs/cgroup")
 
 
 def table_for(
-    data: Any, given: Table | None, policy: Policy, *, engine: EngineName, watch: Watch | None
+    data: Any,
+    given: Table | None,
+    policy: Policy,
+    *,
+    engine: EngineName,
+    watch: Watch | None = None,
+    allowed: int | None = None,
 ) -> Table | None:
-    """Return the engine's table to count in: the one given, or files if they are large; None for memory."""
+    """Return the engine's table to count in: the one given, or files if they are large; None for memory.
+
+    Files are large whose codes take more bytes than `allowed`, by default `largest_in_memory()`.
+    """
     if engine not in get_args(EngineName):
         raise InputError(
             f"The engine must be one of {', '.join(get_args(EngineName))}. Got {engine!r} instead."
@@ -34,13 +47,13 @@ def table_for(
         if engine == "duckdb" or (engine == "memory" and given is not None):
             raise InputError(f"engine={engine!r} is for files; a frame or table is counted where it lies.")
         return None if given is None else chosen(given, "the records stay there")
-    if engine == "memory" or data == "-":
-        return None
     if engine == "duckdb":
         return chosen(DuckFiles(data, watch=watch), "asked for")
-    needed, allowed = codes_of(data, policy), largest_in_memory()
-    reason = f"{mebibytes(needed)} of codes, memory is used up to {mebibytes(allowed)}"
-    if needed <= allowed:
+    if engine == "memory" or STREAM in (data if isinstance(data, (list, tuple)) else [data]):
+        return None
+    needed, most = codes_of(data, policy), largest_in_memory() if allowed is None else allowed
+    reason = f"{mebibytes(needed)} of codes, memory is used up to {mebibytes(most)}"
+    if needed <= most:
         LOG.info("counting in memory: %s", reason)
         return None
     return chosen(DuckFiles(data, watch=watch), reason)
@@ -55,10 +68,14 @@ def chosen(table: Table, reason: str) -> Table:
 def codes_of(data: Any, policy: Policy) -> int:
     """Return how many bytes the records would take in memory, at most."""
     with open_batches(data, []) as files:
-        rows, size, names = files.total_rows, files.total_bytes or 0, files.file_names
+        rows, names = files.total_rows, files.file_names
+        size = sum(
+            Path(path).stat().st_size * (UNPACKED if is_compressed(path) else 1) for path in files.paths
+        )
     if rows is None:  # a CSV file: only its size is known
         rows = size // (TEXT_OF_A_VALUE * max(len(names), 1))
-    return rows * max(len(policy.schema), 1)
+    widths = [np.min_scalar_type(size - 1).itemsize for size in policy.observed.shape(policy.schema)]
+    return rows * max(sum(widths), 1)
 
 
 def largest_in_memory() -> int:
@@ -67,14 +84,28 @@ def largest_in_memory() -> int:
 
 
 def free_memory() -> int:
-    """Return the bytes that this process may still take: of the machine, or of its control group."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Return the bytes that this process may still take: of the machine, or of its control group.
+
+    Pages that only keep files at hand are given back when asked for, so they count as free.
+    """
+    free = kept_free_by_machine()
     try:
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+        limit = int((CONTROL_GROUP / "memory.max").read_text(encoding="ascii"))
+        used = int((CONTROL_GROUP / "memory.current").read_text(encoding="ascii"))
+        pages = dict(line.split() for line in (CONTROL_GROUP / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):  # no control group, or one without a limit
         return free
-    return max(min(free, limit - used), 0)
+    return max(min(free, limit - used + int(pages.get("inactive_file", 0))), 0)
+
+
+def kept_free_by_machine() -> int:
+    """Return the bytes that the machine has for new work."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("MemAvailable:")))
+    except (OSError, StopIteration, ValueError):  # another system than Linux
+        pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+        return pages * os.sysconf("SC_PAGE_SIZE") // 2 if pages else LARGEST_IN_MEMORY * SHARE_OF_FREE
 
 
 def mebibytes(size: int) -> str:

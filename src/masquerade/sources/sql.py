@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from masquerade.core.schema import Field
-from masquerade.frames.encode import labels_of_type, missing_mark
+from masquerade.frames.encode import OUTSIDE, labels_of_type, missing_mark
 from masquerade.sources.reading import Factor
 
 # names of results, unlike any column that somebody would have
@@ -25,12 +25,15 @@ WEIGHT, SURVEY = "masquerade_w", "masquerade_v"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How an engine writes names and numbers, and whether it counts several tables in one scan."""
+    """How an engine writes names, texts and numbers, and what it can do."""
 
     quote: str = '"'
+    text_start: str = "'"
+    escapes: tuple[tuple[str, str], ...] = (("'", "''"),)
     double: str = "DOUBLE"
+    try_cast: str | None = None
     grouping_sets: bool = True
-    backslash_escapes: bool = False
+    knows_nan: bool = True
 
     def name(self, name: str) -> str:
         """Return a name in quotes."""
@@ -46,9 +49,13 @@ class Dialect:
             return "TRUE" if value else "FALSE"
         if not isinstance(value, str):
             return repr(value)
-        if self.backslash_escapes:
-            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-        return "'" + value.replace("'", "''") + "'"
+        for plain, escaped in self.escapes:
+            value = value.replace(plain, escaped)
+        return f"{self.text_start}{value}'"
+
+    def as_double(self, name: str) -> str:
+        """Return a column as doubles."""
+        return f"CAST({self.name(name)} AS {self.double})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +66,45 @@ class Column:
     kind: pa.DataType
     text: bool = False
 
+    @property
+    def cut_by_engine(self) -> bool:
+        """Tell whether the engine puts numbers into bins: there may be too many to fetch them all."""
+        number = pa.types.is_integer(self.kind) or pa.types.is_floating(self.kind)
+        return self.field.edges is not None and number and not self.text
+
+
+def sum_type(name: str) -> pa.DataType:
+    """Return the type of a result of ours."""
+    return pa.int64() if name.startswith((COUNT, UNREAD, SET)) else pa.float64()
+
 
 def grouped(
-    dialect: Dialect, table: str, sets: Sequence[Sequence[str]], *, only: str, weights: str | None
+    dialect: Dialect,
+    table: str,
+    sets: Sequence[Sequence[str]],
+    *,
+    only: str = "",
+    weights: str | None = None,
+    most: int | None = None,
 ) -> str:
     """Return the counts of every set of columns; a bit per column says which it is missing from.
 
-    With a column of survey weights v, also Σv and Σv².
+    With a column of survey weights v, also Σv and Σv². No more than `most` rows are sent.
     """
     names = list(dict.fromkeys(name for columns in sets for name in columns))
     quoted = [dialect.name(name) for name in names]
     chosen = [*quoted, f"COUNT(*) AS {COUNT}"]
     if weights is not None:
-        v = f"CAST({dialect.name(weights)} AS {dialect.double})"
-        chosen += [f"SUM({v}) AS {FIRST}", f"SUM({v} * {v}) AS {SECOND}", f"COUNT({v}) AS {UNREAD}"]
+        v = dialect.as_double(weights)
+        chosen += [f"SUM({v}) AS {FIRST}", f"SUM({v} * {v}) AS {SECOND}"]
     grouping = ""
     if len(sets) > 1:
         chosen.append(set_number(quoted))
         grouping = f" GROUP BY GROUPING SETS ({', '.join(listed(dialect, columns) for columns in sets)})"
     elif names:
         grouping = f" GROUP BY {', '.join(quoted)}"
-    return f"SELECT {', '.join(chosen)} FROM {table}{only}{grouping}"
+    limit = "" if most is None else f" LIMIT {most}"
+    return f"SELECT {', '.join(chosen)} FROM {table}{only}{grouping}{limit}"
 
 
 def set_number(quoted: Sequence[str]) -> str:
@@ -108,7 +133,7 @@ def weighed(
     quoted = [dialect.name(name) for name in columns]
     inner = [*quoted, *(f"{text} AS {WEIGHT}{i}" for i, text in enumerate(weights))]
     if survey is not None:
-        inner.append(f"CAST({dialect.name(survey)} AS {dialect.double}) AS {SURVEY}")
+        inner.append(f"{dialect.as_double(survey)} AS {SURVEY}")
     chosen = list(quoted)
     for i in range(len(weights)):
         w = f"{WEIGHT}{i}" if survey is None else f"{SURVEY} * {WEIGHT}{i}"
@@ -152,6 +177,8 @@ def dialect_null(dialect: Dialect) -> str:
 def conditions(dialect: Dialect, name: str, column: Column) -> dict[int, str]:
     """Return for every code the condition that a value of the column stands for it."""
     quoted = dialect.name(name)
+    if column.cut_by_engine:
+        return {code: f"{quoted} = {code}" for code in range(len(column.field.variable))}
     spelled: dict[int, list[Any]] = {}
     for value, code in labels_of_type(column.kind, column.field.variable, text=column.text).items():
         spelled.setdefault(code, []).append(value)
@@ -161,11 +188,68 @@ def conditions(dialect: Dialect, name: str, column: Column) -> dict[int, str]:
         else f"{quoted} IN ({', '.join(dialect.label(value) for value in values)})"
         for code, values in spelled.items()
     }
-    hole = missing_mark(column.field, text=column.text)
-    if hole < len(column.field.variable):
-        known = found.get(hole)
-        found[hole] = f"({known} OR {quoted} IS NULL)" if known else f"{quoted} IS NULL"
+    code = missing_mark(column.field, text=column.text)
+    if code < len(column.field.variable):
+        hole, known = is_missing(dialect, name, column.kind), found.get(code)
+        found[code] = f"({known} OR {hole})" if known else f"({hole})"
     return found
+
+
+def is_missing(dialect: Dialect, name: str, kind: pa.DataType) -> str:
+    """Return the condition that a value is missing, as NULL or as what is not a number."""
+    quoted = dialect.name(name)
+    if not (dialect.knows_nan and pa.types.is_floating(kind)):
+        return f"{quoted} IS NULL"
+    return f"{quoted} IS NULL OR {quoted} = CAST('NaN' AS {dialect.double})"  # equal to itself in SQL
+
+
+def with_bins(dialect: Dialect, table: str, names: Sequence[str], columns: Mapping[str, Column]) -> str:
+    """Return a table of these columns in which numbers are replaced by the codes of their bins."""
+    cut = {name for name in names if name in columns and columns[name].cut_by_engine}
+    if not cut:
+        return table
+    chosen = [
+        f"{bin_code(dialect, name, columns[name])} AS {dialect.name(name)}"
+        if name in cut
+        else dialect.name(name)
+        for name in names
+    ]
+    return f"(SELECT {', '.join(chosen)} FROM {table}) AS cut_"
+
+
+def bin_code(dialect: Dialect, name: str, column: Column) -> str:
+    """Return the code of a number's bin [e_k, e_k+1), the last one closed; or a mark past the last code."""
+    edges, x = column.field.edges or (), dialect.name(name)
+    first, *inner, last = (dialect.number(float(edge)) for edge in edges)
+    outside = len(column.field.variable) + OUTSIDE
+    branches = [
+        f"WHEN {is_missing(dialect, name, column.kind)} THEN {missing_mark(column.field, text=False)}",
+        f"WHEN {x} < {first} OR {x} > {last} THEN {outside}",
+        *(f"WHEN {x} < {edge} THEN {code}" for code, edge in enumerate(inner)),
+    ]
+    return f"CASE {' '.join(branches)} ELSE {len(inner)} END"
+
+
+def checked_weights(dialect: Dialect, table: str, name: str, *, is_text: bool) -> str:
+    """Return how many survey weights there are, how many are numbers, the least, and their sum.
+
+    A weight that is not finite shows in the sum; the largest would be looked up without reading any.
+    """
+    quoted = dialect.name(name)
+    v = f"{dialect.try_cast}({quoted} AS {dialect.double})" if is_text else dialect.as_double(name)
+    return (
+        f"SELECT COUNT(*) AS {COUNT}, COUNT({quoted}) AS {COUNT}_given, COUNT({v}) AS {UNREAD}, "
+        f"MIN({v}) AS {FIRST}, SUM({v}) AS {SECOND} FROM {table}"
+    )
+
+
+def persons(dialect: Dialect, table: str, name: str) -> str:
+    """Return how many records and how many different persons there are; nobody is one person."""
+    quoted = dialect.name(name)
+    nobody = f"MAX(CASE WHEN {quoted} IS NULL THEN 1 ELSE 0 END)"
+    return (
+        f"SELECT COUNT(*) AS {COUNT}, COUNT(DISTINCT {quoted}) AS {FIRST}, {nobody} AS {SECOND} FROM {table}"
+    )
 
 
 def only_code(dialect: Dialect, name: str, column: Column, code: int) -> str:

@@ -2,27 +2,66 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import Any, Final, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
 
-from masquerade.core.errors import EngineError, UnknownValue
-from masquerade.sources.scanned import Table
+from masquerade.core.errors import EngineError, InputError, MasqueradeError, UnknownValue
+from masquerade.sources.arriving import batches_of, fetched, readable, streamed_at_once
 from masquerade.sources.sql import Column, Dialect
 
-SPARK: Final = Dialect(quote="`", backslash_escapes=True)
-POSTGRES: Final = Dialect(double="DOUBLE PRECISION")
-PLAIN: Final = Dialect(grouping_sets=False)  # what every engine understands
-DIALECTS: Final = {"duckdb": Dialect(), "postgres": POSTGRES, "pyspark": SPARK, "databricks": SPARK}
+DUCKDB: Final = Dialect(try_cast="TRY_CAST")
+POSTGRES: Final = Dialect(text_start="E'", escapes=(("\\", "\\\\"), ("'", "''")), double="DOUBLE PRECISION")
+BACKSLASHES: Final = (("\\", "\\\\"), ("'", "\\'"))
+# Spark replaces ${name} by a setting, even inside a text
+SPARK: Final = Dialect(quote="`", escapes=(*BACKSLASHES, ("$", "\\u0024")), try_cast="TRY_CAST")
+DIALECTS: Final = {"duckdb": DUCKDB, "postgres": POSTGRES, "pyspark": SPARK, "databricks": SPARK}
 TITLES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark", "sqlite": "SQLite"}
-ROWS: Final = 1 << 16
 PATIENCE: Final = 0.2
+LOST: Final = {"OperationalError", "InterfaceError", "AdminShutdown", "CrashShutdown", "Py4JNetworkError"}
 
 Watch = Callable[[float | None], None]
+
+
+class Table(Protocol):
+    """A table in some engine, which runs SQL over it."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the engine writes."""
+
+    @property
+    def title(self) -> str:
+        """What stands in logs and messages: which engine, never how to get in."""
+
+    @property
+    def text(self) -> bool:
+        """Whether all columns are text, as in a CSV file."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The columns."""
+
+    def kinds(self, names: Sequence[str]) -> Mapping[str, pa.DataType]:
+        """Return the types of columns."""
+
+    def policies(self, names: Sequence[str]) -> set[str]:
+        """Return the policies that columns say they were disguised under."""
+
+    def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
+        """Run the SQL that `write` makes of the table's name, which needs these columns of it.
+
+        At least one batch comes, be it empty.
+        """
+
+    def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
+        """Return the error about a value, with the place where it stands if that can be found out."""
 
 
 def table_of(data: Any, *, watch: Watch | None = None) -> Table | None:
@@ -49,9 +88,14 @@ class SparkFrame:
         with told(self.title):
             quoted = [self.dialect.name(name) for name in names]
             schema = self._frame.select(*quoted).limit(0).toArrow().schema
-        return dict(zip(names, schema.types, strict=True))
+        return dict(zip(names, map(readable, schema.types), strict=True))
 
-    def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def policies(self, names: Sequence[str]) -> set[str]:
+        """Return the policies that columns say they were disguised under."""
+        marks = [field.metadata.get("masquerade", {}) for field in self._frame.schema if field.name in names]
+        return {mark["policy"] for mark in marks if "policy" in mark}
+
+    def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
         """Run SQL on the cluster."""
         del columns  # Spark finds out itself
         view = f"masquerade_{uuid4().hex}"
@@ -86,29 +130,42 @@ class IbisTable:
     text = False
 
     def __init__(self, table: Any, *, watch: Watch | None = None) -> None:
+        check_stored(table)
         self._table, self._backend, self._watch = table, table.get_backend(), watch
-        self.dialect = DIALECTS.get(self._backend.name, PLAIN)
         self.title = TITLES.get(self._backend.name, f"{self._backend.name} (Ibis)")
+        self.dialect = dialect_of(self._backend, self.title)
         self.names: tuple[str, ...] = tuple(table.columns)
         with told(self.title):
             self._relation = f"({self._backend.compile(table)}) AS masquerade_reports"
 
     def kinds(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """Return the types of columns."""
-        schema = self._table.schema().to_pyarrow()
-        return {name: schema.field(name).type for name in names}
+        with told(self.title):
+            schema = self._table.schema()
+            return {name: readable(schema[name].to_pyarrow()) for name in names}
 
-    def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def policies(self, names: Sequence[str]) -> set[str]:
+        """Return nothing: a database says nothing about its columns."""
+        del names
+        return set()
+
+    def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
         """Run SQL in the backend."""
-        del columns  # the backend finds out itself
+        kinds = self.kinds(columns)
         with told(self.title), watching(self._watch, lambda: None):
-            result = self._backend.raw_sql(write(self._relation))
-            if hasattr(result, "toArrow"):
-                yield from batches_of(result.toArrow())
-            elif hasattr(result, "to_arrow_table"):
-                yield from batches_of(result.to_arrow_table())
+            query = write(self._relation)
+            if self._backend.name == "duckdb":
+                yield from batches_of(self._backend.con.sql(query).to_arrow_table())
+            elif self._backend.name == "postgres":
+                with self._backend.con.cursor() as cursor:
+                    yield from fetched(cursor, cursor.stream(query, size=streamed_at_once()), kinds)
             else:
-                yield from fetched(result)
+                result = self._backend.raw_sql(query)
+                if hasattr(result, "toArrow"):
+                    yield from batches_of(result.toArrow())
+                else:
+                    with closing(result) as cursor:
+                        yield from fetched(cursor, iter(cursor), kinds)
 
     def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
         """Return the error about a value: rows of a database have no order."""
@@ -116,30 +173,29 @@ class IbisTable:
         return without_row(error)
 
 
-def fetched(cursor: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a database cursor, and close it."""
-    try:
-        names = [column[0] for column in cursor.description]
-        rows = cursor.fetchmany(ROWS)
-        if not rows:
-            yield pa.RecordBatch.from_arrays([pa.nulls(0)] * len(names), names)
-        while rows:
-            columns = zip(*rows, strict=True)
-            yield pa.RecordBatch.from_arrays([array_of(list(column)) for column in columns], names)
-            rows = cursor.fetchmany(ROWS)
-    finally:
-        cursor.close()
+def check_stored(table: Any) -> None:
+    """Refuse an expression over frames in memory, which its backend does not hold."""
+    from ibis.expr.operations import InMemoryTable  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    if table.op().find(InMemoryTable):
+        raise InputError("An Ibis memtable lies in memory: give the frame itself, or create a table of it.")
 
 
-def array_of(values: list[Any]) -> pa.Array:
-    """Return values as an array; sums of whole numbers may come as decimals."""
-    array = pa.array(values)
-    return array.cast(pa.float64()) if pa.types.is_decimal(array.type) else array
-
-
-def batches_of(table: pa.Table) -> list[pa.RecordBatch]:
-    """Return the batches of a table, at least one, which then says what the columns are."""
-    return table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+def dialect_of(backend: Any, title: str) -> Dialect:
+    """Return how a backend writes; of one that we do not know, only what all engines share is used."""
+    known = DIALECTS.get(backend.name)
+    if known is not None:
+        return known
+    quote, end = backend.dialect.IDENTIFIER_START, backend.dialect.IDENTIFIER_END
+    if quote != end:
+        raise InputError(f"{title} is an engine that records cannot be counted in: export them to Parquet.")
+    backslash = "\\" in backend.dialect.tokenizer_class.STRING_ESCAPES
+    plain = Dialect(quote=quote, grouping_sets=False, knows_nan=False)
+    return (
+        Dialect(quote=quote, escapes=BACKSLASHES, grouping_sets=False, knows_nan=False)
+        if backslash
+        else plain
+    )
 
 
 def without_row(error: UnknownValue) -> UnknownValue:
@@ -151,14 +207,38 @@ def without_row(error: UnknownValue) -> UnknownValue:
 def told(title: str) -> Iterator[None]:
     """Turn whatever goes wrong in an engine into one line; its own words may quote data or credentials."""
     try:
-        yield
-    except EngineError:
+        with unquoted():
+            yield
+    except MasqueradeError:
         raise
     except Exception as error:  # noqa: BLE001  (drivers have trees of their own)
-        kind = type(error).__name__
-        lost = kind in {"OperationalError", "InterfaceError", "AdminShutdown", "Py4JNetworkError"}
+        kind, home = type(error).__name__, type(error).__module__.split(".")[0]
+        lost = kind in LOST and home in {"psycopg", "py4j"}
         what = "the connection was lost" if lost else "the engine failed"
         raise EngineError(f"{title}: {what} ({kind}); nothing was answered.") from None
+
+
+@contextmanager
+def unquoted() -> Iterator[None]:
+    """Keep drivers from logging the words of an error, which quote data or addresses: we tell it."""
+    loggers = [logging.getLogger("psycopg")]
+    if "pyspark.logger" in sys.modules:
+        from pyspark.logger import PySparkLogger  # noqa: PLC0415
+
+        loggers += [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    for logger in loggers:
+        logger.addFilter(nothing)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(nothing)
+
+
+def nothing(record: object) -> bool:
+    """Let nothing into a log."""
+    del record
+    return False
 
 
 @contextmanager
@@ -171,7 +251,10 @@ def watching(watch: Watch | None, progress: Callable[[], float | None]) -> Itera
 
     def look() -> None:
         while not done.wait(PATIENCE):
-            watch(progress())
+            share = None
+            with suppress(Exception):  # a scan that fails says so itself
+                share = progress()
+            watch(share)
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
