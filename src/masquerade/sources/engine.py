@@ -43,7 +43,13 @@ class Engine(ReportTally):
     """
 
     def __init__(
-        self, table: Table, policy: Policy, fields: Sequence[Field], *, weights: str | None = None
+        self,
+        table: Table,
+        policy: Policy,
+        fields: Sequence[Field],
+        *,
+        weights: str | None = None,
+        released: bool | None = None,
     ) -> None:
         super().__init__(policy)
         self.table = table
@@ -55,13 +61,13 @@ class Engine(ReportTally):
         check_origin(table, policy)
         kinds = table.kinds(names)
         self._weights_kind = None if weights is None else kinds[weights]
-        disguised = bool(policy.disguised)
+        as_released = bool(policy.disguised) if released is None else released
         self._columns = {
             field.variable.name: Column(
                 field,
                 kinds[field.variable.name],
                 # labels of several types are released as text, whatever the file
-                table.text or (disguised and field.variable.mixed),
+                table.text or (as_released and field.variable.mixed),
             )
             for field in fields
         }

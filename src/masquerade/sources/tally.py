@@ -86,7 +86,7 @@ def tally(
     used, fields = how_to_read(data if given is None else given, policy, schema, extra)
     table = table_for(data, given, used, engine=engine, watch=watch)
     if table is not None:
-        source = Engine(table, used, fields, weights=weights)
+        source = Engine(table, used, fields, weights=weights, released=policy is not None)
         if id is not None:
             source.check_once(id)
         return source
@@ -144,8 +144,8 @@ def check_origin(data: Any, policy: Policy | None) -> None:
     if isinstance(data, (SparkFrame, IbisTable)):
         return  # tables of engines carry no such words
     if is_path(data):
-        if data == "-":
-            return
+        if data == "-" or (isinstance(data, (list, tuple)) and "-" in data):
+            return  # can be read once only
         with open_batches(data, []) as batches:
             known = batches.metadata
     else:

@@ -10,8 +10,8 @@ from itertools import combinations
 import matplotlib as mpl
 import pytest
 
-from masquerade.papers.eleven_nodes import STRUCTURE
 from masquerade.drawing.style import CSS_NAMES, house_style, png, svg
+from masquerade.papers.eleven_nodes import STRUCTURE
 from masquerade.report.graph import RADIUS, layout, network_picture
 from masquerade.report.picture import main, story_picture
 from masquerade.report.pictures import channels_by_gamma, counts_picture, dodged, reach

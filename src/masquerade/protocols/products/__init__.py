@@ -1,0 +1,1 @@
+"""Vertical parties, exact counts: sums of products of indicator columns that no two of them ever show."""

@@ -1,0 +1,61 @@
+"""Three hospitals that pool counts, in one process, every message as bytes."""
+
+import masquerade as mq
+from masquerade.crypto.keys import SigningKey
+from masquerade.papers.eleven_nodes import network, table_1
+from masquerade.protocols.pooling.masked import MaskedSum, PoolingParty
+from masquerade.protocols.pooling.ring import RingParty, RingSumOpenToNeighbours, forwarding
+from masquerade.protocols.pooling.tally import PooledTally
+from masquerade.protocols.transport import LocalTransport
+
+NAMES = ("east", "north", "west")
+SCHEMA = network().schema
+CLEAR = mq.Policy.clear(SCHEMA)
+FRAME = network().sample(900, seed=11)
+POLICY = table_1()
+QUERIES = [
+    mq.Query(),
+    mq.Query(by="A"),
+    mq.Query(by=("L", "B")),
+    mq.Query(where={"A": 1}),
+    mq.Query(by=("D", "E"), where={"B": 2, "S": 1}),
+]
+
+
+def shares(frame=FRAME, policy=None, parts=3):
+    """Return the records of each party as a source."""
+    pieces = [frame.iloc[i::parts] for i in range(parts)]
+    return [mq.tally(p, schema=SCHEMA) if policy is None else mq.tally(p, policy) for p in pieces]
+
+
+def members(sources, names=NAMES, **options):
+    """Return the parties of a pool, each knowing the others' identities."""
+    identities = {name: SigningKey() for name in names}
+    public = {name: identity.public for name, identity in identities.items()}
+    return {
+        name: PoolingParty(name, source, identities[name], public, **options)
+        for name, source in zip(names, sources, strict=True)
+    }
+
+
+def pool_of(parties, policy=CLEAR, transport=None):
+    """Return the sum over parties."""
+    carried = transport or LocalTransport({name: party.receive for name, party in parties.items()})
+    return MaskedSum(tuple(parties), carried, policy)
+
+
+def pooled(sources, policy=CLEAR, **options):
+    """Return a source over the pooled records."""
+    return PooledTally(pool_of(members(sources, **options), policy), policy)
+
+
+def ring_of(sources, session=bytes(16), **options):
+    """Return the sum around a ring and its parties."""
+    parties = {
+        name: RingParty(name, NAMES, source, session, **options)
+        for name, source in zip(NAMES, sources, strict=True)
+    }
+    receivers = {}
+    transport = LocalTransport({name: lambda m, name=name: receivers[name](m) for name in NAMES})
+    receivers |= {name: forwarding(party, transport) for name, party in parties.items()}
+    return RingSumOpenToNeighbours(parties[NAMES[0]], transport), parties

@@ -1,0 +1,59 @@
+"""Three vertical parties and a helper in one process, every message as bytes."""
+
+import masquerade as mq
+from masquerade.crypto.keys import SigningKey
+from masquerade.papers.eleven_nodes import network
+from masquerade.protocols.products.helped import HelpedProducts
+from masquerade.protocols.products.helper import Helper
+from masquerade.protocols.products.party import ProductParty
+from masquerade.protocols.products.tally import RevealedVerticalCounts
+from masquerade.protocols.transport import LocalTransport
+
+SCHEMA = network().schema
+FRAME = network().sample(1500, seed=21)
+CLEAR = mq.tally(FRAME, schema=SCHEMA)
+N = len(FRAME)
+OWNERS = {"x": ["A", "T", "E"], "y": ["S", "L", "B", "D"], "z": ["X", "C", "F", "G"]}
+
+
+class Carrier(LocalTransport):
+    """A transport that keeps what it carries."""
+
+    def __init__(self, parties):
+        super().__init__(parties)
+        self.seen = []
+
+    def exchange(self, party, message):
+        reply = super().exchange(party, message)
+        self.seen.append((party, message, reply))
+        return reply
+
+
+def roles(owners=OWNERS, codes=CLEAR.codes, schema=SCHEMA, **options):
+    """Return parties and helper, each knowing the others' identities; `options` by party."""
+    identities = {name: SigningKey() for name in (*owners, "helper")}
+    public = {name: identity.public for name, identity in identities.items()}
+    shared = {"schema": schema, "owners": owners}
+    found = {
+        name: ProductParty(
+            name,
+            {variable: codes[variable] for variable in names},
+            identities[name],
+            public,
+            **{"helper": "helper", **shared, **options.get(name, {})},
+        )
+        for name, names in owners.items()
+    }
+    n = len(next(iter(codes.values())))
+    return {**found, "helper": Helper("helper", identities["helper"], public, n=n, **shared)}
+
+
+def session(parties, owners=OWNERS, schema=SCHEMA, n=N):
+    """Return products over a transport that keeps everything."""
+    carrier = Carrier({name: role.receive for name, role in parties.items()})
+    return HelpedProducts(owners, "helper", carrier, schema, n), carrier
+
+
+def counts(**options):
+    """Return exact counts over the parties."""
+    return RevealedVerticalCounts(session(roles(**options))[0])

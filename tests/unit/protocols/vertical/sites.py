@@ -1,0 +1,83 @@
+"""The eleven-node network over three sites, in one process, every message as bytes."""
+
+import os
+import warnings
+
+import numpy as np
+
+import masquerade as mq
+from masquerade.core.errors import MasqueradeWarning
+from masquerade.disguising.reports import fresh_draws
+from masquerade.disguising.simulate import seeded_bytes
+from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
+from masquerade.papers.ma_sivakumar_2005.parameters import SITES as SPLIT
+from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.vertical.combining import restricted
+from masquerade.protocols.vertical.crossing import assembled, own_families
+from masquerade.protocols.vertical.miner import Miner
+from masquerade.protocols.vertical.modelone import LearningSite
+from masquerade.protocols.vertical.site import Held, Site, tags_of
+
+NETWORK = network()
+SITES = dict(zip(("x", "y", "z"), SPLIT, strict=True))
+POLICIES = {party: restricted(table_1(), names) for party, names in SITES.items()}
+SESSION = bytes(range(16))
+
+
+def pseudonyms(n):
+    """Return what linking would give."""
+    return [os.urandom(16) for _ in range(n)]
+
+
+def seeded_sites(n, seed):
+    """Return sites whose draws repeat, the second with its rows in another order."""
+    codes = NETWORK.sample_codes(n, seed)
+    tags = tags_of(pseudonyms(n))
+    generator = np.random.default_rng(seed)
+    found = {}
+    for party, names in SITES.items():
+        order = generator.permutation(n)
+        own = {name: np.asarray(codes[name], dtype=np.uint8)[order] for name in names}
+        held = Held(own, tags[order], fresh_draws(seeded_bytes(generator)))
+        found[party] = Site(party, POLICIES[party], [held], SESSION)
+    return found, codes
+
+
+def carried(sites):
+    """Return a transport to the sites."""
+    return LocalTransport({party: site.receive for party, site in sites.items()})
+
+
+def learnt(source, structure):
+    """Return parameters; rows without records warn, and experiments with little data have some."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MasqueradeWarning)
+        return mq.learn.bayesian_network(source, structure)
+
+
+def model_two(sites):
+    """Return what a miner learns."""
+    agreed = {party: policy.id for party, policy in POLICIES.items()}
+    return learnt(Miner(agreed, SESSION).records(carried(sites)), STRUCTURE)
+
+
+def learner(sites, party):
+    """Return a site that learns its own nodes."""
+    return LearningSite(sites[party], {other: p for other, p in POLICIES.items() if other != party})
+
+
+def model_one(sites):
+    """Return what the parties learn, each its own nodes."""
+    found = {}
+    for party, own in SITES.items():
+        network = learnt(
+            learner(sites, party).source(carried(sites), STRUCTURE), own_families(STRUCTURE, own)
+        )
+        found[party] = {node: network[node] for node in own}
+    return assembled(found, SITES)
+
+
+def mean_error(tables):
+    """Return the mean absolute error of all parameters."""
+    errors = [np.abs(tables[n].probabilities - NETWORK[n].probabilities).ravel() for n in STRUCTURE]
+    return float(np.concatenate(errors).mean())

@@ -1,0 +1,286 @@
+"""Arbitrary partitions, and everything that a miner or a learning site must refuse."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.unit.protocols.vertical.sites import (
+    NETWORK,
+    POLICIES,
+    SESSION,
+    SITES,
+    carried,
+    learner,
+    pseudonyms,
+    seeded_sites,
+)
+
+import masquerade as mq
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError, PolicyError, PolicyMismatch, RoundAborted
+from masquerade.crypto.errors import DecodingError
+from masquerade.papers.eleven_nodes import STRUCTURE, table_1
+from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.vertical.combining import combined, restricted
+from masquerade.protocols.vertical.crossing import assembled, cross_parents
+from masquerade.protocols.vertical.messages import Cells, Column, Parameters, Request
+from masquerade.protocols.vertical.miner import Miner
+from masquerade.protocols.vertical.modelone import shared_parameters
+from masquerade.protocols.vertical.site import Block, site
+
+AGREED = {party: policy.id for party, policy in POLICIES.items()}
+N = 60
+PEOPLE = NETWORK.sample(N, seed=12)
+TAGS = pseudonyms(N)
+SHARED = table_1()
+
+
+def scattered():
+    """Return blocks of cells: any cell at any party, every cell once."""
+    first, last = PEOPLE.iloc[:20], PEOPLE.iloc[20:]
+    return {
+        "u": [Block(first[list("ASTLB")], TAGS[:20]), Block(last[list("EXD")], TAGS[20:])],
+        "v": [Block(last[list("ASTLB")].iloc[::-1], TAGS[20:][::-1])],
+        "w": [Block(first[list("EXD")], TAGS[:20]), Block(PEOPLE[list("CFG")], TAGS)],
+    }
+
+
+def mined(blocks, policy=SHARED):
+    sites = {party: site(party, held, policy, SESSION) for party, held in blocks.items()}
+    return Miner(dict.fromkeys(sites, policy.id), SESSION).records(carried(sites))
+
+
+def test_any_cell_may_be_at_any_party():
+    source = mined(scattered())
+    assert source.n == N
+    assert source.policy.id == SHARED.id
+    query = mq.Query(by=("S", "T", "G"))  # not disguised: their table shows whether rows were merged rightly
+    expected = mq.tally(PEOPLE, schema=NETWORK.schema).answer([query])[0].values
+    assert np.array_equal(source.answer([query])[0].values, expected)
+
+
+def test_double_and_missing_cells_are_refused():
+    double = scattered()
+    double["v"].append(Block(PEOPLE[["G"]].iloc[:1], TAGS[:1]))
+    with pytest.raises(InputError, match="'G' came twice"):
+        mined(double)
+    missing = scattered()
+    missing["u"] = missing["u"][:1]
+    with pytest.raises(InputError, match="every record needs every cell"):
+        mined(missing)
+    missing["w"] = missing["w"][1:]
+    with pytest.raises(InputError, match="No party sent 'E'"):
+        mined(missing)
+    stranger = scattered()
+    stranger["w"][1] = Block(PEOPLE[list("CFG")], [*TAGS[:-1], bytes(16)])
+    with pytest.raises(InputError, match="every record needs every cell"):
+        mined(stranger)
+
+
+def test_cells_of_variables_disguised_together_stay_together():
+    policy = Policy.from_dict(
+        {
+            "masquerade": 1,
+            "variables": {
+                "a": {"categories": [0, 1]},
+                "b": {"categories": [0, 1]},
+                "c": {"categories": [0, 1]},
+            },
+            "joint": [{"variables": ["a", "b"], "channel": {"kind": "symmetric", "p": "0.3"}}],
+        }
+    )
+    frame = pd.DataFrame({"a": [0, 1], "b": [1, 1], "c": [0, 0]})
+    with pytest.raises(InputError, match="a, b are disguised together"):
+        site("u", Block(frame[["a"]], TAGS[:2]), policy, SESSION)
+    whole = site("u", Block(frame, TAGS[:2]), policy, SESSION)
+    cells = Cells.decode(whole.receive(Request(SESSION, "v", ("a",), 0).encode()))
+    assert [column.name for column in cells.columns] == ["a", "b"]
+    assert cells.policy.group("a").channel.gamma == policy.group("a").channel.gamma
+
+
+def test_nothing_is_disguised_twice():
+    disguised = mq.simulate(PEOPLE, SHARED, seed=1)
+    with pytest.raises(InputError, match="disguised twice would be wrong"):
+        site("u", Block(disguised, TAGS), SHARED, SESSION)
+
+
+def test_another_policy_is_refused_by_its_id():
+    sites, _ = seeded_sites(30, seed=1)
+    wrong = {**AGREED, "y": POLICIES["x"].id}
+    with pytest.raises(PolicyMismatch, match="Party 'y' disguised under policy"):
+        Miner(wrong, SESSION).records(carried(sites))
+    weaker = restricted(table_1().undisguised(), SITES["y"])
+    deceived = learner(sites, "z")
+    deceived.policies["y"] = weaker
+    with pytest.raises(PolicyMismatch, match="Party 'y'"):
+        deceived.source(carried(sites), STRUCTURE)
+
+
+def test_a_variable_at_two_parties_needs_one_channel():
+    clear = restricted(table_1().undisguised(), ("A",))
+    with pytest.raises(PolicyError, match="two parties have 'A'"):
+        combined([POLICIES["x"], clear])
+    other = Policy.clear(mq.Schema({"A": ["no", "yes"]}))
+    with pytest.raises(PolicyError, match="two parties have 'A'"):
+        combined([clear, other])
+    with pytest.raises(InputError, match="held by two parties"):
+        cross_parents(STRUCTURE, {**SITES, "u": ("A",)})
+    with pytest.raises(InputError, match="Nobody holds 'B'"):
+        cross_parents({"D": ("B",)}, {"u": ("D",)})
+
+
+def strata():
+    return Policy.from_dict(
+        {
+            "masquerade": 1,
+            "variables": {
+                "s": {"categories": ["a", "b"]},
+                "v": {"categories": [0, 1], "channel": {"kind": "binary", "p": "0.2"}},
+            },
+            "strata": {"by": "s", "channels": {"a": {"v": {"kind": "binary", "p": "0.1"}}}},
+        }
+    )
+
+
+def test_strata_are_refused():
+    with pytest.raises(PolicyError, match="strata"):
+        combined([strata()])
+    frame = pd.DataFrame({"s": ["a"], "v": [1]})
+    with pytest.raises(InputError, match="strata"):
+        site("u", Block(frame, TAGS[:1]), strata(), SESSION)
+
+
+class Changing(LocalTransport):
+    """A party, or whoever carries its cells, that changes them."""
+
+    def __init__(self, sites, change):
+        super().__init__({party: place.receive for party, place in sites.items()})
+        self.change = change
+
+    def exchange(self, party, message):
+        reply = super().exchange(party, message)
+        return self.change(Cells.decode(reply)) if party == "y" else reply
+
+
+def rebuilt(cells, **changes):
+    fields = {name: getattr(cells, name) for name, _ in Cells.FIELDS} | changes
+    return Cells(**fields).encode()
+
+
+CHANGES = {
+    "another session": (lambda c: rebuilt(c, session=bytes(16)), InputError, "another session"),
+    "another party": (lambda c: rebuilt(c, party="x"), InputError, "another session, party"),
+    "another part": (lambda c: rebuilt(c, part=1), InputError, "party or part"),
+    "a short column": (
+        lambda c: rebuilt(c, columns=(Column("S", c.columns[0].codes[:-1]), *c.columns[1:])),
+        InputError,
+        "another number of rows",
+    ),
+    "a column twice": (
+        lambda c: rebuilt(c, columns=(*c.columns, c.columns[0])),
+        InputError,
+        "number of rows",
+    ),
+    "an unknown variable": (
+        lambda c: rebuilt(c, columns=(Column("?", b""),)),
+        InputError,
+        r"no variable '\?'",
+    ),
+    "a code that is no report": (
+        lambda c: rebuilt(c, columns=(Column("S", b"\x09" * 30), *c.columns[1:])),
+        InputError,
+        "no report",
+    ),
+    "a missing column": (lambda c: rebuilt(c, columns=c.columns[1:]), InputError, "No party sent 'S'"),
+    "a broken pseudonym": (
+        lambda c: rebuilt(c, pseudonyms=c.pseudonyms[:-1]),
+        InputError,
+        "broken pseudonym",
+    ),
+    "a record twice": (
+        lambda c: rebuilt(c, pseudonyms=c.pseudonyms[:16] + c.pseudonyms[:16] + c.pseudonyms[32:]),
+        InputError,
+        "came twice",
+    ),
+    "a truncated message": (lambda c: c.encode()[:-1], RoundAborted, "cannot be read"),
+    "a longer message": (lambda c: c.encode() + b"\0", RoundAborted, "cannot be read"),
+    "no policy": (
+        lambda c: c.encode().replace(b'"masquerade":1', b'"masquerade":2'),
+        RoundAborted,
+        "cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_changed_cells_are_refused_and_the_session_can_go_on(what):
+    change, error, words = CHANGES[what]
+    sites, _ = seeded_sites(30, seed=1)
+    miner = Miner(AGREED, SESSION)
+    with pytest.raises(error, match=words):
+        miner.records(Changing(sites, change))
+    assert miner.records(carried(sites)).n == 30  # nothing was changed, and nothing is drawn anew
+
+
+def test_a_miner_joins_once_and_forgets():
+    sites, _ = seeded_sites(30, seed=1)
+    miner = Miner(AGREED, SESSION)
+    source = miner.records(carried(sites))
+    tags = {bytes(tag) for tag in sites["x"].held[0].tags}
+    kept = [value for value in vars(miner).values() if isinstance(value, (bytes, np.ndarray, list))]
+    assert kept == [SESSION]
+    assert not any(bytes(value)[:16] in tags for value in vars(source).values() if isinstance(value, bytes))
+    with pytest.raises(InputError, match="pseudonyms are gone"):
+        miner.records(carried(sites))
+
+
+def test_joined_rows_keep_no_order():
+    """Ninety records joined twice: in the same order with probability 1/90!, up to equal rows."""
+    sites, _ = seeded_sites(90, seed=3)
+    first, second = (Miner(AGREED, SESSION).records(carried(sites)).codes for _ in range(2))
+    rows = [np.stack([codes[name] for name in STRUCTURE]) for codes in (first, second)]
+    assert not np.array_equal(*rows)
+    assert np.array_equal(*(found[:, np.lexsort(found)] for found in rows))
+
+
+def test_sites_refuse_nonsense():
+    sites, _ = seeded_sites(10, seed=1)
+    place = sites["x"]
+    with pytest.raises(InputError, match="another session"):
+        place.receive(Request(bytes(16), "miner", (), 0).encode())
+    with pytest.raises(InputError, match="1 parts"):
+        place.receive(Request(SESSION, "miner", (), 1).encode())
+    with pytest.raises(InputError, match="no variable 'B'"):
+        place.receive(Request(SESSION, "miner", ("B",), 0).encode())
+    for data in (b"", b"\1" * 50):
+        with pytest.raises(DecodingError):
+            place.receive(data)
+    assert place.released == {}
+    with pytest.raises(InputError, match="as many pseudonyms"):
+        site("u", Block(PEOPLE, TAGS[:-1]), SHARED, SESSION)
+    with pytest.raises(InputError, match="has 16 bytes"):
+        site("u", Block(PEOPLE, [b"short"] * N), SHARED, SESSION)
+    with pytest.raises(InputError, match="none of the policy's variables"):
+        site("u", Block(pd.DataFrame({"q": range(N)}), TAGS), SHARED, SESSION)
+    with pytest.raises(InputError, match="at least one party"):
+        Miner({}, SESSION)
+
+
+def test_parties_speak_for_their_own_nodes_once():
+    good = {
+        party: Parameters.of(SESSION, party, dict.fromkeys(names, 0)).encode()
+        for party, names in SITES.items()
+    }
+    assert set(shared_parameters(list(good.values()), SESSION, SITES)) == set(STRUCTURE)
+    cases = [
+        ([*good.values(), good["x"]], "spoke twice"),
+        ([good["x"], good["y"]], "said nothing about its variable 'X'"),
+        ([Parameters.of(SESSION, "x", {"G": 0}).encode()], "parameters of 'G'"),
+        ([Parameters.of(SESSION, "stranger", {}).encode()], "none of this session"),
+        ([Parameters(SESSION, "x", "[]").encode()], "no object"),
+        ([Parameters.of(bytes(16), "x", {}).encode()], "another session"),
+    ]
+    for messages, words in cases:
+        with pytest.raises(InputError, match=words):
+            shared_parameters(messages, SESSION, SITES)
+    with pytest.raises(InputError, match="said nothing"):
+        assembled({}, SITES)

@@ -1,0 +1,214 @@
+"""The papers' network over three sites, with a miner and without one, from keys to parameters."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.unit.protocols.vertical.sites import (
+    NETWORK,
+    POLICIES,
+    SESSION,
+    SITES,
+    carried,
+    learner,
+    learnt,
+    mean_error,
+    model_one,
+    model_two,
+    pseudonyms,
+    seeded_sites,
+)
+
+import masquerade as mq
+from masquerade.core.tally import Tally
+from masquerade.papers.eleven_nodes import STRUCTURE, table_1
+from masquerade.protocols.linking.joiner import Joiner
+from masquerade.protocols.linking.party import LinkingParty
+from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.vertical.combining import combined
+from masquerade.protocols.vertical.crossing import assembled, cross_parents, cross_variables, own_families
+from masquerade.protocols.vertical.messages import Cells, Parameters, Request
+from masquerade.protocols.vertical.miner import Miner
+from masquerade.protocols.vertical.modelone import LearningSite, shared_parameters
+from masquerade.protocols.vertical.site import Block, site
+
+
+def test_cross_variables_and_parents_of_the_papers_network():
+    assert cross_parents(STRUCTURE, SITES) == {
+        ("y", "x"): ("L",),
+        ("x", "z"): ("E",),
+        ("x", "y"): ("E",),
+        ("y", "z"): ("D",),
+    }
+    assert cross_variables(STRUCTURE, SITES) == ("E", "X", "D", "C", "F")
+    assert own_families(STRUCTURE, SITES["x"]) == {"L": (), "A": (), "T": ("A",), "E": ("T", "L")}
+
+
+def test_the_combined_policy_is_the_whole_one():
+    whole = combined(list(POLICIES.values()))
+    assert set(whole.schema) == set(STRUCTURE)
+    for name in STRUCTURE:
+        assert whole.group(name).channel.fingerprint == table_1().group(name).channel.fingerprint
+
+
+@pytest.fixture(scope="module")
+def hospital():
+    """Return three parties that hold overlapping people in different orders, linked by key."""
+    people = NETWORK.sample(400, seed=77)
+    generator = np.random.default_rng(3)
+    rows = {party: generator.permutation(400)[:360] for party in SITES}
+    linking = {party: LinkingParty(party, [f"Person {r}" for r in rows[party]]) for party in SITES}
+    joiner = Joiner(tuple(SITES), LocalTransport({n: p.receive for n, p in linking.items()}))
+    count = joiner.link()
+    everyone = set.intersection(*(set(r.tolist()) for r in rows.values()))
+    assert count == len(everyone)
+    sites = {
+        party: site(
+            party,
+            Block(people.iloc[rows[party][linking[party].rows]][list(SITES[party])], linking[party].common),
+            POLICIES[party],
+            joiner.session,
+        )
+        for party in SITES
+    }
+    return sites, people.iloc[sorted(everyone)], joiner.session
+
+
+def test_from_keys_to_a_model_with_a_miner(hospital):
+    sites, common, session = hospital
+    agreed = {party: policy.id for party, policy in POLICIES.items()}
+    source = Miner(agreed, session).records(carried(sites))
+    assert isinstance(source, Tally)
+    assert source.n == len(common)
+    clear = mq.tally(common, schema=NETWORK.schema)
+    # S and G are not disguised and lie at different parties: their table shows that rows were joined rightly
+    (mine,), (theirs,) = (s.answer([mq.Query(by=("S", "T", "G"))]) for s in (source, clear))
+    assert np.array_equal(mine.values, theirs.values)
+    for query in (mq.Query(by=("E", "L")), mq.Query(by=("D", "C"))):
+        (mine,), (theirs,) = (s.answer([query]) for s in (source, clear))
+        # every cell within 6 standard errors given the records: at most 16 cells, false alarm below 1e-7
+        assert np.all(np.abs(mine.values - theirs.values) <= 6 * mine.stderr("given_records"))
+    network = learnt(source, STRUCTURE)
+    assert set(network.structure) == set(STRUCTURE)
+    gammas = {item.variables: item.gamma for item in source.guarantee.disclosures if item.role == "miner"}
+    assert gammas["A",] == table_1().group("A").channel.gamma
+    assert {None} == {gamma for names, gamma in gammas.items() if "S" in names}
+
+
+def test_from_keys_to_a_model_without_a_miner(hospital):
+    sites, common, session = hospital
+    transport = carried(sites)
+    clear = mq.tally(common, schema=NETWORK.schema)
+    messages = []
+    for party, own in SITES.items():
+        others = {other: policy for other, policy in POLICIES.items() if other != party}
+        source = LearningSite(sites[party], others).source(transport, STRUCTURE)
+        (mine,), (theirs,) = (s.answer([mq.Query(by=own)]) for s in (source, clear))
+        assert np.array_equal(mine.values, theirs.values)  # own columns are clear
+        assert not any(set(own) & set(item.variables) for item in source.guarantee.disclosures)
+        nodes = learnt(source, own_families(STRUCTURE, own)).to_dict()["nodes"]
+        tables = {node["variable"]["name"]: node for node in json.loads(json.dumps(nodes))}
+        messages.append(Parameters.of(session, party, {name: tables[name] for name in own}).encode())
+    shared = shared_parameters(messages, session, SITES)
+    header = {key: value for key, value in NETWORK.to_dict().items() if key != "nodes"}
+    network = mq.learn.BayesianNetwork.from_dict({**header, "nodes": [shared[name] for name in STRUCTURE]})
+    assert network.structure == {name: tuple(parents) for name, parents in STRUCTURE.items()}
+    assert sites["x"].released["y"] == sites["x"].released["z"] == {"E"}
+    assert sites["y"].released["x"] == {"L"}
+    assert sites["z"].released.keys() <= {"miner"}  # nobody needs a variable of the third site
+    local = learnt(clear, {"A": (), "T": ("A",)})
+    assert np.array_equal(network["T"].probabilities, local["T"].probabilities)  # a local variable is exact
+
+
+def test_without_a_miner_errors_are_smaller_than_with_one():
+    """Twelve paired runs: the mean difference lies about ten of its standard errors above zero, so that a
+    false alarm has a probability below 1e-6; draws are seeded all the same."""
+    pairs = []
+    for run in range(12):
+        sites, _ = seeded_sites(1500, seed=100 + run)
+        pairs.append((mean_error(model_one(sites)), mean_error(model_two(sites))))
+    one, two = np.array(pairs).T
+    assert one.mean() <= two.mean()
+    gain = two - one
+    assert gain.mean() / (gain.std(ddof=1) / np.sqrt(len(gain))) > 3
+
+
+def test_structure_learning_disguises_no_column_twice():
+    sites, _ = seeded_sites(800, seed=5)
+    transport = carried(sites)
+    views = {party: learner(sites, party).source(transport) for party in SITES}
+    found = {}
+    for party, source in views.items():
+        assert set(source.schema) == set(STRUCTURE)
+        dag = mq.learn.structure(source, order=list(STRUCTURE), max_parents=2).structure
+        found[party] = {node: dag[node] for node in SITES[party]}
+    whole = assembled(found, SITES)
+    assert set(whole) == set(STRUCTURE)
+    # three recipients, asked at different times and for different variables, got the very same reports
+    reports = set()
+    for recipient in ("x", "z", "miner"):
+        for names in (("L",), ()):
+            question = Request(SESSION, recipient, names, 0)
+            cells = Cells.decode(transport.exchange("y", question.encode()))
+            reports |= {column.codes for column in cells.columns if column.name == "L"}
+    assert len(reports) == 1
+
+
+def test_a_view_equals_the_tally_of_such_a_frame():
+    """A party's view is records under a policy whose own variables are not disguised."""
+    sites, codes = seeded_sites(600, seed=9)
+    source = learner(sites, "z").source(carried(sites), STRUCTURE)
+    assert set(source.schema) == {*SITES["z"], "E", "D"}
+    assert source.policy.disguised == ("E", "D")
+    own = mq.Query(by=("C", "F"))
+    expected = np.zeros((2, 2))
+    np.add.at(expected, (codes["C"], codes["F"]), 1)
+    assert np.array_equal(source.answer([own])[0].values, expected)
+    (table,) = source.answer([mq.Query(by=("C", "D"))])
+    truth = np.zeros((2, 2))
+    np.add.at(truth, (codes["C"], codes["D"]), 1)
+    # the disguise of D alone: 4 cells within 6 standard errors, false alarm below 1e-8
+    assert np.all(np.abs(table.values - truth) <= 6 * table.stderr("given_records"))
+    assert np.all(table.stderr("given_records") > 0)
+
+
+def test_a_memo_makes_two_sessions_one_release(tmp_path):
+    people = NETWORK.sample(200, seed=4)[list(SITES["y"])]
+    keys = [f"p{i}" for i in range(200)]
+    answers = []
+    for session in (bytes(16), SESSION):
+        tags = pseudonyms(200)
+        one = site("y", Block(people, tags, keys), POLICIES["y"], session, memo=tmp_path / "memo.json")
+        cells = Cells.decode(one.receive(Request(session, "miner", (), 0).encode()))
+        answers.append([column.codes for column in cells.columns])
+    assert answers[0] == answers[1]
+    fresh = site("y", Block(people, tags, keys), POLICIES["y"], SESSION)
+    again = Cells.decode(fresh.receive(Request(SESSION, "miner", (), 0).encode()))
+    assert [column.codes for column in again.columns] != answers[0]  # equal with probability below 1e-50
+
+
+def test_many_rows_travel_in_parts(monkeypatch):
+    monkeypatch.setattr("masquerade.protocols.vertical.site.ROWS_AT_ONCE", 70)
+    sites, codes = seeded_sites(300, seed=2)
+    seen = []
+    transport = LocalTransport({p: lambda m, p=p: seen.append(p) or sites[p].receive(m) for p in sites})
+    source = Miner({p: q.id for p, q in POLICIES.items()}, SESSION).records(transport)
+    assert seen.count("x") == 5
+    expected = np.zeros((2, 2))
+    np.add.at(expected, (codes["S"], codes["G"]), 1)
+    assert np.array_equal(source.answer([mq.Query(by=("S", "G"))])[0].values, expected)
+
+
+def test_model_two_is_the_tally_of_the_joined_disguised_records():
+    sites, _ = seeded_sites(500, seed=6)
+    network = model_two(sites)
+    reports = {}
+    for place in sites.values():
+        order = np.lexsort(place.held[0].tags.T[::-1])
+        reports |= {name: column[order] for name, column in place._reports[0].items()}
+    labels = {n: np.array(table_1().observed[n].categories)[c] for n, c in reports.items()}
+    direct = learnt(mq.tally(pd.DataFrame(labels), table_1()), STRUCTURE)
+    for name in STRUCTURE:
+        np.testing.assert_allclose(network[name].probabilities, direct[name].probabilities, atol=1e-12)
+        np.testing.assert_allclose(network[name].stderr, direct[name].stderr, atol=1e-12)
