@@ -1,0 +1,15 @@
+"""Secure aggregation with dropout recovery: the production form of frequency mining.
+
+Every user holds one record; a server (the miner) learns the sums of their votes and nothing else. Votes are
+vectors of counts, hidden by masks that cancel in the sum: one mask for every pair of neighbours in a graph,
+and one of the user's own. Masks of users who drop out are recovered from Shamir shares that their
+neighbours hold.
+
+Reference: Bonawitz et al. (2017), "Practical secure aggregation for privacy-preserving machine learning";
+the graph of neighbours as in Bell et al. (2020), "Secure single-server aggregation with (poly)logarithmic
+overhead". The talk of Wright (2005) is the source of what is counted and for whom.
+
+Roles are `user.User` and `server.Server`, bytes in and bytes out; `population.Population` runs many users
+in one process; `tally.AggregationTally` answers counting questions with them. What is not checked: a user's
+vote. One user can shift any count, and the guarantee says so.
+"""
