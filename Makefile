@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint $(CONSTRAINTS)
 
-.PHONY: demo test test-slow servers lint bench clean
+.PHONY: demo test test-slow servers lint bench bench-large clean
 
 demo: $(VENV)/.installed
 	$(BIN)/masquerade demo --out demo
@@ -26,6 +26,9 @@ lint: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.run
+
+bench-large: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks.large --json benchmarks/results/large.json
 
 clean:
 	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache

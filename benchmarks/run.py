@@ -18,6 +18,8 @@ NAMES = (
     "naive_bayes",
     "tree",
     "itemsets",
+    "anonymity",
+    "engine_overhead",
 )
 
 

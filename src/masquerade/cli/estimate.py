@@ -9,23 +9,22 @@ import typer
 
 import masquerade as mq
 from masquerade.cli.asking import conditions, tables_asked
-from masquerade.cli.options import Data, Json, Out, Overwrite, PolicyFile
+from masquerade.cli.opening import Given, Place
+from masquerade.cli.options import Engine, Json, Out, Overwrite, PolicyFile, Reports, Url, Verbose
 from masquerade.cli.output import as_json, check_target, emit, render, say
-from masquerade.cli.progress import progress
+from masquerade.cli.progress import watched
 from masquerade.core.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from masquerade.channels.policy import Policy
     from masquerade.cli.answers import Answer
-    from masquerade.sources.records import Records
 
 Form = Literal["text", "json", "csv"]
 
 
 def command(
-    data: Data,
+    data: Reports,
     *,
     policy: PolicyFile,
     by: Annotated[
@@ -48,6 +47,9 @@ def command(
     clear: Annotated[
         bool, typer.Option("--clear", help="DATA are clear records, read by the policy's variables.")
     ] = False,
+    engine: Engine = "auto",
+    url: Url = None,
+    verbose: Verbose = False,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     kind: Annotated[
         Literal["population", "given_records"],
@@ -79,8 +81,9 @@ def command(
     check(queries, level, form, weights if misfit else None, misfit_of_clear=misfit and clear)
     if out is not None and out != "-":
         check_target(Path(out), overwrite=overwrite)
-    with progress("counting"):
-        source = opened(data, loaded, weights, person, clear=clear)
+    counted = Given(data, loaded, weights, person, clear, Place(engine, url, verbose))
+    unsure = counted.origin_note("estimates are")
+    with watched("counting") as watch, counted.opened(watch) as source:
         tables = source.answer(queries)
         found = [
             answers.Answer(
@@ -97,6 +100,8 @@ def command(
     if misfit and form == "csv":
         for answer in found:
             say(answer.misfit_words)
+    if unsure is not None:
+        say(unsure)
 
 
 def written(found: Sequence[Answer], form: Form, rows: int, *, to_file: bool) -> str:
@@ -108,33 +113,6 @@ def written(found: Sequence[Answer], form: Form, rows: int, *, to_file: bool) ->
     if form == "csv":
         return answers.as_csv(found[0])
     return render(*answers.as_text(found, rows), to_file=to_file)
-
-
-def opened(
-    data: list[str], policy: Policy, weights: str | None, person: str | None, *, clear: bool
-) -> Records:
-    """Return the source of counts."""
-    paths = data[0] if len(data) == 1 else data
-    if "-" not in data:
-        check_origin(data, clear=clear)
-    if clear:
-        return mq.tally(paths, schema=policy, weights=weights, id=person)
-    return mq.tally(paths, policy, weights=weights, id=person)
-
-
-def check_origin(data: list[str], *, clear: bool) -> None:
-    """Refuse disguised records as clear ones; point out records that do not say what they are."""
-    from masquerade.frames.files import open_batches  # noqa: PLC0415
-
-    with open_batches(data, []) as batches:
-        origin = batches.metadata.get("policy")
-    if clear and origin is not None:
-        raise InputError(f"{batches.file}: was disguised under policy {origin[:12]}; leave --clear out.")
-    if not clear and origin is None:
-        say(
-            f"note: {batches.file} does not say under which policy it was disguised; the estimates are right "
-            "only if it was this one."
-        )
 
 
 def wanted_form(out: str | None, *, json: bool, csv: bool) -> Form:

@@ -17,7 +17,6 @@ from masquerade.cli.learn_asking import (
 )
 from masquerade.cli.learn_running import (
     Clear,
-    Given,
     ModelJson,
     ModelOut,
     Person,
@@ -26,7 +25,8 @@ from masquerade.cli.learn_running import (
     Weights,
     learn,
 )
-from masquerade.cli.options import Data, Overwrite, PolicyFile
+from masquerade.cli.opening import Given, Place
+from masquerade.cli.options import Engine, Overwrite, PolicyFile, Reports, Url, Verbose
 from masquerade.core.errors import InputError
 
 app = typer.Typer(
@@ -38,7 +38,7 @@ app = typer.Typer(
 
 @app.command("network")
 def network(
-    data: Data,
+    data: Reports,
     *,
     policy: PolicyFile,
     structure: Annotated[
@@ -60,6 +60,9 @@ def network(
     weights: Weights = None,
     person: Person = None,
     clear: Clear = False,
+    engine: Engine = "auto",
+    url: Url = None,
+    verbose: Verbose = False,
     json: ModelJson = False,
     plot: Plot = None,
     out: ModelOut = None,
@@ -72,7 +75,7 @@ def network(
     loaded = mq.Policy.load(policy)
     parents = structure_given(structure, loaded.schema)
     learn(
-        Given(data, loaded, weights, person, clear),
+        Given(data, loaded, weights, person, clear, Place(engine, url, verbose)),
         lambda source: mq.learn.bayesian_network(
             source, parents, prior=prior, equivalent_size=equivalent_size, nonnegative=nonnegative
         ),
@@ -82,7 +85,7 @@ def network(
 
 @app.command("structure")
 def structure(
-    data: Data,
+    data: Reports,
     *,
     policy: PolicyFile,
     order: Annotated[
@@ -112,6 +115,9 @@ def structure(
     weights: Weights = None,
     person: Person = None,
     clear: Clear = False,
+    engine: Engine = "auto",
+    url: Url = None,
+    verbose: Verbose = False,
     json: ModelJson = False,
     plot: Plot = None,
     out: ModelOut = None,
@@ -127,7 +133,7 @@ def structure(
     needed = links_given(required or [], loaded.schema, "--required")
     refused = links_given(forbidden or [], loaded.schema, "--forbidden")
     learn(
-        Given(data, loaded, weights, person, clear),
+        Given(data, loaded, weights, person, clear, Place(engine, url, verbose)),
         lambda source: mq.learn.structure(
             source,
             names,
@@ -147,7 +153,7 @@ def structure(
 
 @app.command("rules")
 def rules(
-    data: Data,
+    data: Reports,
     *,
     policy: PolicyFile,
     min_support: Annotated[float, typer.Option(help="Least share of records with both sides.")] = 0.05,
@@ -174,6 +180,9 @@ def rules(
     weights: Weights = None,
     person: Person = None,
     clear: Clear = False,
+    engine: Engine = "auto",
+    url: Url = None,
+    verbose: Verbose = False,
     json: ModelJson = False,
     out: ModelOut = None,
     overwrite: Overwrite = False,
@@ -193,7 +202,7 @@ def rules(
         for texts, option in ((lhs, "--lhs"), (rhs, "--rhs"), (items, "--items"))
     )
     learn(
-        Given(data, loaded, weights, person, clear),
+        Given(data, loaded, weights, person, clear, Place(engine, url, verbose)),
         lambda source: mq.learn.association_rules(
             source,
             min_support,

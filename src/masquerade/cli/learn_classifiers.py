@@ -12,7 +12,6 @@ from masquerade.cli.learn_asking import names_given, scores_given
 from masquerade.cli.learn_running import (
     Clear,
     Features,
-    Given,
     ModelJson,
     ModelOut,
     Person,
@@ -22,12 +21,13 @@ from masquerade.cli.learn_running import (
     Weights,
     learn,
 )
-from masquerade.cli.options import Data, Overwrite, PolicyFile
+from masquerade.cli.opening import Given, Place
+from masquerade.cli.options import Engine, Overwrite, PolicyFile, Reports, Url, Verbose
 from masquerade.core.errors import InputError
 
 
 def naive_bayes(
-    data: Data,
+    data: Reports,
     *,
     policy: PolicyFile,
     target: Target,
@@ -36,6 +36,9 @@ def naive_bayes(
     weights: Weights = None,
     person: Person = None,
     clear: Clear = False,
+    engine: Engine = "auto",
+    url: Url = None,
+    verbose: Verbose = False,
     json: ModelJson = False,
     out: ModelOut = None,
     overwrite: Overwrite = False,
@@ -48,14 +51,14 @@ def naive_bayes(
     known(target, loaded.schema, "--target")
     names = names_given(features, loaded.schema, "--features")
     learn(
-        Given(data, loaded, weights, person, clear),
+        Given(data, loaded, weights, person, clear, Place(engine, url, verbose)),
         lambda source: mq.learn.naive_bayes(source, target, names, alpha),
         Results(out, overwrite, json),
     )
 
 
 def tree(
-    data: Data,
+    data: Reports,
     *,
     policy: PolicyFile,
     target: Target,
@@ -74,6 +77,9 @@ def tree(
     weights: Weights = None,
     person: Person = None,
     clear: Clear = False,
+    engine: Engine = "auto",
+    url: Url = None,
+    verbose: Verbose = False,
     json: ModelJson = False,
     plot: Plot = None,
     out: ModelOut = None,
@@ -89,7 +95,7 @@ def tree(
     if not 0 < significance <= 1:
         raise InputError(f"--significance must be above 0 and at most 1. Got {significance:g} instead.")
     learn(
-        Given(data, loaded, weights, person, clear),
+        Given(data, loaded, weights, person, clear, Place(engine, url, verbose)),
         lambda source: mq.learn.decision_tree(
             source,
             target,
@@ -105,7 +111,7 @@ def tree(
 
 
 def linear(
-    data: Data,
+    data: Reports,
     *,
     policy: PolicyFile,
     target: Target,
@@ -130,6 +136,9 @@ def linear(
     weights: Weights = None,
     person: Person = None,
     clear: Clear = False,
+    engine: Engine = "auto",
+    url: Url = None,
+    verbose: Verbose = False,
     json: ModelJson = False,
     out: ModelOut = None,
     overwrite: Overwrite = False,
@@ -143,7 +152,7 @@ def linear(
     names = names_given(features, loaded.schema, "--features")
     numbers = scores_given(scores or [], loaded.schema)
     learn(
-        Given(data, loaded, weights, person, clear),
+        Given(data, loaded, weights, person, clear, Place(engine, url, verbose)),
         lambda source: mq.learn.linear_classifier(
             source,
             target,

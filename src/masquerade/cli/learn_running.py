@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import masquerade as mq
+from masquerade.cli.opening import Given, origin_note
 from masquerade.cli.output import as_json, check_target, emit, say, write_whole
-from masquerade.cli.progress import progress
+from masquerade.cli.progress import watched
 from masquerade.core.errors import InputError, MasqueradeWarning
 
 if TYPE_CHECKING:
-    from masquerade.channels.policy import Policy
     from masquerade.core.tally import Tally
-    from masquerade.sources.records import Records
+
+__all__ = ["Given", "Results", "learn", "origin_note", "warnings_said"]
 
 PLOT_ENDINGS = (".png", ".svg", ".pdf")
 
@@ -78,24 +79,6 @@ class Results:
         emit(shown)
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The records to learn from."""
-
-    data: list[str]
-    policy: Policy
-    weights: str | None
-    person: str | None
-    clear: bool
-
-    def source(self) -> Records:
-        """Return the source of counts."""
-        data = self.data[0] if len(self.data) == 1 else self.data
-        if self.clear:
-            return mq.tally(data, schema=self.policy, weights=self.weights, id=self.person)
-        return mq.tally(data, self.policy, weights=self.weights, id=self.person)
-
-
 def learn(
     given: Given,
     learner: Callable[[Tally], Any],
@@ -106,9 +89,8 @@ def learn(
 ) -> None:
     """Learn a model and give it out; all of its files are written, or none."""
     results.check()
-    unsure = origin_note(given.data, clear=given.clear)
-    with warnings_said(), progress("learning"):
-        source = given.source()
+    unsure = given.origin_note()
+    with warnings_said(), watched("learning") as watch, given.opened(watch) as source:
         model = learner(source)
         figure = None
         if results.plot is not None:
@@ -117,24 +99,6 @@ def learn(
     results.give(model, picture, None if text is None else text(model))
     if unsure is not None:
         say(unsure)
-
-
-def origin_note(data: list[str], *, clear: bool) -> str | None:
-    """Refuse disguised records as clear ones; return what to say of records that do not say what they are."""
-    if "-" in data:
-        return None
-    from masquerade.frames.files import open_batches  # noqa: PLC0415  (loads Arrow)
-
-    with open_batches(data, []) as batches:
-        origin = batches.metadata.get("policy")
-    if clear and origin is not None:
-        raise InputError(f"{batches.file}: was disguised under policy {origin[:12]}; leave --clear out.")
-    if clear or origin is not None:
-        return None
-    return (
-        f"note: {batches.file} does not say under which policy it was disguised; the results are right only "
-        "if it was this one."
-    )
 
 
 def picture_of(figure: Any, name: str) -> bytes:

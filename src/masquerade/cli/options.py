@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,6 +14,34 @@ Data = Annotated[
         show_default=False,
     ),
 ]
+Reports = Annotated[
+    list[str],
+    typer.Argument(
+        help="CSV (also .csv.gz), Parquet or Arrow files, a quoted pattern, or - for CSV on standard input; "
+        "with --engine postgres or spark, the name of a table.",
+        metavar="DATA",
+        show_default=False,
+    ),
+]
+EngineName = Literal["auto", "memory", "duckdb", "spark", "postgres"]
+Engine = Annotated[
+    EngineName,
+    typer.Option(
+        help="Where to count. auto: files in memory if they are small, else in DuckDB, out of core. With "
+        "spark or postgres DATA are the name of a table."
+    ),
+]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        help="Where the table lies: postgresql://user@host/database, or a Spark master such as "
+        "spark://host:7077. Without it MASQUERADE_URL, then PostgreSQL's own variables (PGHOST, …) or "
+        "Spark's settings. A password is safer in a variable or ~/.pgpass.",
+        metavar="URL",
+        show_default=False,
+    ),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say where records are counted, and why.")]
 PolicyFile = Annotated[
     str,
     typer.Option(

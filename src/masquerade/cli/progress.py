@@ -9,7 +9,10 @@ from contextlib import contextmanager
 
 PATIENCE = 1.0  # seconds before a bar appears
 
+THOUSANDTHS = 1000
+
 Advance = Callable[[int, int | None], None]
+Watch = Callable[[float | None], None]
 
 
 @contextmanager
@@ -39,3 +42,15 @@ def progress(doing: str) -> Iterator[Advance]:
         timer.cancel()
         timer.join()
         bar.stop()
+
+
+@contextmanager
+def watched(doing: str) -> Iterator[Watch | None]:
+    """Yield a function that takes the share of a scan that is done, if known; None where nobody looks."""
+    with progress(doing) as advance:
+
+        def watch(share: float | None) -> None:
+            if share is not None:
+                advance(round(share * THOUSANDTHS), THOUSANDTHS)
+
+        yield watch if sys.stderr.isatty() else None
