@@ -19,7 +19,7 @@ from masquerade.sources.tables import Table, Watch
 
 LOG = logging.getLogger("masquerade.sources")
 EngineName = Literal["auto", "memory", "duckdb"]
-LARGEST_IN_MEMORY: Final = 1 << 28  # bytes of codes: 256 MiB, some 25 million records of ten variables
+LARGEST_IN_MEMORY: Final = 1 << 26  # bytes of codes: 64 MiB, some 6 million records of ten variables
 SHARE_OF_FREE: Final = 8  # and never more than this part of the memory that is free
 TEXT_OF_A_VALUE: Final = 2  # bytes that a value takes in a CSV file, at least: a letter and a comma
 UNPACKED: Final = 100  # bytes of CSV in a byte of a compressed one, at most, unless rows repeat in order
