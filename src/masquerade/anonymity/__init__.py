@@ -1,6 +1,31 @@
 """What a data owner does before anything is disguised or shown: nobody stands alone."""
 
+from masquerade.anonymity.anonymizing import Anonymized, anonymize
+from masquerade.anonymity.checking import AnonymityReport, SensitiveReport, check
+from masquerade.anonymity.cover import ball_cover, lean_cover, subset_cover
+from masquerade.anonymity.hierarchies import Hierarchy, as_hierarchies, load_hierarchies
 from masquerade.anonymity.mgas import Bins, Groups, mgas, mgas_groups
 from masquerade.anonymity.suppression import Suppression, open_repeated, suppress
+from masquerade.anonymity.utility import Utility
 
-__all__ = ["Bins", "Groups", "Suppression", "mgas", "mgas_groups", "open_repeated", "suppress"]
+__all__ = [
+    "AnonymityReport",
+    "Anonymized",
+    "Bins",
+    "Groups",
+    "Hierarchy",
+    "SensitiveReport",
+    "Suppression",
+    "Utility",
+    "anonymize",
+    "as_hierarchies",
+    "ball_cover",
+    "check",
+    "lean_cover",
+    "load_hierarchies",
+    "mgas",
+    "mgas_groups",
+    "open_repeated",
+    "subset_cover",
+    "suppress",
+]

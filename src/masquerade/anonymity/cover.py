@@ -1,6 +1,16 @@
-"""Groups of at least k similar rows: Meyerson & Williams's greedy cover by balls, mended into a partition."""
+"""Groups of at least k similar rows: Meyerson & Williams's greedy covers, mended into a partition.
+
+Three covers, each with what it costs against the fewest stars possible. m columns, H_j = 1 + ½ + … + 1/j;
+d(S) is the largest number of columns in which two rows of S differ. Two facts carry all bounds: a group S of
+a best partition (k to 2k − 1 rows, without loss) needs at least k·d(S) stars, and one of s rows needs at
+most s(s − 1)·d(S), since each row differs from a fixed one in at most d(S) columns.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,36 +18,97 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError
 
 MOST_ROWS = 10_000
+MOST_SETS = 200_000
+
+Codes = NDArray[np.int64]
+Distances = NDArray[np.uint16]
+Cover = Callable[[Distances, int], list[set[int]]]
 
 
-def partition(codes: NDArray[np.int64], k: int) -> NDArray[np.intp]:
+def ball_cover(between: Distances, k: int) -> list[set[int]]:
+    """Cover all rows by balls of at least k rows, smallest radius per newly covered row first.
+
+    Reference: Meyerson & Williams (2004), the polynomial algorithm; published with a factor O(k log m).
+    Error: we found no constant for that factor. The ball of all rows costs little a row, and is then cut
+    apart by the order of its values: pairs that differ in one column, but from all others in m, can cost m
+    times the fewest stars. `lean_cover` has no such case.
+    """
+    return _balls(between, k, lambda radius, new: radius / new, trimmed=False)
+
+
+def lean_cover(between: Distances, k: int) -> list[set[int]]:
+    """Cover all rows by the new rows of balls, filled up to k, fewest stars per newly covered row first.
+
+    Formula: price = radius · max(k, new) / new; a chosen ball keeps its new rows, and of the others the
+    nearest that it needs for k.
+    Error: at most 2(2k − 1)(2k − 2)/k · (1 + H_k) times the fewest stars, O(k log k) in polynomial time.
+    While j rows of a best group S are uncovered, the ball of radius d(S) around one of them costs at most
+    d(S)·max(k, j)/j a row: the radii, weighted by max(k, new), sum to at most (1 + H_k)·Σ k·d(S); a ball has
+    twice its radius as diameter.
+    """
+    return _balls(between, k, lambda radius, new: radius * np.maximum(k, new) / new, trimmed=True)
+
+
+def subset_cover(between: Distances, k: int) -> list[set[int]]:
+    """Cover all rows by any sets of k to 2k − 1 rows, smallest diameter per newly covered row first.
+
+    Reference: Meyerson & Williams (2004), the algorithm that is exponential in k, with a factor O(k log k).
+    Error: at most (2k − 1)(2k − 2)/k · H_{2k−1} times the fewest stars: greedy set cover and the two facts.
+    Cost: Σ C(n, k…2k − 1) sets, at most 200,000.
+    """
+    rows = len(between)
+    sizes = range(k, min(2 * k - 1, rows) + 1)
+    count = sum(comb(rows, size) for size in sizes)
+    if count > MOST_SETS:
+        raise InputError(
+            f"{rows} rows have {count:,} sets of {k} to {2 * k - 1}; at most {MOST_SETS:,} are searched: "
+            "use ball_cover or lean_cover."
+        )
+    sets = [members for size in sizes for members in combinations(range(rows), size)]
+    inside = np.zeros((len(sets), rows), dtype=bool)
+    for place, members in enumerate(sets):
+        inside[place, members] = True
+    diameter = np.array([between[np.ix_(members, members)].max() for members in sets], dtype=float)
+    covered = np.zeros(rows, dtype=bool)
+    cover = []
+    while not covered.all():
+        fresh = (inside & ~covered).sum(axis=1)
+        price = np.where(fresh, diameter / np.maximum(fresh, 1), np.inf)
+        cheapest = np.flatnonzero(price == price.min())
+        chosen = cheapest[fresh[cheapest].argmax()]
+        covered |= inside[chosen]
+        cover.append(set(sets[chosen]))
+    return cover
+
+
+def partition(codes: Codes, k: int, cover: Cover = ball_cover) -> NDArray[np.intp]:
     """Return the group of every row, each of k to 2k − 1 rows, so that rows of a group differ in few columns.
 
-    Formula: distance = number of differing columns; balls of at least k rows around every row, chosen by
-    radius over newly covered rows until all are covered; overlaps mended; sets of 2k and more split.
-    Reference: Meyerson & Williams (2004), the polynomial algorithm.
-    Cost: O(columns · rows²) time, rows² bytes.
-    Error: fewest stars are NP-hard to find; the published bound is a factor O(k log columns).
+    Formula: distance = number of differing columns; a greedy cover; overlaps mended; large sets split.
+    Reference: Meyerson & Williams (2004).
+    Cost: O(columns · rows²) time, rows² · 2 bytes; `subset_cover` is exponential in k.
+    Error: fewest stars are NP-hard to find; each cover has its own bound.
     """
     rows = len(codes)
     if rows > MOST_ROWS:
         raise InputError(
-            f"Suppression compares all pairs of rows: at most {MOST_ROWS:,}. Got {rows:,} instead."
+            f"This algorithm compares all pairs of rows: at most {MOST_ROWS:,}. Got {rows:,} instead; "
+            "anonymize() takes millions."
         )
     if 0 < rows < k:
         raise InputError(f"A table of {rows} rows has no groups of {k}: give more rows or a smaller 'k'.")
     groups = np.zeros(rows, dtype=np.intp)
     if not rows:
         return groups
-    parts = [
-        part for members in mended(greedy_cover(distances(codes), k), k) for part in split(members, codes, k)
-    ]
+    order = np.lexsort(codes.T[::-1])  # so that the order of the rows does not matter
+    sets = mended(cover(distances(codes[order]), k), k)
+    parts = [[int(order[row]) for row in part] for members in sets for part in split(members, k)]
     for number, part in enumerate(sorted(parts, key=min)):
         groups[part] = number
     return groups
 
 
-def distances(codes: NDArray[np.int64]) -> NDArray[np.uint16]:
+def distances(codes: Codes) -> Distances:
     """Return in how many columns every two rows differ."""
     found = np.zeros((len(codes), len(codes)), dtype=np.uint16)
     for column in codes.T:
@@ -45,33 +116,43 @@ def distances(codes: NDArray[np.int64]) -> NDArray[np.uint16]:
     return found
 
 
-def greedy_cover(between: NDArray[np.uint16], k: int) -> list[set[int]]:
-    """Return balls of at least k rows that cover all rows, the cheapest per newly covered row first.
+def _balls(
+    between: Distances, k: int, price: Callable[..., NDArray[np.float64]], *, trimmed: bool
+) -> list[set[int]]:
+    """Return balls of at least k rows that cover all, the cheapest by `price` of radius and new rows first.
 
     Ties go to the ball that covers more, then to the smaller radius and the earlier centre.
     """
     radii = range(int(between.max()) + 1)
     sizes = np.array([(between <= radius).sum(axis=1) for radius in radii])
     fresh = sizes.astype(np.float64)
-    cost = np.broadcast_to(np.array(radii, dtype=np.float64)[:, None], sizes.shape)
+    radius_of = np.broadcast_to(np.array(radii, dtype=np.float64)[:, None], sizes.shape)
     covered = np.zeros(len(between), dtype=bool)
     cover = []
     while not covered.all():
         usable = (sizes >= k) & (fresh > 0)
-        price = np.where(usable, cost / np.maximum(fresh, 1.0), np.inf)
-        cheapest = np.flatnonzero(price == price.min())
+        asked = np.where(usable, price(radius_of, np.maximum(fresh, 1.0)), np.inf)
+        cheapest = np.flatnonzero(asked == asked.min())
         radius, centre = np.unravel_index(cheapest[fresh.ravel()[cheapest].argmax()], sizes.shape)
         ball = between[centre] <= radius
         new = ball & ~covered
         for other in radii:
             fresh[other] -= (between[:, new] <= other).sum(axis=1)
         covered |= ball
+        if trimmed:
+            old = np.flatnonzero(ball & ~new)
+            near = old[np.argsort(between[centre][old], kind="stable")]
+            ball = new.copy()
+            ball[near[: max(k - int(new.sum()), 0)]] = True
         cover.append(set(np.flatnonzero(ball).tolist()))
     return cover
 
 
-def mended(cover: list[set[int]], k: int) -> list[set[int]]:
-    """Return disjoint sets: a shared row leaves the larger set if that keeps k rows, else the two are one."""
+def mended(cover: Sequence[set[int]], k: int) -> list[set[int]]:
+    """Return disjoint sets: a shared row leaves the larger set if that keeps k rows, else the two are one.
+
+    The diameters do not grow by this, and two sets that become one share a row: at most their sum.
+    """
     parts: list[set[int]] = []
     for ball in cover:
         own = set(ball)
@@ -88,9 +169,8 @@ def mended(cover: list[set[int]], k: int) -> list[set[int]]:
     return parts
 
 
-def split(members: set[int], codes: NDArray[np.int64], k: int) -> list[list[int]]:
-    """Return a set in parts of k to 2k − 1 rows, neighbours in the order of their values."""
-    rows = sorted(members, key=lambda row: (*codes[row].tolist(), row))
-    pieces = max(len(rows) // k, 1)
-    cuts = [k * i for i in range(1, pieces)]
+def split(members: set[int], k: int) -> list[list[int]]:
+    """Return a set in parts of k to 2k − 1 rows, neighbours in their order."""
+    rows = sorted(members)
+    cuts = [k * i for i in range(1, max(len(rows) // k, 1))]
     return [list(map(int, part)) for part in np.split(np.array(rows), cuts)]

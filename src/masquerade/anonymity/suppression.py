@@ -7,8 +7,7 @@ value, that value is told.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +15,9 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.anonymity.cover import partition
-from masquerade.core.errors import InputError, did_you_mean
-
-STAR = "*"
+from masquerade.anonymity.columns import STAR, checked, coded, text_column
+from masquerade.anonymity.cover import Cover, ball_cover, partition
+from masquerade.anonymity.kinds import collapsed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,34 +39,36 @@ def open_repeated(frame: Any, quasi_identifiers: Sequence[str], k: int) -> Any:
     exactly the rows of the largest k-anonymous part. pandas, Polars or PyArrow in, the same kind out; in
     pandas, columns with something hidden become objects.
     """
-    table, keys = read(frame, quasi_identifiers, k)
-    rows = list(zip(*keys, strict=True))
-    times = Counter(rows)
-    seen = np.array([times[row] >= k for row in rows], dtype=bool)
+    table = checked(frame, quasi_identifiers, k)
+    codes = np.stack([coded(table[name]).codes for name in quasi_identifiers], axis=1)
+    _, kind, weights = collapsed(codes)
+    seen = (weights >= k)[kind]
     hidden = [hide(table[name], seen) for name in table.columns if name not in quasi_identifiers]
     return (table if seen.all() else table.with_columns(*hidden)).to_native()
 
 
-def suppress(frame: Any, quasi_identifiers: Sequence[str], k: int) -> Suppression:
-    """Return a k-anonymous table: quasi-identifiers that differ within a group of rows are starred.
+def suppress(
+    frame: Any, quasi_identifiers: Sequence[str], k: int, *, cover: Cover = ball_cover
+) -> Suppression:
+    """Return a k-anonymous table by Meyerson & Williams: what differs within a group of rows is starred.
 
-    Groups come from Meyerson & Williams's ball cover, see `masquerade.anonymity.cover`. A column with a star
-    comes back as text; all others, and all other columns, stay as they are.
+    `cover` is how groups are found: `ball_cover`, `lean_cover` or `subset_cover`. A column with a star comes
+    back as text; all others, and all other columns, stay as they are. `anonymize` takes larger tables and
+    stars less.
     """
-    table, keys = read(frame, quasi_identifiers, k)
-    codes = np.array([coded(values) for values in keys], dtype=np.int64).T.reshape(len(table), len(keys))
-    groups = partition(codes, k)
+    table = checked(frame, quasi_identifiers, k)
+    columns = [coded(table[name]) for name in quasi_identifiers]
+    codes = np.stack([column.codes for column in columns], axis=1)
+    groups = partition(codes, k, cover)
     stars = differing(codes, groups)
-    starred = [
-        nw.new_series(
-            name,
-            [STAR if star else text(value) for value, star in zip(values, stars[:, i], strict=True)],
-            nw.String,
-            backend=table.implementation,
-        )
-        for i, (name, values) in enumerate(zip(quasi_identifiers, keys, strict=True))
-        if stars[:, i].any()
-    ]
+    starred = []
+    for i, column in enumerate(columns):
+        if stars[:, i].any():
+            shown = column.words
+            words = [
+                STAR if star else shown[code] for code, star in zip(column.codes, stars[:, i], strict=True)
+            ]
+            starred.append(text_column(column.name, words, table))
     return Suppression(table.with_columns(*starred).to_native(), groups, stars)
 
 
@@ -79,44 +79,6 @@ def differing(codes: NDArray[np.int64], groups: NDArray[np.intp]) -> NDArray[np.
         rows = np.flatnonzero(groups == group)
         stars[rows] = np.any(codes[rows] != codes[rows[0]], axis=0)
     return stars
-
-
-def read(
-    frame: Any, quasi_identifiers: Sequence[str], k: int
-) -> tuple[nw.DataFrame[Any], list[list[Hashable]]]:
-    """Return the frame and its quasi-identifiers as lists, missing values alike; refuse what cannot be."""
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise InputError(f"'k' must be a whole number, at least 1. Got {k!r} instead.")
-    if isinstance(quasi_identifiers, str) or not quasi_identifiers:
-        raise InputError("'quasi_identifiers' must be a list of columns, at least one.")
-    try:
-        table = nw.from_native(frame, eager_only=True)
-    except TypeError:
-        raise InputError(
-            f"A table must be a pandas, Polars or PyArrow frame. Got a {type(frame).__name__} instead."
-        ) from None
-    for name in quasi_identifiers:
-        if name not in table.columns:
-            raise InputError(f"There is no column {name!r} in the frame.{did_you_mean(name, table.columns)}")
-        if list(quasi_identifiers).count(name) > 1:
-            raise InputError(f"Column {name!r} is listed twice among the quasi-identifiers.")
-    return table, [[plain(value) for value in table[name].to_list()] for name in quasi_identifiers]
-
-
-def plain(value: Any) -> Hashable:
-    """Return a value that equals itself: all missing ones are None."""
-    return None if value is None or value != value else value  # noqa: PLR0124  (NaN)
-
-
-def coded(values: Sequence[Hashable]) -> list[int]:
-    """Return a number for every value, the same for equal ones."""
-    known: dict[Hashable, int] = {}
-    return [known.setdefault(value, len(known)) for value in values]
-
-
-def text(value: Hashable) -> str | None:
-    """Return a value as it stands beside stars."""
-    return None if value is None else str(value)
 
 
 def hide(column: nw.Series[Any], seen: NDArray[np.bool_]) -> nw.Series[Any]:

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import masquerade
-from masquerade.cli import demo, disguise, estimate, learn, policy, predict, privacy, reproduce
+from masquerade.cli import anonymize, demo, disguise, estimate, learn, policy, predict, privacy, reproduce
 from masquerade.cli.output import say, silence_stdout
 from masquerade.core.errors import MasqueradeError
 
@@ -124,5 +124,6 @@ app.add_typer(learn.app, name="learn")
 app.command("predict")(predict.command)
 app.command("privacy")(privacy.command)
 app.add_typer(policy.app, name="policy")
+app.add_typer(anonymize.app, name="anonymize")
 app.command("demo")(demo.command)
 app.command("reproduce")(reproduce.command)

@@ -1,0 +1,112 @@
+"""Columns of the caller's frame as codes: values in their own order, missing ones a category of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, time
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from masquerade.core.errors import InputError, did_you_mean
+
+STAR = "*"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """A column: a code for every row, and the distinct values in order; a missing one is None, at the end."""
+
+    name: str
+    codes: NDArray[np.int64]
+    values: tuple[Hashable, ...]
+
+    @property
+    def words(self) -> tuple[str | None, ...]:
+        """Return the values as they stand beside stars."""
+        stamps = [value for value in self.values if isinstance(value, datetime)]
+        days = bool(stamps) and all(stamp.time() == time() for stamp in stamps)
+        return tuple(
+            None if value is None else str(value.date() if days and isinstance(value, datetime) else value)
+            for value in self.values
+        )
+
+
+def checked(frame: Any, names: Sequence[str], k: int) -> nw.DataFrame[Any]:
+    """Return the frame by narwhals, after refusing what cannot be made k-anonymous."""
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+        raise InputError(f"'k' must be a whole number, at least 1. Got {k!r} instead.")
+    return listed(frame, names, "quasi_identifiers")
+
+
+def listed(frame: Any, names: Sequence[str], what: str) -> nw.DataFrame[Any]:
+    """Return the frame by narwhals, after checking that it has these columns, each once."""
+    if isinstance(names, str) or not names:
+        raise InputError(f"'{what}' must be a list of columns, at least one.")
+    try:
+        table: nw.DataFrame[Any] = nw.from_native(frame, eager_only=True)
+    except TypeError:
+        raise InputError(
+            f"A table must be a pandas, Polars or PyArrow frame. Got a {type(frame).__name__} instead."
+        ) from None
+    for name in names:
+        if name not in table.columns:
+            raise InputError(f"There is no column {name!r} in the frame.{did_you_mean(name, table.columns)}")
+        if list(names).count(name) > 1:
+            raise InputError(f"Column {name!r} is listed twice among '{what}'.")
+    return table
+
+
+def coded(series: nw.Series[Any]) -> Column:
+    """Return a column as codes; the order of the rows does not matter for them."""
+    try:
+        given, labels = _by_arrow(series)
+    except (pa.ArrowException, OverflowError, UnicodeError):  # values of several types
+        given, labels = _by_value(series)
+    try:
+        order = sorted(range(len(labels)), key=lambda i: (type(labels[i]).__name__, labels[i]))
+    except TypeError:
+        raise InputError(
+            f"Column {series.name!r} holds values without an order; give texts, numbers or dates."
+        ) from None
+    rank = np.empty(len(labels) + 1, dtype=np.int64)
+    rank[order] = np.arange(len(labels))
+    rank[-1] = len(labels)  # where a missing value is sent
+    missing = bool(given.size) and bool((given < 0).any())
+    values = (*(labels[i] for i in order), *([None] if missing else []))
+    return Column(series.name, rank[given], values)
+
+
+def _by_arrow(series: nw.Series[Any]) -> tuple[NDArray[np.int64], list[Hashable]]:
+    values = series.to_arrow()
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.ChunkedArray):  # too long for one array of texts
+        values = values.cast(pa.large_string()).combine_chunks()
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+    words = values.dictionary_encode()
+    codes = words.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, words.dictionary.to_pylist()
+
+
+def _by_value(series: nw.Series[Any]) -> tuple[NDArray[np.int64], list[Hashable]]:
+    known: dict[Any, int] = {}
+    codes = []
+    for value in series.to_list():
+        missing = value is None or value != value  # noqa: PLR0124  (NaN)
+        # 1, 1.0 and True are equal, but not the same value to show
+        codes.append(-1 if missing else known.setdefault((type(value), value), len(known)))
+    return np.array(codes, dtype=np.int64), [value for _, value in known]
+
+
+def text_column(name: str, words: Sequence[str | None], table: nw.DataFrame[Any]) -> nw.Series[Any]:
+    """Return a column of text for the frame."""
+    return nw.new_series(name, list(words), nw.String, backend=table.implementation)

@@ -1,0 +1,269 @@
+"""Levels of generalisation for columns: ranges of numbers, prefixes, dates and named trees, given in a file.
+
+Every level is coarser than the one before it; a star stands above them all and is not written down.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
+
+VERSION = 1
+DATES: Mapping[str, Callable[[date], str]] = {
+    "month": lambda day: f"{day.year:04}-{day.month:02}",
+    "quarter": lambda day: f"{day.year:04}-Q{(day.month + 2) // 3}",
+    "year": lambda day: f"{day.year:04}",
+    "decade": lambda day: f"{day.year // 10 * 10:04}s",
+}
+
+Level = Callable[[Hashable], str | None]  # None: the value has no place at this level
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """The levels of one column, from fine to coarse, and what a value must be to have a place in them."""
+
+    levels: tuple[Level, ...]
+    expects: str
+
+    def words(
+        self, name: str, values: Sequence[Hashable], rows: Callable[[int], int]
+    ) -> list[list[str | None]]:
+        """Return the generalised values level by level; a missing value stays missing.
+
+        A value without a place is a `SchemaError` that names the column and its first row, given by `rows`.
+        """
+        found: list[list[str | None]] = []
+        for level in self.levels:
+            words = [None if value is None else level(value) for value in values]
+            for place, (value, word) in enumerate(zip(values, words, strict=True)):
+                if value is not None and word is None:
+                    raise SchemaError(f"column {name!r}, row {rows(place)}: the value is not {self.expects}.")
+            found.append(words)
+        return found
+
+
+def load_hierarchies(path: str | Path) -> dict[str, Hierarchy]:
+    """Read the levels of columns from a YAML or JSON file, by its ending; a mistake is an `InputError`."""
+    name = str(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise FileError(f"{name}: this file cannot be read as text.") from None
+    return as_hierarchies(_parsed(name, text), where=f"{name}: ")
+
+
+def as_hierarchies(values: Any, where: str = "") -> dict[str, Hierarchy]:
+    """Return hierarchies from plain values, as in a file: ``{"hierarchies": 1, "columns": {...}}``.
+
+    >>> levels = as_hierarchies({"hierarchies": 1, "columns": {"zip": {"prefixes": [3]}}})
+    >>> levels["zip"].words("zip", ["07030", "07029"], rows=lambda place: place + 1)
+    [['070**', '070**']]
+    """
+    if not isinstance(values, Mapping) or set(values) != {"hierarchies", "columns"}:
+        raise InputError(
+            f"{where}hierarchies are given as 'hierarchies: {VERSION}' and 'columns:', nothing else."
+        )
+    if values["hierarchies"] != VERSION or isinstance(values["hierarchies"], bool):
+        raise InputError(f"{where}'hierarchies' is the version of the format; this software reads {VERSION}.")
+    if not isinstance(values["columns"], Mapping):
+        raise InputError(f"{where}'columns' must map the names of columns to their levels.")
+    return {
+        str(name): _hierarchy(f"{where}column {name!r}: ", own) for name, own in values["columns"].items()
+    }
+
+
+def _hierarchy(where: str, given: Any) -> Hierarchy:
+    kinds = {"ranges": _ranges, "prefixes": _prefixes, "dates": _dates, "tree": _tree}
+    if not isinstance(given, Mapping) or len([kind for kind in kinds if kind in given]) != 1:
+        raise InputError(f"{where}give exactly one of {', '.join(kinds)}.")
+    kind = next(kind for kind in kinds if kind in given)
+    others = set(given) - {kind} - ({"start"} if kind == "ranges" else set())
+    if others:
+        raise InputError(f"{where}{min(map(str, others))!r} does not belong beside '{kind}'.")
+    return kinds[kind](where, given)
+
+
+def _ranges(where: str, given: Mapping[str, Any]) -> Hierarchy:
+    """Return ranges [start + i·width, start + (i + 1)·width), each width a multiple of the last."""
+    widths, start = given["ranges"], given.get("start", 0)
+    numbers = [*(widths if isinstance(widths, list) and widths else [None]), start]
+    if not all(_is_number(number) for number in numbers) or min(numbers[:-1]) <= 0:
+        raise InputError(f"{where}'ranges' lists widths above 0, such as [5, 10]; 'start' is a number.")
+    for narrow, wide in pairwise(widths):
+        if wide <= narrow or _exact(wide) % _exact(narrow):
+            raise InputError(f"{where}each of the 'ranges' must be a multiple of the one before it.")
+
+    def level(width: float) -> Level:
+        step, origin = _exact(width), _exact(start)
+
+        def word(value: Hashable) -> str | None:
+            number = _number(value)
+            if number is None:
+                return None
+            low = origin + (number - origin) // step * step
+            return f"[{_shown(low)}, {_shown(low + step)})"
+
+        return word
+
+    return Hierarchy(tuple(map(level, widths)), "a number")
+
+
+def _prefixes(where: str, given: Mapping[str, Any]) -> Hierarchy:
+    """Return the first letters of a text, a star for each of the others."""
+    lengths = given["prefixes"]
+    whole = isinstance(lengths, list) and lengths and all(type(n) is int and n > 0 for n in lengths)
+    if not whole or any(longer <= shorter for longer, shorter in pairwise(lengths)):
+        raise InputError(f"{where}'prefixes' lists how many letters stay, falling, such as [4, 3].")
+
+    def level(length: int) -> Level:
+        return lambda value: str(value)[:length] + "*" * max(len(str(value)) - length, 0)
+
+    return Hierarchy(tuple(map(level, lengths)), "a text")
+
+
+def _dates(where: str, given: Mapping[str, Any]) -> Hierarchy:
+    """Return parts of a date."""
+    names = given["dates"]
+    known = isinstance(names, list) and names and all(name in DATES for name in names)
+    order = [list(DATES).index(name) for name in names] if known else []
+    if not known or any(later <= earlier for earlier, later in pairwise(order)):
+        raise InputError(f"{where}'dates' lists some of {', '.join(DATES)}, in this order.")
+
+    def level(part: Callable[[date], str]) -> Level:
+        def word(value: Hashable) -> str | None:
+            day = _date(value)
+            return None if day is None else part(day)
+
+        return word
+
+    return Hierarchy(tuple(level(DATES[name]) for name in names), "a date (YYYY-MM-DD)")
+
+
+def _tree(where: str, given: Mapping[str, Any]) -> Hierarchy:
+    """Return the names above a value; on a short branch it stays as it is at the lower levels."""
+    above: dict[str, tuple[str, ...]] = {}
+    for leaf, path in _leaves(where, given["tree"], ()):
+        if leaf in above:
+            raise InputError(f"{where}{leaf!r} stands in the 'tree' twice.")
+        above[leaf] = path
+    depth = max((len(path) for path in above.values()), default=0)
+    if not depth:
+        raise InputError(f"{where}'tree' maps names to lists of values, or to further names.")
+    names = {name for path in above.values() for name in path}
+    if "*" in names:
+        raise InputError(f"{where}'*' stands above every tree already; use another name.")
+    if both := names & set(above):
+        raise InputError(f"{where}{min(both)!r} is a value and a name in the 'tree'; rename one.")
+
+    def level(height: int) -> Level:
+        def word(value: Hashable) -> str | None:
+            path = above.get(str(value))
+            if path is None:
+                return None
+            at = depth - height
+            return path[at] if at < len(path) else str(value)
+
+        return word
+
+    return Hierarchy(tuple(level(height) for height in range(1, depth + 1)), "in the tree of its hierarchy")
+
+
+def _leaves(where: str, node: Any, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if isinstance(node, Mapping):
+        for name, below in node.items():
+            if str(name) in path:
+                raise InputError(f"{where}{name!r} stands above itself in the 'tree'.")
+            yield from _leaves(where, below, (*path, str(name)))
+        return
+    for leaf in node if isinstance(node, list) else [node]:
+        if isinstance(leaf, bool) or not isinstance(leaf, (str, int, float, date)):
+            raise InputError(
+                f"{where}a value in the 'tree' is a text or a number; write yes and no in quotes."
+            )
+        yield str(leaf), path
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _exact(number: float) -> Fraction:
+    """Return a number as it is written: 0.1 is a tenth, so that ranges nest."""
+    return Fraction(str(number))
+
+
+def _shown(number: Fraction) -> str:
+    return str(number.numerator) if number.denominator == 1 else f"{float(number):.12g}"
+
+
+def _number(value: Hashable) -> Fraction | None:
+    if isinstance(value, bool) or "/" in str(value):
+        return None
+    try:
+        return Fraction(str(value).strip())
+    except ValueError:
+        return None
+
+
+def _date(value: Hashable) -> date | None:
+    if isinstance(value, datetime):
+        return value.date()
+    if isinstance(value, date):
+        return value
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def _parsed(name: str, text: str) -> Any:
+    """Return what a file says; a key that is given twice is refused, not forgotten."""
+    if name.lower().endswith((".yaml", ".yml")):
+        import yaml  # noqa: PLC0415
+
+        class Strict(yaml.SafeLoader):
+            pass
+
+        Strict.add_constructor(
+            "tag:yaml.org,2002:map", lambda loader, node: _once(name, loader.construct_pairs(node, deep=True))
+        )
+        try:
+            return yaml.load(text, Strict)  # noqa: S506  (a safe loader, above)
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            raise InputError(f"{name}: no valid YAML{f' at line {mark.line + 1}' if mark else ''}.") from None
+    if name.lower().endswith(".json"):
+        try:
+            return json.loads(text, object_pairs_hook=lambda pairs: _once(name, pairs))
+        except json.JSONDecodeError as error:
+            raise InputError(f"{name}: no valid JSON at line {error.lineno}.") from None
+    raise FileError(f"{name}: hierarchies are read from .yaml, .yml or .json.")
+
+
+def _once(name: str, pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
+    seen: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key in seen:
+            raise InputError(f"{name}: {key!r} is given twice.")
+        seen[key] = value
+    return seen
+
+
+def check_columns(hierarchies: Mapping[str, Hierarchy], quasi_identifiers: Sequence[str]) -> None:
+    """Refuse levels for a column that is no quasi-identifier: nothing would be done with them."""
+    for name in hierarchies:
+        if name not in quasi_identifiers:
+            raise InputError(
+                f"There is a hierarchy for {name!r}, which is no quasi-identifier."
+                f"{did_you_mean(name, quasi_identifiers)}"
+            )

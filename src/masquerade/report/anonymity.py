@@ -1,0 +1,117 @@
+"""How anonymous a table is, as one HTML page that needs nothing from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from masquerade import __version__
+from masquerade.drawing.page import filled
+from masquerade.drawing.style import ESTIMATE, NAIVE, canvas, house_style, open_frame, svg
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from masquerade.anonymity.checking import AnonymityReport, SensitiveReport
+
+MOST_BARS = 12
+
+
+def anonymity_html(report: AnonymityReport, title: str) -> str:
+    """Return the page; `title` is what the table is called."""
+    return filled("masquerade.report", "anonymity.html.j2", content(report, title))
+
+
+def content(report: AnonymityReport, title: str) -> dict[str, Any]:
+    """Return what the template shows."""
+    return {
+        "version": __version__,
+        "title": title,
+        "report": report,
+        "figures": figures(report),
+        "thresholds": [(k, f"{report.rows_below(k):,}") for k in (2, 3, 5, 10, 20, 50, 100)],
+        "sensitive": [row(own) for own in report.sensitive],
+        "pictures": pictures(report),
+    }
+
+
+def figures(report: AnonymityReport) -> list[tuple[str, str]]:
+    """Return the figures of the classes, in words."""
+    return [
+        ("rows", f"{report.rows:,}"),
+        ("classes (rows that look alike)", f"{report.classes:,}"),
+        ("k: rows in the smallest class", f"{report.k:,}"),
+        ("rows that stand alone", f"{report.unique_rows:,} ({report.uniqueness:.2%})"),
+    ]
+
+
+def row(own: SensitiveReport) -> dict[str, str]:
+    """Return the figures of a sensitive column, in words."""
+    return {
+        "name": own.name,
+        "values": f"{own.values:,}",
+        "distinct": f"{own.distinct_l}",
+        "entropy": f"{own.entropy_l:.2f}",
+        "recursive": f"{own.recursive_c[2]:.2f}" if 2 in own.recursive_c else "none",
+        "equal": f"{own.t_equal:.3f}",
+        "ordered": "none" if own.t_ordered is None else f"{own.t_ordered:.3f}",
+        "homogeneous": f"{own.homogeneous_classes:,} ({own.homogeneous_rows:,} rows)",
+    }
+
+
+def pictures(report: AnonymityReport) -> list[dict[str, Any]]:
+    """Return every picture as SVG, which is ours and needs no escaping, with its words."""
+    labels, rows = report.binned()
+    drawn = [
+        {
+            "heading": "How many rows look like a row",
+            "caption": "Rows by the size of their class. The first bar, orange, are rows that stand alone.",
+            "alt": "Bar chart of rows by class size.",
+            "svg": bars(dict(zip(labels, rows, strict=True)), "rows in the class", "classes"),
+        }
+    ]
+    for place, own in enumerate(report.sensitive):
+        drawn.append(
+            {
+                "heading": f"How many values of {own.name} a class has",
+                "caption": (
+                    "Rows by the number of distinct values in their class. In the orange bar the value is "
+                    "told outright, however large the class."
+                ),
+                "alt": f"Bar chart of rows by distinct values of {own.name} in their class.",
+                "svg": bars(
+                    shortened(own.rows_by_distinct), f"distinct values of {own.name}", f"values{place}"
+                ),
+            }
+        )
+    return drawn
+
+
+def shortened(rows: Mapping[int, int]) -> dict[str, int]:
+    """Return bars for 1 to the most that is drawn; larger numbers share the last.
+
+    >>> shortened({1: 5, 3: 2})
+    {'1': 5, '2': 0, '3': 2}
+    """
+    last = min(max(rows, default=1), MOST_BARS)
+    found = {str(number): rows.get(number, 0) for number in range(1, last)}
+    more = sum(count for number, count in rows.items() if number >= last)
+    return found | {f"{last} and more" if max(rows, default=1) > last else str(last): more}
+
+
+def bars(heights: Mapping[str, int], label: str, name: str) -> Markup:
+    """Draw bars, the first in the colour of what is told."""
+    with house_style():
+        figure: Figure = canvas(6.4, 2.9)
+        axes = figure.subplots()
+        places = range(len(heights))
+        axes.bar(places, list(heights.values()), color=[NAIVE if i == 0 else ESTIMATE for i in places])
+        axes.set_xticks(places, list(heights), rotation=45 if len(heights) > 8 else 0)
+        axes.set_xlabel(label)
+        axes.set_ylabel("rows")
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        open_frame(axes)
+        axes.grid(visible=False, axis="x")
+        return Markup(svg(figure, name))  # noqa: S704

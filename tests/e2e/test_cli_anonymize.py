@@ -1,0 +1,210 @@
+"""`masquerade anonymize` and `masquerade anonymize check` from end to end: formats, words, refusals."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from tests.e2e.test_cli_app import HIDDEN, files, ok, refused
+
+PEOPLE = """\
+name,age,sex,zip,illness
+Ann,30,f,07030,flu
+Bob,31,m,07030,flu
+Cyd,30,f,07029,cold
+Dee,,m,07028,flu
+Eve,31,m,07030,cold
+Flo,30,f,07030,flu
+"""
+QUASI = ["age", "sex", "zip"]
+
+
+def people(folder, text=PEOPLE):
+    path = folder / "people.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_table_is_k_anonymous_and_says_what_is_released(tmp_path):
+    out = tmp_path / "shown.csv"
+    told = ok(
+        "anonymize", people(tmp_path), "-k", 2, "--quasi", "age,sex,zip", "--sensitive", "illness", "-o", out
+    )
+    assert told.stdout == ""
+    shown, given = rows_of(out.read_text(encoding="utf-8")), rows_of(PEOPLE)
+    assert list(shown[0]) == ["age", "sex", "zip", "illness"]
+    assert [row["illness"] for row in shown] == [row["illness"] for row in given]
+    assert min(Counter(tuple(row[name] for name in QUASI) for row in shown).values()) >= 2
+    assert all(row[name] in {"*", old[name]} for row, old in zip(shown, given, strict=True) for name in QUASI)
+    stars = sum(row[name] == "*" for row in shown for name in QUASI)
+    assert f"2-anonymous in age, sex, zip: {stars} of 18 cells suppressed" in told.stderr
+    assert "in clear: illness; left out: name." in told.stderr
+    assert files(tmp_path) == {"people.csv", "shown.csv"}
+
+
+def test_check_reads_stars_back_with_the_same_meaning(tmp_path):
+    out = tmp_path / "shown.csv"
+    done = ok("anonymize", people(tmp_path), "-k", 2, "--quasi", "age,sex,zip", "--sensitive", "illness",
+              "--out", out, "--json")  # fmt: skip
+    before = json.loads(done.stdout)
+    after = json.loads(
+        ok("anonymize", "check", out, "--quasi", "age,sex,zip", "--sensitive", "illness", "--json").stdout
+    )
+    assert before["check"] == after
+    assert after["k"] >= 2
+    assert before["left_out"] == ["name"]
+    assert before["disclosed_in_clear"] == ["illness"]
+    assert before["utility"]["classes"] == after["classes"]
+    text = ok("anonymize", "check", out, "--quasi", "age", "--quasi", "sex,zip").stdout
+    assert f"k = {after['k']} over age, sex, zip" in text
+    assert "not differential privacy" in text
+
+
+def test_a_value_that_a_class_shares_is_warned_of(tmp_path):
+    data = people(tmp_path, "zip,illness\n1,flu\n1,flu\n2,flu\n2,cold\n")
+    told = ok(
+        "anonymize", data, "-k", 2, "--quasi", "zip", "--sensitive", "illness", "--out", tmp_path / "a.csv"
+    )
+    assert "warning: illness: 2 rows are in classes with one value only" in told.stderr
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
+def test_any_format_to_any_format(tmp_path, ending):
+    table = pa.table({"age": [30, 31, 30, None], "zip": ["a", "b", "a", "b"], "visits": [1, 2, 3, 4]})
+    parquet.write_table(table, tmp_path / "people.parquet")
+    out = tmp_path / f"out.{ending}"
+    ok("anonymize", tmp_path / "people.parquet", "-k", 2, "--quasi", "age,zip", "--keep", "visits", "-o", out)
+    back = json.loads(ok("anonymize", "check", out, "--quasi", "age,zip", "--json").stdout)
+    assert (back["k"], back["rows"]) == (2, 4)
+    if ending == "parquet":
+        shown = parquet.read_table(out)
+        assert shown["age"].to_pylist() == ["30", "*", "30", "*"]  # a column with a star is text
+        assert shown.schema.field("visits").type == pa.int64()
+
+
+def test_streams_in_and_out():
+    told = ok("anonymize", "-", "-k", 2, "--quasi", "age,sex", "--out", "-", stdin=PEOPLE)
+    assert len(rows_of(told.stdout)) == 6
+    assert "standard output is 2-anonymous" in told.stderr
+
+
+def test_a_hierarchy_for_another_column_is_refused(tmp_path):
+    levels = tmp_path / "levels.yaml"
+    levels.write_text("hierarchies: 1\ncolumns: {age: {ranges: [10]}}\n", encoding="utf-8")
+    line = refused(
+        "anonymize", people(tmp_path), "-k", 3, "--quasi", "zip", "--hierarchies", levels, "-o", "-"
+    )
+    assert "'age', which is no quasi-identifier" in line
+
+
+def test_hierarchies_generalise_before_they_star(tmp_path):
+    levels = tmp_path / "levels.yaml"
+    levels.write_text("hierarchies: 1\ncolumns:\n  zip: {prefixes: [4, 3]}\n", encoding="utf-8")
+    told = ok(
+        "anonymize", people(tmp_path), "-k", 2, "--quasi", "zip", "--hierarchies", levels, "-o", "-"
+    ).stdout
+    assert [row["zip"] for row in rows_of(told)] == ["07030", "07030", "0702*", "0702*", "07030", "07030"]
+
+
+def test_the_report_is_a_page_with_pictures(tmp_path):
+    page = tmp_path / "page.html"
+    told = ok("anonymize", "check", people(tmp_path), "--quasi", "age,sex", "--sensitive", "illness,zip",
+              "--report", page)  # fmt: skip
+    assert f"the report is in {page}" in told.stderr
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<svg") == 3
+    assert "How anonymous is people.csv?" in text
+    assert "not differential privacy" in text
+    assert "://" not in text  # nothing from outside
+    assert "already; --overwrite" in refused(
+        "anonymize", "check", people(tmp_path), "--quasi", "age", "--report", page
+    )
+
+
+def test_numbers_written_in_a_csv_have_an_order(tmp_path):
+    data = people(tmp_path)
+    own = json.loads(
+        ok("anonymize", "check", data, "--quasi", "sex", "--sensitive", "zip,name", "--json").stdout
+    )
+    assert own["sensitive"][0]["t_ordered"] is not None
+    assert own["sensitive"][1]["t_ordered"] is None
+
+
+def test_texts_that_are_equal_as_numbers_stay_apart(tmp_path):
+    data = people(tmp_path, "sex,zip\nf,07030\nf,7030\n")
+    own = json.loads(ok("anonymize", "check", data, "--quasi", "sex", "--sensitive", "zip", "--json").stdout)
+    assert own["sensitive"][0]["distinct_l"] == 2
+
+
+def test_an_empty_table_passes_through(tmp_path):
+    told = ok("anonymize", people(tmp_path, "age,sex\n"), "-k", 5, "--quasi", "age", "--out", "-")
+    assert told.stdout == "age\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["-k", 2, "--quasi", "age"], "--out FILE is missing"),
+        (["-k", 2, "--out", "x.csv"], "--quasi COLUMNS is missing"),
+        (["--quasi", "age", "--out", "x.csv"], "-k K is missing"),
+        (["-k", 0, "--quasi", "age", "--out", "x.csv"], "at least 1"),
+        (["-k", "two", "--quasi", "age", "--out", "x.csv"], "-k"),
+        (["-k", 7, "--quasi", "age", "--out", "x.csv"], "no classes of 7"),
+        (["-k", 2, "--quasi", "age,agee", "--out", "x.csv"], "no column 'agee'"),
+        (["-k", 2, "--quasi", "age,age", "--out", "x.csv"], "listed twice"),
+        (["-k", 2, "--quasi", "age,,sex", "--out", "x.csv"], "single commas"),
+        (["-k", 2, "--quasi", "age", "--sensitive", "age", "--out", "x.csv"], "is a quasi-identifier"),
+        (["-k", 2, "--quasi", "age", "--keep", "age", "--out", "x.csv"], "is a quasi-identifier"),
+        (["-k", 2, "--quasi", "age", "--out", "x.txt"], "kind of file"),
+        (["-k", 2, "--quasi", "age", "--out", "people.csv", "--overwrite"], "also the input"),
+        (["-k", 2, "--quasi", "age", "--hierarchies", "no.yaml", "--out", "x.csv"], "cannot be read"),
+        (["-k", 2, "--quasi", "age", "--out", "-", "--json"], "choose one"),
+        (["-k", 2, "--quasi", "age", "--bogus", "--out", "x.csv"], "No such option"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, options, complaint):
+    people(tmp_path, PEOPLE.replace("Dee,,m", f"{HIDDEN},,m"))
+    monkeypatch.chdir(tmp_path)
+    line = refused("anonymize", "people.csv", *options)
+    assert complaint in line
+    assert HIDDEN not in line
+    assert files(tmp_path) == {"people.csv"}
+
+
+def test_a_value_without_a_place_is_named_by_row_and_never_shown(tmp_path):
+    data = people(tmp_path, PEOPLE.replace("Cyd,30,f,07029", f"Cyd,{HIDDEN},f,07029"))
+    levels = tmp_path / "levels.json"
+    levels.write_text('{"hierarchies": 1, "columns": {"age": {"ranges": [10]}}}', encoding="utf-8")
+    out = tmp_path / "x.csv"
+    line = refused("anonymize", data, "-k", 2, "--quasi", "age", "--hierarchies", levels, "--out", out)
+    assert "column 'age', row 3: the value is not a number" in line
+    assert HIDDEN not in line
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ([], "--quasi COLUMNS is missing"),
+        (["--quasi", "age", "--report", "x.pdf"], "ends in .html"),
+        (["--quasi", "age", "--sensitive", "nothing"], "no column 'nothing'"),
+    ],
+)
+def test_check_refuses_in_one_line(tmp_path, options, complaint):
+    assert complaint in refused("anonymize", "check", people(tmp_path), *options)
+
+
+def test_help_is_honest():
+    told = " ".join(ok("anonymize", "--help").stdout.split())
+    assert "not differential privacy" in told
+    assert "check" in told
+    assert "DATA" in ok("anonymize", "check", "--help").stdout
