@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdist.scheduler import LoadScopeScheduling
 
-SERVERS = ("spark", "postgres", "servers", "cli_engines")
+SERVERS = ("spark", "postgres", "servers", "cli_engines", "test_connecting")
 
 
 class ServersTogether(LoadScopeScheduling):
