@@ -3,9 +3,7 @@
     python -m benchmarks.anonymity [--json FILE]
 
 The other packages need versions that masquerade does not go with: MASQUERADE_PEERS names the Python of an
-environment that has them; else those that are installed beside masquerade run. The lower bound is that of a
-linear program over the same patterns (lower-bounded facility location), solved once by HiGHS: no table that
-is k-anonymous by suppression hides fewer cells.
+environment that has them; else those that are installed beside masquerade run.
 """
 
 import json
@@ -25,7 +23,7 @@ from benchmarks.timing import json_option, keep
 import masquerade as mq
 
 QUASI = ["age", "sex", "race", "education", "native_country"]
-BOUNDS = {2: 3674, 5: 7418, 10: 10647, 50: 22517}
+SIZES = (2, 5, 10, 50)
 ROWS, MOST_SECONDS, MOST_GIB = 1_000_000, 60, 4
 
 
@@ -36,7 +34,7 @@ def ours(table, k):
     seconds = time.perf_counter() - start
     assert result.frame.groupby(QUASI, dropna=False).size().min() >= k
     hidden = int((result.frame[QUASI].astype(str) != table[QUASI].astype(str)).to_numpy().sum())
-    assert hidden == result.utility.suppressed_cells >= BOUNDS[k]
+    assert hidden == result.utility.suppressed_cells
     return {"cells": hidden, "seconds": seconds}
 
 
@@ -47,7 +45,7 @@ def peers(table):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.csv"
         table[QUASI].to_csv(path, index=False)
-        wanted = ",".join(map(str, BOUNDS))
+        wanted = ",".join(map(str, SIZES))
         done = subprocess.run(  # noqa: S603
             [python, "-P", "-W", "ignore", script, path, wanted], capture_output=True, text=True, check=True
         )
@@ -90,7 +88,7 @@ def million(_=None):
 
 def show(name, figures):
     """Print a row of cells and ratios to ours."""
-    cells = [figures[k].get("cells") for k in BOUNDS]
+    cells = [figures[k].get("cells") for k in SIZES]
     print(f"{name:<24}" + "".join("         -" if own is None else f"{own:>10,}" for own in cells), end="   ")
     print(next((own["problem"] for own in figures.values() if "problem" in own), ""))
 
@@ -99,16 +97,15 @@ def main():
     target = json_option(__doc__)
     table = mq.data.load("adult")
     mq.anonymity.anonymize(table[:500], QUASI, 2)
-    own = {k: ours(table, k) for k in BOUNDS}
+    own = {k: ours(table, k) for k in SIZES}
     others = peers(table)
-    print(f"{'cells hidden, k =':<24}" + "".join(f"{k:>10}" for k in BOUNDS))
-    show("lower bound", {k: {"cells": cells} for k, cells in BOUNDS.items()})
+    print(f"{'cells hidden, k =':<24}" + "".join(f"{k:>10}" for k in SIZES))
     show("masquerade", own)
     for name, figures in others.items():
         show(name, figures)
     fewest = {
         k: min((figures[k]["cells"] for figures in others.values() if "cells" in figures[k]), default=None)
-        for k in BOUNDS
+        for k in SIZES
     }
     for k, best in fewest.items():
         if best is not None:
@@ -119,7 +116,7 @@ def main():
     print(f"{large['seconds']:.1f} s, {large['gib']:.2f} GiB, {large['suppressed_cells']:,} cells hidden")
     assert large["seconds"] < MOST_SECONDS
     assert large["gib"] < MOST_GIB
-    keep(target, {"adult": {"lower bound": BOUNDS, "masquerade": own, **others}, "million": large})
+    keep(target, {"adult": {"masquerade": own, **others}, "million": large})
 
 
 if __name__ == "__main__":

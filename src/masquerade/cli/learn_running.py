@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import masquerade as mq
-from masquerade.cli.opening import Given, origin_note
+from masquerade.cli.opening import Given
 from masquerade.cli.output import as_json, check_target, emit, say, write_whole
 from masquerade.cli.progress import watched
 from masquerade.core.errors import InputError, MasqueradeWarning
@@ -21,7 +21,6 @@ from masquerade.core.errors import InputError, MasqueradeWarning
 if TYPE_CHECKING:
     from masquerade.core.tally import Tally
 
-__all__ = ["Given", "Results", "learn", "origin_note", "warnings_said"]
 
 PLOT_ENDINGS = (".png", ".svg", ".pdf")
 

@@ -11,7 +11,8 @@ import typer
 
 import masquerade as mq
 from masquerade.cli.asking import shown
-from masquerade.cli.learn_running import Given, origin_note, warnings_said
+from masquerade.cli.learn_running import warnings_said
+from masquerade.cli.opening import Given, origin_note
 from masquerade.cli.options import Data, Overwrite
 from masquerade.cli.output import as_json, emit, say
 from masquerade.cli.progress import progress

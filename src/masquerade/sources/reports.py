@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import reduce
 from typing import Protocol
@@ -34,7 +35,7 @@ class Part(Protocol):
         """Return the sums that readings want, in as few passes as pay."""
 
 
-class ReportTally:
+class ReportTally(ABC):
     """A `Tally` over reports that can be tabulated, wherever they lie.
 
     A source says which `parts` there are and how many records (`n`); whether records carry survey weights
@@ -49,9 +50,9 @@ class ReportTally:
         self.schema = policy.schema
         self.guarantee = guarantee_of(policy)
 
+    @abstractmethod
     def parts(self, questions: int) -> Sequence[Part]:
         """Return the parts to ask; `questions` says how many more are coming."""
-        raise NotImplementedError
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
         """Return why queries would be refused: a channel that cannot be undone, too many cells."""

@@ -36,9 +36,6 @@ METRICS = [
 ]
 
 
-Quick = Records  # which answer supports in their own way
-
-
 class Slow:
     """The same records, asked query by query."""
 
@@ -77,7 +74,7 @@ def as_dict(frame):
 def clear():
     frame = mushrooms()
     records = mq.tally(frame)
-    return Quick(records.codes, records.policy), one_hot(frame)
+    return Records(records.codes, records.policy), one_hot(frame)
 
 
 @pytest.mark.parametrize("min_support", [0.05, 0.2, 1.0])
@@ -131,7 +128,7 @@ def disguised(name, n=4000, seed=2):
         "abcdef", mq.channels.binary(p), together, lambda cells: mq.channels.symmetric(cells, p)
     )
     codes = population(n, np.random.default_rng(seed))
-    return Quick(simulate_codes(codes, policy, seed), policy)
+    return Records(simulate_codes(codes, policy, seed), policy)
 
 
 def population(n, generator):
@@ -225,7 +222,7 @@ def test_supports_are_unbiased_with_right_standard_errors(name):
     sets = [frozenset(s) for k in (1, 2, 3) for s in combinations("abcde", k)]
     values, variances = [], []
     for _ in range(runs):
-        records = Quick(simulate_codes(population(n, generator), policy, generator), policy)
+        records = Records(simulate_codes(population(n, generator), policy, generator), policy)
         # so low a threshold that no set is left out
         found = frequent_itemsets(records, 1e-9, max_len=3, items=list("abcde"), level=1 - 1e-12)
         listed = {
