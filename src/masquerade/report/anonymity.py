@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
+from matplotlib.ticker import MaxNLocator
 
 from masquerade import __version__
 from masquerade.drawing.page import filled
@@ -111,6 +112,7 @@ def bars(heights: Mapping[str, int], label: str, name: str) -> Markup:
         axes.set_xticks(places, list(heights), rotation=45 if len(heights) > 8 else 0)
         axes.set_xlabel(label)
         axes.set_ylabel("rows")
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))  # rows are whole, also on small tables
         axes.yaxis.set_major_formatter("{x:,.0f}")
         open_frame(axes)
         axes.grid(visible=False, axis="x")
