@@ -14,18 +14,22 @@ ALLOWED = {
     "anonymity": {"core", "kernels", "anonymity"},
     "crypto": {"core", "kernels", "crypto"},
     "protocols": {*FLOORS, "crypto", "protocols"},
+    "serving": {"core", "crypto", "protocols", "serving"},
 }
 ABOVE = (
     "drawing",
     "evaluate",
     "data",
+    "simulation",
+    "parties",
+    "collect",
     "papers",
     "report",
     "sklearn",
     "cli",
 )  # who may know both a learner and a source
 for _i, _part in enumerate(ABOVE):
-    ALLOWED[_part] = {*FLOORS, "learn", "anonymity", "crypto", "protocols", *ABOVE[: _i + 1]}
+    ALLOWED[_part] = {*FLOORS, "learn", "anonymity", "crypto", "protocols", "serving", *ABOVE[: _i + 1]}
 SEEDED = {"masquerade.disguising.simulate"}  # studies only, and marked as such
 BELOW_THE_TOP = [module for module in MODULES if module.part]
 

@@ -16,13 +16,13 @@ aggregation.
 The text of the paper was not at hand: this follows Wright's talk of 2005, and the repairs are ours.
 """
 
-from masquerade.protocols.frequency.ledger import FileLedger, Ledger, MemoryLedger
 from masquerade.protocols.frequency.miner import Round
 from masquerade.protocols.frequency.population import Population
 from masquerade.protocols.frequency.roster import RosterChecks
 from masquerade.protocols.frequency.tally import FrequencyTally
 from masquerade.protocols.frequency.terms import MOST_PROOFS, Question, Terms
 from masquerade.protocols.frequency.user import User
+from masquerade.protocols.ledger import FileLedger, Ledger, MemoryLedger
 
 __all__ = [
     "MOST_PROOFS",

@@ -17,7 +17,6 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.singleuse import SingleUse
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.reports import disguise_codes
-from masquerade.protocols.frequency.ledger import Entry, Ledger, MemoryLedger
 from masquerade.protocols.frequency.messages import (
     ENDORSEMENT,
     KEYS,
@@ -34,6 +33,7 @@ from masquerade.protocols.frequency.roster import RosterChecks, setting_of
 from masquerade.protocols.frequency.rules import roster_refusals
 from masquerade.protocols.frequency.terms import Terms
 from masquerade.protocols.frequency.voting import Booth, Pair, make_keys
+from masquerade.protocols.ledger import Entry, Ledger, MemoryLedger
 
 _TAGS = (b"masquerade frequency invitation 1", Gathered.TAG)
 

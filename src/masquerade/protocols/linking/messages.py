@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from masquerade.protocols.pooling.wire import MOST_PARTIES, SESSION, Blob, Fields, Many, Number, Text
+from masquerade.protocols.wire import MOST_PARTIES, SESSION, Blob, Fields, Many, Number, Text
 
 LARGEST_SET = 1 << 29  # bytes of points, 16 million
 PSEUDONYM_SIZE = 16

@@ -36,7 +36,7 @@ from masquerade.protocols.linking.messages import (
     Points,
     Pseudonyms,
 )
-from masquerade.protocols.pooling.wire import check_session, tag_of
+from masquerade.protocols.wire import check_session, tag_of
 
 MOST_KEYS = 1_000_000
 

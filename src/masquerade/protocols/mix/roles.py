@@ -12,7 +12,7 @@ from masquerade.crypto.group import Point
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency.ledger import Entry, Ledger, MemoryLedger
+from masquerade.protocols.ledger import Entry, Ledger, MemoryLedger
 from masquerade.protocols.mix.elgamal import (
     Row,
     embedded,

@@ -11,8 +11,8 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, Refusal, SchemaError
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally, raise_refusals
-from masquerade.protocols.pooling.adverts import terms_of
-from masquerade.protocols.pooling.wire import Words
+from masquerade.protocols.adverts import terms_of
+from masquerade.protocols.wire import Words
 from masquerade.sources.records import Records
 
 MOST_CELLS = 2**24

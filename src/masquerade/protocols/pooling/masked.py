@@ -19,7 +19,7 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.pooling.adverts import (
+from masquerade.protocols.adverts import (
     Advert,
     Join,
     Joined,
@@ -29,7 +29,8 @@ from masquerade.protocols.pooling.adverts import (
     words_from,
 )
 from masquerade.protocols.pooling.counting import LARGEST_PARTY, MOST_CELLS, LocalCounts, pooling_terms
-from masquerade.protocols.pooling.wire import (
+from masquerade.protocols.transport import Transport, ask
+from masquerade.protocols.wire import (
     SESSION,
     SESSION_SIZE,
     Batch,
@@ -42,7 +43,6 @@ from masquerade.protocols.pooling.wire import (
     check_session,
     tag_of,
 )
-from masquerade.protocols.transport import Transport, ask
 
 LEAST_PARTIES = 3
 MODULUS_BITS = 64

@@ -21,10 +21,11 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.kernels.keystream import Keystream
-from masquerade.protocols.pooling.adverts import check_names
+from masquerade.protocols.adverts import check_names
 from masquerade.protocols.pooling.counting import MOST_CELLS, LocalCounts, pooling_terms
 from masquerade.protocols.pooling.masked import LEAST_PARTIES, too_few
-from masquerade.protocols.pooling.wire import (
+from masquerade.protocols.transport import Transport
+from masquerade.protocols.wire import (
     DIGEST_SIZE,
     SESSION,
     Batch,
@@ -36,7 +37,6 @@ from masquerade.protocols.pooling.wire import (
     WordsOf,
     check_session,
 )
-from masquerade.protocols.transport import Transport
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,7 +20,7 @@ from masquerade.core.errors import Refusal, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.protocols.pooling.counting import MOST_CELLS, split_tables
-from masquerade.protocols.pooling.wire import Words
+from masquerade.protocols.wire import Words
 from masquerade.sources.reading import Layout, Reading
 from masquerade.sources.reports import ReportTally
 from masquerade.sources.store import Observed

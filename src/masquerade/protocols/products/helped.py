@@ -18,9 +18,8 @@ from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAbort
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
-from masquerade.protocols.pooling.adverts import Advert, Join, Joined, Roster, check_names
+from masquerade.protocols.adverts import Advert, Join, Joined, Roster, check_names
 from masquerade.protocols.pooling.masked import Consent, Proposal
-from masquerade.protocols.pooling.wire import SESSION_SIZE, Batch, Words
 from masquerade.protocols.products.columns import Columns, Part, width
 from masquerade.protocols.products.messages import (
     ELEMENTWISE,
@@ -36,6 +35,7 @@ from masquerade.protocols.products.messages import (
     product_terms,
 )
 from masquerade.protocols.transport import Transport, ask
+from masquerade.protocols.wire import SESSION_SIZE, Batch, Words
 
 
 class HelpedProducts:

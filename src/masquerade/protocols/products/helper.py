@@ -15,8 +15,7 @@ from masquerade.core.schema import Schema
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.sealing import seal, unseal
-from masquerade.protocols.pooling.adverts import Join, Membership, Roster, words_from
-from masquerade.protocols.pooling.wire import Words, check_session, tag_of
+from masquerade.protocols.adverts import Join, Membership, Roster, words_from
 from masquerade.protocols.products.columns import Columns, width
 from masquerade.protocols.products.messages import (
     ELEMENTWISE,
@@ -26,6 +25,7 @@ from masquerade.protocols.products.messages import (
     Correlated,
     product_terms,
 )
+from masquerade.protocols.wire import Words, check_session, tag_of
 
 CORRECTION = b"correction"
 

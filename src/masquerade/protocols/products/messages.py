@@ -11,8 +11,9 @@ from masquerade.channels.policy import Policy
 from masquerade.core.schema import Schema
 from masquerade.crypto.encoding import Reader, Writer
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.pooling.adverts import terms_of
-from masquerade.protocols.pooling.wire import (
+from masquerade.protocols.adverts import terms_of
+from masquerade.protocols.products.columns import Columns, Part
+from masquerade.protocols.wire import (
     SESSION,
     Blob,
     Fields,
@@ -22,7 +23,6 @@ from masquerade.protocols.pooling.wire import (
     Words,
     WordsOf,
 )
-from masquerade.protocols.products.columns import Columns, Part
 
 MOST_WORDS = 2**27  # of one set of columns, 1 GiB
 MOST_NAMES = 1000

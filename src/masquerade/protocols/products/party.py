@@ -14,9 +14,8 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.pooling.adverts import Join, Membership, Roster
+from masquerade.protocols.adverts import Join, Membership, Roster
 from masquerade.protocols.pooling.masked import Consent, Proposal
-from masquerade.protocols.pooling.wire import Words, check_session, tag_of
 from masquerade.protocols.products.columns import Columns, Part, holding, width
 from masquerade.protocols.products.helper import Pair, check_pair, mask_of, multiplied, opened_from, share_of
 from masquerade.protocols.products.messages import (
@@ -29,6 +28,7 @@ from masquerade.protocols.products.messages import (
     Sums,
     product_terms,
 )
+from masquerade.protocols.wire import Words, check_session, tag_of
 
 
 class ProductParty:

@@ -25,12 +25,6 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.protocols.pooling.masked import Consent, Proposal
-from masquerade.protocols.pooling.wire import (
-    SESSION_SIZE,
-    Batch,
-    check_session,
-    tag_of,
-)
 from masquerade.protocols.products.columns import Holding, Part, holding, width
 from masquerade.protocols.products.messages import product_terms
 from masquerade.protocols.products.paillier import BITS, PaillierKey, PaillierPublic
@@ -43,6 +37,12 @@ from masquerade.protocols.products.paillier_messages import (
     Plaintexts,
 )
 from masquerade.protocols.transport import Transport, ask
+from masquerade.protocols.wire import (
+    SESSION_SIZE,
+    Batch,
+    check_session,
+    tag_of,
+)
 
 MOST_ROWS = 10_000
 NO_HELPER = ""

@@ -11,7 +11,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch
 from masquerade.crypto.encoding import Reader, Writer
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.pooling.wire import LONGEST_TEXT, SESSION, Blob, Fields, Kind, Many, Number, Text
+from masquerade.protocols.wire import LONGEST_TEXT, SESSION, Blob, Fields, Kind, Many, Number, Text
 
 MOST_NAMES = 10_000
 LARGEST_COLUMN = 1 << 30

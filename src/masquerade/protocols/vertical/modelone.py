@@ -11,13 +11,13 @@ from typing import Any
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.protocols.pooling.wire import check_session
 from masquerade.protocols.transport import Transport
 from masquerade.protocols.vertical.combining import combined, restricted
 from masquerade.protocols.vertical.crossing import Structure, assembled, cross_parents, owner_of
 from masquerade.protocols.vertical.joining import Arrived, gather, joined, seen_by
 from masquerade.protocols.vertical.messages import Parameters, Request
 from masquerade.protocols.vertical.site import Site
+from masquerade.protocols.wire import check_session
 from masquerade.sources.records import Records
 
 

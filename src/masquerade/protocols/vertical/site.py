@@ -21,9 +21,9 @@ from masquerade.frames.encode import encode
 from masquerade.frames.native import columns_of, metadata_of
 from masquerade.kernels.keystream import Keystream
 from masquerade.protocols.linking.messages import PSEUDONYM_SIZE
-from masquerade.protocols.pooling.wire import check_session
 from masquerade.protocols.vertical.combining import restricted
 from masquerade.protocols.vertical.messages import Cells, Column, Request
+from masquerade.protocols.wire import check_session
 
 ROWS_AT_ONCE = 1 << 20
 Tags = NDArray[np.uint8]  # rows × 16 bytes

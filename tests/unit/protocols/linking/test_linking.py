@@ -14,8 +14,8 @@ from masquerade.protocols.linking.joiner import Joiner
 from masquerade.protocols.linking.keys import LONGEST_KEY, normal_form
 from masquerade.protocols.linking.messages import Begin, Compare, Finish, Points, Pseudonyms
 from masquerade.protocols.linking.party import LinkingParty
-from masquerade.protocols.pooling.wire import tag_of
 from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.wire import tag_of
 
 KEYS = {
     "clinic": [f"Patient {i}" for i in range(40)],

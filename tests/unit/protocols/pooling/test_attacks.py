@@ -19,12 +19,12 @@ import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import AgreementKey, SigningKey
-from masquerade.protocols.pooling.adverts import Advert, Join, Roster
+from masquerade.protocols.adverts import Advert, Join, Roster
 from masquerade.protocols.pooling.counting import pooling_terms
 from masquerade.protocols.pooling.masked import Ask, Masked, MaskedSum, PoolingParty
 from masquerade.protocols.pooling.ring import Passed, RingParty
-from masquerade.protocols.pooling.wire import Batch, tag_of
 from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.wire import Batch, tag_of
 
 BY_A = mq.Query(by="A")
 

@@ -7,7 +7,6 @@ from tests.unit.protocols.products.parties import CLEAR, FRAME, OWNERS, SCHEMA, 
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
-from masquerade.protocols.pooling.wire import tag_of
 from masquerade.protocols.products.columns import Columns, Part
 from masquerade.protocols.products.helped import HelpedProducts
 from masquerade.protocols.products.messages import (
@@ -21,6 +20,7 @@ from masquerade.protocols.products.messages import (
     Sums,
 )
 from masquerade.protocols.products.tally import RevealedVerticalCounts
+from masquerade.protocols.wire import tag_of
 
 QUERY = mq.Query(by=("A", "L"))
 A = Columns("x", (Part("x", ("A",)),))

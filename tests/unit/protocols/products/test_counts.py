@@ -11,11 +11,11 @@ from tests.unit.protocols.products.parties import CLEAR, FRAME, OWNERS, counts, 
 import masquerade as mq
 from masquerade.core.tally import Tally
 from masquerade.papers.eleven_nodes import STRUCTURE
-from masquerade.protocols.pooling.adverts import Join, Roster
-from masquerade.protocols.pooling.wire import tag_of
+from masquerade.protocols.adverts import Join, Roster
 from masquerade.protocols.products.columns import counts_from
 from masquerade.protocols.products.messages import Correlate, Show, Shown
 from masquerade.protocols.products.tally import RevealedVerticalCounts
+from masquerade.protocols.wire import tag_of
 
 QUERIES = [
     mq.Query(),

@@ -6,13 +6,13 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.pooling.wire import tag_of
 from masquerade.protocols.products import paillier
 from masquerade.protocols.products.paillier import PaillierKey
 from masquerade.protocols.products.paillier_messages import Ciphertexts, Encrypt, Open, Plaintexts
 from masquerade.protocols.products.tally import RevealedVerticalCounts
 from masquerade.protocols.products.twoparty import MOST_ROWS, KeyOwner, PaillierProducts
 from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.wire import tag_of
 
 SCHEMA = mq.Schema({"a": [0, 1], "b": ["r", "g", "b"], "c": [0, 1]})
 OWNERS = {"x": ["a"], "y": ["b", "c"]}

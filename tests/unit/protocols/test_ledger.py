@@ -11,7 +11,7 @@ import pytest
 from masquerade.core.errors import FileError
 from masquerade.crypto.errors import KeySpent
 from masquerade.protocols.frequency import FileLedger, MemoryLedger
-from masquerade.protocols.frequency.ledger import Entry
+from masquerade.protocols.ledger import Entry
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -47,7 +47,7 @@ def test_values_come_in_order_by_the_beginning_of_their_names(ledger):
 def test_a_file_keeps_what_a_killed_process_claimed_and_shares_it(tmp_path):
     path = tmp_path / "ledger.db"
     code = (
-        "import os, sys; from masquerade.protocols.frequency.ledger import Entry, FileLedger; "
+        "import os, sys; from masquerade.protocols.ledger import Entry, FileLedger; "
         "FileLedger(sys.argv[1]).claim([Entry('key', b'a', b'1')]); os.kill(os.getpid(), 9)"
     )
     open_before = FileLedger(path)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey, verify_signature
-from masquerade.protocols.pooling.wire import (
+from masquerade.protocols.wire import (
     DIGEST_SIZE,
     MOST_PARTIES,
     SESSION,
