@@ -17,6 +17,8 @@
     ├── RoundAborted                 a protocol round failed after something had left; `spent`, `culprits`
     └── NotConverged                 an iteration stopped before reaching its tolerance
 
+Two further branches lie beside what raises them: what can go wrong below a protocol (`crypto.errors`), and
+between services (`serving.problems`).
 A command turns an ``InputError`` or ``QueryRefused`` into one line and exit code 2.
 """
 
@@ -100,8 +102,10 @@ class DataMissing(InputError):
 class Refusal:
     """Why a source does not answer a query.
 
-    `code` is for programs (``too_many_cells``, ``roster_too_small``, ``already_spent``,
-    ``not_consented``, ``departed_too_few``, ``singular``); `reason` is for people.
+    `code` is for programs: ``singular``, ``incomplete``, ``unknown_variable``, ``too_many_cells``,
+    ``too_many_people``, ``too_many_owners``, ``not_consented``, ``roster_too_small``, ``departed_too_few``,
+    ``not_survivors``, ``already_spent``, ``already_opened``, ``epoch_open``, ``unknown_epoch``; `reason` is
+    for people.
     """
 
     code: str

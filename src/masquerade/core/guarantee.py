@@ -87,12 +87,19 @@ class Guarantee:
         return plain
 
     def summary(self) -> str:
-        """Return who learns what, a line each, then the assumptions."""
+        """Return who learns what, a line each, then against whom that holds, and the assumptions."""
         lines = [
             f"{item.role} learns {item.kind} of {', '.join(item.variables)}: "
             + ("no bound" if item.gamma is None else f"γ = {shown(item.gamma)} (ε = {item.epsilon:.3g})")
             for item in self.disclosures
         ]
+        by_kind = {kind: [r for r, k in self.adversaries.items() if k == kind] for kind in ADVERSARIES}
+        lines += [f"against a {kind} {', '.join(roles)}" for kind, roles in by_kind.items() if roles]
+        if self.colluders is not None:
+            lines.append(f"as long as no more than {self.colluders} collude")
+        lines += [f"never if {' and '.join(roles)} collude" for roles in self.excluded_coalitions]
+        if self.dropouts is not None:
+            lines.append(f"{self.dropouts} may drop out" if self.dropouts else "nobody may drop out")
         return "\n".join(lines + [f"assuming {text}" for text in self.assumptions])
 
 

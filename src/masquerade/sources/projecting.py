@@ -60,12 +60,12 @@ class Owner:
             cells = cells * size + self.codes[name]
         return np.bincount(cells, minlength=int(np.prod(shape))).astype(np.float64).reshape(shape)
 
-    def submit(self, names: Sequence[str], question: str, reduction: Reduction | None) -> Floats:
+    def submit(self, names: Sequence[str], asked: Sequence[str], reduction: Reduction | None) -> Floats:
         """Return the projected products of own variables, one a row, the empty product left out.
 
-        `question` is the id of the whole question, the same for all owners: the projection is drawn for it
+        `asked` are all variables of the question, the same for all owners: the projection is drawn for them
         alone, so two questions share none, and one that is asked again gets the columns it got before.
         """
         columns = product_columns([self.codes[name] for name in names], self.schema.shape(names))[1:]
-        normals = shared_normals(self.secret, question)
+        normals = shared_normals(self.secret, question_id(asked))
         return rotated(columns, normals) if reduction is None else reduction.project(columns, normals)

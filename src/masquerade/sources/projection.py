@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,12 +25,29 @@ from masquerade.core.tally import raise_refusals
 from masquerade.estimate.rotation import Reduction
 from masquerade.estimate.walsh import counts_of, sums_of_products
 from masquerade.sources.nonnegative import projected as onto_nonnegative
-from masquerade.sources.projecting import Owner, question_id
 from masquerade.sources.projection_noise import ProjectionNoise, side
 
 MOST_CELLS = 2**16
 MOST_NUMBERS = 2**27  # of projected columns, 1 GiB
 ROUNDING = 1e-6  # of inner products: 50,000 records have an error of 1e-9, other rotations one of 1
+
+
+class ColumnOwner(Protocol):
+    """Somebody who holds some columns of all records, here or at the other end of a network."""
+
+    @property
+    def name(self) -> str:
+        """Who it is."""
+
+    @property
+    def schema(self) -> Schema:
+        """Its variables."""
+
+    def table(self, names: Sequence[str]) -> Floats:
+        """Return the exact counts of some of its variables."""
+
+    def submit(self, names: Sequence[str], asked: Sequence[str], reduction: Reduction | None) -> Floats:
+        """Return the projected products of its variables `names` for a question about `asked`."""
 
 
 @dataclass(eq=False)
@@ -41,13 +58,13 @@ class Projected:
     clear records; with one, inner products across owners are estimates, and standard errors say so.
     """
 
-    owners: tuple[Owner, ...]
+    owners: tuple[ColumnOwner, ...]
     schema: Schema
     n: int
     reduction: Reduction | None = None
     receiver: str = "third party"
     guarantee: Guarantee = field(init=False, repr=False)
-    _owner: Mapping[str, Owner] = field(init=False, repr=False)
+    _owner: Mapping[str, ColumnOwner] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._owner = {name: owner for owner in self.owners for name in owner.schema}
@@ -89,7 +106,7 @@ class Projected:
             return [Refusal("too_many_cells", reason, query)]
         return []
 
-    def _parts(self, names: Sequence[str]) -> list[tuple[Owner, tuple[str, ...]]]:
+    def _parts(self, names: Sequence[str]) -> list[tuple[ColumnOwner, tuple[str, ...]]]:
         """Return the owners asked, each with its variables in the order of the schema."""
         parts = [(owner, tuple(name for name in owner.schema if name in names)) for owner in self.owners]
         return [(owner, own) for owner, own in parts if own]
@@ -103,8 +120,7 @@ class Projected:
         if len(parts) < 2:
             values = margins[0] if margins else np.array(float(self.n))
             return table_of(axes, values, self.n, exact(values, self.n, names), is_exact=True)
-        question = question_id(names)
-        first, second = (owner.submit(own, question, self.reduction) for owner, own in parts)
+        first, second = (owner.submit(own, names, self.reduction) for owner, own in parts)
         across = first @ second.T
         if self.reduction is None:
             across = whole_products(across, self.n)

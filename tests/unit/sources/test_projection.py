@@ -14,7 +14,7 @@ from tests.statistical.checks import assert_coverage, assert_unbiased, assert_va
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.estimate.walsh import product_columns
-from masquerade.sources.projecting import question_id, shared_normals
+from masquerade.sources.projecting import shared_normals
 from masquerade.sources.projection import Projected
 
 OWNERS = {"hospital": ["A", "B"], "insurer": ["D", "C"]}
@@ -230,7 +230,7 @@ def test_the_guarantee_says_who_learns_what():
 
 def submitted(source, party, names, question):
     (owner,) = [owner for owner in source.owners if owner.name == party]
-    return owner.submit(names, question_id(question), source.reduction)
+    return owner.submit(names, question, source.reduction)
 
 
 def test_every_source_and_every_question_has_its_own_projection():

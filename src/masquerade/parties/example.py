@@ -1,0 +1,190 @@
+"""A whole deployment on one machine: certificates, identities, settings, policies and made-up records.
+
+It serves to try services out and to copy settings from. The people are drawn from the 11-node network of the
+papers; every party gets some of the columns (vertical), some of the rows (pooled) or some of the cells.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError
+from masquerade.core.whole import write_whole
+from masquerade.parties.spec import RULES, Goal, Protocol, SessionSpec
+from masquerade.protocols.vertical.combining import restricted
+from masquerade.serving import certificates, identities
+
+MINER, HELPER = "university", "helper"
+OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who holds which records: a frame and a policy by party, and what is learnt from all of them."""
+
+    protocol: Protocol
+    frames: Mapping[str, Sequence[pd.DataFrame]]
+    policies: Mapping[str, Policy]
+    key: str
+    goal: Goal
+    linking: str | None = None
+    session: str = "example"
+
+
+def write_deployment(folder: Path, plan: Plan, *, ports: Mapping[str, int] | None = None) -> dict[str, Path]:
+    """Write everything that every node needs into a folder of its own; return the settings files by node."""
+    rules = RULES[plan.protocol]
+    parties = tuple(plan.frames)
+    convener = parties[0] if rules.one_of_two else MINER
+    nodes = tuple(dict.fromkeys((*parties, convener, *((HELPER,) if rules.helper else ()))))
+    spec = SessionSpec.model_validate(
+        {
+            "session": plan.session,
+            "protocol": plan.protocol,
+            "parties": parties,
+            "convener": convener,
+            "helper": HELPER if rules.helper else None,
+            "linking": (plan.linking or "intersection") if rules.linked else None,
+            "learn": plan.goal.model_dump(exclude_defaults=True),
+        }
+    )
+    tls = folder / "tls"
+    tls.mkdir(parents=True)
+    certificates.init(tls)
+    at = dict(ports or free_ports(nodes))
+    known = {}
+    for node in nodes:
+        certificates.issue(tls, node)
+        (folder / node).mkdir()
+        key = identities.create(folder / node / "identity.key")
+        known[node] = {
+            "url": f"https://127.0.0.1:{at[node]}",
+            "fingerprints": [certificates.fingerprint(tls / f"{node}.pem")],
+            "identity": identities.public_text(key),
+        }
+    if spec.linking == "keyed":
+        shared = secrets.token_bytes(32)
+        for party in parties:
+            write_whole(folder / party / "linking.key", shared, private=True)
+    consent = spec.model_dump(
+        mode="json", include={"session", "protocol", "parties", "convener", "helper", "linking"}
+    )
+    files = {}
+    for node in nodes:
+        settings: dict[str, Any] = {
+            "masquerade": 1,
+            "name": node,
+            "listen": {"port": at[node]},
+            "tls": {name: f"../tls/{node}{end}" for name, end in (("certificate", ".pem"), ("key", ".key"))}
+            | {"authority": "../tls/ca.pem"},
+            "identity": "identity.key",
+            "state": "state",
+            "peers": {name: facts for name, facts in known.items() if name != node},
+        }
+        if node in plan.frames:
+            settings |= written_data(folder / node, plan, node, keyed=spec.linking == "keyed")
+            settings["consents"] = [{**consent, "variables": list(plan.policies[node].schema)}]
+        elif node == HELPER:
+            settings["consents"] = [consent]
+        files[node] = folder / node / ("miner.yaml" if node in {MINER, HELPER} else "party.yaml")
+        write_whole(files[node], yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+    text = yaml.safe_dump(
+        {"masquerade": 1, **spec.model_dump(mode="json", exclude_defaults=True)}, sort_keys=False
+    )
+    write_whole(folder / "session.yaml", text)
+    return files
+
+
+def written_data(folder: Path, plan: Plan, node: str, *, keyed: bool) -> dict[str, Any]:
+    """Write a party's records and policy, and return the part of its settings that names them."""
+    names = []
+    for i, frame in enumerate(plan.frames[node]):
+        name = "records.parquet" if len(plan.frames[node]) == 1 else f"records-{i + 1}.parquet"
+        frame.to_parquet(folder / name, index=False)
+        names.append(name)
+    plan.policies[node].save(folder / "policy.yaml")
+    data: dict[str, Any] = {"files": names, "policy": "policy.yaml", "key": plan.key}
+    return {"data": data | ({"linking_key": "linking.key"} if keyed else {})}
+
+
+def vertical(
+    people: pd.DataFrame,
+    policy: Policy,
+    owners: Mapping[str, Sequence[str]],
+    protocol: Protocol,
+    goal: Goal,
+    *,
+    seed: int,
+    missing: float = 0.1,
+    linking: str = "intersection",
+) -> Plan:
+    """Share out columns: every party has its own, of most people, in an order of its own."""
+    generator = np.random.default_rng(seed)
+    keyed = people.assign(person=[f"P{i:06d}" for i in range(len(people))])
+    kept = len(people) if linking == "keyed" else round(len(people) * (1 - missing))
+    frames = {
+        party: [
+            keyed.iloc[generator.permutation(len(people))[:kept]][["person", *names]].reset_index(drop=True)
+        ]
+        for party, names in owners.items()
+    }
+    policies = {party: restricted(policy, names) for party, names in owners.items()}
+    return Plan(protocol, frames, policies, "person", goal, linking)
+
+
+def some_of(keyed: pd.DataFrame, rows: Any, names: Sequence[str]) -> pd.DataFrame:
+    """Return some columns of some people, in the order given."""
+    chosen: pd.DataFrame = keyed.iloc[rows][["person", *names]].reset_index(drop=True)
+    return chosen
+
+
+def horizontal(
+    people: pd.DataFrame, policy: Policy, parties: Sequence[str], goal: Goal, *, seed: int
+) -> Plan:
+    """Share out rows: every party has some people, with all of their columns."""
+    generator = np.random.default_rng(seed)
+    keyed = people.assign(person=[f"P{i:06d}" for i in range(len(people))])
+    at = generator.integers(0, len(parties), len(people))
+    frames = {party: [keyed[at == i].reset_index(drop=True)] for i, party in enumerate(parties)}
+    return Plan("pooled-counts", frames, dict.fromkeys(parties, policy), "person", goal)
+
+
+def two_hospitals_and_a_registry(protocol: Protocol, people: int, *, seed: int = 1) -> Plan:
+    """Return made-up people of the papers' 11-node network at two hospitals and a registry.
+
+    Where parties hold the same people, north has A, T and E, south S, L, B and D, the registry the rest, and
+    what is sensitive is disguised as in the paper; where they hold different people, each has everything.
+    """
+    from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1  # noqa: PLC0415
+
+    sampled = network().sample(people, seed=seed)
+    goal = Goal(model="network", structure=STRUCTURE)
+    if protocol == "pooled-counts":
+        return horizontal(sampled, Policy.clear(network().schema), tuple(OWNERS), goal, seed=seed)
+    return vertical(sampled, table_1(), OWNERS, protocol, goal, seed=seed)
+
+
+def free_ports(nodes: Sequence[str]) -> dict[str, int]:
+    """Return a free port for every node."""
+    held = []
+    try:
+        for _ in nodes:
+            one = socket.socket()
+            one.bind(("127.0.0.1", 0))
+            held.append(one)
+        return {node: one.getsockname()[1] for node, one in zip(nodes, held, strict=True)}
+    except OSError as error:
+        raise InputError(f"No free port was found on this machine ({error.strerror}).") from None
+    finally:
+        for one in held:
+            one.close()

@@ -1,0 +1,163 @@
+"""What a party holds: its records as codes, and the keys that name the people in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from masquerade.channels.channel import Channel
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError, SchemaError, UnknownValue
+from masquerade.disguising.frames import refuse_disguised
+from masquerade.disguising.memo import MOST_PLACES, Memo
+from masquerade.disguising.reports import Codes, Draws, disguise_codes, fresh_draws
+from masquerade.frames.encode import encode
+from masquerade.frames.reading import open_batches
+from masquerade.kernels.keystream import Keystream
+from masquerade.parties.settings import DataSettings
+from masquerade.protocols.linking.keys import Key
+from masquerade.protocols.vertical.combining import restricted
+from masquerade.sources.records import Records
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Some variables of some records: codes, and the key of every record where there is one."""
+
+    codes: dict[str, Codes]
+    keys: pa.Array | None
+    rows: int
+
+    def take(self, rows: NDArray[np.intp]) -> Cells:
+        """Return some records, in the order given."""
+        keys = None if self.keys is None else self.keys.take(pa.array(rows))
+        return Cells({name: column[rows] for name, column in self.codes.items()}, keys, len(rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holding:
+    """All that a party brings into a session: the policy of the variables it consents to, and their cells.
+
+    In an arbitrary partition every file is a block of its own, with some of the variables; otherwise there is
+    one block with all of them. Reports are drawn for the whole policy (`memo_id`) and the `places` of its
+    channels there: two sessions with different variables of one policy get the same reports.
+    """
+
+    policy: Policy
+    blocks: tuple[Cells, ...]
+    memo_id: str
+    places: tuple[int, ...]
+
+    @property
+    def whole(self) -> Cells:
+        """Return the one block of a party that holds all of its variables of all of its records."""
+        (block,) = self.blocks
+        return block
+
+    @property
+    def rows(self) -> int:
+        """Return how many records there are, at most, over all blocks."""
+        return sum(block.rows for block in self.blocks)
+
+    def keys(self) -> list[Key]:
+        """Return the keys of all people here, each once, in order of appearance.
+
+        Linking refuses a key that names two records; over several blocks that must be seen here.
+        """
+        if len(self.blocks) == 1:
+            return key_list(self.whole)
+        found: dict[Key, None] = {}
+        for block in self.blocks:
+            listed = key_list(block)
+            if len(set(listed)) < len(listed):
+                raise InputError("A key names two records of this party: one record a person can be linked.")
+            found |= dict.fromkeys(listed)
+        return list(found)
+
+    def source(self, memo: Memo) -> Records:
+        """Return a source over own records: clear, or their reports where the policy disguises."""
+        block = self.whole
+        if not self.policy.disguised:
+            return Records(block.codes, self.policy)
+        reports = disguise_codes(block.codes, self.policy, self.draws(memo, block))
+        memo.saved(self.memo_id)
+        return Records(reports, self.policy)
+
+    def draws(self, memo: Memo, block: Cells) -> Draws:
+        """Return draws that the memo repeats: a person's value is disguised once and for all."""
+        if block.keys is None:
+            if self.policy.disguised:
+                raise InputError("Disguising needs to know whose record it is: data.key in the settings.")
+            return fresh_draws(Keystream())
+        draws, places = memo.draws(self.memo_id, block.keys.cast(pa.string()), "key"), self.places
+
+        def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
+            return draws(codes, channel, rows, places[place])
+
+        return drawn
+
+
+def key_list(block: Cells) -> list[Key]:
+    """Return the keys of a block."""
+    if block.keys is None:
+        raise InputError(
+            "The records have no key to be linked by: name its column, data.key in the settings."
+        )
+    keys: list[Key] = block.keys.to_pylist()
+    return keys
+
+
+def read_holding(settings: DataSettings, variables: Sequence[str], *, apart: bool) -> Holding:
+    """Read the variables of a session from the files of a party; `apart` keeps the files as blocks."""
+    whole = Policy.load(settings.policy)
+    for name in variables:
+        whole.schema[name]
+    policy = whole if set(variables) == set(whole.schema) else restricted(whole, variables)
+    if set(policy.schema) != set(variables):
+        extra = sorted(set(policy.schema) - set(variables))
+        raise InputError(f"{', '.join(map(repr, extra))} is disguised together with others: consent to all.")
+    if whole.stratum_variable is not None and policy is not whole:
+        raise InputError("A policy with strata is consented to as a whole: list all of its variables.")
+    paths = [str(path) for path in settings.files]
+    groups = [[path] for path in paths] if apart else [paths]
+    blocks = tuple(read_block(group, settings.key, policy, some=apart) for group in groups)
+    held = {name for block in blocks for name in block.codes}
+    missing = [name for name in policy.schema if name not in held]
+    if missing:
+        raise SchemaError(f"No file has the column {missing[0]!r}.")
+    names = [group.names for group in whole.groups]
+    places = (
+        tuple(range(MOST_PLACES)) if policy is whole else tuple(names.index(g.names) for g in policy.groups)
+    )
+    return Holding(policy, blocks, whole.id, places)
+
+
+def read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: bool) -> Cells:
+    """Read the columns of a policy (those that are there, if `some` suffice) and the key."""
+    with open_batches(paths, None) as looked:
+        present = set(looked.file_names)
+    wanted = [name for name in policy.schema if name in present] if some else list(policy.schema)
+    columns = wanted + ([key] if key is not None else [])
+    with open_batches(paths, columns) as batches:
+        refuse_disguised(batches.metadata, paths[0])
+        parts: dict[str, list[Codes]] = {name: [] for name in wanted}
+        keys: list[pa.Array] = []
+        for batch in batches:
+            for field in policy.fields:
+                name = field.variable.name
+                if name in parts:
+                    try:
+                        parts[name].append(encode(batch.column(name), field, text=batches.text))
+                    except UnknownValue as error:
+                        raise error.shifted(batches.rows_before, batches.file) from None
+            if key is not None:
+                keys.append(batch.column(key))
+    joined = pa.chunked_array(keys).combine_chunks() if keys else None
+    if joined is not None and joined.null_count:
+        raise InputError(f"{paths[0]}: {joined.null_count:,} records have no value of {key!r}.")
+    rows = sum(map(len, next(iter(parts.values())))) if parts else 0
+    return Cells({name: np.concatenate(codes) for name, codes in parts.items()}, joined, rows)

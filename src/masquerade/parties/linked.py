@@ -1,0 +1,61 @@
+"""Which records take part and under which pseudonyms: what linking leaves at a party, kept until it ends."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.errors import InputError
+from masquerade.protocols.linking.messages import PSEUDONYM_SIZE
+
+ROW_SIZE = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Linked:
+    """Places of records among the keys of a party, and their pseudonyms, sorted by pseudonym."""
+
+    rows: NDArray[np.intp]
+    tags: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, rows: NDArray[np.intp], pseudonyms: Sequence[bytes]) -> Linked:
+        """Bring records into the order of their pseudonyms."""
+        tags = np.frombuffer(b"".join(pseudonyms), dtype=np.uint8).reshape(-1, PSEUDONYM_SIZE)
+        return cls.from_tags(rows, tags)
+
+    @classmethod
+    def from_tags(cls, rows: NDArray[np.intp], tags: NDArray[np.uint8]) -> Linked:
+        """Bring records into the order of their pseudonyms, given as rows of bytes."""
+        order = sorted_order(tags)
+        return cls(np.asarray(rows)[order], np.ascontiguousarray(tags[order]))
+
+    @property
+    def alignment(self) -> bytes:
+        """Return the digest of the pseudonyms: equal for parties that have the same records."""
+        return hashlib.sha256(self.tags.tobytes()).digest()
+
+    def to_bytes(self) -> bytes:
+        """Return what is kept on the disk."""
+        return self.rows.astype("<u8").tobytes() + self.tags.tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Linked:
+        """Return what `to_bytes` wrote."""
+        count, rest = divmod(len(data), ROW_SIZE + PSEUDONYM_SIZE)
+        if rest:
+            raise InputError("The linked records of a session cannot be read back.")
+        rows = np.frombuffer(data, dtype="<u8", count=count).astype(np.intp)
+        tags = np.frombuffer(data, dtype=np.uint8, offset=count * ROW_SIZE)
+        return cls(rows, tags.reshape(-1, PSEUDONYM_SIZE))
+
+
+def sorted_order(tags: NDArray[np.uint8]) -> NDArray[np.intp]:
+    """Return the order of pseudonyms as numbers."""
+    words: NDArray[Any] = np.ascontiguousarray(tags).view(">u8").astype(np.uint64)
+    return np.lexsort((words[:, 1], words[:, 0]))

@@ -1,0 +1,228 @@
+"""What a node answers as a party: only sessions its own file consents to, only to whom they are with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from masquerade.core.errors import InputError, PolicyMismatch, QueryRefused, Refusal, RoundAborted
+from masquerade.core.whole import write_whole
+from masquerade.crypto.encoding import Message
+from masquerade.disguising.reports import Codes
+from masquerade.learn.saving import model_of
+from masquerade.parties import messages as say
+from masquerade.parties.arrangement import Arrangement
+from masquerade.parties.holdings import read_holding
+from masquerade.parties.learning import own_parameters, own_parents
+from masquerade.parties.memory import Memory
+from masquerade.parties.reaching import Outward
+from masquerade.parties.releases import leaving, parameters_leaving
+from masquerade.parties.settings import Consent, NodeSettings, PartySettings
+from masquerade.parties.spec import SessionSpec
+from masquerade.parties.taking_part import Helping, Me, TakingPart
+from masquerade.protocols.vertical.messages import Announce, Request
+from masquerade.protocols.vertical.modelone import LearningSite
+from masquerade.protocols.wire import tag_of
+from masquerade.serving.settings import Strict
+
+ROLES = ("linking", "pooling", "cells", "products", "paillier", "projection")
+
+
+@dataclass(slots=True, eq=False)
+class Open:
+    """A session that is going on here, and the lock under which its messages are answered."""
+
+    part: TakingPart | Helping
+    lock: threading.RLock
+
+
+class Party:
+    """Answers for one node. `outward` reaches other parties, where a protocol lets parties ask each other."""
+
+    def __init__(self, settings: NodeSettings, me: Me, memory: Memory, outward: Outward) -> None:
+        self._settings, self._me, self._memory, self._outward = settings, me, memory, outward
+        self._open: dict[str, Open] = {}
+        self._guard = threading.Lock()
+        self._control: dict[str, Callable[[SessionSpec, Open, bytes], Strict]] = {
+            "settle": self._settle,
+            "arrange": self._arrange,
+            "learn": self._learn,
+            "model": self._model,
+            "end": self._end,
+        }
+
+    def receive(self, peer: str, session: str, role: str, body: bytes) -> bytes:
+        """Answer a message of a session; a refused one changes nothing and reveals nothing."""
+        if role == "begin":
+            return say.encode(self._begin(peer, session, say.decode(body, say.Begin)))
+        current = self._open.get(session)
+        if current is None:
+            raise RoundAborted(f"Session {session!r} has not begun here, or was interrupted.", spent=False)
+        spec = current.part.spec
+        with current.lock:
+            if role in self._control:
+                self._check_convener(peer, spec)
+                return say.encode(self._control[role](spec, current, body))
+            return self._protocol(peer, spec, current, role, body)
+
+    def own_codes(self, session: str) -> Mapping[str, Codes]:
+        """Return the linked records of this node in a session that it convenes itself."""
+        current = self._open.get(session)
+        if current is None:
+            raise RoundAborted(f"Session {session!r} has not begun here, or was interrupted.", spent=False)
+        return taking(current).aligned().codes
+
+    def _begin(self, peer: str, session: str, message: say.Begin) -> say.Begun:
+        spec, epoch = message.spec, bytes.fromhex(message.epoch)
+        if spec.session != session:
+            raise InputError("The message is about another session than its place says.")
+        self._check_convener(peer, spec)
+        consent = self._consented(spec)
+        with self._guard:
+            current = self._open.get(session)
+            if current is None or current.part.epoch != epoch or current.part.spec != spec:
+                self._memory.begin(spec, epoch)
+                current = Open(self._taking_part(spec, epoch, consent), threading.RLock())
+                self._open[session] = current
+        part = current.part
+        if isinstance(part, Helping):
+            return say.Begun(policy=None, linked=False)
+        pinned = spec.policies.get(self._me.name)
+        if pinned is not None and pinned != part.holding.policy.id:
+            raise PolicyMismatch(
+                f"The session pins policy {pinned[:12]}…, this party disguises under "
+                f"{part.holding.policy.id[:12]}…."
+            )
+        return say.Begun(policy=part.holding.policy.to_dict(), linked=part.linked is not None)
+
+    def _taking_part(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> TakingPart | Helping:
+        settings = self._settings
+        if spec.helper == self._me.name:
+            return Helping(self._me, spec, epoch)
+        if not isinstance(settings, PartySettings):
+            raise not_consented(spec, "this node holds no records")
+        apart = spec.protocol == "arbitrary-with-miner"
+        key = settings.data.linking_key
+        return TakingPart(
+            self._me,
+            spec,
+            epoch,
+            read_holding(settings.data, consent.variables, apart=apart),
+            linking_key=None if key is None else key.read_bytes(),
+            linked=self._memory.linked(spec.session),
+            most_rows=settings.limits.rows,
+        )
+
+    def _consented(self, spec: SessionSpec) -> Consent:
+        consent = self._settings.consent(spec.session)
+        if consent is None:
+            raise not_consented(spec, "no session of that name is in this node's file")
+        differences = consent.differences(spec)
+        if differences:
+            raise not_consented(spec, f"this node's file says otherwise about {', '.join(differences)}")
+        return consent
+
+    def _protocol(self, peer: str, spec: SessionSpec, current: Open, role: str, body: bytes) -> bytes:
+        part = current.part
+        self._check_asker(peer, spec, role, body)
+        if role not in ROLES:
+            raise InputError(f"There is no role {role!r}.")
+        reply = part.role(role)(body)
+        if isinstance(part, TakingPart):
+            for item in leaving(role, body, part.holding.policy):
+                draw = part.holding.memo_id if item.policy is not None else part.epoch.hex()
+                self._memory.released(spec, peer, item, reply, rows=part.records, draw=draw)
+        return reply
+
+    def _check_asker(self, peer: str, spec: SessionSpec, role: str, body: bytes) -> None:
+        """Let the convener ask, and for disguised cells without a miner the other parties."""
+        others = spec.protocol == "vertical-without-miner" and role == "cells"
+        askers = {*spec.parties} - {self._me.name} if others else {spec.convener}
+        if peer not in askers:
+            raise not_consented(spec, f"{peer!r} may not ask for this")
+        if role == "cells":
+            kind: type[Announce | Request] = Announce if tag_of(body) == Announce.TAG else Request
+            message: Message = kind.decode(body)
+            if getattr(message, "recipient", peer) != peer:
+                raise not_consented(spec, "cells go to whoever asks for them, and to nobody else")
+
+    def _check_convener(self, peer: str, spec: SessionSpec) -> None:
+        if peer != spec.convener:
+            raise not_consented(spec, f"{peer!r} does not convene it")
+
+    def _settle(self, spec: SessionSpec, current: Open, body: bytes) -> say.Settled:
+        part = taking(current)
+        say.check_epoch(say.decode(body, say.Settle).epoch, part.epoch)
+        if part.linked is None:
+            linked = part.settle_links()
+            self._memory.keep_linked(spec.session, linked)
+        linked = part.settle_links()
+        return say.Settled(records=len(linked.rows), alignment=linked.alignment.hex())
+
+    def _arrange(self, spec: SessionSpec, current: Open, body: bytes) -> say.Done:
+        message = say.decode(body, say.Arrange)
+        say.check_epoch(message.epoch, current.part.epoch)
+        arrangement = Arrangement.from_dict(message.policies)
+        if set(arrangement.policies) != set(spec.parties):
+            raise InputError("An arrangement has a policy for every party, and for nobody else.")
+        if isinstance(current.part, Helping):
+            current.part.arrange(arrangement, message.records, bytes.fromhex(message.alignment))
+            return say.Done()
+        own = arrangement.policies[self._me.name]
+        if own.id != current.part.holding.policy.id:
+            raise PolicyMismatch("The arrangement names another policy for this party than it has.")
+        current.part.arrangement = arrangement
+        return say.Done()
+
+    def _learn(self, spec: SessionSpec, current: Open, body: bytes) -> say.Learnt:
+        """Learn own nodes from own clear and others' disguised columns."""
+        part, message = taking(current), say.decode(body, say.Learn)
+        say.check_epoch(message.epoch, part.epoch)
+        if spec.protocol != "vertical-without-miner" or part.arrangement is None:
+            raise InputError("Parties learn for themselves without a miner, once a session is arranged.")
+        others = {p: q for p, q in part.arrangement.policies.items() if p != self._me.name}
+        with closing(self._outward(spec, "cells")) as others_cells:
+            source = LearningSite(part.site, others).source(others_cells, message.structure)
+        own = part.holding.policy.schema.names
+        if message.structure is not None:
+            nodes = own_parameters(source, message.structure, own)
+        else:
+            nodes = own_parents(source, message.order or (), message.max_parents, own)
+        item = parameters_leaving(own, values=message.structure is not None)
+        told = say.Learnt(nodes=nodes)
+        draw = part.epoch.hex()
+        self._memory.released(spec, spec.convener, item, say.encode(told), rows=part.records, draw=draw)
+        return told
+
+    def _model(self, spec: SessionSpec, current: Open, body: bytes) -> say.Done:
+        """Keep the model that the session came to."""
+        message = say.decode(body, say.Share)
+        say.check_epoch(message.epoch, current.part.epoch)
+        folder = self._settings.state / "models"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if "tables" not in message.model:
+            model_of(message.model)  # what is no model is refused, not kept
+        write_whole(folder / f"{spec.session}.json", say.plain(message.model))
+        return say.Done()
+
+    def _end(self, spec: SessionSpec, current: Open, body: bytes) -> say.Done:
+        say.check_epoch(say.decode(body, say.End).epoch, current.part.epoch)
+        current.part.forget()
+        self._memory.end(spec, current.part.epoch)
+        with self._guard:
+            self._open.pop(spec.session, None)
+        return say.Done()
+
+
+def taking(current: Open) -> TakingPart:
+    """Return the part of a party; a helper has none of this."""
+    if not isinstance(current.part, TakingPart):
+        raise InputError("This node helps in the session and holds no records.")
+    return current.part
+
+
+def not_consented(spec: SessionSpec, why: str) -> QueryRefused:
+    """Return the refusal of a session."""
+    return QueryRefused([Refusal("not_consented", f"Session {spec.session!r} is not consented to: {why}.")])

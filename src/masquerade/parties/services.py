@@ -1,0 +1,104 @@
+"""Running a node: its settings become a service on the network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+from masquerade.core.errors import InputError
+from masquerade.core.whole import write_whole
+from masquerade.parties.node import PLACES, Node
+from masquerade.parties.settings import NodeSettings
+from masquerade.serving.app import make_app
+from masquerade.serving.certificates import fingerprint
+from masquerade.serving.client import HttpTransport
+from masquerade.serving.peers import Peer
+from masquerade.serving.running import run
+
+ADDRESS = "address"
+
+
+def app_of(node: Node) -> Any:
+    """Return the application of a node."""
+    return make_app(
+        node.settings.name,
+        peers=node.peers,
+        limits=node.settings.limits,
+        state=node.state,
+        handler=node.handle,
+        places=PLACES,
+    )
+
+
+def serve(settings: NodeSettings, *, announce: Callable[[str], object] = print) -> None:
+    """Serve until told to stop. The address is also left in the state folder, for the operator's commands."""
+    node = Node(settings)
+    address = settings.state / ADDRESS
+
+    def listening(line: str) -> None:
+        write_whole(address, line.rsplit(" ", 1)[1] + "\n", private=True)
+        announce(line)
+
+    try:
+        run(
+            app_of(node),
+            host=settings.listen.host,
+            port=settings.listen.port,
+            **files_of(settings),
+            announce=listening,
+        )
+    finally:
+        address.unlink(missing_ok=True)
+        node.close()
+
+
+def address_of(settings: NodeSettings, patience: float = 10.0) -> str:
+    """Return where a node listens, waiting a while for one that is just being started."""
+    place, until = settings.state / ADDRESS, time.monotonic() + patience
+    while True:
+        try:
+            return place.read_text(encoding="ascii").strip()
+        except OSError:
+            if time.monotonic() > until:
+                raise InputError(
+                    f"Node {settings.name!r} is not running on this machine (there is no {place}): start it "
+                    "with masquerade party serve or masquerade miner serve."
+                ) from None
+            time.sleep(0.2)
+
+
+class Operator:
+    """How the operator of a node speaks to it: with the node's own credentials, on its own machine."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        url = address_of(settings)
+        token = None if settings.operator_token is None else settings.operator_token.read_text().strip()
+        marks = () if settings.tls is None else (fingerprint(settings.tls.certificate),)
+        self._name = settings.name
+        self._http = HttpTransport(
+            self._name,
+            [Peer(self._name, url, marks, token=token)],
+            **files_of(settings),
+            retries=1,
+            limits=settings.limits,
+        )
+
+    def ask(self, what: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Let the node do something, and return what it says."""
+        answer: dict[str, Any] = self._http.post_json(self._name, f"operate/{what}", values)
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+
+def files_of(settings: NodeSettings) -> dict[str, Any]:
+    """Return the files of TLS, as servers and clients take them."""
+    tls = settings.tls
+    if tls is None:
+        return {}
+    return {"certificate": tls.certificate, "key": tls.key, "authority": tls.authority}

@@ -1,0 +1,135 @@
+"""What a session is: who takes part, by which protocol, and what is to be learnt.
+
+Everybody has the same text, and a node takes part only if its own file consents to exactly that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Literal, NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from masquerade.serving.settings import Strict
+
+Protocol = Literal[
+    "pooled-counts",
+    "vertical-with-miner",
+    "vertical-without-miner",
+    "arbitrary-with-miner",
+    "revealed-vertical-counts",
+    "revealed-counts-of-two",
+    "projection",
+]
+Linking = Literal["intersection", "keyed"]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+
+
+class Rules(NamedTuple):
+    """What a protocol asks of a session; whoever convenes is none of the parties, or one of exactly two."""
+
+    why: str
+    least_parties: int = 2
+    linked: bool = True
+    helper: bool = False
+    outside: bool = False
+    one_of_two: bool = False
+
+
+RULES: dict[Protocol, Rules] = {
+    "pooled-counts": Rules(
+        "of a sum of two, each subtracts its own counts and has the other's", least_parties=3, linked=False
+    ),
+    "vertical-with-miner": Rules("the miner sees everybody's disguised columns side by side", outside=True),
+    "vertical-without-miner": Rules("one party has nobody to learn from"),
+    "arbitrary-with-miner": Rules("the miner sees everybody's disguised cells side by side", outside=True),
+    "revealed-vertical-counts": Rules("one party counts alone", helper=True),
+    "revealed-counts-of-two": Rules("one of the two counts with the other's ciphertexts", one_of_two=True),
+    "projection": Rules("an owner who receives knows the rotation, and undoes it", outside=True),
+}
+
+
+class Goal(Strict):
+    """What is learnt: parameters of a structure, a structure and its parameters, a classifier, rules, tables.
+
+    `structure` lists the parents of every node; with an `order` instead it is learnt by K2.
+    """
+
+    model: Literal["network", "naive-bayes", "tree", "rules", "tables"]
+    structure: dict[str, tuple[str, ...]] | None = None
+    order: tuple[str, ...] | None = None
+    max_parents: int = Field(3, ge=0, le=10)
+    target: str | None = None
+    min_support: float = Field(0.1, gt=0, lt=1)
+    min_confidence: float = Field(0.6, gt=0, le=1)
+    tables: tuple[tuple[str, ...], ...] = ()
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.model == "network" and (self.structure is None) == (self.order is None):
+            raise ValueError("a network needs a structure or an order, one of them")
+        if self.model in {"naive-bayes", "tree"} and self.target is None:
+            raise ValueError("a classifier needs a target")
+        if self.model == "tables" and not self.tables:
+            raise ValueError("which tables? list their variables, as [[a], [a, b]]")
+        return self
+
+
+class SessionSpec(Strict):
+    """A session: the same for everybody who takes part.
+
+    `convener` runs it and receives the model; where the protocol has a miner or a receiver, that is it.
+    """
+
+    masquerade: Literal[1] = 1
+    session: Name
+    protocol: Protocol
+    parties: tuple[Name, ...]
+    convener: Name
+    helper: Name | None = None
+    linking: Linking | None = None
+    learn: Goal
+    policies: dict[Name, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        rules = RULES[self.protocol]
+        outsider = self.convener not in self.parties
+        convened_within = len(self.parties) > 2 and not outsider
+        need = "needs linking: intersection or keyed" if rules.linked else "links nothing"
+        problems = {
+            "a party is named twice": len(set(self.parties)) < len(self.parties),
+            f"{self.protocol} needs at least {rules.least_parties} parties: {rules.why}": len(self.parties)
+            < rules.least_parties,
+            f"{self.protocol} {need}": (self.linking is not None) != rules.linked,
+            f"{self.protocol} {'needs a' if rules.helper else 'has no'} helper": (self.helper is not None)
+            != rules.helper,
+            "the helper must be neither a party nor the convener: it could unmask columns": self.helper
+            in {*self.parties, self.convener},
+            f"the convener of {self.protocol} must be none of the parties: {rules.why}": rules.outside
+            and not outsider,
+            f"{self.protocol} has exactly two parties, one of which convenes: {rules.why}": rules.one_of_two
+            and (len(self.parties) != 2 or outsider),
+            "a party that convenes would learn its overlap with each of the others: let a node outside "
+            "convene, or use linking: keyed": self.linking == "intersection" and convened_within,
+            "policies are pinned for parties only": not set(self.policies) <= set(self.parties),
+            "without a miner parties learn a network, each its own nodes": (
+                self.protocol == "vertical-without-miner" and self.learn.model != "network"
+            ),
+        }
+        for problem, holds in problems.items():
+            if holds:
+                raise ValueError(problem)
+        return self
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Return everybody who receives messages."""
+        return self.parties if self.helper is None else (*self.parties, self.helper)
+
+    @property
+    def digest(self) -> str:
+        """Return the sha256 of the canonical text: what consenting to this very session means."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
