@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
-from masquerade.core.guarantee import Guarantee
+from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.tally import Tally
 from masquerade.disguising.reports import Codes
 from masquerade.parties import messages as say
@@ -22,6 +22,7 @@ from masquerade.parties.arrangement import Arrangement
 from masquerade.parties.learning import assembled_network, learnt
 from masquerade.parties.spec import SessionSpec
 from masquerade.protocols.linking.joiner import Joiner
+from masquerade.protocols.linking.keyed import KeyedJoiner
 from masquerade.protocols.pooling.masked import MaskedSum
 from masquerade.protocols.pooling.tally import PooledTally
 from masquerade.protocols.products.helped import HelpedProducts
@@ -29,7 +30,9 @@ from masquerade.protocols.products.tally import RevealedVerticalCounts
 from masquerade.protocols.products.twoparty import PaillierProducts
 from masquerade.protocols.projection.receiver import receive_projected
 from masquerade.protocols.transport import Transport
-from masquerade.protocols.vertical.crossing import assembled
+from masquerade.protocols.vertical.combining import restricted
+from masquerade.protocols.vertical.crossing import assembled, cross_parents
+from masquerade.protocols.vertical.joining import seen_by
 from masquerade.protocols.vertical.miner import Miner
 from masquerade.serving.settings import Strict
 
@@ -89,6 +92,8 @@ class Convening:
         return self._folder / self._hex
 
     def _new_epoch(self) -> None:
+        if self._epoch is not None:
+            shutil.rmtree(self._parts, ignore_errors=True)  # joined under pseudonyms that are no more
         self._epoch = os.urandom(say.EPOCH_SIZE)
         self._keep_epoch(self._epoch)
 
@@ -137,6 +142,7 @@ class Convening:
                     f"Parties {self.spec.parties[0]!r} and {other[0]!r} do not have the same records.",
                     spent=True,
                 )
+        self.guarantee = self._seen_in_linking()
         self.records, self._alignment = first.records, bytes.fromhex(first.alignment)
         message = say.Arrange(
             epoch=self._hex,
@@ -148,11 +154,23 @@ class Convening:
             self._say(member, "arrange", message, say.Done)
         return arrangement
 
+    def _seen_in_linking(self) -> Guarantee | None:
+        """Return who learns what about keys; a party that convenes a keyed session learns as a party does."""
+        spec = self.spec
+        if spec.linking == "keyed" and spec.convener in spec.parties:
+            return None
+        kind = Joiner if spec.linking == "intersection" else KeyedJoiner
+        return kind(spec.parties, self._transport("linking"), name=spec.convener).guarantee()
+
+    def _reveals(self, seen: Guarantee) -> None:
+        """Add what is seen of records to what linking shows."""
+        self.guarantee = seen if self.guarantee is None else self.guarantee.combine(seen)
+
     def _learn(self, arrangement: Arrangement) -> dict[str, Any]:
         if self.spec.protocol == "vertical-without-miner":
             return self._without_miner(arrangement)
         source = self._source(arrangement)
-        self.guarantee = source.guarantee
+        self._reveals(source.guarantee)
         self._note("learning")
         return learnt(source, self.spec.learn)
 
@@ -222,6 +240,8 @@ class Convening:
             parents = self._gathered(
                 owners, say.Learn(epoch=self._hex, order=goal.order, max_parents=goal.max_parents)
             )
+        crossing = None if goal.structure is None else cross_parents(goal.structure, owners)
+        self._reveals(seen_without_miner(arrangement, crossing, self.spec.convener))
         self._note("parties learn parameters")
         nodes = self._gathered(owners, say.Learn(epoch=self._hex, structure=dict(parents)))
         return assembled_network(nodes, list(parents))
@@ -237,6 +257,22 @@ class Convening:
 
     def _say(self, member: str, place: str, message: Strict, kind: type[M]) -> M:
         return say.decode(self._transport(place).exchange(member, say.encode(message)), kind)
+
+
+def seen_without_miner(
+    arrangement: Arrangement, crossing: Mapping[tuple[str, str], Sequence[str]] | None, convener: str
+) -> Guarantee:
+    """Return who learns what without a miner: parties what crosses to them, everybody the model.
+
+    `crossing` are the variables by giver and receiver; None: to find the structure, everything crosses.
+    """
+    policies, owners = arrangement.policies, arrangement.owners
+    everything = {(a, b): owners[a] for a in owners for b in owners if a != b}
+    model = "the model: parents and parameters of every node"
+    found = Guarantee((Disclosure(f"{convener} and all parties", model, tuple(arrangement.schema), None),))
+    for (giver, receiver), names in (everything if crossing is None else crossing).items():
+        found = found.combine(seen_by(receiver, restricted(policies[giver], names)))
+    return found
 
 
 def common_policy(policies: Mapping[str, Policy]) -> Policy:

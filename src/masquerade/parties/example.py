@@ -25,7 +25,6 @@ from masquerade.protocols.vertical.combining import restricted
 from masquerade.serving import certificates, identities
 
 MINER, HELPER = "university", "helper"
-OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,21 +156,6 @@ def horizontal(
     at = generator.integers(0, len(parties), len(people))
     frames = {party: [keyed[at == i].reset_index(drop=True)] for i, party in enumerate(parties)}
     return Plan("pooled-counts", frames, dict.fromkeys(parties, policy), "person", goal)
-
-
-def two_hospitals_and_a_registry(protocol: Protocol, people: int, *, seed: int = 1) -> Plan:
-    """Return made-up people of the papers' 11-node network at two hospitals and a registry.
-
-    Where parties hold the same people, north has A, T and E, south S, L, B and D, the registry the rest, and
-    what is sensitive is disguised as in the paper; where they hold different people, each has everything.
-    """
-    from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1  # noqa: PLC0415
-
-    sampled = network().sample(people, seed=seed)
-    goal = Goal(model="network", structure=STRUCTURE)
-    if protocol == "pooled-counts":
-        return horizontal(sampled, Policy.clear(network().schema), tuple(OWNERS), goal, seed=seed)
-    return vertical(sampled, table_1(), OWNERS, protocol, goal, seed=seed)
 
 
 def free_ports(nodes: Sequence[str]) -> dict[str, int]:

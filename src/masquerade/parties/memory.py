@@ -69,10 +69,13 @@ class Memory:
         """Remember which records take part, until the session ends."""
         self._state.notes.put(SCOPE, f"{session}/linked", linked.to_bytes())
 
-    def linked(self, session: str) -> Linked | None:
-        """Return which records take part, None if they are not linked."""
+    def linked(self, session: str, epoch: bytes) -> Linked | None:
+        """Return which records take part in an epoch, None if they are not linked in it."""
+        begun = self.find(session)
         data = self._state.notes.get(SCOPE, f"{session}/linked")
-        return None if data is None else Linked.from_bytes(data)
+        if data is None or begun is None or begun.epoch != epoch:
+            return None
+        return Linked.from_bytes(data)
 
     def released(
         self, spec: SessionSpec, recipient: str, item: Leaving, reply: bytes, *, rows: int, draw: str

@@ -6,10 +6,11 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from masquerade.core.errors import InputError, MasqueradeError
+from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.core.whole import write_whole
 from masquerade.parties import messages as say
 from masquerade.parties.convening import Convening
@@ -29,7 +30,9 @@ from masquerade.serving.release_ledger import in_state
 from masquerade.serving.state import State
 
 MEMO = "memo.json"
+STOPPED = "this node was stopped meanwhile"
 CONVENED = "convened"
+PATIENCE = 2.0  # seconds for a session to notice that the node stops
 PLACES = ("sessions/{session}/{role}", "operate/{what}")
 
 
@@ -54,6 +57,7 @@ class Node:
         self._log = logs.logger(settings.name)
         self._party = Party(settings, me, Memory(self.state, self.ledger), self._outward)
         self._running: dict[str, threading.Thread] = {}
+        self._closed = False
         self._guard = threading.Lock()
         self._operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "create": self._create,
@@ -63,7 +67,10 @@ class Node:
         }
 
     def close(self) -> None:
-        """Let go of files."""
+        """Let go of files; sessions that run here stop at their next step, and can be resumed."""
+        self._closed = True
+        for thread in self._running.values():
+            thread.join(PATIENCE)
         self.ledger.close()
         self.state.close()
 
@@ -149,7 +156,7 @@ class Node:
             transport,
             epoch=bytes.fromhex(known["epoch"]) or None,
             folder=self.settings.state / "joined",
-            note=lambda step: self._write(name, step=step),
+            note=lambda step: self._step(name, step),
             keep_epoch=lambda epoch: self._write(name, epoch=epoch.hex()),
             own_codes=self._party.own_codes,
         )
@@ -167,14 +174,23 @@ class Node:
             )
             self._log.info("session done", session=name)
         except MasqueradeError as error:
-            self._write(name, state="interrupted", reason=str(error))
-            self._log.info("session interrupted", session=name, error=type(error).__name__)
+            self._interrupted(name, str(error), error)
         except Exception as error:  # noqa: BLE001  (its text may quote data)
-            self._write(name, state="interrupted", reason=f"internal error ({type(error).__name__})")
-            self._log.info("session interrupted", session=name, error=type(error).__name__)
+            self._interrupted(name, f"internal error ({type(error).__name__})", error)
         finally:
             for each in transports.values():
                 each.close()
+
+    def _step(self, name: str, step: str) -> None:
+        """Note how far a session is; a node that stops goes no further."""
+        if self._closed:
+            raise InputError(STOPPED)
+        self._write(name, step=step)
+
+    def _interrupted(self, name: str, reason: str, error: Exception) -> None:
+        self._log.info("session interrupted", session=name, error=type(error).__name__)
+        with suppress(FileError):  # the state may be closed by now: then it still says "running", see _shown
+            self._write(name, state="interrupted", reason=STOPPED if self._closed else reason)
 
     def _status(self, given: dict[str, Any]) -> dict[str, Any]:
         if given.get("session") is not None:
@@ -212,7 +228,7 @@ class Node:
         known = self._known(name)
         going = self._running.get(name)
         if known["state"] == "running" and (going is None or not going.is_alive()):
-            known = {**known, "state": "interrupted", "reason": "this node was stopped meanwhile"}
+            known = {**known, "state": "interrupted", "reason": STOPPED}
         shown = {
             key: known.get(key) for key in ("state", "step", "reason", "records", "seconds", "guarantee")
         }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 from masquerade.core.errors import InputError, PolicyMismatch, QueryRefused, Refusal, RoundAborted
 from masquerade.core.whole import write_whole
-from masquerade.crypto.encoding import Message
 from masquerade.disguising.reports import Codes
 from masquerade.learn.saving import model_of
 from masquerade.parties import messages as say
@@ -20,8 +20,9 @@ from masquerade.parties.memory import Memory
 from masquerade.parties.reaching import Outward
 from masquerade.parties.releases import leaving, parameters_leaving
 from masquerade.parties.settings import Consent, NodeSettings, PartySettings
-from masquerade.parties.spec import SessionSpec
+from masquerade.parties.spec import Goal, SessionSpec
 from masquerade.parties.taking_part import Helping, Me, TakingPart
+from masquerade.protocols.vertical.crossing import cross_parents
 from masquerade.protocols.vertical.messages import Announce, Request
 from masquerade.protocols.vertical.modelone import LearningSite
 from masquerade.protocols.wire import tag_of
@@ -82,20 +83,25 @@ class Party:
         consent = self._consented(spec)
         with self._guard:
             current = self._open.get(session)
-            if current is None or current.part.epoch != epoch or current.part.spec != spec:
-                self._memory.begin(spec, epoch)
-                current = Open(self._taking_part(spec, epoch, consent), threading.RLock())
-                self._open[session] = current
+            if current is None or current.part.epoch != epoch:
+                current = self._opened(spec, epoch, consent)
         part = current.part
         if isinstance(part, Helping):
             return say.Begun(policy=None, linked=False)
+        return say.Begun(policy=part.holding.policy.to_dict(), linked=part.linked is not None)
+
+    def _opened(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Open:
+        """Let a session begin: everything that could refuse it comes before anything is remembered."""
+        part = self._taking_part(spec, epoch, consent)
         pinned = spec.policies.get(self._me.name)
-        if pinned is not None and pinned != part.holding.policy.id:
+        if isinstance(part, TakingPart) and pinned is not None and pinned != part.holding.policy.id:
             raise PolicyMismatch(
                 f"The session pins policy {pinned[:12]}…, this party disguises under "
                 f"{part.holding.policy.id[:12]}…."
             )
-        return say.Begun(policy=part.holding.policy.to_dict(), linked=part.linked is not None)
+        self._memory.begin(spec, epoch)
+        self._open[spec.session] = Open(part, threading.RLock())
+        return self._open[spec.session]
 
     def _taking_part(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> TakingPart | Helping:
         settings = self._settings
@@ -111,7 +117,7 @@ class Party:
             epoch,
             read_holding(settings.data, consent.variables, apart=apart),
             linking_key=None if key is None else key.read_bytes(),
-            linked=self._memory.linked(spec.session),
+            linked=self._memory.linked(spec.session, epoch),
             most_rows=settings.limits.rows,
         )
 
@@ -122,17 +128,22 @@ class Party:
         differences = consent.differences(spec)
         if differences:
             raise not_consented(spec, f"this node's file says otherwise about {', '.join(differences)}")
+        begun = self._memory.find(spec.session)
+        if begun is not None and begun.spec != spec:
+            raise not_consented(spec, "it has begun here with another text; a new text needs a new name")
         return consent
 
     def _protocol(self, peer: str, spec: SessionSpec, current: Open, role: str, body: bytes) -> bytes:
         part = current.part
-        self._check_asker(peer, spec, role, body)
         if role not in ROLES:
             raise InputError(f"There is no role {role!r}.")
+        self._check_asker(peer, spec, role, body)
+        if role == "cells" and spec.protocol == "vertical-without-miner":
+            self._check_crossing(peer, spec, taking(current), body)
         reply = part.role(role)(body)
         if isinstance(part, TakingPart):
             for item in leaving(role, body, part.holding.policy):
-                draw = part.holding.memo_id if item.policy is not None else part.epoch.hex()
+                draw = part.draw if item.policy is not None else part.epoch.hex()
                 self._memory.released(spec, peer, item, reply, rows=part.records, draw=draw)
         return reply
 
@@ -142,11 +153,19 @@ class Party:
         askers = {*spec.parties} - {self._me.name} if others else {spec.convener}
         if peer not in askers:
             raise not_consented(spec, f"{peer!r} may not ask for this")
-        if role == "cells":
-            kind: type[Announce | Request] = Announce if tag_of(body) == Announce.TAG else Request
-            message: Message = kind.decode(body)
-            if getattr(message, "recipient", peer) != peer:
-                raise not_consented(spec, "cells go to whoever asks for them, and to nobody else")
+        if role == "cells" and asked_cells(body).recipient != peer:
+            raise not_consented(spec, "cells go to whoever asks for them, and to nobody else")
+
+    def _check_crossing(self, peer: str, spec: SessionSpec, part: TakingPart, body: bytes) -> None:
+        """Let cross parents cross to the party that needs them, and nothing else."""
+        if spec.learn.structure is None:
+            return  # to find parents, a party looks at everything, disguised
+        if part.arrangement is None:
+            raise RoundAborted("The variables of this session are not arranged here.", spent=False)
+        crossing = cross_parents(spec.learn.structure, part.arrangement.owners)
+        names = asked_cells(body).names
+        if not names or not set(names) <= set(crossing.get((self._me.name, peer), ())):
+            raise not_consented(spec, f"the structure gives {peer!r} no need of these variables")
 
     def _check_convener(self, peer: str, spec: SessionSpec) -> None:
         if peer != spec.convener:
@@ -182,14 +201,16 @@ class Party:
         say.check_epoch(message.epoch, part.epoch)
         if spec.protocol != "vertical-without-miner" or part.arrangement is None:
             raise InputError("Parties learn for themselves without a miner, once a session is arranged.")
+        own = part.holding.policy.schema.names
+        if not within_goal(message, spec.learn, own, part.parents):
+            raise not_consented(spec, "this is not what it is to learn")
         others = {p: q for p, q in part.arrangement.policies.items() if p != self._me.name}
         with closing(self._outward(spec, "cells")) as others_cells:
             source = LearningSite(part.site, others).source(others_cells, message.structure)
-        own = part.holding.policy.schema.names
         if message.structure is not None:
             nodes = own_parameters(source, message.structure, own)
         else:
-            nodes = own_parents(source, message.order or (), message.max_parents, own)
+            nodes = part.parents = own_parents(source, message.order or (), message.max_parents, own)
         item = parameters_leaving(own, values=message.structure is not None)
         told = say.Learnt(nodes=nodes)
         draw = part.epoch.hex()
@@ -221,6 +242,25 @@ def taking(current: Open) -> TakingPart:
     if not isinstance(current.part, TakingPart):
         raise InputError("This node helps in the session and holds no records.")
     return current.part
+
+
+def asked_cells(body: bytes) -> Announce | Request:
+    """Return the question for cells that a message is."""
+    return Announce.decode(body) if tag_of(body) == Announce.TAG else Request.decode(body)
+
+
+def within_goal(message: say.Learn, goal: Goal, own: Sequence[str], found: Mapping[str, Any] | None) -> bool:
+    """Tell whether a party is asked for no more than the session is to learn.
+
+    Parents are asked for in the order agreed on; parameters for the structure agreed on, or for the parents
+    that the party itself `found` for its `own` nodes.
+    """
+    if goal.structure is not None:
+        return message.order is None and message.structure == goal.structure
+    if message.structure is None:
+        return (message.order, message.max_parents) == (goal.order, goal.max_parents)
+    asked = {name: list(message.structure.get(name, ())) for name in own}
+    return message.order is None and found is not None and asked == dict(found)
 
 
 def not_consented(spec: SessionSpec, why: str) -> QueryRefused:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +68,7 @@ class TakingPart:
         self.me, self.spec, self.epoch, self.holding = me, spec, epoch, holding
         self._linking_key, self.linked, self._most = linking_key, linked, most_rows
         self.arrangement: Arrangement | None = None
+        self.parents: Mapping[str, Any] | None = None
         self._roles: dict[str, Receive] = {}
         self._linker: LinkingParty | None = None
         self._site: Site | None = None
@@ -74,6 +77,12 @@ class TakingPart:
     def records(self) -> int:
         """Return how many records take part."""
         return self.holding.rows if self.linked is None else len(self.linked.rows)
+
+    @property
+    def draw(self) -> str:
+        """Return what names the draws behind reports: another secret in the memo means other draws."""
+        secret = Memo.open(self.me.memo).secret
+        return hmac.digest(secret, b"masquerade draw" + self.holding.memo_id.encode(), "sha256").hex()
 
     def role(self, name: str) -> Receive:
         """Return what answers the messages of a role."""

@@ -105,3 +105,21 @@ def test_the_summary_says_who_learns_what_and_on_which_assumption():
         "all learns sums of c: no bound",
         "assuming nobody colludes",
     ]
+
+
+def test_the_summary_says_against_whom_and_who_must_not_collude():
+    text = Guarantee(
+        (Disclosure("miner", "sums", ("a",), None),),
+        (),
+        {"miner": "malicious", "party": "semi-honest"},
+        2,
+        (("miner", "helper"),),
+        0,
+    ).summary()
+    assert text.splitlines()[1:] == [
+        "against a semi-honest party",
+        "against a malicious miner",
+        "as long as no more than 2 collude",
+        "never if miner and helper collude",
+        "nobody may drop out",
+    ]

@@ -16,7 +16,8 @@ from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.protocols.adverts import check_names
 from masquerade.protocols.linking.messages import Begin, Compare, Done, Finish, Points, Pseudonyms
-from masquerade.protocols.linking.party import MOST_KEYS, split_pseudonyms
+from masquerade.protocols.linking.named import split_pseudonyms
+from masquerade.protocols.linking.party import MOST_KEYS
 from masquerade.protocols.transport import Transport, ask
 from masquerade.protocols.wire import SESSION_SIZE
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -14,7 +15,7 @@ from masquerade.crypto.ristretto255 import ristretto255
 POINT_SIZE = ristretto255.point_size
 DOMAIN = b"masquerade linking 1 "
 _CHUNK = 512
-_WORKERS = 2
+_WORKERS = min(os.cpu_count() or 1, 16)
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -5,9 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from masquerade.protocols.wire import MOST_PARTIES, SESSION, Blob, Fields, Many, Number, Text
+from masquerade.protocols.wire import (
+    DIGEST_SIZE,
+    MOST_PARTIES,
+    SESSION,
+    Blob,
+    Fields,
+    Fixed,
+    Many,
+    Number,
+    Text,
+)
 
-LARGEST_SET = 1 << 29  # bytes of points, 16 million
+LARGEST_SET = 1 << 29  # bytes: 16 million points, twice as many pseudonyms
 PSEUDONYM_SIZE = 16
 
 
@@ -21,6 +31,30 @@ class Begin(Fields):
 
     TAG: ClassVar[bytes] = b"masquerade linking begin 1"
     FIELDS: ClassVar = (SESSION, ("roster", Many(Text(), MOST_PARTIES)), ("most", Number(4)))
+
+
+@dataclass(frozen=True, slots=True)
+class BeginKeyed(Fields):
+    """A session by a shared secret is offered: who links, and how large a set may be."""
+
+    session: bytes
+    roster: tuple[str, ...]
+    most: int
+
+    TAG: ClassVar[bytes] = b"masquerade linking keyed 1"
+    FIELDS: ClassVar = (SESSION, ("roster", Many(Text(), MOST_PARTIES)), ("most", Number(4)))
+
+
+@dataclass(frozen=True, slots=True)
+class Named(Fields):
+    """Records have pseudonyms: how many, and what only those with the same secret can say."""
+
+    session: bytes
+    records: int
+    proof: bytes
+
+    TAG: ClassVar[bytes] = b"masquerade linking named 1"
+    FIELDS: ClassVar = (SESSION, ("records", Number(4)), ("proof", Fixed(DIGEST_SIZE)))
 
 
 @dataclass(frozen=True, slots=True)

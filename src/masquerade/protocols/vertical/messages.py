@@ -14,46 +14,61 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.wire import LONGEST_TEXT, SESSION, Blob, Fields, Kind, Many, Number, Text
 
 MOST_NAMES = 10_000
-LARGEST_COLUMN = 1 << 30
+MOST_BLOCKS = 1000
+LARGEST_BLOCK = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Announce(Fields):
+    """Ask a site what its cells of some variables (of all, if none is named) are: their policy and number."""
+
+    session: bytes
+    recipient: str
+    names: tuple[str, ...]
+
+    TAG: ClassVar[bytes] = b"masquerade vertical announce 1"
+    FIELDS: ClassVar = (SESSION, ("recipient", Text()), ("names", Many(Text(), MOST_NAMES)))
 
 
 @dataclass(frozen=True, slots=True)
 class Request(Fields):
-    """Ask a site for a part of the disguised cells of some variables (of all, if none is named)."""
+    """Ask a site for the disguised cells of some variables, as announced, in one of some parts."""
 
     session: bytes
     recipient: str
     names: tuple[str, ...]
     part: int
+    parts: int
 
-    TAG: ClassVar[bytes] = b"masquerade vertical request 1"
+    TAG: ClassVar[bytes] = b"masquerade vertical request 2"
     FIELDS: ClassVar = (
         SESSION,
         ("recipient", Text()),
         ("names", Many(Text(), MOST_NAMES)),
         ("part", Number(4)),
+        ("parts", Number(4)),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """Report codes of one variable, in as many bytes each as its categories need."""
+class Shape:
+    """A block of cells: so many rows of these variables."""
 
-    name: str
-    codes: bytes
+    names: tuple[str, ...]
+    rows: int
 
 
-class ColumnOf:
-    """A column as a field."""
+class ShapeOf:
+    """A shape as a field."""
 
-    def write(self, writer: Writer, value: Column) -> None:
-        """Write name and codes."""
-        writer.text(value.name, LONGEST_TEXT)
-        writer.varying(value.codes, LARGEST_COLUMN)
+    def write(self, writer: Writer, value: Shape) -> None:
+        """Write names and rows."""
+        Many(Text(), MOST_NAMES).write(writer, value.names)
+        writer.number(value.rows, 8)
 
-    def read(self, reader: Reader) -> Column:
-        """Read name and codes."""
-        return Column(reader.text(LONGEST_TEXT), reader.varying(LARGEST_COLUMN))
+    def read(self, reader: Reader) -> Shape:
+        """Read names and rows."""
+        return Shape(Many(Text(), MOST_NAMES).read(reader), reader.number(8))
 
 
 class PolicyText:
@@ -73,26 +88,42 @@ class PolicyText:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells(Fields):
-    """Disguised cells: rows by pseudonym, columns of some variables, and the policy they went through."""
+class Described(Fields):
+    """What a site's cells are: the policy they go through, and the blocks they come in."""
 
     session: bytes
     party: str
     policy: Policy
-    part: int
-    parts: int
-    pseudonyms: bytes
-    columns: tuple[Column, ...]
+    shapes: tuple[Shape, ...]
 
-    TAG: ClassVar[bytes] = b"masquerade vertical cells 1"
+    TAG: ClassVar[bytes] = b"masquerade vertical described 1"
     FIELDS: ClassVar[tuple[tuple[str, Kind[Any]], ...]] = (
         SESSION,
         ("party", Text()),
         ("policy", PolicyText()),
+        ("shapes", Many(ShapeOf(), MOST_BLOCKS)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cells(Fields):
+    """Disguised cells of one part, block by block: each an Arrow stream of pseudonyms and report codes."""
+
+    session: bytes
+    party: str
+    policy_id: str
+    part: int
+    parts: int
+    blocks: tuple[bytes, ...]
+
+    TAG: ClassVar[bytes] = b"masquerade vertical cells 2"
+    FIELDS: ClassVar = (
+        SESSION,
+        ("party", Text()),
+        ("policy_id", Text()),
         ("part", Number(4)),
         ("parts", Number(4)),
-        ("pseudonyms", Blob(LARGEST_COLUMN)),
-        ("columns", Many(ColumnOf(), MOST_NAMES)),
+        ("blocks", Many(Blob(LARGEST_BLOCK), MOST_BLOCKS)),
     )
 
 
@@ -123,10 +154,10 @@ class Parameters(Fields):
         return values
 
 
-def check_policy_id(party: str, policy: Policy, agreed: str) -> None:
+def check_policy_id(party: str, found: str, agreed: str) -> None:
     """Refuse cells that went through another policy than the one agreed on."""
-    if policy.id != agreed:
+    if found != agreed:
         raise PolicyMismatch(
-            f"Party {party!r} disguised under policy {policy.id[:12]}…, agreed was {agreed[:12]}…: estimates "
+            f"Party {party!r} disguised under policy {found[:12]}…, agreed was {agreed[:12]}…: estimates "
             "would be wrong."
         )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from masquerade.core.errors import InputError
 from masquerade.protocols.transport import Transport
-from masquerade.protocols.vertical.combining import combined
-from masquerade.protocols.vertical.joining import gather, joined, seen_by
-from masquerade.protocols.vertical.messages import Request
+from masquerade.protocols.vertical.arriving import Giver
+from masquerade.protocols.vertical.assembling import Progress, assemble
+from masquerade.protocols.vertical.joining import seen_by
+from masquerade.protocols.vertical.messages import Announce
+from masquerade.protocols.vertical.parts import ROWS_AT_ONCE
+from masquerade.sources.engine import Engine
 from masquerade.sources.records import Records
 
 
@@ -26,19 +30,37 @@ class Miner:
         self.policies, self.session, self.name = dict(policies), session, name
         self._joined = False
 
-    def records(self, transport: Transport) -> Records:
-        """Fetch all cells, join them on their pseudonyms, forget these, and return a source of counts."""
-        if self._joined:
+    def records(
+        self,
+        transport: Transport,
+        folder: str | Path | None = None,
+        *,
+        rows_at_once: int = ROWS_AT_ONCE,
+        progress: Progress | None = None,
+    ) -> Records | Engine:
+        """Fetch all cells, join them on their pseudonyms, forget these, and return a source of counts.
+
+        Parties are asked for about `rows_at_once` records at a time, and memory is taken for these alone
+        where a `folder` is given: joined records go there, part by part, as Parquet. A session that was
+        begun in the folder goes on with the parts that are missing; one that is complete there asks nobody.
+        `progress` is told how many of how many parts are there.
+        """
+        if folder is None and self._joined:
             raise InputError(
                 "The records of this session were joined already, and their pseudonyms are gone."
             )
-        gathered = [
-            gather(transport, party, Request(self.session, self.name, (), 0), agreed)
-            for party, agreed in self.policies.items()
-        ]
-        policy = combined([one.policy for one in gathered])
-        codes = joined(policy.schema, [block for one in gathered for block in one.blocks])
-        source = Records(codes, policy)
-        source.guarantee = seen_by(self.name, policy)
+        source = assemble(
+            self.session,
+            self.name,
+            self.policies,
+            lambda: [
+                Giver(transport, party, Announce(self.session, self.name, ()), agreed)
+                for party, agreed in self.policies.items()
+            ],
+            folder=folder,
+            rows_at_once=rows_at_once,
+            progress=progress,
+        )
+        source.guarantee = seen_by(self.name, source.policy)
         self._joined = True
         return source

@@ -7,17 +7,22 @@ who needs it, for parameters and for structures alike.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.protocols.transport import Transport
-from masquerade.protocols.vertical.combining import combined, restricted
+from masquerade.protocols.vertical.arriving import Arrived, Giver
+from masquerade.protocols.vertical.assembling import Progress, assemble
+from masquerade.protocols.vertical.combining import restricted
 from masquerade.protocols.vertical.crossing import Structure, assembled, cross_parents, owner_of
-from masquerade.protocols.vertical.joining import Arrived, gather, joined, seen_by
-from masquerade.protocols.vertical.messages import Parameters, Request
+from masquerade.protocols.vertical.joining import seen_by
+from masquerade.protocols.vertical.messages import Announce, Parameters
+from masquerade.protocols.vertical.parts import ROWS_AT_ONCE
 from masquerade.protocols.vertical.site import Site
 from masquerade.protocols.wire import check_session
+from masquerade.sources.engine import Engine
 from masquerade.sources.records import Records
 
 
@@ -39,25 +44,56 @@ class LearningSite:
         crossing = cross_parents(structure, self.sites)
         return {giver: names for (giver, receiver), names in crossing.items() if receiver == self.site.name}
 
-    def source(self, transport: Transport, structure: Structure | None = None) -> Records:
+    def source(
+        self,
+        transport: Transport,
+        structure: Structure | None = None,
+        *,
+        folder: str | Path | None = None,
+        rows_at_once: int = ROWS_AT_ONCE,
+        progress: Progress | None = None,
+    ) -> Records | Engine:
         """Return a source of counts over own clear and foreign disguised columns, joined on pseudonyms.
 
         Variables disguised together cross together. Without a structure every foreign column is fetched, in
-        the one disguise that its owner has drawn.
+        the one disguise that its owner has drawn. Joined records, own columns in clear among them, stay in
+        memory or go to a `folder` of this party, as a miner's do.
         """
-        own = self.site.policy.undisguised()
-        blocks = [Arrived(cells.codes, cells.tags) for cells in self.site.held]
-        policies = [own]
-        for party, names in self.needed(structure).items():
-            agreed = restricted(self.policies[party], names)
-            request = Request(self.site.session, self.site.name, names, 0)
-            found = gather(transport, party, request, agreed.id)
-            policies.append(found.policy)
-            blocks += found.blocks
-        policy = combined(policies)
-        view = Records(joined(policy.schema, blocks), policy)
-        view.guarantee = seen_by(self.site.name, policy, own.schema.names)
+        own = Own(self.site)
+        needed = {
+            party: (names, restricted(self.policies[party], names).id)
+            for party, names in self.needed(structure).items()
+        }
+        session, name = self.site.session, self.site.name
+        view = assemble(
+            session,
+            name,
+            {name: own.policy.id, **{party: agreed for party, (_, agreed) in needed.items()}},
+            lambda: [
+                own,
+                *(
+                    Giver(transport, party, Announce(session, name, names), agreed)
+                    for party, (names, agreed) in needed.items()
+                ),
+            ],
+            folder=folder,
+            rows_at_once=rows_at_once,
+            progress=progress,
+        )
+        view.guarantee = seen_by(name, view.policy, own.policy.schema.names)
         return view
+
+
+class Own:
+    """A site's own cells, as they are."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.policy, self.shapes = site.policy.undisguised(), site.described().shapes
+
+    def fetch(self, part: int, parts: int) -> list[Arrived]:
+        """Return a part of them."""
+        return self._site.clear(part, parts)
 
 
 def shared_parameters(

@@ -20,13 +20,12 @@ from masquerade.disguising.reports import Codes, Draws, fresh_draws, through
 from masquerade.frames.encode import encode
 from masquerade.frames.native import columns_of, metadata_of
 from masquerade.kernels.keystream import Keystream
-from masquerade.protocols.linking.messages import PSEUDONYM_SIZE
+from masquerade.protocols.arrow import pack
+from masquerade.protocols.vertical.arriving import Arrived, schema_of
 from masquerade.protocols.vertical.combining import restricted
-from masquerade.protocols.vertical.messages import Cells, Column, Request
-from masquerade.protocols.wire import check_session
-
-ROWS_AT_ONCE = 1 << 20
-Tags = NDArray[np.uint8]  # rows × 16 bytes
+from masquerade.protocols.vertical.messages import Announce, Cells, Described, Request, Shape
+from masquerade.protocols.vertical.parts import MOST_PARTS, Sorted, Tags, tags_of
+from masquerade.protocols.wire import check_session, tag_of
 
 
 class Held(NamedTuple):
@@ -39,10 +38,13 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A frame of some variables of the policy, and the pseudonyms of its rows (`keys`: for a memo)."""
+    """A frame of some variables of the policy, and the pseudonyms of its rows (`keys`: for a memo).
+
+    Pseudonyms are 16 bytes each: a sequence of them, or an array of bytes with a row for each.
+    """
 
     frame: Any
-    pseudonyms: Sequence[bytes]
+    pseudonyms: Sequence[bytes] | Tags
     keys: Sequence[str] | None = None
 
 
@@ -79,39 +81,58 @@ class Site:
             for cells in self.held
         )
 
+    @cached_property
+    def _sorted(self) -> tuple[Sorted, ...]:
+        """Sort the pseudonyms of every block, once."""
+        return tuple(Sorted(cells.tags) for cells in self.held)
+
     def receive(self, message: bytes) -> bytes:
-        """Return the disguised cells that a recipient asks for."""
+        """Return what this site's cells are, or a part of them, disguised."""
+        if tag_of(message) == Announce.TAG:
+            announce = Announce.decode(message)
+            check_session(announce.session, self.session)
+            return self.described(announce.names).encode()
         request = Request.decode(message)
         check_session(request.session, self.session)
+        if not request.part < request.parts <= MOST_PARTS:
+            raise InputError(f"There are {request.parts} parts. Part {request.part + 1} was asked for.")
         policy = restricted(self.policy, request.names or self.policy.schema.names)
-        slices = self._slices(policy)
-        if request.part >= len(slices):
-            raise InputError(f"There are {len(slices)} parts. Part {request.part + 1} was asked for.")
-        block, rows = slices[request.part]
+        blocks = tuple(
+            packed(self._reports[block], self.held[block].tags, names, rows, policy)
+            for block, names, rows in self._cut(policy, request.part, request.parts)
+        )
         self.released[request.recipient] = self.released.get(request.recipient, frozenset()) | set(
             policy.schema
         )
-        return Cells(
-            self.session,
-            self.name,
-            policy,
-            request.part,
-            len(slices),
-            self.held[block].tags[rows].tobytes(),
-            tuple(
-                Column(name, packed(self._reports[block][name][rows], len(policy.observed[name])))
-                for name in policy.schema
-                if name in self._reports[block]
-            ),
-        ).encode()
+        return Cells(self.session, self.name, policy.id, request.part, request.parts, blocks).encode()
 
-    def _slices(self, policy: Policy) -> list[tuple[int, slice]]:
-        """Return how the cells of some variables are cut into messages."""
+    def described(self, names: Sequence[str] = ()) -> Described:
+        """Return the policy of some variables (of all, if none is named), and the blocks that hold them."""
+        policy = restricted(self.policy, names or self.policy.schema.names)
+        shapes = tuple(Shape(own, len(self.held[block].tags)) for block, own in self._holding(policy))
+        return Described(self.session, self.name, policy, shapes)
+
+    def clear(self, part: int, parts: int) -> list[Arrived]:
+        """Return a part of this site's cells as they are, for its own eyes."""
         return [
-            (block, slice(first, first + ROWS_AT_ONCE))
-            for block, cells in enumerate(self.held)
-            if any(name in cells.codes for name in policy.schema)
-            for first in range(0, max(len(cells.tags), 1), ROWS_AT_ONCE)
+            Arrived(
+                {name: self.held[block].codes[name][rows] for name in names},
+                self.held[block].tags[rows],
+            )
+            for block, names, rows in self._cut(self.policy, part, parts)
+        ]
+
+    def _holding(self, policy: Policy) -> list[tuple[int, tuple[str, ...]]]:
+        """Return the blocks that hold some variables, and which."""
+        held = [tuple(n for n in policy.schema if n in cells.codes) for cells in self.held]
+        return [(block, names) for block, names in enumerate(held) if names]
+
+    def _cut(
+        self, policy: Policy, part: int, parts: int
+    ) -> list[tuple[int, tuple[str, ...], NDArray[np.intp]]]:
+        """Return the blocks that hold some variables, which, and the rows of a part by pseudonym."""
+        return [
+            (block, names, self._sorted[block].rows(part, parts)) for block, names in self._holding(policy)
         ]
 
 
@@ -163,18 +184,16 @@ def drawn_for(memo: Memo | None, policy: Policy, block: Block) -> Draws:
     return memo.draws(policy.id, pa.array(block.keys, pa.string()), "keys")
 
 
-def tags_of(pseudonyms: Sequence[bytes]) -> Tags:
-    """Return pseudonyms as an array; one of another length is refused."""
-    if any(len(pseudonym) != PSEUDONYM_SIZE for pseudonym in pseudonyms):
-        raise InputError(f"A pseudonym has {PSEUDONYM_SIZE} bytes.")
-    return np.frombuffer(b"".join(pseudonyms), dtype=np.uint8).reshape(-1, PSEUDONYM_SIZE)
-
-
-def packed(codes: Codes, size: int) -> bytes:
-    """Return codes in as many bytes each as `size` categories need, little-endian."""
-    return codes.astype(width_of(size)).tobytes()
-
-
-def width_of(size: int) -> np.dtype[Any]:
-    """Return the type of codes of `size` categories."""
-    return np.min_scalar_type(max(size - 1, 0)).newbyteorder("<")
+def packed(
+    reports: Mapping[str, Codes], tags: Tags, names: Sequence[str], rows: NDArray[np.intp], policy: Policy
+) -> bytes:
+    """Return some rows as an Arrow stream."""
+    schema = schema_of(names, policy)
+    ids = pa.Array.from_buffers(
+        schema[0].type, len(rows), [None, pa.py_buffer(np.ascontiguousarray(tags[rows]))]
+    )
+    columns = [
+        pa.array(np.ascontiguousarray(reports[name][rows]), schema.field(place).type)
+        for place, name in enumerate(names, start=1)
+    ]
+    return pack(pa.RecordBatch.from_arrays([ids, *columns], schema=schema))

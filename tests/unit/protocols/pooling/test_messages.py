@@ -10,13 +10,22 @@ from masquerade.core.errors import Refusal
 from masquerade.crypto.errors import DecodingError
 from masquerade.papers.eleven_nodes import table_1
 from masquerade.protocols.adverts import Advert, Join, Joined, Roster
-from masquerade.protocols.linking.messages import Begin, Compare, Done, Finish, Points, Pseudonyms
+from masquerade.protocols.linking.messages import (
+    Begin,
+    BeginKeyed,
+    Compare,
+    Done,
+    Finish,
+    Named,
+    Points,
+    Pseudonyms,
+)
 from masquerade.protocols.pooling.masked import Ask, Consent, Masked, Proposal
 from masquerade.protocols.pooling.ring import Passed
 from masquerade.protocols.products.columns import Columns, Part
 from masquerade.protocols.products.messages import Correlate, Correlated, Multiply, Opened, Show, Shown, Sums
 from masquerade.protocols.products.paillier_messages import Ciphertexts, Encrypt, Key, Open, Plaintexts
-from masquerade.protocols.vertical.messages import Cells, Column, Parameters, Request
+from masquerade.protocols.vertical.messages import Announce, Cells, Described, Parameters, Request, Shape
 from masquerade.protocols.wire import Batch, tag_of
 
 S = bytes(range(16))
@@ -53,8 +62,12 @@ EXAMPLES = [
     Compare(S),
     Pseudonyms(S, S),
     Done(S, 7),
-    Request(S, "miner", ("a",), 0),
-    Cells(S, "x", table_1(), 0, 1, S, (Column("A", b"\0"),)),
+    BeginKeyed(S, ("x", "y"), 100),
+    Named(S, 7, D),
+    Announce(S, "miner", ("a",)),
+    Described(S, "x", table_1(), (Shape(("A", "B"), 1 << 40), Shape(("S",), 0))),
+    Request(S, "miner", ("a",), 0, 1),
+    Cells(S, "x", table_1().id, 0, 1, (b"", b"arrow")),
     Parameters.of(S, "x", {"a": {"p": 1}}),
 ]
 KINDS = [type(example) for example in EXAMPLES]
@@ -96,7 +109,7 @@ def test_damage_raises_only_the_decoding_error(which, at, value, junk):
             decoded = type(message).decode(damaged)
         except DecodingError:
             continue
-        if not isinstance(message, Cells):  # a policy has many spellings, one id
+        if not isinstance(message, Described):  # a policy has many spellings, one id
             assert decoded.encode() == damaged
 
 

@@ -11,12 +11,16 @@ from masquerade.disguising.reports import fresh_draws
 from masquerade.disguising.simulate import seeded_bytes
 from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
 from masquerade.papers.ma_sivakumar_2005.parameters import SITES as SPLIT
+from masquerade.protocols.arrow import unpack
 from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.vertical.arriving import schema_of
 from masquerade.protocols.vertical.combining import restricted
 from masquerade.protocols.vertical.crossing import assembled, own_families
+from masquerade.protocols.vertical.messages import Cells, Request
 from masquerade.protocols.vertical.miner import Miner
 from masquerade.protocols.vertical.modelone import LearningSite
-from masquerade.protocols.vertical.site import Held, Site, tags_of
+from masquerade.protocols.vertical.parts import tags_of
+from masquerade.protocols.vertical.site import Held, Site
 
 NETWORK = network()
 SITES = dict(zip(("x", "y", "z"), SPLIT, strict=True))
@@ -46,6 +50,23 @@ def seeded_sites(n, seed):
 def carried(sites):
     """Return a transport to the sites."""
     return LocalTransport({party: site.receive for party, site in sites.items()})
+
+
+def batches(place, names=(), *, recipient="miner", part=0, parts=1):
+    """Return the blocks that a site sends, as Arrow batches."""
+    described = place.described(names)
+    message = place.receive(Request(place.session, recipient, tuple(names), part, parts).encode())
+    return opened(Cells.decode(message), described)
+
+
+def opened(cells, described):
+    """Return the Arrow batches of a message."""
+    return [
+        unpack(
+            block, most_bytes=1 << 20, most_rows=shape.rows, schema=schema_of(shape.names, described.policy)
+        )
+        for block, shape in zip(cells.blocks, described.shapes, strict=True)
+    ]
 
 
 def learnt(source, structure):

@@ -2,14 +2,17 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from tests.unit.protocols.vertical.sites import (
     NETWORK,
     POLICIES,
     SESSION,
     SITES,
+    batches,
     carried,
     learner,
+    opened,
     pseudonyms,
     seeded_sites,
 )
@@ -19,13 +22,15 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyError, PolicyMismatch, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.papers.eleven_nodes import STRUCTURE, table_1
+from masquerade.protocols.arrow import pack
 from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.combining import combined, restricted
 from masquerade.protocols.vertical.crossing import assembled, cross_parents
-from masquerade.protocols.vertical.messages import Cells, Column, Parameters, Request
+from masquerade.protocols.vertical.messages import Announce, Cells, Described, Parameters, Request, Shape
 from masquerade.protocols.vertical.miner import Miner
 from masquerade.protocols.vertical.modelone import shared_parameters
 from masquerade.protocols.vertical.site import Block, site
+from masquerade.protocols.wire import tag_of
 
 AGREED = {party: policy.id for party, policy in POLICIES.items()}
 N = 60
@@ -61,6 +66,13 @@ def test_any_cell_may_be_at_any_party():
 def test_double_and_missing_cells_are_refused():
     double = scattered()
     double["v"].append(Block(PEOPLE[["G"]].iloc[:1], TAGS[:1]))
+    with pytest.raises(InputError, match="61 cells of 'G', and 60 of"):
+        mined(double)
+    double["w"][1] = Block(PEOPLE[list("CFG")].iloc[1:], TAGS[1:])
+    double["v"][1:] = [
+        Block(PEOPLE[list("CF")].iloc[:1], TAGS[:1]),
+        Block(PEOPLE[["G"]].iloc[1:2], TAGS[1:2]),
+    ]
     with pytest.raises(InputError, match="'G' came twice"):
         mined(double)
     missing = scattered()
@@ -92,9 +104,10 @@ def test_cells_of_variables_disguised_together_stay_together():
     with pytest.raises(InputError, match="a, b are disguised together"):
         site("u", Block(frame[["a"]], TAGS[:2]), policy, SESSION)
     whole = site("u", Block(frame, TAGS[:2]), policy, SESSION)
-    cells = Cells.decode(whole.receive(Request(SESSION, "v", ("a",), 0).encode()))
-    assert [column.name for column in cells.columns] == ["a", "b"]
-    assert cells.policy.group("a").channel.gamma == policy.group("a").channel.gamma
+    (batch,) = batches(whole, ("a",))
+    assert batch.schema.names == ["pseudonym", "a", "b"]
+    described = Described.decode(whole.receive(Announce(SESSION, "v", ("a",)).encode()))
+    assert described.policy.group("a").channel.gamma == policy.group("a").channel.gamma
 
 
 def test_nothing_is_disguised_twice():
@@ -150,74 +163,141 @@ def test_strata_are_refused():
 
 
 class Changing(LocalTransport):
-    """A party, or whoever carries its cells, that changes them."""
+    """A party, or whoever carries its messages, that changes those of one kind."""
 
-    def __init__(self, sites, change):
+    def __init__(self, sites, kind, change):
         super().__init__({party: place.receive for party, place in sites.items()})
-        self.change = change
+        self.kind, self.change, self.described = kind, change, sites["y"].described()
 
     def exchange(self, party, message):
         reply = super().exchange(party, message)
-        return self.change(Cells.decode(reply)) if party == "y" else reply
+        if party != "y" or tag_of(reply) != self.kind.TAG:
+            return reply
+        message = self.kind.decode(reply)
+        return self.change(message, self.described) if self.kind is Cells else self.change(message)
 
 
-def rebuilt(cells, **changes):
-    fields = {name: getattr(cells, name) for name, _ in Cells.FIELDS} | changes
-    return Cells(**fields).encode()
+def rebuilt(message, **changes):
+    fields = {name: getattr(message, name) for name, _ in message.FIELDS} | changes
+    return type(message)(**fields).encode()
+
+
+def repacked(change):
+    """Return a change of the one batch in a message."""
+
+    def changed(cells, described):
+        (batch,) = opened(cells, described)
+        return rebuilt(cells, blocks=(pack(change(batch)),))
+
+    return changed
+
+
+def with_column(batch, name, values):
+    place = batch.schema.names.index(name)
+    return batch.set_column(
+        place, batch.schema.field(place), pa.array(values, batch.schema.field(place).type)
+    )
+
+
+def first_twice(batch):
+    return batch.take(pa.array([0, 0, *range(2, len(batch))]))
 
 
 CHANGES = {
-    "another session": (lambda c: rebuilt(c, session=bytes(16)), InputError, "another session"),
-    "another party": (lambda c: rebuilt(c, party="x"), InputError, "another session, party"),
-    "another part": (lambda c: rebuilt(c, part=1), InputError, "party or part"),
-    "a short column": (
-        lambda c: rebuilt(c, columns=(Column("S", c.columns[0].codes[:-1]), *c.columns[1:])),
-        InputError,
-        "another number of rows",
+    "another session": (Cells, lambda c, _: rebuilt(c, session=bytes(16)), InputError, "another session"),
+    "another party": (Cells, lambda c, _: rebuilt(c, party="x"), InputError, "another session, party"),
+    "another part": (Cells, lambda c, _: rebuilt(c, part=1), InputError, "party or part"),
+    "other parts": (Cells, lambda c, _: rebuilt(c, parts=2), InputError, "party or part"),
+    "another policy": (Cells, lambda c, _: rebuilt(c, policy_id="0" * 64), PolicyMismatch, "'y' disguised"),
+    "a block twice": (Cells, lambda c, _: rebuilt(c, blocks=c.blocks * 2), InputError, "other blocks"),
+    "a column less": (
+        Cells,
+        repacked(lambda batch: batch.select(batch.schema.names[:-1])),
+        RoundAborted,
+        "other columns|another number of columns",
     ),
-    "a column twice": (
-        lambda c: rebuilt(c, columns=(*c.columns, c.columns[0])),
-        InputError,
-        "number of rows",
-    ),
-    "an unknown variable": (
-        lambda c: rebuilt(c, columns=(Column("?", b""),)),
-        InputError,
-        r"no variable '\?'",
+    "columns in another order": (
+        Cells,
+        repacked(lambda batch: batch.select([*batch.schema.names[:-2], *batch.schema.names[:-3:-1]])),
+        RoundAborted,
+        "another column where",
     ),
     "a code that is no report": (
-        lambda c: rebuilt(c, columns=(Column("S", b"\x09" * 30), *c.columns[1:])),
+        Cells,
+        repacked(lambda batch: with_column(batch, "S", [9] * len(batch))),
         InputError,
         "no report",
     ),
-    "a missing column": (lambda c: rebuilt(c, columns=c.columns[1:]), InputError, "No party sent 'S'"),
-    "a broken pseudonym": (
-        lambda c: rebuilt(c, pseudonyms=c.pseudonyms[:-1]),
+    "a record less": (Cells, repacked(lambda batch: batch.slice(1)), InputError, "every record needs"),
+    "a record twice": (Cells, repacked(first_twice), InputError, "not sorted, or one twice"),
+    "records out of order": (
+        Cells,
+        repacked(lambda batch: batch.take(pa.array(range(len(batch))[::-1]))),
         InputError,
-        "broken pseudonym",
+        "not sorted",
     ),
-    "a record twice": (
-        lambda c: rebuilt(c, pseudonyms=c.pseudonyms[:16] + c.pseudonyms[:16] + c.pseudonyms[32:]),
-        InputError,
-        "came twice",
+    "more records than announced": (
+        Cells,
+        repacked(lambda batch: pa.concat_batches([batch, batch])),
+        RoundAborted,
+        "at most 30 rows",
     ),
-    "a truncated message": (lambda c: c.encode()[:-1], RoundAborted, "cannot be read"),
-    "a longer message": (lambda c: c.encode() + b"\0", RoundAborted, "cannot be read"),
+    "a truncated block": (
+        Cells,
+        lambda c, _: rebuilt(c, blocks=(c.blocks[0][:-1],)),
+        RoundAborted,
+        "'y' sent a block that cannot be read",
+    ),
+    "a truncated message": (Cells, lambda c, _: c.encode()[:-1], RoundAborted, "cannot be read"),
+    "a longer message": (Cells, lambda c, _: c.encode() + b"\0", RoundAborted, "cannot be read"),
     "no policy": (
-        lambda c: c.encode().replace(b'"masquerade":1', b'"masquerade":2'),
+        Described,
+        lambda d: d.encode().replace(b'"masquerade":1', b'"masquerade":2'),
         RoundAborted,
         "cannot be read",
     ),
+    "described for another session": (
+        Described,
+        lambda d: rebuilt(d, session=bytes(16)),
+        InputError,
+        "another session",
+    ),
+    "described by another party": (Described, lambda d: rebuilt(d, party="x"), InputError, "or party"),
+    "fewer rows described": (
+        Described,
+        lambda d: rebuilt(d, shapes=(Shape(d.shapes[0].names, 29),)),
+        InputError,
+        "29 cells of",
+    ),
+    "a variable twice": (
+        Described,
+        lambda d: rebuilt(d, shapes=(Shape((*d.shapes[0].names, "S"), 30),)),
+        InputError,
+        "with one twice",
+    ),
+    "an unknown variable": (
+        Described,
+        lambda d: rebuilt(d, shapes=(Shape(("?",), 30),)),
+        InputError,
+        r"no variable '\?'",
+    ),
+    "a missing variable": (
+        Described,
+        lambda d: rebuilt(d, shapes=(Shape(d.shapes[0].names[1:], 30),)),
+        InputError,
+        "No party sent 'S'",
+    ),
+    "nothing": (Described, lambda d: rebuilt(d, shapes=()), InputError, "No party sent 'S'"),
 }
 
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_changed_cells_are_refused_and_the_session_can_go_on(what):
-    change, error, words = CHANGES[what]
+    kind, change, error, words = CHANGES[what]
     sites, _ = seeded_sites(30, seed=1)
     miner = Miner(AGREED, SESSION)
     with pytest.raises(error, match=words):
-        miner.records(Changing(sites, change))
+        miner.records(Changing(sites, kind, change))
     assert miner.records(carried(sites)).n == 30  # nothing was changed, and nothing is drawn anew
 
 
@@ -246,11 +326,16 @@ def test_sites_refuse_nonsense():
     sites, _ = seeded_sites(10, seed=1)
     place = sites["x"]
     with pytest.raises(InputError, match="another session"):
-        place.receive(Request(bytes(16), "miner", (), 0).encode())
-    with pytest.raises(InputError, match="1 parts"):
-        place.receive(Request(SESSION, "miner", (), 1).encode())
+        place.receive(Request(bytes(16), "miner", (), 0, 1).encode())
+    with pytest.raises(InputError, match="another session"):
+        place.receive(Announce(bytes(16), "miner", ()).encode())
+    for part, parts in ((1, 1), (0, 0), (5, 3)):
+        with pytest.raises(InputError, match=f"There are {parts} parts"):
+            place.receive(Request(SESSION, "miner", (), part, parts).encode())
     with pytest.raises(InputError, match="no variable 'B'"):
-        place.receive(Request(SESSION, "miner", ("B",), 0).encode())
+        place.receive(Request(SESSION, "miner", ("B",), 0, 1).encode())
+    with pytest.raises(InputError, match="no variable 'B'"):
+        place.receive(Announce(SESSION, "miner", ("B",)).encode())
     for data in (b"", b"\1" * 50):
         with pytest.raises(DecodingError):
             place.receive(data)
@@ -259,6 +344,11 @@ def test_sites_refuse_nonsense():
         site("u", Block(PEOPLE, TAGS[:-1]), SHARED, SESSION)
     with pytest.raises(InputError, match="has 16 bytes"):
         site("u", Block(PEOPLE, [b"short"] * N), SHARED, SESSION)
+    with pytest.raises(InputError, match="has 16 bytes"):
+        site("u", Block(PEOPLE, np.zeros((N, 8), np.uint8)), SHARED, SESSION)
+    twice = site("u", Block(PEOPLE, [*TAGS[:-1], TAGS[0]]), SHARED, SESSION)
+    with pytest.raises(InputError, match="names two rows"):
+        twice.receive(Request(SESSION, "miner", (), 0, 1).encode())
     with pytest.raises(InputError, match="none of the policy's variables"):
         site("u", Block(pd.DataFrame({"q": range(N)}), TAGS), SHARED, SESSION)
     with pytest.raises(InputError, match="at least one party"):

@@ -1,0 +1,119 @@
+"""A key holder: blinds, shuffles, checks the others, and opens its part; bytes in, bytes out."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from masquerade.core.errors import InputError, RoundAborted
+from masquerade.crypto.errors import KeySpent
+from masquerade.crypto.keys import SigningKey
+from masquerade.crypto.proofs import Knows, prove
+from masquerade.protocols.mix.elgamal import Row
+from masquerade.protocols.mix.holders import Holder, opening_statement
+from masquerade.protocols.mix.messages import (
+    ENDORSEMENT,
+    OPENING,
+    SHUFFLE,
+    Board,
+    board_hash,
+    opened_board,
+    transcript_for,
+)
+from masquerade.protocols.mix.roles import check_endorsed
+from masquerade.protocols.partition.comparing import checked_mixing, mix_pairs, mixing_place, quotients
+from masquerade.protocols.partition.cost import check_cost
+from masquerade.protocols.partition.messages import MINER
+from masquerade.protocols.partition.terms import PartitionTerms
+
+
+class _Done(NamedTuple):
+    """A batch, the mixings that it went through, and what came out."""
+
+    batch: bytes
+    mixings: tuple[bytes, ...]
+    rows: tuple[Row, ...]
+
+
+class OpeningHolder(Holder):
+    """Whoever holds a share of the key opens once, and only what all key holders signed."""
+
+    _opened = False
+
+    def _opening(self, rows: Sequence[Row], mixed: bytes) -> bytes:
+        if self._opened:
+            raise KeySpent(f"{self.name} has opened distances of this session already.")
+        self._opened = True
+        partial = self._partial(rows)
+        statement = opening_statement(rows, self.key.shares[self.name], partial)
+        transcript = transcript_for(self.terms, self.name, OPENING, roster=self.key.id, query=mixed)
+        proof = prove(statement, [Knows((self._secret,))], transcript)
+        return self._signed(OPENING, b"".join([point.encode() for point in partial]) + proof)
+
+
+class KeyHolder(OpeningHolder):
+    """Blinds and shuffles the comparisons. Learns what everybody learns, and no other holder's order.
+
+    One honest key holder is enough: it opens nothing until it has checked what all others did, and all have
+    signed that. The first key holder also passes sealed reports on, in an order of its own.
+    """
+
+    def __init__(
+        self, name: str, identity: SigningKey, terms: PartitionTerms, *, accept_cost: bool = False
+    ) -> None:
+        if name not in terms.holders:
+            raise InputError(f"{name!r} is not a key holder of these terms.")
+        check_cost(len(terms.people), len(terms.attributes), len(terms.holders), accept_cost=accept_cost)
+        super().__init__(name, identity, terms.mix)
+        self._place = list(terms.holders).index(name)
+        self._mine: _Done | None = None
+        self._endorsed: _Done | None = None
+        self._passed = False
+
+    def mix(self, batch: bytes, before: bytes) -> bytes:
+        """Return the pairs of a batch, after the mixings `before`, blinded and shuffled; all is checked."""
+        if self._mine is not None:
+            raise KeySpent(f"{self.name} has mixed in this session already.")
+        done = opened_board(before, self.terms, SHUFFLE, tuple(self.terms.leaders)[: self._place])
+        rows, digest = quotients(self._rows_of(batch)), board_hash(b"batch", batch)
+        for signed in done:
+            rows = checked_mixing(self.terms, self.key, digest, rows, signed)
+        mixed = mix_pairs(rows, self.key.point, mixing_place(self.terms, self.key, digest, self.name))
+        own = self._signed(SHUFFLE, mixed.message)
+        self._mine = _Done(batch, (*Board.decode(before).parts, own), mixed.rows)
+        return own
+
+    def endorse(self, batch: bytes, mixings: bytes) -> bytes:
+        """Return a signature of the batch and all mixings, after checking those not checked yet."""
+        if self._endorsed is not None:
+            raise KeySpent(f"{self.name} has endorsed the mixings of this session already.")
+        signed = opened_board(mixings, self.terms, SHUFFLE, tuple(self.terms.leaders))
+        parts, mine = Board.decode(mixings).parts, self._mine
+        if mine is None or mine.batch != batch or mine.mixings != parts[: len(mine.mixings)]:
+            raise RoundAborted("The board is not the one that I mixed.", spent=False, culprits=(MINER,))
+        rows, digest = mine.rows, board_hash(b"batch", batch)
+        for later in signed[len(mine.mixings) :]:
+            rows = checked_mixing(self.terms, self.key, digest, rows, later)
+        self._endorsed = _Done(batch, parts, rows)
+        return self._signed(ENDORSEMENT, board_hash(b"mixed", batch, mixings))
+
+    def open(self, endorsements: bytes) -> bytes:
+        """Return this holder's part of opening the distances, once all have signed the same mixings."""
+        if self._endorsed is None:
+            raise InputError("The mixings come before their endorsements.")
+        done = self._endorsed
+        mixed = board_hash(b"mixed", done.batch, Board(done.mixings).encode())
+        check_endorsed(self.terms, endorsements, mixed)
+        return self._opening(done.rows, mixed)
+
+    def pass_on(self, sealed: Sequence[bytes]) -> list[bytes]:
+        """Return sealed reports in another order, once: so that the miner cannot tell who sent which."""
+        if self._place != 0 or self._passed:
+            raise InputError("Reports are passed on by the first key holder, all at once.")
+        if len({len(one) for one in sealed}) > 1:
+            raise InputError("Sealed reports have one length: another would tell who sent it.")
+        self._passed = True
+        order = list(sealed)
+        secrets.SystemRandom().shuffle(order)
+        return order

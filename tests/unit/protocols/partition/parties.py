@@ -1,0 +1,47 @@
+"""A small population whose parties can be made to cheat: what they send is signed all the same."""
+
+from __future__ import annotations
+
+from masquerade.anonymity.from_distances import partition_distances
+from masquerade.protocols.mix.holders import opened_batch
+from masquerade.protocols.mix.messages import Board, Signed, board_hash
+from masquerade.protocols.partition import Population
+from masquerade.protocols.partition.comparing import mixing_place, quotients
+from masquerade.protocols.partition.messages import Word
+
+ROWS = [
+    ("Hoboken", "nurse"),
+    ("Hoboken", "nurse"),
+    ("Newark", "baker"),
+    ("Newark", "clerk"),
+]
+
+
+def small(rows=ROWS, k=2, **options):
+    return Population(rows, k, partition_distances, **options)
+
+
+def clear_distances(rows):
+    return [[sum(a != b for a, b in zip(x, y, strict=True)) for y in rows] for x in rows]
+
+
+def signed(population, sender, kind, payload):
+    """Return a message of the first phase that a party signs, whatever it says."""
+    identity = population.identities[sender]
+    return Signed.make(population.terms.mix, identity, kind=kind, sender=sender, payload=payload).encode()
+
+
+def word(population, sender, kind, payload):
+    """Return a message of the later phases that a party signs, whatever it says."""
+    return Word.signed(population.terms, population.identities[sender], kind, sender, payload).encode()
+
+
+def pairs(population, batch):
+    """Return what the first key holder is to mix, and where its proofs begin."""
+    mix, key = population.terms.mix, population.holders[0].key
+    where = mixing_place(mix, key, board_hash(b"batch", batch), "key holder 1")
+    return quotients(opened_batch(mix, key, batch)), key.point, where
+
+
+def board(*parts):
+    return Board(parts).encode()
