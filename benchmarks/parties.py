@@ -1,10 +1,13 @@
-"""What protocols between parties cost, all roles in one process and every message as bytes.
+"""What protocols between parties cost, every message as bytes; a miner is alone in its process.
 
 python -m benchmarks.parties [--json FILE]
 """
 
+import multiprocessing as mp
 import os
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 from benchmarks.timing import json_option, keep
@@ -14,6 +17,7 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.disguising.reports import fresh_draws
 from masquerade.kernels.keystream import Keystream
 from masquerade.protocols.linking.joiner import Joiner
+from masquerade.protocols.linking.keyed import keyed_pseudonyms
 from masquerade.protocols.linking.party import LinkingParty
 from masquerade.protocols.pooling.masked import MaskedSum, PoolingParty
 from masquerade.protocols.pooling.tally import PooledTally
@@ -23,11 +27,14 @@ from masquerade.protocols.products.party import ProductParty
 from masquerade.protocols.products.tally import RevealedVerticalCounts
 from masquerade.protocols.products.twoparty import KeyOwner, PaillierProducts
 from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.vertical.messages import Request
 from masquerade.protocols.vertical.miner import Miner
 from masquerade.protocols.vertical.site import Held, Site
 from masquerade.sources.records import Records
 
-ROWS, KEYS, FEW, MINED, COLUMNS = 1_000_000, 100_000, 200, 2_000_000, 5
+ROWS, KEYS, FEW = 1_000_000, 100_000, 200
+FEWER_MINED, MINED, COLUMNS = 1_000_000, 10_000_000, 5
+SESSION = bytes(16)
 BINARY = mq.Schema({name: [0, 1] for name in "abc"})
 
 
@@ -112,6 +119,15 @@ def linking(parties):
     yield timed(f"linking {KEYS:,} keys of each of {parties} parties", run)
 
 
+def keyed():
+    names = [f"person {k}" for k in range(ROWS)]
+
+    def run():
+        return keyed_pseudonyms(names, bytes(32), SESSION).nbytes
+
+    yield timed(f"pseudonyms of {ROWS:,} keys by a shared secret", run)
+
+
 def pooling():
     generator = np.random.default_rng(3)
     names = ("a", "b", "c")
@@ -135,41 +151,116 @@ def pooling():
     yield timed(f"100 rounds of pooled tables, 3 parties of {ROWS:,} records", run)
 
 
-def mining():
+class Piped:
+    """A transport to parties in another process."""
+
+    def __init__(self, pipe):
+        self.pipe, self.carried = pipe, 0
+
+    def exchange(self, party, message):
+        self.pipe.send_bytes(party.encode() + b"\n" + message)
+        reply = self.pipe.recv_bytes()
+        self.carried += len(message) + len(reply)
+        return reply
+
+
+def resident():
+    """Return the most memory that this process itself has had, in megabytes (not what its parent had)."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM:"))) / 1024
+
+
+def mine(pipe, agreed):
+    """Be a miner, alone in a process: join the parties' records part by part, count, tell what it took."""
+    Records({"a": np.zeros(10, np.uint8)}, mq.Policy.clear(mq.Schema({"a": [0, 1]}))).answer(
+        [mq.Query(by="a")]
+    )
+    transport, at_start = Piped(pipe), resident()
+    with tempfile.TemporaryDirectory() as folder:
+        start, worked = time.perf_counter(), time.process_time()
+        source = Miner(agreed, SESSION).records(transport, folder)
+        joined, join_peak = time.perf_counter() - start, resident()
+        (table,) = source.answer([mq.Query(by=("x0", "y0", "z0"))])
+        seconds, worked = time.perf_counter() - start, time.process_time() - worked
+        assert abs(table.total - source.n) < 1
+        size = sum(path.stat().st_size for path in Path(folder).iterdir())
+    pipe.send_bytes(b"")
+    pipe.send(
+        {
+            "seconds": seconds,
+            "seconds_to_join": joined,
+            "cpu_seconds": worked,
+            "megabytes": transport.carried / 1e6,
+            "megabytes_on_disk": size / 1e6,
+            "peak_megabytes_at_start": at_start,
+            "peak_megabytes_joining": join_peak,
+            "peak_megabytes": resident(),
+            "counted_in": type(source).__name__,
+        }
+    )
+
+
+def mined_sites(rows):
+    """Return three sites with the same records in different orders, and the ids of their policies."""
     generator = np.random.default_rng(4)
-    tags = np.frombuffer(os.urandom(16 * MINED), dtype=np.uint8).reshape(-1, 16)
-    session = bytes(16)
+    tags = np.frombuffer(os.urandom(16 * rows), dtype=np.uint8).reshape(-1, 16)
     sites = {}
     for party in ("x", "y", "z"):
+        channel = {"categories": [0, 1, 2, 3, 4], "channel": {"kind": "symmetric", "p": "0.3"}}
         names = [f"{party}{i}" for i in range(COLUMNS)]
-        policy = mq.Policy.from_dict(
-            {
-                "masquerade": 1,
-                "variables": {
-                    n: {"categories": [0, 1, 2, 3, 4], "channel": {"kind": "symmetric", "p": "0.3"}}
-                    for n in names
-                },
-            }
-        )
-        order = generator.permutation(MINED)
-        codes = {name: generator.integers(0, 5, MINED, dtype=np.uint8) for name in names}
-        sites[party] = Site(party, policy, [Held(codes, tags[order], fresh_draws(Keystream()))], session)
-    transport = Counted({party: site.receive for party, site in sites.items()})
+        policy = mq.Policy.from_dict({"masquerade": 1, "variables": dict.fromkeys(names, channel)})
+        codes = {name: generator.integers(0, 5, rows, dtype=np.uint8) for name in names}
+        held = Held(codes, tags[generator.permutation(rows)], fresh_draws(Keystream()))
+        sites[party] = Site(party, policy, [held], SESSION)
+    return sites, {party: site.policy.id for party, site in sites.items()}
 
-    def run():
-        source = Miner({party: site.policy.id for party, site in sites.items()}, session).records(transport)
-        source.answer([mq.Query(by=("x0", "y0", "z0"))])
-        return transport.carried
 
-    yield timed(
-        f"Model II: disguise, send, join and count {MINED:,} rows × {COLUMNS} columns × 3 parties", run
+def mining(rows):
+    """Time a miner in a process of its own; its parties have drawn and sorted before the clock starts."""
+    sites, agreed = mined_sites(rows)
+    worked = time.process_time()
+    for site in sites.values():
+        site.receive(Request(SESSION, "miner", (), 0, 1000).encode())
+    preparing = time.process_time() - worked
+    here, there = mp.get_context("spawn").Pipe()
+    process = mp.get_context("spawn").Process(target=mine, args=(there, agreed))
+    process.start()
+    worked = time.process_time()
+    while message := here.recv_bytes():
+        party, _, request = message.partition(b"\n")
+        here.send_bytes(sites[party.decode()].receive(request))
+    serving, found = time.process_time() - worked, here.recv()
+    process.join()
+    name = f"Model II: send, join and count {rows:,} rows × {COLUMNS} columns × 3 parties"
+    print(
+        f"{name:<78}{found['seconds']:>8.2f} s{found['cpu_seconds']:>8.2f} s cpu{found['megabytes']:>9.1f} MB"
     )
+    memory = [found[key] for key in ("peak_megabytes_at_start", "peak_megabytes_joining", "peak_megabytes")]
+    print("  memory at start, joining, counting: " + ", ".join(f"{m:.0f} MB" for m in memory), flush=True)
+    yield {
+        "name": name,
+        **found,
+        "cpu_seconds_of_parties_to_draw_and_sort": preparing,
+        "cpu_seconds_of_parties_to_send": serving,
+    }
 
 
 def main():
     path = json_option(__doc__)
-    parts = (scalar_products, pooling, mining, paillier, lambda: linking(2), lambda: linking(3))
-    keep(path, [row for part in parts for row in part()])
+    parts = (
+        scalar_products,
+        lambda: linking(2),
+        lambda: mining(FEWER_MINED),
+        lambda: mining(MINED),
+        pooling,
+        paillier,
+        lambda: linking(3),
+        keyed,
+    )
+    rows = [row for part in parts for row in part()]
+    less, more = (row["peak_megabytes"] for row in rows if "peak_megabytes" in row)
+    print(f"{MINED:,} rows took {more / less:.2f} times the memory of {FEWER_MINED:,}")
+    keep(path, rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,20 @@ import typer
 from typer.core import TyperGroup
 
 import masquerade
-from masquerade.cli import anonymize, demo, disguise, estimate, learn, policy, predict, privacy, reproduce
+from masquerade.cli import (
+    anonymize,
+    demo,
+    disguise,
+    estimate,
+    learn,
+    nodes,
+    policy,
+    predict,
+    privacy,
+    reproduce,
+    simulate,
+    tls,
+)
 from masquerade.cli.output import say, silence_stdout
 from masquerade.core.errors import MasqueradeError
 
@@ -125,5 +138,11 @@ app.command("predict")(predict.command)
 app.command("privacy")(privacy.command)
 app.add_typer(policy.app, name="policy")
 app.add_typer(anonymize.app, name="anonymize")
+app.add_typer(simulate.app, name="simulate")
 app.command("demo")(demo.command)
 app.command("reproduce")(reproduce.command)
+app.add_typer(nodes.party_app, name="party")
+app.add_typer(nodes.miner_app, name="miner")
+app.add_typer(nodes.session_app, name="session")
+app.add_typer(nodes.config_app, name="config")
+app.add_typer(tls.tls_app, name="tls")

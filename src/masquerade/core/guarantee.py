@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 Integrity = Literal["none", "detects", "identifies"]
+NOBODY = "as long as nobody colludes"
 Adversary = Literal["semi-honest", "malicious"]
 ADVERSARIES: tuple[Adversary, ...] = ("semi-honest", "malicious")
 INTEGRITIES: tuple[Integrity, ...] = ("none", "detects", "identifies")
@@ -96,7 +97,7 @@ class Guarantee:
         by_kind = {kind: [r for r, k in self.adversaries.items() if k == kind] for kind in ADVERSARIES}
         lines += [f"against a {kind} {', '.join(roles)}" for kind, roles in by_kind.items() if roles]
         if self.colluders is not None:
-            lines.append(f"as long as no more than {self.colluders} collude")
+            lines.append(f"as long as no more than {self.colluders} collude" if self.colluders else NOBODY)
         lines += [f"never if {' and '.join(roles)} collude" for roles in self.excluded_coalitions]
         if self.dropouts is not None:
             lines.append(f"{self.dropouts} may drop out" if self.dropouts else "nobody may drop out")

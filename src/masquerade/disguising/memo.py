@@ -10,6 +10,7 @@ Whoever has the secret can test guesses about a value: guard the file as you gua
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import secrets
 from dataclasses import dataclass
@@ -70,6 +71,11 @@ class Memo:
         if len(secret) != 32:
             raise FileError(f"{place}: this is not a memo file.")
         return cls(place, secret, releases)
+
+    @property
+    def id(self) -> str:
+        """Return a name for the draws of this memo, from which nothing about its secret follows."""
+        return hmac.digest(self.secret, b"masquerade memo id", "sha256").hex()[:16]
 
     def saved(self, policy_id: str) -> Memo:
         """Write the memo, this policy among its releases, readable by its owner only; durable on return."""

@@ -56,26 +56,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "meng_2004": ("table_6", "table_7", "table_8"),
     "zhan_2004": ("figure_1", "figure_2"),
-    "wright_2005": ("k_anonymity_tables",),
+    "wright_2005": ("k_anonymity_tables", "frequency_timing", "bayes_timing"),
 }
 
-WRIGHT = "Wright (2005)"
-PENDING = (
-    Pending(
-        "wright-2005-frequency-timing",
-        WRIGHT,
-        "Timing of the frequency primitive",
-        "Seconds to count one frequency privately, against the number of users",
-        "the protocol by which users add up encrypted answers, which this version does not have",
-    ),
-    Pending(
-        "wright-2005-bayes-timing",
-        WRIGHT,
-        "Timing of the naive Bayes classifier",
-        "Seconds to learn a naive Bayes classifier privately, against the number of users",
-        "the protocol by which users add up encrypted answers, which this version does not have",
-    ),
-)
+PENDING: tuple[Pending, ...] = ()
 
 
 def id_of(folder: str, module: str) -> str:

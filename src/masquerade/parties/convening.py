@@ -30,6 +30,7 @@ from masquerade.protocols.products.tally import RevealedVerticalCounts
 from masquerade.protocols.products.twoparty import PaillierProducts
 from masquerade.protocols.projection.receiver import receive_projected
 from masquerade.protocols.transport import Transport
+from masquerade.protocols.vertical.arriving import Room
 from masquerade.protocols.vertical.combining import restricted
 from masquerade.protocols.vertical.crossing import assembled, cross_parents
 from masquerade.protocols.vertical.joining import seen_by
@@ -57,9 +58,11 @@ class Convening:
         note: Note,
         keep_epoch: Callable[[bytes], None],
         own_codes: Callable[[str], Mapping[str, Codes]],
+        room: Room,
     ) -> None:
         self.spec, self._transport, self._folder, self._note = spec, transport, folder, note
         self._epoch, self._keep_epoch, self._own_codes = epoch, keep_epoch, own_codes
+        self._room = room
         self.guarantee: Guarantee | None = None
         self.records: int | None = None
 
@@ -222,6 +225,7 @@ class Convening:
             {party: policy.id for party, policy in arrangement.policies.items()},
             self._current,
             name=spec.convener,
+            room=self._room,
         )
         self._parts.parent.mkdir(mode=0o700, exist_ok=True)
         self._parts.mkdir(mode=0o700, exist_ok=True)

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from masquerade.core.errors import FileError
 from masquerade.parties.linked import Linked
 from masquerade.parties.releases import Leaving
 from masquerade.parties.spec import SessionSpec
@@ -76,6 +77,20 @@ class Memory:
         if data is None or begun is None or begun.epoch != epoch:
             return None
         return Linked.from_bytes(data)
+
+    def check_draw(self, draw: str, policy: str) -> None:
+        """Refuse to draw reports anew where others of the same policy have left already."""
+        others = {
+            entry.release.draw
+            for entry in self._ledger.entries()
+            if entry.release.draw is not None and entry.release.draw.endswith(f":{policy}")
+        }
+        if others - {draw}:
+            raise FileError(
+                "Reports under this policy have left before, drawn with another memo: memo.json of the state "
+                "folder is lost or older. Restore it; without it every person would be disguised a second "
+                "time, and only a new policy may do that."
+            )
 
     def released(
         self, spec: SessionSpec, recipient: str, item: Leaving, reply: bytes, *, rows: int, draw: str

@@ -15,7 +15,7 @@ from masquerade.core.whole import write_whole
 from masquerade.parties import messages as say
 from masquerade.parties.convening import Convening
 from masquerade.parties.memory import Memory
-from masquerade.parties.party import Party
+from masquerade.parties.party import Party, room_of
 from masquerade.parties.reaching import Reaching
 from masquerade.parties.settings import NodeSettings
 from masquerade.parties.spec import SessionSpec
@@ -159,6 +159,7 @@ class Node:
             note=lambda step: self._step(name, step),
             keep_epoch=lambda epoch: self._write(name, epoch=epoch.hex()),
             own_codes=self._party.own_codes,
+            room=room_of(self.settings.limits),
         )
         try:
             model = convening.run()

@@ -22,11 +22,12 @@ from masquerade.parties.releases import leaving, parameters_leaving
 from masquerade.parties.settings import Consent, NodeSettings, PartySettings
 from masquerade.parties.spec import Goal, SessionSpec
 from masquerade.parties.taking_part import Helping, Me, TakingPart
+from masquerade.protocols.vertical.arriving import Room
 from masquerade.protocols.vertical.crossing import cross_parents
 from masquerade.protocols.vertical.messages import Announce, Request
 from masquerade.protocols.vertical.modelone import LearningSite
 from masquerade.protocols.wire import tag_of
-from masquerade.serving.settings import Strict
+from masquerade.serving.settings import Limits, Strict
 
 ROLES = ("linking", "pooling", "cells", "products", "paillier", "projection")
 
@@ -86,6 +87,8 @@ class Party:
             if current is None or current.part.epoch != epoch:
                 current = self._opened(spec, epoch, consent)
         part = current.part
+        with current.lock:
+            part.renew()
         if isinstance(part, Helping):
             return say.Begun(policy=None, linked=False)
         return say.Begun(policy=part.holding.policy.to_dict(), linked=part.linked is not None)
@@ -99,6 +102,8 @@ class Party:
                 f"The session pins policy {pinned[:12]}…, this party disguises under "
                 f"{part.holding.policy.id[:12]}…."
             )
+        if isinstance(part, TakingPart) and part.holding.policy.disguised:
+            self._memory.check_draw(part.draw, part.holding.memo_id)
         self._memory.begin(spec, epoch)
         self._open[spec.session] = Open(part, threading.RLock())
         return self._open[spec.session]
@@ -119,6 +124,7 @@ class Party:
             linking_key=None if key is None else key.read_bytes(),
             linked=self._memory.linked(spec.session, epoch),
             most_rows=settings.limits.rows,
+            most_cells=settings.limits.cells,
         )
 
     def _consented(self, spec: SessionSpec) -> Consent:
@@ -206,7 +212,8 @@ class Party:
             raise not_consented(spec, "this is not what it is to learn")
         others = {p: q for p, q in part.arrangement.policies.items() if p != self._me.name}
         with closing(self._outward(spec, "cells")) as others_cells:
-            source = LearningSite(part.site, others).source(others_cells, message.structure)
+            site = LearningSite(part.site, others, room=room_of(self._settings.limits))
+            source = site.source(others_cells, message.structure)
         if message.structure is not None:
             nodes = own_parameters(source, message.structure, own)
         else:
@@ -235,6 +242,11 @@ class Party:
         with self._guard:
             self._open.pop(spec.session, None)
         return say.Done()
+
+
+def room_of(limits: Limits) -> Room:
+    """Return how much a node takes of a party."""
+    return Room(limits.rows, limits.arrow_bytes)
 
 
 def taking(current: Open) -> TakingPart:

@@ -37,7 +37,10 @@ def serve(settings: NodeSettings, *, announce: Callable[[str], object] = print) 
     address = settings.state / ADDRESS
 
     def listening(line: str) -> None:
-        write_whole(address, line.rsplit(" ", 1)[1] + "\n", private=True)
+        url = line.rsplit(" ", 1)[1]
+        for everywhere in ("//0.0.0.0:", "//[::]:"):  # the operator is on this machine
+            url = url.replace(everywhere, "//127.0.0.1:")
+        write_whole(address, url + "\n", private=True)
         announce(line)
 
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,9 +63,11 @@ class TakingPart:
         linking_key: bytes | None = None,
         linked: Linked | None = None,
         most_rows: int,
+        most_cells: int,
     ) -> None:
         self.me, self.spec, self.epoch, self.holding = me, spec, epoch, holding
         self._linking_key, self.linked, self._most = linking_key, linked, most_rows
+        self._most_cells = most_cells
         self.arrangement: Arrangement | None = None
         self.parents: Mapping[str, Any] | None = None
         self._roles: dict[str, Receive] = {}
@@ -81,8 +82,7 @@ class TakingPart:
     @property
     def draw(self) -> str:
         """Return what names the draws behind reports: another secret in the memo means other draws."""
-        secret = Memo.open(self.me.memo).secret
-        return hmac.digest(secret, b"masquerade draw" + self.holding.memo_id.encode(), "sha256").hex()
+        return f"{Memo.open(self.me.memo).id}:{self.holding.memo_id}"
 
     def role(self, name: str) -> Receive:
         """Return what answers the messages of a role."""
@@ -98,7 +98,8 @@ class TakingPart:
         if name == "pooling" and protocol == "pooled-counts":
             source = self.holding.source(Memo.open(me.memo))
             peers = me.identities_of(self.spec.parties)
-            return PoolingParty(me.name, source, me.identity, peers).receive
+            party = PoolingParty(me.name, source, me.identity, peers, most_cells=self._most_cells)
+            return party.receive
         if name == "cells" and protocol.startswith(("vertical", "arbitrary")):
             return self.site.receive
         if name == "products" and protocol == "revealed-vertical-counts" and self.spec.helper is not None:
@@ -197,6 +198,11 @@ class TakingPart:
         cells, tags = block
         return Held(cells.codes, tags, self.holding.draws(memo, cells))
 
+    def renew(self) -> None:
+        """Let go of keys, so that roles begin anew; linked records and drawn reports stay."""
+        self._roles.clear()
+        self.arrangement = self.parents = None
+
     def forget(self) -> None:
         """Destroy keys and pseudonyms."""
         if self._linker is not None:
@@ -229,6 +235,10 @@ class Helping:
         if name != "products" or self._receive is None:
             raise RoundAborted(f"There is no role {name!r} here, or it is not arranged yet.", spent=False)
         return self._receive
+
+    def renew(self) -> None:
+        """Let go of keys; what products are about is told anew."""
+        self._receive = None
 
     def forget(self) -> None:
         """Destroy keys."""

@@ -30,7 +30,7 @@ def check_cost(people: int, attributes: int, holders: int, *, accept_cost: bool)
     reason = (
         f"{people:,} people have {tests:,} comparisons of {attributes} attributes, which take "
         f"{holders} key holders about {duration(seconds)} in all, by comparisons timed here just now. More "
-        f"than {MOST_PEOPLE} are refused unless accept_cost=True."
+        f"than {MOST_PEOPLE} are refused unless that is accepted (accept_cost=True, or --accept-cost)."
     )
     raise QueryRefused([Refusal("too_many_people", reason)])
 

@@ -26,8 +26,11 @@ class LocalCounts:
     and whoever pools them corrects once. `variables` are those the party consents to; None means all.
     """
 
-    def __init__(self, source: Tally, variables: Collection[str] | None = None) -> None:
+    def __init__(
+        self, source: Tally, variables: Collection[str] | None = None, *, most_cells: int | None = None
+    ) -> None:
         self.policy, self._source = reports_of(source)
+        self._most_cells = most_cells
         self.schema = self._source.schema
         consented = tuple(self.schema) if variables is None else tuple(variables)
         for name in consented:
@@ -46,10 +49,9 @@ class LocalCounts:
                 reason = f"{', '.join(map(repr, hidden))} may not be counted here."
                 return [Refusal("not_consented", reason, query)]
         cells = sum(prod(self.schema.shape(query.by)) for query in queries)
-        if cells > MOST_CELLS:
-            return [
-                Refusal("too_many_cells", f"A batch has at most {MOST_CELLS:,} cells, this one {cells:,}.")
-            ]
+        most = self._most_cells or MOST_CELLS
+        if cells > most:
+            return [Refusal("too_many_cells", f"A batch has at most {most:,} cells, this one {cells:,}.")]
         return list(self._source.check(queries))
 
     def counts(self, queries: Sequence[Query]) -> Words:

@@ -113,8 +113,9 @@ class PoolingParty:
         *,
         variables: Collection[str] | None = None,
         earlier: Sequence[Collection[str]] = (),
+        most_cells: int | None = None,
     ) -> None:
-        self.name, self._counts = name, LocalCounts(source, variables)
+        self.name, self._counts = name, LocalCounts(source, variables, most_cells=most_cells)
         self._membership = Membership(name, identity, peers)
         self._terms = pooling_terms(self._counts.policy)
         self._earlier = [frozenset(roster) for roster in earlier]

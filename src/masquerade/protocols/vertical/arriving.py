@@ -46,14 +46,24 @@ def schema_of(names: Sequence[str], policy: Policy) -> pa.Schema:
     )
 
 
+class Room(NamedTuple):
+    """How much a recipient takes of one party: rows in all, and bytes of a block once decompressed."""
+
+    rows: int = 1 << 31
+    bytes: int = 1 << 30
+
+
 class Giver:
     """A party that sends cells to a recipient: what it announced, and its parts as they are asked for.
 
     `agreed` is the id of the policy expected, of the named variables where only some are asked for.
     """
 
-    def __init__(self, transport: Transport, party: str, announce: Announce, agreed: str) -> None:
+    def __init__(
+        self, transport: Transport, party: str, announce: Announce, agreed: str, room: Room | None = None
+    ) -> None:
         self.party, self._transport, self._announce = party, transport, announce
+        self._room = room or Room()
         found = ask(transport, party, announce, Described, spent=True)
         if (found.session, found.party) != (announce.session, party):
             raise InputError(f"Party {party!r} answered for another session or party.")
@@ -61,6 +71,10 @@ class Giver:
         self.policy, self.shapes = found.policy, found.shapes
         for shape in self.shapes:
             check_shape(party, shape, self.policy)
+            if shape.rows > self._room.rows:
+                raise InputError(
+                    f"Party {party!r} announced {shape.rows:,} rows; at most {self._room.rows:,} are taken."
+                )
 
     def fetch(self, part: int, parts: int) -> list[Arrived]:
         """Return a part of the party's cells: of this session, policy and part, every code a report."""
@@ -81,8 +95,9 @@ class Giver:
         schema = schema_of(shape.names, self.policy)
         rows = most_in_part(shape.rows, parts)
         width = sum(field.type.bit_width // 8 for field in schema)
+        size = min(rows * width + 64 * len(schema), self._room.bytes)
         try:
-            batch = unpack(block, most_bytes=rows * width + 64 * len(schema), most_rows=rows, schema=schema)
+            batch = unpack(block, most_bytes=size, most_rows=rows, schema=schema)
         except DecodingError as error:
             raise RoundAborted(
                 f"Party {self.party!r} sent a block that cannot be read: {error}",

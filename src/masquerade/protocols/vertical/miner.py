@@ -7,7 +7,7 @@ from pathlib import Path
 
 from masquerade.core.errors import InputError
 from masquerade.protocols.transport import Transport
-from masquerade.protocols.vertical.arriving import Giver
+from masquerade.protocols.vertical.arriving import Giver, Room
 from masquerade.protocols.vertical.assembling import Progress, assemble
 from masquerade.protocols.vertical.joining import seen_by
 from masquerade.protocols.vertical.messages import Announce
@@ -21,13 +21,16 @@ class Miner:
 
     `policies` are the ids of the policies agreed on, by party. In a vertical partition parties hold different
     variables of the same records; in an arbitrary one any cell may be at any party, and a variable at two
-    parties goes through the same channel at both.
+    parties goes through the same channel at both. `room` limits what is taken of a party.
     """
 
-    def __init__(self, policies: Mapping[str, str], session: bytes, *, name: str = "miner") -> None:
+    def __init__(
+        self, policies: Mapping[str, str], session: bytes, *, name: str = "miner", room: Room | None = None
+    ) -> None:
         if not policies:
             raise InputError("A miner needs at least one party.")
         self.policies, self.session, self.name = dict(policies), session, name
+        self._room = room
         self._joined = False
 
     def records(
@@ -54,7 +57,7 @@ class Miner:
             self.name,
             self.policies,
             lambda: [
-                Giver(transport, party, Announce(self.session, self.name, ()), agreed)
+                Giver(transport, party, Announce(self.session, self.name, ()), agreed, self._room)
                 for party, agreed in self.policies.items()
             ],
             folder=folder,

@@ -13,7 +13,7 @@ from typing import Any
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.protocols.transport import Transport
-from masquerade.protocols.vertical.arriving import Arrived, Giver
+from masquerade.protocols.vertical.arriving import Arrived, Giver, Room
 from masquerade.protocols.vertical.assembling import Progress, assemble
 from masquerade.protocols.vertical.combining import restricted
 from masquerade.protocols.vertical.crossing import Structure, assembled, cross_parents, owner_of
@@ -29,11 +29,11 @@ from masquerade.sources.records import Records
 class LearningSite:
     """A site that learns: sees its own variables in clear and others' as their policies let them be seen.
 
-    `policies` are the policies of the other parties, as agreed on.
+    `policies` are the policies of the other parties, as agreed on; `room` limits what is taken of a party.
     """
 
-    def __init__(self, own: Site, policies: Mapping[str, Policy]) -> None:
-        self.site, self.policies = own, dict(policies)
+    def __init__(self, own: Site, policies: Mapping[str, Policy], *, room: Room | None = None) -> None:
+        self.site, self.policies, self._room = own, dict(policies), room
         self.sites = {own.name: own.policy.schema.names, **{p: q.schema.names for p, q in policies.items()}}
         owner_of(self.sites)
 
@@ -72,7 +72,7 @@ class LearningSite:
             lambda: [
                 own,
                 *(
-                    Giver(transport, party, Announce(session, name, names), agreed)
+                    Giver(transport, party, Announce(session, name, names), agreed, self._room)
                     for party, (names, agreed) in needed.items()
                 ),
             ],

@@ -1,0 +1,297 @@
+"""`masquerade simulate`: protocols run on a whole population in this process, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import typer
+
+import masquerade as mq
+from masquerade.cli.anonymize import names_in
+from masquerade.cli.learn_asking import names_given, structure_given
+from masquerade.cli.learn_running import PLOT_ENDINGS, picture_of, warnings_said
+from masquerade.cli.options import Json, Overwrite
+from masquerade.cli.output import as_json, check_target, emit, render, say, write_whole
+from masquerade.cli.progress import progress
+from masquerade.core.errors import InputError
+
+if TYPE_CHECKING:
+    from masquerade.simulation import KAnonymity, People, Simulation, Suppression
+
+ProtocolName = Literal["frequency", "aggregation", "mix"]
+LessonName = Literal["naive-bayes", "tree", "rules", "parameters", "structure", "tables"]
+PEOPLE_BY_DEFAULT = {"frequency": 100, "aggregation": 1000, "mix": 100}
+LEAST_ON_A_LADDER, FEWEST = 50, 12
+
+app = typer.Typer(
+    help="Run a protocol on many people in this process: what comes out, what it costs, who is caught.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Records = Annotated[
+    str | None,
+    typer.Option(
+        help="Clear records (CSV, Parquet or Arrow), one a person. Without it: made-up people.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+Dropouts = Annotated[str, typer.Option(help="Share of the people who leave.", metavar="SHARE")]
+Cheaters = Annotated[str, typer.Option(help="Share of the people who cheat.", metavar="SHARE")]
+Seed = Annotated[int, typer.Option(help="Seed of who the people are, who leaves and who cheats.", min=0)]
+Plot = Annotated[
+    str | None,
+    typer.Option(
+        help="Run n/16, n/8, … n people, and draw time against n into this file (.png, .svg or .pdf).",
+        metavar="FILE",
+    ),
+]
+
+
+@app.command("users")
+def users(
+    *,
+    n: Annotated[
+        int | None,
+        typer.Option("--n", help="How many people.", min=1, show_default="1000; frequency and mix: 100"),
+    ] = None,
+    protocol: Annotated[ProtocolName, typer.Option(help="How they are counted.")] = "aggregation",
+    learn: Annotated[LessonName, typer.Option(help="What is learnt from the counts.")] = "naive-bayes",
+    target: Annotated[
+        str | None,
+        typer.Option(help="The variable to be predicted; income for made-up people.", metavar="VARIABLE"),
+    ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            help="What else is asked about.",
+            metavar="A,B",
+            show_default="all; few of made-up people by frequency",
+        ),
+    ] = None,
+    structure: Annotated[
+        str | None,
+        typer.Option(help="With parameters: the network, as 'B<-A,S; C<-B' or a file.", metavar="TEXT|FILE"),
+    ] = None,
+    data: Records = None,
+    disguise: Annotated[
+        str | None,
+        typer.Option(help="Policy by which people disguise their record first.", metavar="POLICY"),
+    ] = None,
+    dropouts: Dropouts = "0",
+    cheaters: Cheaters = "0",
+    colluders: Annotated[
+        str | None,
+        typer.Option(
+            help="Aggregation: share that may collude with the server.",
+            metavar="SHARE",
+            show_default="0.1",
+        ),
+    ] = None,
+    server: Annotated[
+        Literal["semi-honest", "malicious"] | None,
+        typer.Option(help="Aggregation: what the server may do.", show_default="malicious"),
+    ] = None,
+    leaders: Annotated[
+        int | None, typer.Option(help="Mix: how many shuffle.", min=1, max=20, show_default="2")
+    ] = None,
+    seed: Seed = 1,
+    plot: Plot = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Count people who each keep their own record, learn from the counts, and compare with clear records.
+
+    People are objects that exchange bytes with the server; a device's time is measured on users that share no
+    work with others. Cheaters stuff votes: frequency mining and the mix name them, aggregation cannot.
+
+    Example: masquerade simulate users --n 1000 --dropouts 0.05 --learn naive-bayes --plot time.png
+    """
+    only_for(protocol, {"--colluders": colluders, "--server": server}, "aggregation")
+    only_for(protocol, {"--leaders": leaders}, "mix")
+    if structure is not None and learn != "parameters":
+        raise InputError("--structure is for --learn parameters.")
+    check_plot(plot, overwrite=overwrite)
+    from masquerade.cli.simulated import BY, LEARNT, users_text  # noqa: PLC0415  (loads much)
+    from masquerade.simulation import Lesson, Trouble  # noqa: PLC0415
+    from masquerade.simulation import users as simulated  # noqa: PLC0415
+    from masquerade.simulation.people import FEW, TARGET  # noqa: PLC0415
+
+    people = population(data, disguise, n or PEOPLE_BY_DEFAULT[protocol], seed, exact=n is not None)
+    schema = people.policy.schema
+    chosen = names_given(features, schema, "--features")
+    if data is None:
+        target = TARGET if target is None and learn not in {"rules", "structure"} else target
+        if protocol == "frequency" and chosen is None and structure is None:
+            chosen = FEW if target == TARGET else (*FEW, TARGET)
+    parents = None if structure is None else structure_given(structure, schema)
+    lesson = Lesson(learn, target, chosen, parents)
+    lesson.about(schema)
+    options: dict[str, Any] = {"trouble": Trouble(dropouts, cheaters, seed)}
+    options |= {} if colluders is None else {"colluders": colluders}
+    options |= {} if server is None else {"server": server}
+    options |= {} if leaders is None else {"leaders": leaders}
+
+    def run(size: int) -> Simulation:
+        return simulated(people.first(size), lesson, protocol, **options)
+
+    drawing = Drawing(
+        f"{LEARNT[learn]} by {BY[protocol]}",
+        "Below 300 people everybody is everybody’s neighbour." if protocol == "aggregation" else "",
+        LEAST_ON_A_LADDER if protocol == "aggregation" else FEWEST,
+    )
+    with warnings_said():
+        result, rungs = climbed(run, len(people), plot, drawing, overwrite=overwrite)
+    if json:
+        emit(as_json({**result.to_dict(), **rungs}))
+        return
+    emit(render(*users_text(result, LEARNT[learn])))
+
+
+@app.command("k-anonymity")
+def k_anonymity(
+    *,
+    n: Annotated[
+        int | None,
+        typer.Option("--n", help="How many people.", min=1, show_default="300; formulation 2: 20"),
+    ] = None,
+    k: Annotated[int, typer.Option("--k", "-k", help="How many rows must look alike, at least.")] = 5,
+    formulation: Annotated[
+        int,
+        typer.Option(
+            help="1: rows of large enough classes open; 2: values that differ within a group are starred.",
+            min=1,
+            max=2,
+        ),
+    ] = 1,
+    mode: Annotated[
+        Literal["production", "faithful"] | None,
+        typer.Option(
+            help="Formulation 1: with a randomness server, or with a dealer as in the talk.",
+            show_default="production",
+        ),
+    ] = None,
+    data: Records = None,
+    quasi: Annotated[
+        list[str] | None,
+        typer.Option(help="Columns by which a person might be recognised.", metavar="COLUMNS"),
+    ] = None,
+    sensitive: Annotated[
+        list[str] | None,
+        typer.Option(help="Formulation 1: columns that open with a class.", metavar="COLUMNS"),
+    ] = None,
+    dropouts: Dropouts = "0",
+    cheaters: Cheaters = "0",
+    accept_cost: Annotated[
+        bool, typer.Option("--accept-cost", help="Formulation 2: more than 300 people all the same.")
+    ] = False,
+    seed: Seed = 1,
+    plot: Plot = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Make the rows of people k-anonymous who trust nobody with theirs.
+
+    Cheaters send a bad share (formulation 1) or a row they cannot prove (2): they are named, and harm nobody.
+
+    Example: masquerade simulate k-anonymity --n 1000 --k 10 --cheaters 0.01
+    """
+    by, told = names_in("--quasi", quasi), names_in("--sensitive", sensitive)
+    check_formulation(formulation, {"--mode": mode, "--sensitive": sensitive}, accept_cost=accept_cost)
+    if data is not None and not (by and (told or formulation == 2)):
+        raise InputError("With --data, --quasi and (formulation 1) --sensitive say which columns take part.")
+    check_plot(plot, overwrite=overwrite)
+    from masquerade import simulation  # noqa: PLC0415  (loads much)
+    from masquerade.simulation.people import QUASI, SENSITIVE  # noqa: PLC0415
+
+    people = population(data, None, n or (300 if formulation == 1 else 20), seed, exact=n is not None)
+    trouble = simulation.Trouble(dropouts, cheaters, seed)
+
+    def run(size: int) -> KAnonymity | Suppression:
+        some = people.first(size)
+        if formulation == 2:
+            return simulation.suppression(some, k, by or QUASI, trouble=trouble, accept_cost=accept_cost)
+        return simulation.k_anonymity(
+            some, k, by or QUASI, told or SENSITIVE, mode or "production", trouble=trouble
+        )
+
+    form = f", {mode or 'production'}" if formulation == 1 else ""
+    title = f"k-anonymity, formulation {formulation}{form}, k = {k}"
+    least = LEAST_ON_A_LADDER if formulation == 1 else max(2 * k, 8)
+    result, rungs = climbed(run, len(people), plot, Drawing(title, "", least), overwrite=overwrite)
+    if json:
+        emit(as_json({**result.to_dict(), **rungs}))
+        return
+    from masquerade.cli.simulated import k_anonymity_text, suppression_text  # noqa: PLC0415
+
+    emit(render(*(k_anonymity_text if formulation == 1 else suppression_text)(result)))
+
+
+def check_formulation(formulation: int, given: dict[str, object], *, accept_cost: bool) -> None:
+    """Refuse options that a formulation has no use for."""
+    for option, value in given.items():
+        if value and formulation == 2:
+            raise InputError(f"{option} is for formulation 1.")
+    if accept_cost and formulation == 1:
+        raise InputError("--accept-cost is for formulation 2.")
+
+
+def only_for(protocol: str, given: dict[str, object], which: str) -> None:
+    """Refuse options that a protocol has no use for."""
+    for option, value in given.items():
+        if value is not None and protocol != which:
+            raise InputError(f"{option} is for --protocol {which}.")
+
+
+def check_plot(plot: str | None, *, overwrite: bool) -> None:
+    """Refuse, before any work, a picture that cannot or must not be written."""
+    if plot is None:
+        return
+    if not plot.lower().endswith(PLOT_ENDINGS):
+        raise InputError(f"{plot}: a plot ends in {' or '.join(PLOT_ENDINGS)}.")
+    check_target(Path(plot), overwrite=overwrite)
+
+
+def population(data: str | None, disguise: str | None, n: int, seed: int, *, exact: bool) -> People:
+    """Return n people: of a file, in random order, or made up; fewer only if no number was asked for."""
+    from masquerade.simulation import made_up_people, people_from  # noqa: PLC0415
+
+    policy = None if disguise is None else mq.Policy.load(disguise)
+    if data is None:
+        return made_up_people(n, policy, seed=seed)
+    everybody = people_from(data, policy, seed=seed)
+    if exact and len(everybody) < n:
+        raise InputError(f"{data}: has {len(everybody):,} records, fewer than --n {n:,}.")
+    return everybody.first(min(n, len(everybody)))
+
+
+class Drawing(NamedTuple):
+    """What stands above a picture, and how many people its ladder starts with at least."""
+
+    title: str
+    note: str
+    least: int
+
+
+def climbed(
+    run: Callable[[int], Any], n: int, plot: str | None, drawing: Drawing, *, overwrite: bool
+) -> tuple[Any, dict[str, Any]]:
+    """Run n people, and fewer before if a picture is wanted; return the last result and all rungs."""
+    from masquerade.simulation.timing import Rung, ladder, timing_picture  # noqa: PLC0415
+
+    sizes: Sequence[int] = [n] if plot is None else ladder(n, drawing.least)
+    rungs, result = [], None
+    with progress("simulating") as advance:
+        for done, size in enumerate(sizes):
+            advance(sum(sizes[:done]), sum(sizes))
+            result = run(size)
+            rungs.append(Rung(size, result.cost))
+    if plot is None:
+        return result, {}
+    picture = picture_of(timing_picture(rungs, drawing.title, drawing.note), plot)
+    write_whole(Path(plot), picture, overwrite=overwrite)
+    say(f"time against the number of people is drawn in {plot}.")
+    return result, {"ladder": [{"n": rung.n, "cost": rung.cost.to_dict()} for rung in rungs]}

@@ -1,0 +1,159 @@
+"""`masquerade tls`: certificates, tokens and identities for a deployment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from masquerade.cli.options import Json
+from masquerade.cli.output import as_json, emit, say
+from masquerade.core.errors import FileError
+
+if TYPE_CHECKING:
+    from masquerade.serving.certificates import Pair
+
+tls_app = typer.Typer(
+    help="Make certificates, tokens and identities for services.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Folder = Annotated[
+    Path, typer.Argument(help="The folder of the authority.", metavar="FOLDER", show_default=False)
+]
+Name = Annotated[
+    str,
+    typer.Argument(help="The name of the service, as its peers call it.", metavar="NAME", show_default=False),
+]
+
+
+@tls_app.command("init")
+def init(
+    folder: Folder,
+    *,
+    name: Annotated[str, typer.Option(help="What the authority is called in certificates.")] = (
+        "masquerade test authority"
+    ),
+    json: Json = False,
+) -> None:
+    """Make a private authority: ca.pem, which every service gets, and ca.key, which stays here.
+
+    Example: masquerade tls init tls
+    """
+    from masquerade.serving import certificates  # noqa: PLC0415  (loads cryptography)
+
+    made = certificates.init(folder, name=name)
+    show(made, json=json)
+    say(f"made an authority in {folder}: ca.pem is for every service, ca.key for nobody else.")
+
+
+@tls_app.command("issue")
+def issue(
+    folder: Folder,
+    name: Name,
+    *,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name or address it is reached at; may be given several times.", show_default=False
+        ),
+    ] = None,
+    days: Annotated[int, typer.Option(help="How long the certificate holds.")] = 365,
+    json: Json = False,
+) -> None:
+    """Make a key and a certificate for a service, and print the fingerprint that its peers pin.
+
+    Without --host it is for this machine alone. Example: masquerade tls issue tls north --host north.example
+    """
+    from masquerade.serving import certificates  # noqa: PLC0415
+
+    show(certificates.issue(folder, name, tuple(host) if host else certificates.HOSTS, days), json=json)
+
+
+@tls_app.command("rotate")
+def rotate(folder: Folder, name: Name, *, json: Json = False) -> None:
+    """Replace a service's key and certificate; print the new fingerprint and the old one.
+
+    Peers list both fingerprints until the service has been started again.
+    """
+    from masquerade.serving import certificates  # noqa: PLC0415
+
+    made = certificates.rotate(folder, name)
+    show(made, json=json)
+    say("its peers list both fingerprints until the service has been started again.")
+
+
+@tls_app.command("fingerprint")
+def fingerprint(
+    certificate: Annotated[
+        Path, typer.Argument(help="A certificate (PEM).", metavar="CERTIFICATE", show_default=False)
+    ],
+) -> None:
+    """Print the fingerprint of a certificate, as peers pin it."""
+    from masquerade.serving import certificates  # noqa: PLC0415
+
+    emit(certificates.fingerprint(certificate) + "\n")
+
+
+@tls_app.command("token")
+def token(
+    file: Annotated[
+        Path, typer.Argument(help="The new file for the token.", metavar="FILE", show_default=False)
+    ],
+) -> None:
+    """Make a token in a file of its own and print its digest.
+
+    The file goes to the service that shows the token (token_file), the digest to the one that is shown it
+    (token_digest). Example: masquerade tls token north.token
+    """
+    from masquerade.serving import tokens  # noqa: PLC0415
+
+    made = tokens.make()
+    write_new(file, made + "\n")
+    emit(tokens.digest(made) + "\n")
+
+
+@tls_app.command("identity")
+def identity(
+    file: Annotated[
+        Path, typer.Argument(help="The new file for the identity.", metavar="FILE", show_default=False)
+    ],
+) -> None:
+    """Make the key that a service signs with, in a file of its own, and print its public part."""
+    from masquerade.serving import identities  # noqa: PLC0415
+
+    emit(identities.public_text(identities.create(file)) + "\n")
+
+
+def show(made: Pair, *, json: bool) -> None:
+    """Print the fingerprint of a certificate, and of the one it replaced."""
+    if json:
+        figures = {
+            "certificate": str(made.certificate),
+            "key": str(made.key),
+            "fingerprint": made.fingerprint,
+            "old_fingerprint": made.old_fingerprint,
+        }
+        emit(as_json(figures))
+        return
+    emit("".join(f"{text}\n" for text in (made.fingerprint, made.old_fingerprint) if text is not None))
+
+
+def write_new(path: Path, content: str) -> None:
+    """Write a new file that only its owner can read; one that is there is never replaced."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise FileError(f"{path}: exists already; a token is never overwritten.") from None
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written ({(error.strerror or 'error').lower()}).") from None
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,94 @@
+"""Log lines without data: JSON on standard error, one event a line, facts from a fixed list.
+
+A record's values cannot get into a line: a fact is written only under a name that is known to be about the
+service (a status, a number of bytes, a peer) and only in that name's form: a number, or one short word
+without spaces. Anything else is withheld and its name alone is listed, so that a service never fails, and
+never leaks, because of its log.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+# how large a thing is, how long it took, how often it happened, whether it did
+# fmt: off
+NUMBERS: Final = frozenset(
+    {
+        "attempt", "bytes", "cells", "columns", "concurrency", "entries", "epoch", "limit", "ms",
+        "number", "part", "parts", "peers", "pid", "port", "ready", "received", "replayed",
+        "restored", "retries", "round", "rounds", "rows", "seconds", "sent", "status", "version",
+    }
+)
+# who, where, what kind: names from the settings, the protocol and the program
+WORDS: Final = frozenset(
+    {
+        "address", "at", "code", "digest", "error", "file", "fingerprint", "host", "incarnation",
+        "kind", "method", "outcome", "party", "peer", "place", "policy", "protocol", "recipient",
+        "request", "role", "schema", "service", "session", "signal", "source", "state", "url",
+    }
+)
+# fmt: on
+WORD: Final = re.compile(r"[A-Za-z0-9_.:/@+=\[\]{}%~-]{0,200}")
+NAME: Final = re.compile(r"[a-z][a-z0-9_ ]{0,60}")
+_writing = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Logger:
+    """Writes events of one part of a service."""
+
+    name: str
+    numbers: frozenset[str] = field(default=NUMBERS)
+    words: frozenset[str] = field(default=WORDS)
+
+    def debug(self, event: str, **facts: Any) -> None:
+        """Write an event that is of interest to developers."""
+        self._write("debug", event, facts)
+
+    def info(self, event: str, **facts: Any) -> None:
+        """Write an event in the ordinary course of things."""
+        self._write("info", event, facts)
+
+    def warning(self, event: str, **facts: Any) -> None:
+        """Write an event that somebody should look at."""
+        self._write("warning", event, facts)
+
+    def error(self, event: str, **facts: Any) -> None:
+        """Write an event that stopped something."""
+        self._write("error", event, facts)
+
+    def _write(self, level: str, event: str, facts: dict[str, Any]) -> None:
+        line = json.dumps(self.record(level, event, facts), separators=(",", ":")) + "\n"
+        with _writing:
+            sys.stderr.write(line)
+            sys.stderr.flush()
+
+    def record(self, level: str, event: str, facts: dict[str, Any]) -> dict[str, Any]:
+        """Return what is written: facts that may be, and the names of those that may not."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+        # an event is a fixed phrase of the program
+        shown = event if NAME.fullmatch(event) else "withheld"
+        line: dict[str, Any] = {"time": now, "level": level, "name": self.name, "event": shown}
+        kept = {name: value for name, value in facts.items() if self._may(name, value)}
+        withheld = sorted(name if NAME.fullmatch(name) else "?" for name in facts if name not in kept)
+        return line | {"facts": kept} | ({"withheld": withheld} if withheld else {})
+
+    def _may(self, name: str, value: Any) -> bool:
+        if value is None:
+            return name in self.numbers or name in self.words
+        if name in self.numbers:
+            return type(value) in (bool, int) or (type(value) is float and math.isfinite(value))
+        return name in self.words and type(value) is str and WORD.fullmatch(value) is not None
+
+
+def logger(name: str, *, numbers: Iterable[str] = (), words: Iterable[str] = ()) -> Logger:
+    """Return a logger; a part of the program that has facts of its own names them here, once."""
+    return Logger(name, NUMBERS | frozenset(numbers), WORDS | frozenset(words))

@@ -1,0 +1,99 @@
+"""What a simulation costs whom, measured where the work is done: processor seconds and bytes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The mean over people, and the worst."""
+
+    mean: float
+    worst: float
+
+    @classmethod
+    def of(cls, values: Sequence[float] | NDArray[Any]) -> Self:
+        """Return the spread of some figures, at least one."""
+        return cls(float(np.mean(values)), float(np.max(values)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a person pays (`client_seconds`, `sent`, `received`), what others do, and what the clock said.
+
+    `measured_on` is how many people the client's time was measured on: those who shared no work with others,
+    as on devices of their own. `roles` are processor seconds by role. `wall` is the simulation's own time,
+    everybody's work one after the other.
+    """
+
+    client_seconds: Spread
+    measured_on: int
+    sent: Spread
+    received: Spread
+    roles: Mapping[str, float]
+    wall: float
+    rounds: int
+
+    @property
+    def server_seconds(self) -> float:
+        """Return the processor seconds of all roles that are not users."""
+        return sum(self.roles.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Meter:
+    """Adds up a population's figures, by place."""
+
+    n: int
+    started: float = field(default_factory=time.perf_counter)
+    seconds: NDArray[np.float64] = field(init=False)
+    sent: NDArray[np.int64] = field(init=False)
+    received: NDArray[np.int64] = field(init=False)
+    roles: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.seconds = np.zeros(self.n)
+        self.sent, self.received = np.zeros((2, self.n), dtype=np.int64)
+
+    @contextmanager
+    def user(self, place: int) -> Iterator[None]:
+        """Charge what happens to a user."""
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self.seconds[place] += time.process_time() - start
+
+    @contextmanager
+    def role(self, name: str) -> Iterator[None]:
+        """Charge what happens to a role, but for what users are charged for meanwhile."""
+        start, users = time.process_time(), float(self.seconds.sum())
+        try:
+            yield
+        finally:
+            spent = time.process_time() - start - float(self.seconds.sum() - users)
+            self.roles[name] = self.roles.get(name, 0.0) + spent
+
+    def cost(self, alone: Sequence[int], staying: Sequence[int], rounds: int) -> Cost:
+        """Return the cost; time is that of users who share nothing, bytes are those of all who stayed."""
+        return Cost(
+            Spread.of(self.seconds[list(alone)]),
+            len(alone),
+            Spread.of(self.sent[list(staying)]),
+            Spread.of(self.received[list(staying)]),
+            dict(self.roles),
+            time.perf_counter() - self.started,
+            rounds,
+        )

@@ -1,0 +1,118 @@
+"""The people of a simulation: made up in the manner of a census, or read from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError
+from masquerade.core.schema import Schema
+from masquerade.learn.network import BayesianNetwork, known_network
+from masquerade.sources.records import Records
+from masquerade.sources.tally import tally
+
+Codes = dict[str, NDArray[Any]]
+
+PEOPLE = Schema(
+    {
+        "age": ["17-29", "30-44", "45-59", "60+"],
+        "sex": ["female", "male"],
+        "education": ["school", "college", "degree"],
+        "marital": ["single", "married", "other"],
+        "work": ["private", "government", "self-employed"],
+        "hours": ["part-time", "full-time", "overtime"],
+        "income": ["<=50K", ">50K"],
+    }
+)
+TARGET = "income"
+FEW = ("sex", "hours")  # for a protocol in which every user checks a key of every other for every count
+QUASI, SENSITIVE = ("age", "sex", "education", "marital"), ("hours", "income")
+STRUCTURE: dict[str, tuple[str, ...]] = {
+    "age": (),
+    "sex": (),
+    "education": ("age",),
+    "marital": ("age", "sex"),
+    "work": ("education",),
+    "hours": ("sex", "work"),
+    "income": ("education", "marital", "hours"),
+}
+SEED = 2005
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """Records by code, one a person, and the policy by which each is disguised before anything leaves."""
+
+    codes: Codes
+    policy: Policy
+
+    def __len__(self) -> int:
+        """Return how many people there are."""
+        return len(next(iter(self.codes.values())))
+
+    def __getitem__(self, rows: NDArray[np.intp] | Sequence[int]) -> Self:
+        """Return some of them."""
+        return type(self)({name: column[rows] for name, column in self.codes.items()}, self.policy)
+
+    def first(self, n: int) -> Self:
+        """Return the first n; so many must be there."""
+        if not 1 <= n <= len(self):
+            raise InputError(f"There are {len(self):,} people. Got n = {n:,} instead.")
+        return self[np.arange(n)]
+
+    def in_the_open(self) -> Records:
+        """Return their clear records as a source: what would be counted if nobody had anything to hide."""
+        return Records(self.codes, self.policy.undisguised())
+
+
+def people_from(data: Any, policy: Policy | None = None, *, seed: int = SEED) -> People:
+    """Return the people of a frame or file of clear records, in random order.
+
+    Without a policy nothing is disguised, and the categories are those that occur.
+    """
+    records = tally(data, schema=policy, engine="memory")
+    order = np.random.default_rng(seed).permutation(records.n)
+    used = Policy.clear(records.schema) if policy is None else policy
+    return People({name: records.codes[name][order] for name in records.schema}, used)
+
+
+def made_up_people(n: int, policy: Policy | None = None, *, seed: int = SEED) -> People:
+    """Return n people in the manner of the Adult census extract; the same for the same seed."""
+    return people_from(population().sample(n, seed), policy or Policy.clear(PEOPLE), seed=seed)
+
+
+@cache
+def population() -> BayesianNetwork:
+    """Return where made-up people come from: a network with roughly the margins of the Adult data."""
+    logit = (
+        -2.6
+        + np.array([0.0, 0.7, 1.7])[:, None, None]
+        + np.array([0.0, 1.9, 0.3])[:, None]
+        + np.array([-1.2, 0.0, 0.7])
+    )
+    rich = 1 / (1 + np.exp(-logit))
+    probabilities: dict[str, Any] = {
+        "age": [0.29, 0.37, 0.24, 0.10],
+        "sex": [0.33, 0.67],
+        "education": [[0.45, 0.38, 0.17], [0.41, 0.29, 0.30], [0.44, 0.26, 0.30], [0.58, 0.22, 0.20]],
+        "marital": [
+            [[0.72, 0.17, 0.11], [0.74, 0.22, 0.04]],
+            [[0.32, 0.25, 0.43], [0.25, 0.60, 0.15]],
+            [[0.15, 0.27, 0.58], [0.10, 0.75, 0.15]],
+            [[0.09, 0.20, 0.71], [0.06, 0.78, 0.16]],
+        ],
+        "work": [[0.82, 0.09, 0.09], [0.78, 0.12, 0.10], [0.65, 0.23, 0.12]],
+        "hours": [
+            [[0.33, 0.50, 0.17], [0.25, 0.60, 0.15], [0.35, 0.30, 0.35]],
+            [[0.13, 0.49, 0.38], [0.10, 0.58, 0.32], [0.12, 0.32, 0.56]],
+        ],
+        "income": np.stack([1 - rich, rich], axis=-1),
+    }
+    tables = {name: np.asarray(table, dtype=np.float64) for name, table in probabilities.items()}
+    return known_network(PEOPLE, STRUCTURE, tables)

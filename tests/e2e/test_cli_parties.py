@@ -1,0 +1,199 @@
+"""Organisations as processes of their own, from the commands: one is killed, and the session ends well.
+
+What happens at every other place where a node can stop is in tests/parties; that Model I's errors are on
+average no larger than Model II's is in tests/unit/protocols/vertical.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from tests.e2e.test_cli_app import ok, refused
+
+import masquerade as mq
+from masquerade.papers.eleven_nodes import STRUCTURE, network
+from masquerade.parties.services import Operator
+from masquerade.parties.settings import MinerSettings
+from masquerade.serving.settings import load
+
+COMMAND = str(Path(sys.executable).parent / "masquerade")
+SECONDS = 120  # for a start on a busy machine
+PEOPLE = 2500  # linking so many takes long enough to be seen
+
+
+class World:
+    """The folder of a deployment and the processes of its nodes."""
+
+    def __init__(self, folder):
+        self.folder, self.processes = folder, {}
+        self.miner = self.file("university")
+
+    def file(self, name):
+        return self.folder / name / ("miner.yaml" if name in {"university", "helper"} else "party.yaml")
+
+    def start(self, name):
+        """Start a node."""
+        kind = self.file(name).stem
+        log = (self.folder / f"{name}.log").open("ab")
+        process = subprocess.Popen(  # noqa: S603  (our own command)
+            [COMMAND, kind, "serve", str(self.file(name))], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+        )
+        log.close()
+        self.processes[name] = process
+
+    def wait(self, name):
+        """Wait until a node says that it is ready."""
+        process = self.processes[name]
+        address, until = self.folder / name / "state" / "address", time.monotonic() + SECONDS
+        while not address.exists() or not self.answers(name):
+            assert process.poll() is None, self.log(name)
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+    def answers(self, name):
+        """Tell whether a node says that it is ready."""
+        port = yaml.safe_load(self.file(name).read_text())["listen"]["port"]
+        tls = self.folder / "tls"
+        try:
+            found = httpx.get(f"https://127.0.0.1:{port}/ready", verify=context(tls), trust_env=False)
+        except httpx.TransportError:
+            return False
+        return found.json() == {"ready": True}
+
+    def log(self, name):
+        return (self.folder / f"{name}.log").read_text()
+
+    def step(self):
+        """Return what the session is doing."""
+        with Operator(load(self.miner, MinerSettings, environment={})) as operator:
+            status = operator.ask("status", {"session": "example"})
+        return status["state"], status["step"]
+
+
+def context(tls):
+    """Return how to speak to nodes as the university."""
+    found = ssl.create_default_context(cafile=str(tls / "ca.pem"))
+    found.load_cert_chain(tls / "university.pem", tls / "university.key")
+    return found
+
+
+@contextmanager
+def running(folder, *arguments):
+    """Write a deployment with the command and start all of its nodes."""
+    shown = ok("session", "example", folder, *arguments).stdout
+    world = World(folder)
+    names = [Path(line.split()[3]).parent.name for line in shown.splitlines() if " serve " in line]
+    try:
+        for name in names:
+            world.start(name)
+        for name in names:
+            world.wait(name)
+        yield world
+    finally:
+        for process in world.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def test_a_party_is_killed_and_the_session_ends_well(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with running(tmp_path / "try", "--n", PEOPLE) as world:
+        created = ok("session", "create", world.folder / "session.yaml", "--node", world.miner).stdout
+        assert "is created; its digest, to pin in consents:" in created
+        assert "created" in ok("session", "status", "--node", world.miner).stdout
+
+        run = subprocess.Popen(  # noqa: S603  (our own command)
+            [COMMAND, "session", "run", "example", "--node", str(world.miner)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        until = time.monotonic() + SECONDS
+        while world.step() != ("running", "linking"):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        killed = world.processes["south"]
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        said = run.communicate(timeout=SECONDS)
+        assert run.returncode == 1, said
+        assert "was interrupted: Party 'south'" in said[1]
+        assert "resume it: masquerade session run example --node" in said[1]
+        assert "interrupted" in ok("session", "status", "example", "--node", world.miner).stdout
+
+        world.start("south")
+        world.wait("south")
+        model = tmp_path / "model.json"
+        done = ok("session", "run", "example", "--node", world.miner, "--out", model).stdout
+        assert "done in" in done
+        assert "university learnt disguised values of A: γ = 3" in done
+        learnt = mq.learn.BayesianNetwork.from_dict(json.loads(model.read_text()))
+        assert {name: set(parents) for name, parents in learnt.structure.items()} == {
+            name: set(parents) for name, parents in STRUCTURE.items()
+        }
+        # S is in clear: 6 standard errors of a share of PEOPLE/2 records or more
+        share = float(learnt["S"].probabilities.ravel()[0])
+        assert abs(share - network()["S"].probabilities.ravel()[0]) < 6 * 0.5 / (PEOPLE / 2) ** 0.5
+
+        for name in ("north", "south", "registry"):
+            state = world.folder / name / "state"
+            assert json.loads((state / "models" / "example.json").read_text()) == json.loads(
+                model.read_text()
+            )
+            verified = ok("party", "ledger", state, "verify").stdout
+            assert "intact" in verified
+            listed = json.loads(ok("party", "ledger", state, "--json").stdout)["releases"]
+            assert {entry["recipient"] for entry in listed} == {"university"}
+            drawn = [(entry["kind"], *entry["variables"]) for entry in listed if entry["policy"]]
+            assert len(drawn) == len(set(drawn))  # nothing was disguised twice
+
+        port = yaml.safe_load(world.file("north").read_text())["listen"]["port"]
+        measured = httpx.get(
+            f"https://127.0.0.1:{port}/metrics", verify=context(world.folder / "tls"), trust_env=False
+        ).text
+        assert 'place="sessions/{session}/{role}"' in measured
+
+        for process in world.processes.values():
+            process.send_signal(signal.SIGTERM)
+        assert [process.wait(SECONDS) for process in world.processes.values()] == [0] * 4
+        assert not list(world.folder.glob("*/state/address"))
+        for name in world.processes:
+            lines = [line for line in world.log(name).splitlines() if not line.startswith("{")]
+            assert all("listens at https://127.0.0.1:" in line for line in lines), lines
+            assert "P000" not in world.log(name)  # no key of a record
+
+
+def test_a_node_that_does_not_run_is_missed(tmp_path, monkeypatch):
+    ok("session", "example", tmp_path / "try", "--n", 20)
+    monkeypatch.setattr("masquerade.parties.services.address_of.__defaults__", (0.0,))
+    said = refused("session", "status", "--node", tmp_path / "try" / "university" / "miner.yaml")
+    assert "is not running on this machine" in said
+
+
+@pytest.mark.parametrize("kind", ["party", "miner"])
+def test_settings_are_checked_before_a_node_serves(tmp_path, kind):
+    ok("session", "example", tmp_path / "try", "--n", 20)
+    file = tmp_path / "try" / ("north" if kind == "party" else "university") / f"{kind}.yaml"
+    assert "is valid" in ok("config", "check", file, "--kind", kind).stdout
+    file.with_name("identity.key").chmod(0o644)
+    assert "may be read by others" in refused(kind, "serve", file)
+    assert "may be read by others" in refused("config", "check", file, "--kind", kind)
+    file.write_text(file.read_text().replace("state: state", "state: state\nstates: state"))
+    assert "states" in refused(kind, "serve", file)
+
+
+def test_an_example_is_written_once(tmp_path):
+    ok("session", "example", tmp_path / "try", "--n", 20)
+    assert "exists already" in refused("session", "example", tmp_path / "try", "--n", 20)
+    assert (tmp_path / "try" / "north" / "identity.key").stat().st_mode & 0o077 == 0

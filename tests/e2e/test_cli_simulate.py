@@ -1,0 +1,120 @@
+"""`masquerade simulate` from end to end: words, JSON, pictures, refusals."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.e2e.test_cli_app import files, ok, refused
+
+PEOPLE = "sex,smokes\n" + "f,yes\nf,no\nm,yes\nm,no\nm,no\n" * 6
+POLICY = """\
+masquerade: 1
+variables:
+  sex: {categories: [f, m]}
+  smokes: {categories: ["yes", "no"], channel: {kind: binary, p: 1/4}}
+"""
+
+
+def test_people_are_counted_and_the_model_is_that_of_clear_records(tmp_path):
+    told = ok(
+        "simulate", "users", "--n", 30, "--protocol", "mix", "--learn", "naive-bayes", "--leaders", 3
+    ).stdout
+    assert "Naive Bayes over 30 people by a mix: 30 counted." in told
+    assert "The model equals that of the clear records of the 30 people counted" in told
+    assert "P(sex | income)" in told
+    for row in ("a person, on average", "a person, at worst", "miner", "leader 3"):
+        assert row in told
+    assert "at least one of the 3 leaders is honest" in told
+    assert files(tmp_path) == set()
+
+
+def test_cheaters_are_named_or_their_effect_is_shown():
+    named = ok("simulate", "users", "--n", 25, "--protocol", "mix", "--cheaters", "0.04").stdout
+    assert "Caught: user " in named
+    assert "its ciphertext is not proved to be its own" in named
+    options = ("--n", 40, "--cheaters", "0.05", "--dropouts", "0.05", "--server", "semi-honest")
+    unnoticed = " ".join(ok("simulate", "users", *options).stdout.split())
+    assert "38 counted, 2 left" in unnoticed
+    assert "counts are others, the most by +20" in unnoticed
+    assert "nobody can notice" in unnoticed
+    assert "Caught" not in unnoticed
+
+
+def test_frequency_mining_asks_little_of_made_up_people():
+    told = json.loads(ok("simulate", "users", "--n", 16, "--protocol", "frequency", "--json").stdout)
+    assert told["compared_with_clear"]["equal"]
+    assert told["compared_with_clear"]["counts"] == 12
+    assert [feature["name"] for feature in told["model"]["features"]] == ["sex", "hours"]
+    assert told["cost"]["rounds"] == 1
+    every = ("--features", "age,sex,education,marital,work,hours")
+    line = refused("simulate", "users", "--n", 1400, "--protocol", "frequency", *every)
+    assert "pairs of keys that every user has to check (at most 50,000)" in line
+
+
+def test_own_records_disguised_first(tmp_path):
+    (tmp_path / "people.csv").write_text(PEOPLE, encoding="utf-8")
+    (tmp_path / "policy.yaml").write_text(POLICY, encoding="utf-8")
+    given = ("simulate", "users", "--data", tmp_path / "people.csv", "--protocol", "mix", "--learn", "tables")
+    clear = json.loads(ok(*given, "--json").stdout)
+    assert clear["n"] == 30
+    assert [table["counts"] for table in clear["model"]["tables"]] == [[12.0, 18.0], [18.0, 12.0]]
+    told = ok(*given, "--disguise", tmp_path / "policy.yaml").stdout
+    assert "standard errors of the disguise" in told
+    assert "of smokes: γ = 3" in told
+    assert "has 30 records, fewer than --n 31" in refused(*given, "--n", 31)
+    parameters = ("--learn", "parameters", "--structure", "smokes<-sex", "--json")
+    network = json.loads(ok(*given[:6], *parameters).stdout)
+    assert network["compared_with_clear"]["equal"]
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_time_against_people_is_drawn(tmp_path, ending):
+    target = tmp_path / f"time.{ending}"
+    done = ok("simulate", "users", "--n", 48, "--protocol", "mix", "--plot", target, "--json")
+    assert [rung["n"] for rung in json.loads(done.stdout)["ladder"]] == [12, 24, 48]
+    assert f"drawn in {target}" in " ".join(done.stderr.split())
+    assert target.read_bytes()[:5] in {b"\x89PNG\r", b"<?xml"}
+    assert "exists already" in refused("simulate", "users", "--protocol", "mix", "--plot", target)
+
+
+def test_k_anonymity_in_both_formulations():
+    told = ok("simulate", "k-anonymity", "--n", 60, "-k", 3, "--cheaters", "0.04", "--quasi", "sex",
+              "--sensitive", "income").stdout  # fmt: skip
+    assert "57 rows of 2 classes are open" in told
+    assert "3 not: its share does not lie on the polynomial of its class." in told
+    assert "Exactly the rows opened" in told
+    assert "collector" in told
+    faithful = json.loads(ok("simulate", "k-anonymity", "--n", 40, "--mode", "faithful", "--json").stdout)
+    assert (faithful["mode"], faithful["as_expected"]) == ("faithful", True)
+    second = ok("simulate", "k-anonymity", "--formulation", 2, "--n", 8, "-k", 2, "--quasi", "age,sex").stdout
+    assert "8 rows in" in second
+    assert "The table is the one that the algorithm makes where all rows are seen." in second
+    assert "everybody learns in how many attributes every two people differ" in second
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("users", "--protocol", "mix", "--server", "malicious"), "--server is for --protocol aggregation."),
+        (
+            ("users", "--protocol", "frequency", "--colluders", "0.1"),
+            "--colluders is for --protocol aggregation.",
+        ),
+        (("users", "--leaders", 3), "--leaders is for --protocol mix."),
+        (("users", "--structure", "a<-b"), "--structure is for --learn parameters."),
+        (("users", "--n", 20, "--target", "wage"), "There is no variable 'wage'"),
+        (("users", "--n", 20, "--features", "wage"), "'wage'"),
+        (("users", "--n", 20, "--dropouts", "1.5"), "share of dropouts must be at least 0 and below 1"),
+        (("users", "--n", 20, "--plot", "time.gif"), "a plot ends in"),
+        (("users", "--data", "nowhere.csv"), "nowhere.csv"),
+        (("k-anonymity", "--formulation", 2, "--mode", "faithful"), "--mode is for formulation 1."),
+        (("k-anonymity", "--accept-cost"), "--accept-cost is for formulation 2."),
+        (("k-anonymity", "--formulation", 2, "--n", 301), "More than 300 are refused unless"),
+        (("k-anonymity", "--k", 1, "--n", 20), "'k' must be from 2"),
+        (("k-anonymity", "--data", "nowhere.csv"), "--quasi"),
+        (("k-anonymity", "--quasi", "sex", "--sensitive", "sex", "--n", 20), "named twice"),
+    ],
+)
+def test_what_cannot_be_is_one_line(options, said):
+    assert said in refused("simulate", *options)
