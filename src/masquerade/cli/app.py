@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 import masquerade
 from masquerade.cli import (
     anonymize,
+    collect,
     demo,
     disguise,
     estimate,
@@ -144,5 +145,6 @@ app.command("reproduce")(reproduce.command)
 app.add_typer(nodes.party_app, name="party")
 app.add_typer(nodes.miner_app, name="miner")
 app.add_typer(nodes.session_app, name="session")
+app.add_typer(collect.collect_app, name="collect")
 app.add_typer(nodes.config_app, name="config")
 app.add_typer(tls.tls_app, name="tls")

@@ -23,10 +23,20 @@ def write_whole(target: Path, content: bytes | str, *, private: bool = False) ->
                 stream.write(content.encode() if isinstance(content, str) else content)
                 settle(stream, private=private)
             hidden.replace(place)
+            sync_folder(place.parent)
         finally:
             hidden.unlink(missing_ok=True)
     except OSError as error:
         raise FileError(f"{target}: cannot be written ({os.strerror(error.errno or 5).lower()}).") from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk: a file whose name is lost is lost."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def hidden_file(target: Path) -> tuple[IO[bytes], Path]:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from masquerade.core.whole import write_whole
+from masquerade.core.whole import sync_folder, write_whole
 from masquerade.protocols.ledger import FileLedger
 
 BURNT: Final = "burnt.sqlite"
@@ -114,12 +114,3 @@ def make_folder(folder: Path) -> None:
 def new_file(path: Path) -> None:
     """Make an empty file that only its owner can read, unless it is there."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

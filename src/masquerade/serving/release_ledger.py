@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol, Self
 
 from masquerade.core.errors import FileError
-from masquerade.serving.once_store import sync_folder
+from masquerade.core.whole import sync_folder
 from masquerade.serving.release_spending import Spent, spending, summary
 from masquerade.serving.release_store import START, Entry, Mark, Release, check_end, entry_of, parse
 from masquerade.serving.state import Notes, State, peek

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from masquerade.core.errors import FileError
-from masquerade.serving.once_store import Once, make_folder, new_file, sync_folder
+from masquerade.core.whole import sync_folder
+from masquerade.serving.once_store import Once, make_folder, new_file
 from masquerade.serving.state_store import Notes, Replies, Store, StoredReply
 
 __all__ = ["INTERRUPTED", "SESSION", "Notes", "Replies", "State", "StoredReply", "peek"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy, check_policy
-from masquerade.core.errors import InputError, PolicyMismatch, UnknownValue
+from masquerade.core.errors import InputError, MasqueradeWarning, PolicyMismatch, UnknownValue
 from masquerade.core.schema import Category, Field, Schema, category
 from masquerade.frames.baskets import Baskets
 from masquerade.frames.encode import encode
@@ -140,7 +141,10 @@ def how_to_read(
 
 
 def check_origin(data: Any, policy: Policy | None) -> None:
-    """Refuse data that say they were disguised under another policy, or at all where clear ones are due."""
+    """Refuse data that say they were disguised under another policy, or at all where clear ones are due.
+
+    Data that say that records are missing, not at random, are taken with a warning.
+    """
     if isinstance(data, (SparkFrame, IbisTable)):
         return  # tables of engines carry no such words
     if is_path(data):
@@ -150,6 +154,8 @@ def check_origin(data: Any, policy: Policy | None) -> None:
             known = batches.metadata
     else:
         known = metadata_of(columns_of(data).frame)
+    if "incomplete" in known:
+        warnings.warn(f"The records are incomplete: {known['incomplete']}.", MasqueradeWarning, stacklevel=3)
     origin = known.get("policy")
     if origin is None or (policy is not None and origin == policy.id):
         return

@@ -37,7 +37,8 @@ class Client:
 
     What leaves: a request, from which nobody learns anything about the row; then a report, from which nobody
     learns anything about it but whether reports belong to the same class, until k of that class are there.
-    State is in memory: a client that is interrupted between the two sits out the epoch.
+    State is in memory: a client that is interrupted between the two sits out the epoch, unless `kept` was
+    stored before the request left, and is given back to `resume`.
     """
 
     def __init__(self, credential: bytes, notice: bytes, *, identity: bytes, published: bytes) -> None:
@@ -61,6 +62,23 @@ class Client:
         elif quasi != self._quasi:
             raise InputError("A client asks for one quasi-identifier in an epoch, and has asked for another.")
         return Request.made(self._notice.digest, self._credential, self._blinded.element.encode()).encode()
+
+    def kept(self) -> bytes:
+        """Return the number that hides the request, to be stored before that leaves, and kept secret."""
+        if self._blinded is None:
+            raise InputError("No request has been made: there is nothing to keep of it.")
+        return group.encode_scalar(self._blinded.blind.reveal())
+
+    def resume(self, quasi: bytes, kept: bytes) -> bytes:
+        """Return the request that was made before an interruption, for the same row and from what was kept.
+
+        For another row it is another request, which the server refuses if the first one reached it.
+        """
+        if self._blinded is None:
+            self._layout.padded_quasi(quasi)
+            value = self._notice.terms.input_of(quasi)
+            self._quasi, self._blinded = quasi, oprf.blind_again(value, kept)
+        return self.request(quasi)
 
     def report(self, reply: bytes, sensitive: bytes) -> bytes:
         """Return the report for the collector; asked again for the same row, the same report.

@@ -30,10 +30,14 @@ def production_guarantee(terms: Terms, form: Form) -> Guarantee:
                 "each person is enrolled once, and the collector holds no credential: each opens the class "
                 "of one quasi-identifier of its holder's choice to whoever has the reports"
             ),
+            (
+                "each person sends one report: whoever belongs to a class knows its secret and can open it "
+                "for the collector with reports it made up"
+            ),
             "reports reach the collector through something that hides their senders",
             "k-anonymity hides a row among k, not what all of a class have in common",
         ),
-        {COLLECTOR: "malicious", SERVER: "malicious", "user": "malicious"},
+        {COLLECTOR: "malicious", SERVER: "malicious", "user": "semi-honest"},
         0,
         ((COLLECTOR, SERVER), (COLLECTOR, MEMBER)),
         None,
@@ -54,13 +58,13 @@ def faithful_guarantee(k: int, quasi: tuple[str, ...], sensitive: tuple[str, ...
             "the dealer draws a fresh polynomial for each epoch, forgets it and colludes with nobody",
             (
                 f"c users who collude with the collector lower k to {k} − 2c for every class, since each "
-                f"holds two points; {enough} of them know the whole polynomial and open everything"
+                f"holds two points; {enough} such users know the whole polynomial and open everything"
             ),
             "k-anonymity hides a row among k, not what all of a class have in common",
         ),
         {COLLECTOR: "malicious", DEALER: "semi-honest", "user": "malicious"},
         0,
-        ((COLLECTOR, DEALER), (COLLECTOR, "user"), (COLLECTOR, f"{enough} users")),
+        ((COLLECTOR, DEALER), (COLLECTOR, "user"), (COLLECTOR, f"{enough} user{'' if enough == 1 else 's'}")),
         None,
         "identifies",
     )

@@ -69,6 +69,11 @@ def blind(value: bytes) -> Blinded:
     return _blind_from_parts(value, group.random_secret())
 
 
+def blind_again(value: bytes, number: bytes) -> Blinded:
+    """Hide an input behind the number it was hidden behind before, so that a retry is the same request."""
+    return _blind_from_parts(value, group.secret(group.decode_scalar(number)))
+
+
 def _blind_from_parts(value: bytes, number: Secret) -> Blinded:
     point = _hashed(value)
     return Blinded(value, number, group.multiply(point, number))

@@ -43,16 +43,18 @@ TOGETHER: Final = (
 class RandomnessServer:
     """Evaluates blinded elements, each credential's once an epoch.
 
-    `seed` is 32 secret bytes that outlive a restart: the server's identity and its credentials follow from
-    it, the keys of epochs do not. `ledger` remembers who was served.
+    `seed` is 32 secret bytes that outlive a restart: the server's credentials follow from it, and so does its
+    identity unless `signing` is that; the keys of epochs do not. `ledger` remembers who was served.
     """
 
-    def __init__(self, seed: bytes, ledger: Ledger, *, together: int = TOGETHER) -> None:
+    def __init__(
+        self, seed: bytes, ledger: Ledger, *, signing: SigningKey | None = None, together: int = TOGETHER
+    ) -> None:
         if len(seed) != KEY_SIZE:
             raise InputError(f"A randomness server is made from {KEY_SIZE} bytes. Got {len(seed)} instead.")
         if not 1 <= together <= MOST_TOGETHER:
             raise InputError(f"'together' must be from 1 to {MOST_TOGETHER}. Got {together} instead.")
-        self._signing = SigningKey.from_seed(derive(seed, "threshold server identity"))
+        self._signing = signing or SigningKey.from_seed(derive(seed, "threshold server identity"))
         self._people = derive(seed, "threshold server people")
         self._credentials = derive(seed, "threshold server credentials")
         self._ledger, self._together = ledger, together

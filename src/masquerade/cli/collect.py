@@ -1,0 +1,319 @@
+"""`masquerade collect`: rows of people who trust nobody with them; those of large enough classes open."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from masquerade.cli.nodes import group
+from masquerade.cli.options import Json, Overwrite
+from masquerade.cli.output import as_json, check_target, emit, say
+from masquerade.core.errors import FileError, InputError
+
+if TYPE_CHECKING:
+    from masquerade.collect.settings import CollectSettings
+
+UNFINISHED = 1
+PAUSE = 2.0  # seconds between two questions whether the epoch is closed
+
+collect_app = group(
+    "Rows of people who trust nobody with them: a row opens if at least k share its quasi-identifier."
+)
+randomness_app = group("The randomness server, run by somebody else than the collector.")
+collector_app = group("The collector, run by somebody else than the randomness server.")
+collect_app.add_typer(randomness_app, name="randomness")
+collect_app.add_typer(collector_app, name="collector")
+
+SettingsFile = Annotated[
+    Path, typer.Argument(help="The settings of the server (YAML).", metavar="FILE", show_default=False)
+]
+AtNode = Annotated[
+    Path,
+    typer.Option(
+        "--node",
+        help="The settings of the server, which must be running on this machine.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+
+
+@randomness_app.command("serve")
+def serve_randomness(file: SettingsFile) -> None:
+    """Serve as randomness server until told to stop; the epoch in the file is opened with a new key.
+
+    The key is in memory only: a server that stops before the epoch is closed ends it, and a new epoch needs a
+    new name. Example: masquerade collect randomness serve randomness.yaml
+    """
+    serve(file, "randomness")
+
+
+@collector_app.command("serve")
+def serve_collector(file: SettingsFile) -> None:
+    """Serve as collector until told to stop; it may be started again at any time.
+
+    Example: masquerade collect collector serve collector.yaml
+    """
+    serve(file, "collector")
+
+
+@collect_app.command("enrol")
+def enrol(
+    people: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="The office's names for people, one each.", metavar="[PERSON]...", show_default=False
+        ),
+    ] = None,
+    *,
+    office: Annotated[
+        Path, typer.Option(help="The settings of the enrolment office.", metavar="FILE", show_default=False)
+    ],
+    listed: Annotated[
+        Path | None, typer.Option("--from", help="A file with one name a line.", metavar="FILE")
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", help="The folder for the credentials.", metavar="FOLDER", show_default=False
+        ),
+    ],
+    json: Json = False,
+) -> None:
+    """Get people's credentials from the randomness server, a private file each, to be handed over.
+
+    Whoever has two credentials opens any class it can name: enrol people whom you know, each under one name.
+    Example: masquerade collect enrol anna ben --office office.yaml --out credentials
+    """
+    from masquerade.collect.office import enrol as ask  # noqa: PLC0415  (loads the web client)
+    from masquerade.collect.office import write_credentials  # noqa: PLC0415
+    from masquerade.collect.settings import OfficeSettings  # noqa: PLC0415
+    from masquerade.serving.settings import check_files, load  # noqa: PLC0415
+
+    names = [*(people or []), *([] if listed is None else lines_of(listed))]
+    if not names:
+        raise InputError("Name the people to enrol, or give a file with --from.")
+    settings = load(office, OfficeSettings)
+    check_files(settings, office)
+    files = write_credentials(ask(names, settings), out)
+    if json:
+        emit(as_json({"credentials": [str(file) for file in files]}))
+        return
+    say(f"wrote {len(files):,} credentials into {out}: hand each to its person, and keep no copy.")
+
+
+@collect_app.command("submit")
+def submit(
+    rows: Annotated[
+        Path,
+        typer.Argument(
+            help="One row as .json, or a table (CSV, Parquet) of several people.",
+            metavar="ROWS",
+            show_default=False,
+        ),
+    ],
+    *,
+    collection: Annotated[
+        Path, typer.Option(help="What people were given (YAML).", metavar="FILE", show_default=False)
+    ],
+    credential: Annotated[
+        Path,
+        typer.Option(
+            help="The person's credential; for a table the folder of all.", metavar="PATH", show_default=False
+        ),
+    ],
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where to remember what was sent; beside the credential if not given.", metavar="FOLDER"
+        ),
+    ] = None,
+    key: Annotated[str, typer.Option(help="The column of a table that names people.")] = "person",
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the epoch to be closed.", min=0)] = 0.0,
+    json: Json = False,
+) -> None:
+    """Take part: ask the randomness server once, and report to the collector after the epoch is closed.
+
+    Run it again to go on: what was sent is remembered, and nothing is sent twice. A report leaves only when
+    the randomness server has signed that the key is destroyed. Example: masquerade collect submit row.json
+    --collection collection.yaml --credential anna.credential
+    """
+    from masquerade.collect.client import Collection, Submission  # noqa: PLC0415
+    from masquerade.collect.rows import to_submit  # noqa: PLC0415
+    from masquerade.collect.settings import CollectionSettings  # noqa: PLC0415
+    from masquerade.serving.settings import check_files, load  # noqa: PLC0415
+
+    settings = load(collection, CollectionSettings)
+    check_files(settings, collection)
+    with Collection(settings) as to:
+        begun: list[Submission] = []
+        folder = records or (credential if credential.is_dir() else credential.absolute().parent)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for person, row, secret in to_submit(rows, credential, to.form, key):
+            one = Submission(row, secret, to, folder / f"{person}.{to.terms.epoch}.record")
+            one.ask()
+            begun.append(one)
+        secrets.SystemRandom().shuffle(begun)  # their order would tell whose report is whose
+        until = time.monotonic() + wait
+        left = [one for one in begun if not one.deliver()]
+        while left and time.monotonic() < until:
+            time.sleep(min(PAUSE, max(0.0, until - time.monotonic())))
+            left = [one for one in left if not one.deliver()]
+    figures = {"asked": len(begun), "delivered": len(begun) - len(left), "waiting": len(left)}
+    if json:
+        emit(as_json(figures))
+    else:
+        say(f"{figures['asked']:,} evaluated, {figures['delivered']:,} reported.")
+    if left:
+        say("the epoch is still open: run this again after it is closed, with the same files.")
+        raise typer.Exit(UNFINISHED)
+
+
+@collect_app.command("close")
+def close(
+    *,
+    node: AtNode,
+    epoch: Annotated[
+        str | None, typer.Option(help="An earlier epoch; without it the one in the settings.", metavar="NAME")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Close the epoch at the randomness server: its key is destroyed for good, and reports may be sent.
+
+    Example: masquerade collect close --node randomness.yaml
+    """
+    said = asked(node, "randomness", "close", {} if epoch is None else {"epoch": epoch})
+    if json:
+        emit(as_json(said))
+        return
+    served = f"{said['evaluations']:,} evaluations"
+    emit(f"epoch {said['epoch']!r} is closed after {served}; its key is destroyed.\n")
+    if said["problem"]:
+        say(
+            f"the collector could not be told: {said['problem']} People will bring it the closing themselves."
+        )
+
+
+@collect_app.command("open")
+def open_classes(
+    *,
+    node: AtNode,
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", "-o", help="Where to: .csv, .parquet or .arrow.", metavar="FILE", show_default=False
+        ),
+    ],
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Take no more reports, open the classes that reached k, and write their rows.
+
+    Rows of smaller classes are missing, and not at random. Opening again writes the same rows. Example:
+    masquerade collect open --node collector.yaml --out rows.csv
+    """
+    from masquerade.collect.results import described, opened_rows, write_rows  # noqa: PLC0415
+    from masquerade.collect.services import operator_of  # noqa: PLC0415
+    from masquerade.collect.settings import load_form  # noqa: PLC0415
+
+    if out != "-":
+        check_target(Path(out), overwrite=overwrite)
+    elif json:
+        raise InputError("--json and --out - both write to standard output; choose one.")
+    settings = checked(node, "collector")
+    with operator_of(settings) as operator:
+        operator.ask("open", {})
+        result = operator.ask("result", {})
+    rows = opened_rows(result, load_form(settings.form))
+    write_rows(rows, out, overwrite=overwrite)
+    shown = {name: value for name, value in result.items() if name != "opening"}
+    if json:
+        emit(as_json(shown | {"out": out}))
+    else:
+        for line in described(shown, out):
+            say(line)
+
+
+@collect_app.command("status")
+def status(*, node: AtNode, json: Json = False) -> None:
+    """Show how far a server's epoch is.
+
+    Example: masquerade collect status --node collector.yaml
+    """
+    from masquerade.collect.services import operator_of  # noqa: PLC0415
+
+    with operator_of(either(node)) as operator:
+        said = operator.ask("status", {})
+    if json:
+        emit(as_json(said))
+        return
+    reports = f", {said['reports']:,} reports" if "reports" in said else ""
+    asked_for = "" if said["evaluations"] is None else f", {said['evaluations']:,} evaluations"
+    emit(f"epoch {said['epoch']!r}: {said['state']}{asked_for}{reports}; notice {said['notice']}\n")
+
+
+@collect_app.command("example")
+def example(
+    folder: Annotated[
+        Path, typer.Argument(help="A new folder for it.", metavar="FOLDER", show_default=False)
+    ],
+    *,
+    people: Annotated[int, typer.Option("--n", help="How many made-up people.", min=1)] = 60,
+    k: Annotated[int, typer.Option("-k", help="How many rows of a class open it, at least.", min=2)] = 5,
+) -> None:
+    """Write a whole collection to try out, on this machine: two servers, an office, a form, made-up people.
+
+    In earnest the two servers, the office and the people are on different machines, run by different people.
+    Example: masquerade collect example try
+    """
+    from masquerade.collect.example import commands, made_up, write_collection  # noqa: PLC0415
+
+    if folder.exists():
+        raise FileError(f"{folder}: exists already; name a new folder.")
+    files = write_collection(folder, k=k, rows=made_up(people))
+    say(f"wrote a collection of {people:,} people into {folder}. To run it:")
+    emit("\n".join(commands(folder, files)) + "\n")
+
+
+def serve(file: Path, kind: str) -> None:
+    """Check the settings and every file they name, then serve."""
+    from masquerade.collect.services import serve as run  # noqa: PLC0415  (loads the web server)
+
+    run(checked(file, kind), announce=say)
+
+
+def checked(file: Path, kind: str) -> CollectSettings:
+    """Return the settings of a server, after looking at every file they name."""
+    from masquerade.collect.settings import CollectorSettings, RandomnessSettings  # noqa: PLC0415
+    from masquerade.serving.settings import check_files, load  # noqa: PLC0415
+
+    settings: CollectSettings = load(file, RandomnessSettings if kind == "randomness" else CollectorSettings)
+    check_files(settings, file)
+    return settings
+
+
+def either(file: Path) -> CollectSettings:
+    """Return the settings of a server of either kind."""
+    from masquerade.serving.settings_store import read  # noqa: PLC0415
+
+    return checked(file, "collector" if "randomness" in read(file) else "randomness")
+
+
+def asked(file: Path, kind: str, what: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Let a server do something for its operator, and return what it says."""
+    from masquerade.collect.services import operator_of  # noqa: PLC0415
+
+    with operator_of(checked(file, kind)) as operator:
+        return operator.ask(what, values)
+
+
+def lines_of(path: Path) -> list[str]:
+    """Return the lines of a text file that are not empty."""
+    try:
+        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError:
+        raise FileError(f"{path}: is not a text file in UTF-8.") from None
