@@ -8,10 +8,11 @@ of that name puts into `STARTED`.
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -19,17 +20,30 @@ from pathlib import Path
 from typing import Any
 
 import ibis
+import numpy as np
 import pandas as pd
 import pyarrow as pa
-from tests.conformance.cases import Case
+from tests.conformance.cases import RECORDS, Case
+from tests.conformance.people import FEW, SOME, by_aggregation, by_frequency_mining
 
 import masquerade as mq
+from masquerade.crypto.keys import SigningKey
+from masquerade.protocols.pooling.masked import MaskedSum, PoolingParty
+from masquerade.protocols.pooling.tally import PooledTally
+from masquerade.protocols.products.helped import HelpedProducts
+from masquerade.protocols.products.helper import Helper
+from masquerade.protocols.products.party import ProductParty
+from masquerade.protocols.products.tally import RevealedVerticalCounts
+from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.vertical.miner import Miner
+from masquerade.protocols.vertical.site import Held, Site
 from masquerade.sources.scanned import Limits
 
 STARTED: dict[str, Any] = {}
 NUMBERS = count()
 # nothing fits: tables are covered one by one, and conditions are summed up by the engine
 SUMMED_UP = Limits(cells=4, bytes=4096, saving=float("inf"), weights=2)
+NO_STRATA = frozenset({"strata"})  # a party's channels would depend on another party's column
 
 
 @dataclass(frozen=True)
@@ -39,10 +53,12 @@ class Source:
     samples: int = 1
     clear: bool = False
     needs: str | None = None
+    without: frozenset[str] = frozenset()  # cases that it refuses
+    records: int = RECORDS  # people are costly: a source of them holds the first few records
 
     def parts(self, case: Case) -> list[tuple[pd.DataFrame, mq.Policy]]:
         """Return the records of every independent sample, and the policy they were disguised by."""
-        frame = case.clear if self.clear else case.disguised
+        frame = (case.clear if self.clear else case.disguised).iloc[: self.records]
         policy = case.policy.undisguised() if self.clear else case.policy
         return [(frame.iloc[i :: self.samples], policy) for i in range(self.samples)]
 
@@ -105,6 +121,69 @@ def in_spark(case: Case) -> mq.Tally:
     return mq.tally(STARTED["session"].createDataFrame(table), case.policy)
 
 
+def pooled(case: Case) -> mq.Tally:
+    """Spread the records over three parties that pool their counts."""
+    identities = {name: SigningKey() for name in ("east", "north", "west")}
+    public = {name: key.public for name, key in identities.items()}
+    parties = {
+        name: PoolingParty(name, mq.tally(case.disguised.iloc[i::3], case.policy), key, public)
+        for i, (name, key) in enumerate(identities.items())
+    }
+    transport = LocalTransport({name: party.receive for name, party in parties.items()})
+    return PooledTally(MaskedSum(tuple(parties), transport, case.policy), case.policy)
+
+
+def mined(case: Case, kept: Path | None = None, **options: Any) -> mq.Tally:
+    """Scatter the cells over two parties that send them to a miner; their draws are those of the case."""
+    policy, session = case.policy, bytes(16)
+    clear = mq.tally(case.clear, schema=policy).codes
+    reports = mq.tally(case.disguised, policy).codes
+    tags = np.frombuffer(os.urandom(16 * len(case.clear)), dtype=np.uint8).reshape(-1, 16)
+
+    def held(groups: Sequence[Any], rows: slice) -> Held:
+        def drawn(*_: Any) -> Any:
+            group = policy.groups[_[-1]]
+            return np.ravel_multi_index([reports[n][rows] for n in group.names], group.report_sizes)
+
+        names = [name for group in groups for name in group.names]
+        return Held({name: clear[name][rows] for name in names}, tags[rows], drawn)
+
+    half = len(case.clear) // 2
+    first, second = policy.groups[::2], policy.groups[1::2]
+    cells = {
+        "u": [held(first, slice(None)), held(second, slice(half, None))],
+        "v": [held(second, slice(half))],
+    }
+    sites = {name: Site(name, policy, blocks, session) for name, blocks in cells.items()}
+    transport = LocalTransport({name: place.receive for name, place in sites.items()})
+    return Miner(dict.fromkeys(sites, policy.id), session).records(transport, kept, **options)
+
+
+def products(case: Case) -> mq.Tally:
+    """Give every second variable to another party; a helper helps them to multiply."""
+    names = case.policy.schema.names
+    owners = {"x": names[::2], "y": names[1::2]}
+    identities = {name: SigningKey() for name in (*owners, "helper")}
+    public = {name: key.public for name, key in identities.items()}
+    codes, schema = mq.tally(case.clear, schema=case.policy).codes, case.policy.schema
+    roles: dict[str, Any] = {
+        party: ProductParty(
+            party,
+            {name: codes[name] for name in own},
+            identities[party],
+            public,
+            helper="helper",
+            schema=schema,
+            owners=owners,
+        )
+        for party, own in owners.items()
+    }
+    n = len(case.clear)
+    roles["helper"] = Helper("helper", identities["helper"], public, n=n, schema=schema, owners=owners)
+    transport = LocalTransport({name: role.receive for name, role in roles.items()})
+    return RevealedVerticalCounts(HelpedProducts(owners, "helper", transport, schema, n))
+
+
 SOURCES = (
     Source("clear records", lambda case: mq.tally(case.clear, schema=case.policy), clear=True),
     Source("disguised records", lambda case: mq.tally(case.disguised, case.policy)),
@@ -130,6 +209,18 @@ SOURCES = (
         "Ibis table on SQLite, summed up by the engine",
         lambda case: summed_up(in_database(ibis.sqlite.connect(), case)),
     ),
+    Source("pooled parties", pooled),
+    Source("vertical parties and a miner", mined, without=NO_STRATA),
+    Source(
+        "vertical parties and a miner, part by part",
+        lambda case: mined(case, folder() / str(next(NUMBERS)), rows_at_once=len(case.clear) // 3),
+        without=NO_STRATA,
+    ),
+    Source("scalar products of vertical parties", products, clear=True),
+)
+PEOPLE = (
+    Source("frequency mining", lambda case: by_frequency_mining(case)[1], records=FEW),
+    Source("secure aggregation", lambda case: by_aggregation(case)[1], records=SOME),
 )
 SERVED = (
     Source("PostgreSQL", lambda case: in_database(STARTED["database"], case), needs="database"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.conformance.cases import QUERIES, RECORDS, SPECS, Case, case
 from tests.conformance.oracle import Expected, expected, record_vectors
-from tests.conformance.sources import SERVED, SOURCES, Source
+from tests.conformance.sources import PEOPLE, SERVED, SOURCES, Source
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, SchemaError
@@ -17,8 +17,10 @@ from masquerade.core.table import PROJECTIONS
 pytestmark = pytest.mark.parametrize("name", SPECS)
 
 
-@pytest.fixture(params=[*SOURCES, *SERVED], ids=lambda source: source.name)
+@pytest.fixture(params=[*SOURCES, *PEOPLE, *SERVED], ids=lambda source: source.name)
 def source(request) -> Source:
+    if request.node.callspec.params["name"] in request.param.without:
+        pytest.skip("refused by this kind of source, as a test of its own shows")
     if request.param.needs:
         request.getfixturevalue(request.param.needs)
     return request.param
@@ -30,13 +32,13 @@ def made(source: Source, name: str) -> mq.Tally:
 
 
 @cache
-def vectors(name: str, *, samples: int, clear: bool) -> list[np.ndarray]:
-    like = Source("", lambda _: None, samples, clear)
+def vectors(name: str, *, samples: int, clear: bool, records: int) -> list[np.ndarray]:
+    like = Source("", lambda _: None, samples, clear, records=records)
     return [record_vectors(*part) for part in like.parts(case(name))]
 
 
 def oracle(source: Source, name: str, query: mq.Query) -> Expected:
-    parts = vectors(name, samples=source.samples, clear=source.clear)
+    parts = vectors(name, samples=source.samples, clear=source.clear, records=source.records)
     return reduce(Expected.__add__, [expected(part, case(name).policy.schema, query) for part in parts])
 
 
@@ -62,7 +64,7 @@ def test_answers_equal_the_brute_force_oracle(tally, source, name, query):
     (table,) = tally.answer([query])
     wanted = oracle(source, name, query)
     assert table.names == query.by
-    assert table.n == RECORDS
+    assert table.n == source.records
     assert_close(table.values.ravel(), wanted.values)
     assert_close(table.stderr().ravel() ** 2, np.maximum(np.diag(wanted.population), 0))
     assert_close(table.stderr("given_records").ravel() ** 2, np.maximum(np.diag(wanted.given_records), 0))
@@ -108,9 +110,9 @@ def test_the_order_of_by_is_the_order_of_the_axes(tally):
     assert_close(one.stderr().transpose(2, 0, 1), other.stderr())
 
 
-def test_the_total_is_known_exactly(tally):
+def test_the_total_is_known_exactly(tally, source):
     (table,) = tally.answer([mq.Query(by=("A", "C"))])
-    assert table.total == pytest.approx(RECORDS)
+    assert table.total == pytest.approx(source.records)
     assert_close(table.covariance.quadratic(np.ones((2, 2))), 0.0)
 
 
@@ -125,7 +127,9 @@ def test_within_blocks_are_blocks_of_the_dense_covariance(tally):
         assert_close(blocks[b], wanted)
 
 
-def test_estimates_are_near_the_truth(tally, name):
+def test_estimates_are_near_the_truth(tally, source, name):
+    if source.records < RECORDS:
+        pytest.skip("a normal bound needs thousands of records; the oracle has compared these exactly")
     # 48 cells; normal tail with Bonferroni at 1e-6: |z| < 5.8
     query = mq.Query(by=("A", "B", "C", "D"))
     (table,) = tally.answer([query])

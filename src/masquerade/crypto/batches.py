@@ -7,19 +7,20 @@ order the sum is the identity when all hold, and otherwise with probability at m
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.group import Point
+from masquerade.crypto.processes import spread
 from masquerade.crypto.proofs import open_proof, verify
-from masquerade.crypto.statements import Statement, group_of
+from masquerade.crypto.statements import Statement, bases_of, group_of
 from masquerade.crypto.transcript import Transcript
 
 T = TypeVar("T")
 _ALONE = 8  # as few as this are verified one by one
+_MANY = 4096  # from here on, another process is worth its start
 _WEIGHT = 16
 
 
@@ -32,40 +33,53 @@ class Claim(NamedTuple):
 
 
 def rejected(
-    items: Iterable[T], claim_of: Callable[[T], Claim], *, batch: int = 8192, workers: int = 2
+    items: Iterable[T],
+    claim_of: Callable[[T], Claim],
+    *,
+    batch: int = 25_000,
+    workers: int = 2,
+    each: int = 1,
+    alone: bool = False,
 ) -> list[int]:
     """Return the positions of the items whose proof fails or whose claim does not decode, in order.
 
-    `claim_of` turns an item, usually a received message, into a claim; it runs in the worker. Threads work
-    side by side because the groups' libraries run outside the interpreter's lock. All proofs must be at hand
-    before the call: the weights are drawn inside. Memory is bounded by `workers` batches.
+    `claim_of` turns an item, usually a received message, into a claim, which is about `each` counts or keys.
+    Thousands of them are shared out among `workers` processes if both can be sent there (`spread`); `batch`
+    of them, and so memory, are weighed at once. All proofs must be at hand before the call: the weights are
+    drawn inside. `alone` verifies one proof after the other, which weighs nothing.
     """
-    found: list[int] = []
-    with ThreadPoolExecutor(workers) as pool:
-        waiting: list[Future[list[int]]] = []
-        for start, chunk in _chunks(items, batch):
-            if len(waiting) > workers:
-                found += waiting.pop(0).result()
-            waiting.append(pool.submit(_rejected_in, start, chunk, claim_of))
-        for future in waiting:
-            found += future.result()
-    return found
+    listed = list(items)
+    workers = workers if len(listed) * each >= _MANY else 1
+    rounds = -(-len(listed) // (max(batch // each, 1) * workers)) or 1
+    size = -(-len(listed) // (rounds * workers)) or 1
+    chunks = [listed[at : at + size] for at in range(0, len(listed), size)]
+    found = spread(partial(_rejected_in, claim_of=claim_of, each=each, alone=alone), chunks, workers)
+    return [number * size + index for number, indices in enumerate(found) for index in indices]
 
 
-def _chunks(items: Iterable[T], size: int) -> Iterator[tuple[int, list[T]]]:
-    iterator, start = iter(items), 0
-    while chunk := list(islice(iterator, size)):
-        yield start, chunk
-        start += len(chunk)
+def _rejected_in(items: Sequence[T], claim_of: Callable[[T], Claim], *, each: int, alone: bool) -> list[int]:
+    if not alone:
+        return _search(range(len(items)), items, claim_of, each)
+    if len(items) > _MANY // 16:
+        _prepare_common_bases(items[:2], claim_of)
+    return [index for index, item in enumerate(items) if not _holds(item, claim_of)]
 
 
-def _rejected_in(start: int, items: Sequence[T], claim_of: Callable[[T], Claim]) -> list[int]:
-    return [start + index for index in _search(range(len(items)), items, claim_of)]
+def _prepare_common_bases(two: Sequence[T], claim_of: Callable[[T], Claim]) -> None:
+    """Tabulate the bases that come in every claim, as those of two show."""
+    try:
+        bases = [{base for part in claim_of(item).statement for base in bases_of(part)} for item in two]
+    except DecodingError:
+        return
+    for base in bases[0].intersection(*bases[1:]):
+        base.group.prepare(base)
 
 
-def _search(indices: Sequence[int], items: Sequence[T], claim_of: Callable[[T], Claim]) -> list[int]:
+def _search(
+    indices: Sequence[int], items: Sequence[T], claim_of: Callable[[T], Claim], each: int
+) -> list[int]:
     """Return the indices that fail, by halving what fails as a whole."""
-    if len(indices) <= _ALONE:
+    if len(indices) * each <= _ALONE:
         return [index for index in indices if not _holds(items[index], claim_of)]
     weighed, unreadable = Weighed(), []
     for index in indices:
@@ -76,10 +90,11 @@ def _search(indices: Sequence[int], items: Sequence[T], claim_of: Callable[[T], 
     if weighed.holds():
         return unreadable
     read = sorted(set(indices).difference(unreadable))
+    if len(read) == 1:
+        return sorted([*unreadable, *read])
     half = len(read) // 2
-    return sorted(
-        [*unreadable, *_search(read[:half], items, claim_of), *_search(read[half:], items, claim_of)]
-    )
+    found = [_search(part, items, claim_of, each) for part in (read[:half], read[half:])]
+    return sorted([*unreadable, *found[0], *found[1]])
 
 
 def _holds(item: T, claim_of: Callable[[T], Claim]) -> bool:
@@ -115,15 +130,17 @@ class Weighed:
         opened = open_proof(claim.statement, claim.proof, claim.transcript.copy())
         commitments = [group.decode(encoding) for encoding in opened.commitments]
         weights = random_weights(len(commitments))
-        at = 0
+        scalars, points, generator, at = self._scalars, self._points, group.generator, 0
         for linear, c, s in zip(opened.branches, opened.challenges, opened.responses, strict=True):
             for image, terms, shift in linear.equations:
                 weight = weights[at]
-                self._add(image, weight * c)
-                for k, base in terms:
-                    self._add(base, -weight * s[k])
+                weighed = [(image, weight * c), *[(base, -weight * s[k]) for k, base in terms]]
                 if shift:
-                    self._add(group.generator, -weight * c * shift)
+                    weighed.append((generator, -weight * c * shift))
+                for point, scalar in weighed:
+                    encoding = point.hashed
+                    points[encoding] = point
+                    scalars[encoding] = scalars.get(encoding, 0) + scalar
                 at += 1
         self._commitments += commitments
         self._weights += weights
@@ -135,11 +152,3 @@ class Weighed:
         points = [*self._points.values(), *self._commitments]
         scalars = [*self._scalars.values(), *self._weights]
         return points[0].group.combine_public(points, scalars).is_identity
-
-    def _add(self, point: Point, scalar: int) -> None:
-        encoding = point.hashed
-        if encoding in self._points:
-            self._scalars[encoding] += scalar
-        else:
-            self._points[encoding] = point
-            self._scalars[encoding] = scalar

@@ -125,20 +125,19 @@ class Secp256k1(Group):
             raise InputError(
                 f"Each point needs its number. Got {len(points)} points, {len(scalars)} numbers."
             )
-        reduced = [scalar % self.order for scalar in scalars]
+        order = self.order
+        reduced = [scalar % order for scalar in scalars]
         # two lists, not one of pairs: a million pairs would keep the garbage collector busy
-        handles = [
-            self._ours(point).handle if scalar else None
-            for point, scalar in zip(points, reduced, strict=True)
-        ]
+        handles = [self._ours(point).handle for point in points]
         if len(points) >= _FEW:
-            kept = [scalar for handle, scalar in zip(handles, reduced, strict=True) if handle is not None]
-            return Point(self, sum_in_buckets([handle for handle in handles if handle is not None], kept))
+            return Point(self, sum_in_buckets(handles, reduced))
         terms: list[Any] = []
         for point, handle, scalar in zip(points, handles, reduced, strict=True):
-            if handle is not None and point.table is None:
+            if handle is None or scalar == 0:
+                continue
+            if point.table is None:
                 terms.append(self.multiply_public(point, scalar).handle)
-            elif handle is not None:
+            else:
                 digits = zip(point.table, scalar.to_bytes(SCALAR_SIZE, "big"), strict=True)
                 terms += [row[digit] for row, digit in digits if digit]
         return Point(self, combine_pointers(terms))

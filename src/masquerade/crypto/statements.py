@@ -100,6 +100,11 @@ def branches_of(part: Part) -> tuple[Linear, ...]:
     return part.branches if isinstance(part, Either) else (part,)
 
 
+def bases_of(part: Part) -> list[Point]:
+    """Return the points that are multiplied by what the prover knows."""
+    return [base for linear in branches_of(part) for row in linear.equations for _, base in row.terms]
+
+
 def group_of(statement: Statement) -> Group:
     """Return the group that a statement is about."""
     return branches_of(statement[0])[0].equations[0].image.group

@@ -6,6 +6,7 @@ has been claimed once cannot be claimed again, not even by a second process or a
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -62,18 +63,22 @@ class MemoryLedger:
 
 
 class FileLedger:
-    """A ledger in a SQLite file, synced before `claim` returns; several processes may share it."""
+    """A ledger in a SQLite file, readable by its owner only; several processes may share it.
+
+    What `claim` wrote is synced before it returns, the folder of a new file included.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         try:
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             self._store = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
             self._store.execute("PRAGMA synchronous = EXTRA")
             self._store.execute(
                 "CREATE TABLE IF NOT EXISTS claimed (place INTEGER PRIMARY KEY AUTOINCREMENT, "
                 "kind TEXT NOT NULL, name BLOB NOT NULL, value BLOB NOT NULL, UNIQUE (kind, name))"
             )
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from None
         self._lock = threading.Lock()
 
@@ -120,5 +125,6 @@ class FileLedger:
             except sqlite3.Error as error:
                 raise self._failed(error) from None
 
-    def _failed(self, error: sqlite3.Error) -> FileError:
-        return FileError(f"{self._path}: the ledger cannot be read or written ({error}).")
+    def _failed(self, error: sqlite3.Error | OSError) -> FileError:
+        reason = error.strerror if isinstance(error, OSError) else error
+        return FileError(f"{self._path}: the ledger cannot be read or written ({reason}).")

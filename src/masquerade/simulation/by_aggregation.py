@@ -9,13 +9,13 @@ from typing import Self
 from masquerade.core.guarantee import Adversary
 from masquerade.protocols.aggregation import masks
 from masquerade.protocols.aggregation.exchange import Round
-from masquerade.protocols.aggregation.journal import MemoryJournal
 from masquerade.protocols.aggregation.messages import Kind
 from masquerade.protocols.aggregation.parameters import Parameters, share
 from masquerade.protocols.aggregation.population import Population
 from masquerade.protocols.aggregation.tally import AggregationTally
 from masquerade.protocols.aggregation.user import User
 from masquerade.protocols.aggregation.work import Work
+from masquerade.protocols.ledger import MemoryLedger
 from masquerade.simulation.costs import Cost, Meter, Spread
 from masquerade.simulation.counted import Caught, Counted
 from masquerade.simulation.learning import Heard, Lesson
@@ -34,7 +34,7 @@ class Stuffer(User):
     def in_place_of(cls, user: User) -> Self:
         """Return a cheater with somebody's identity and record."""
         key, record = user._key, user._record  # noqa: SLF001  (this is a user of the same kind)
-        return cls(user.place, key, user.terms, record, MemoryJournal(), work=user.work)
+        return cls(user.place, key, user.terms, record, MemoryLedger(), work=user.work)
 
     def _masked(self, now: Round, held: Sequence[bytes | None]) -> masks.Ring:
         vector = super()._masked(now, held).copy()

@@ -55,6 +55,16 @@ def test_cheaters_are_named(group, batch, votes):
     assert rejected(iter(items), claim, batch=batch, workers=1) == [3, 4, 5, 11, last]
 
 
+@pytest.mark.parametrize("each", [9, 60, 10_000])
+def test_cheaters_are_named_among_large_claims(each, votes):
+    """However few claims are weighed together, down to one alone, the same ones fail."""
+    items = votes(secp256k1)
+    for user in (0, 31, 99):
+        items[user] = (user, items[user][1], flipped(items[user][2], -1))
+    items[50] = (50, None, b"")
+    assert rejected(items, claim, batch=300, each=each, workers=1) == [0, 31, 50, 99]
+
+
 def test_only_cheaters(votes):
     items = [(user + 1, statement, proof) for user, statement, proof in votes(secp256k1)[:30]]
     assert rejected(items, claim) == list(range(30))

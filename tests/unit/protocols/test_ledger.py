@@ -59,6 +59,13 @@ def test_a_file_keeps_what_a_killed_process_claimed_and_shares_it(tmp_path):
         ledger.close()
 
 
+def test_a_new_file_is_its_owners_alone(tmp_path):
+    ledger = FileLedger(tmp_path / "ledger.db")
+    ledger.claim([Entry("key", b"a")])
+    assert [path.stat().st_mode & 0o077 for path in tmp_path.iterdir()] == [0]
+    ledger.close()
+
+
 def test_a_place_that_cannot_be_written_is_an_error_with_its_name(tmp_path):
     with pytest.raises(FileError, match=r"missing.ledger\.db"):
         FileLedger(tmp_path / "missing" / "ledger.db")

@@ -31,6 +31,7 @@ class Round:
     context: Context
     batch: Batch
     expected: Kind
+    turn: int = 0
     sealing: AgreementKey = field(default_factory=AgreementKey)
     mask_seed: bytes = field(default_factory=lambda: os.urandom(SEED_SIZE))
     own_seed: bytes = field(default_factory=lambda: os.urandom(SEED_SIZE))

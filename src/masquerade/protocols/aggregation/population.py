@@ -16,7 +16,6 @@ from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Re
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.aggregation.batch import Batch
 from masquerade.protocols.aggregation.history import against_difference
-from masquerade.protocols.aggregation.journal import Journal, MemoryJournal
 from masquerade.protocols.aggregation.messages import Kind, MessageRefused, kind_of
 from masquerade.protocols.aggregation.parameters import Parameters
 from masquerade.protocols.aggregation.record import reported
@@ -24,6 +23,7 @@ from masquerade.protocols.aggregation.roster import NONCE_SIZE, Terms, enrol
 from masquerade.protocols.aggregation.server import Outcome, Server
 from masquerade.protocols.aggregation.user import User
 from masquerade.protocols.aggregation.work import SharedWork
+from masquerade.protocols.ledger import Ledger, MemoryLedger
 
 Wire = Callable[[int, bytes], Iterable[bytes]]
 
@@ -69,7 +69,7 @@ class Population:
         policy: Policy,
         parameters: Parameters | None = None,
         *,
-        journals: Sequence[Journal] | None = None,
+        ledgers: Sequence[Ledger] | None = None,
     ) -> None:
         lengths = {len(column) for column in codes.values()}
         if set(codes) != set(policy.schema) or len(lengths) != 1:
@@ -77,11 +77,11 @@ class Population:
         rows = np.column_stack([codes[name] for name in policy.schema]).tolist()
         roster, keys = enrol([f"user {place}" for place in range(len(rows))])
         self.terms = Terms.of(roster, parameters or Parameters.of(len(rows)), policy)
-        self.journals = journals or [MemoryJournal() for _ in rows]
+        self.ledgers = ledgers or [MemoryLedger() for _ in rows]
         self._work = SharedWork()
         self.users = [
-            User(place, key, self.terms, reported(row, policy, journal), journal, work=self._work)
-            for place, (key, row, journal) in enumerate(zip(keys, rows, self.journals, strict=True))
+            User(place, key, self.terms, reported(row, policy, ledger), ledger, work=self._work)
+            for place, (key, row, ledger) in enumerate(zip(keys, rows, self.ledgers, strict=True))
         ]
         self.leaving: dict[int, Kind] = {}
         self.outward: Wire = lambda _place, message: [message]

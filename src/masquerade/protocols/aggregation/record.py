@@ -11,7 +11,9 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.disguising.reports import disguise_codes, fresh_draws
 from masquerade.kernels.keystream import Keystream
-from masquerade.protocols.aggregation.journal import Journal
+from masquerade.protocols.ledger import Entry, Ledger
+
+REPORT = "aggregation report"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -26,20 +28,19 @@ class Record:
         return f"Record({len(self.codes)} columns)"
 
 
-def reported(codes: Sequence[int], policy: Policy, journal: Journal) -> Record:
-    """Return the record as the policy reports it: drawn once, kept in the journal, the same ever after."""
+def reported(codes: Sequence[int], policy: Policy, ledger: Ledger) -> Record:
+    """Return the record as the policy reports it: drawn once, kept in the ledger, the same ever after."""
     shape = policy.schema.shape(policy.schema)
     if len(codes) != len(shape) or any(not 0 <= code < size for code, size in zip(codes, shape, strict=True)):
         raise InputError("A record has one known category for every variable of the policy.")
     if not policy.disguised:
         return Record(tuple(int(code) for code in codes), policy.id)
-    for entry in journal.entries():
-        if entry.get("kind") == "report" and entry.get("policy") == policy.id:
-            return Record(tuple(entry["codes"]), policy.id)
-    columns = {
-        name: np.array([code], dtype=np.uint32) for name, code in zip(policy.schema, codes, strict=True)
-    }
-    drawn = disguise_codes(columns, policy, fresh_draws(Keystream()))
-    report = tuple(int(drawn[name][0]) for name in policy.schema)
-    journal.append({"kind": "report", "policy": policy.id, "codes": list(report)})
-    return Record(report, policy.id)
+    kept = ledger.find(REPORT, policy.id.encode())
+    if kept is None:
+        columns = {
+            name: np.array([code], dtype=np.uint32) for name, code in zip(policy.schema, codes, strict=True)
+        }
+        drawn = disguise_codes(columns, policy, fresh_draws(Keystream()))
+        kept = np.array([drawn[name][0] for name in policy.schema], dtype="<u4").tobytes()
+        ledger.claim([Entry(REPORT, policy.id.encode(), kept)])
+    return Record(tuple(np.frombuffer(kept, dtype="<u4").tolist()), policy.id)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.aggregation.graph import Graph
-from masquerade.protocols.aggregation.messages import unpack_bits
+from masquerade.protocols.aggregation.messages import pieces, unpack_bits
 
 LEAF_BITS = 256
 LEAF_SIZE = LEAF_BITS // 8
@@ -65,36 +65,45 @@ class SurvivorTree:
         return decode_root(self._levels[-1][0])
 
     def shown(self, leaves: Sequence[int]) -> bytes:
-        """Return leaves with their paths to the root."""
-        parts = []
-        for leaf in leaves:
-            parts.append(self._leaves[leaf])
-            parts += [level[(leaf >> height) ^ 1] for height, level in enumerate(self._levels[:-1])]
-        return b"".join(parts)
+        """Return leaves, and the nodes that lead from them to the root."""
+        needed = needed_nodes(leaves, len(self._levels) - 1)
+        nodes = [self._levels[height][index] for height, index in needed]
+        return b"".join([self._leaves[leaf] for leaf in leaves] + nodes)
+
+
+def needed_nodes(leaves: Sequence[int], depth: int) -> list[tuple[int, int]]:
+    """Return height and index of the nodes that cannot be computed from leaves, from below to above."""
+    known, needed = set(leaves), []
+    for height in range(depth):
+        needed += [(height, index) for index in sorted({index ^ 1 for index in known} - known)]
+        known = {index >> 1 for index in known}
+    return needed
+
+
+def shown_size(leaves: Sequence[int], users: int) -> int:
+    """Return how many bytes it takes to show leaves."""
+    return LEAF_SIZE * len(leaves) + NODE_SIZE * len(needed_nodes(leaves, depth_of(users)))
 
 
 def read_shown(data: bytes, leaves: Sequence[int], users: int) -> Shown:
-    """Return what leaves and their paths say."""
-    depth = (leaves_of(users) - 1).bit_length()
-    size = LEAF_SIZE + depth * NODE_SIZE
-    if len(data) != size * len(leaves):
-        raise DecodingError(f"The list of survivors has {size * len(leaves)} bytes. Got {len(data)} instead.")
+    """Return what leaves and their way to the root say."""
+    size = shown_size(leaves, users)
+    if len(data) != size:
+        raise DecodingError(f"The list of survivors has {size} bytes. Got {len(data)} instead.")
+    end = LEAF_SIZE * len(leaves)
     bits = np.zeros(leaves_of(users) * LEAF_BITS, dtype=bool)
-    roots = set()
-    seen = b""
-    for i, leaf in enumerate(leaves):
-        part = data[i * size : (i + 1) * size]
-        bits[leaf * LEAF_BITS : (leaf + 1) * LEAF_BITS] = unpack_bits(part[:LEAF_SIZE], LEAF_BITS)
-        seen += part[:LEAF_SIZE]
-        node = leaf_node(part[:LEAF_SIZE])
-        for height in range(depth):
-            at = LEAF_SIZE + height * NODE_SIZE
-            sibling = part[at : at + NODE_SIZE]
-            node = parent(sibling, node) if (leaf >> height) & 1 else parent(node, sibling)
-        roots.add(node)
-    if len(roots) != 1 or bits[users:].any():
-        raise DecodingError("The list of survivors contradicts itself.")
-    return Shown(decode_root(roots.pop()), bits[:users], seen)
+    level: dict[int, bytes] = {}
+    for leaf, part in zip(leaves, pieces(data[:end], LEAF_SIZE), strict=True):
+        bits[leaf * LEAF_BITS : (leaf + 1) * LEAF_BITS] = unpack_bits(part, LEAF_BITS)
+        level[leaf] = leaf_node(part)
+    depth = depth_of(users)
+    given = dict(zip(needed_nodes(leaves, depth), pieces(data[end:], NODE_SIZE), strict=True))
+    for height in range(depth):
+        level |= {index: node for (at, index), node in given.items() if at == height}
+        level = {index >> 1: parent(level[index & ~1], level[index | 1]) for index in level}
+    if bits[users:].any():
+        raise DecodingError("The list of survivors names users that do not exist.")
+    return Shown(decode_root(level[0]), bits[:users], data[:end])
 
 
 def leaves_near(graph: Graph, place: int) -> list[int]:
@@ -109,6 +118,11 @@ def leaves_near(graph: Graph, place: int) -> list[int]:
 def leaves_of(users: int) -> int:
     """Return the number of leaves, a power of two."""
     return int(1 << (max(-(-users // LEAF_BITS), 1) - 1).bit_length())
+
+
+def depth_of(users: int) -> int:
+    """Return the number of levels below the root."""
+    return (leaves_of(users) - 1).bit_length()
 
 
 def leaf_node(leaf: bytes) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
-from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, SigningKey
 from masquerade.protocols.aggregation import drawing, masks
 from masquerade.protocols.aggregation.exchange import (
@@ -29,7 +29,6 @@ from masquerade.protocols.aggregation.exchange import (
 )
 from masquerade.protocols.aggregation.graph import Graph, complete_graph
 from masquerade.protocols.aggregation.history import History
-from masquerade.protocols.aggregation.journal import Journal
 from masquerade.protocols.aggregation.messages import (
     Kind,
     MessageRefused,
@@ -46,6 +45,7 @@ from masquerade.protocols.aggregation.roster import NONCE_SIZE, Terms
 from masquerade.protocols.aggregation.seeds import SHARE_SIZE, deal, decode_share
 from masquerade.protocols.aggregation.survivors import leaves_near, read_shown
 from masquerade.protocols.aggregation.work import Work
+from masquerade.protocols.ledger import Ledger
 
 
 class User:
@@ -63,7 +63,7 @@ class User:
         key: SigningKey,
         terms: Terms,
         record: Record,
-        journal: Journal,
+        ledger: Ledger,
         *,
         work: Work | None = None,
     ) -> None:
@@ -73,7 +73,7 @@ class User:
             raise InputError("The record was not made by the policy that was agreed on.")
         self.place, self.terms = place, terms
         self._key, self._record = key, record
-        self._history = History(journal, terms)
+        self._history = History(ledger, terms)
         self.work = work or Work()
         self._round: Round | None = None
         self._handlers: dict[Kind, Callable[[Round, bytes], bytes | None]] = {
@@ -99,7 +99,12 @@ class User:
         drawing_now = kind in (Kind.CALL, Kind.COMMITMENTS)
         if now is None or handler is None or now.expected is not (Kind.NEIGHBOURS if drawing_now else kind):
             raise MessageRefused(f"A message of the kind {kind.name.lower()} is out of turn.")
-        return handler(now, body_of(message, now.context.opening if drawing_now else now.context))
+        body = body_of(message, now.context.opening if drawing_now else now.context)
+        try:
+            return handler(now, body)
+        except KeySpent:
+            reason = "this user, in another process, has voted or stood on a list in the meantime"
+            raise QueryRefused([Refusal("already_spent", reason)]) from None
 
     def _join(self, message: bytes) -> bytes:
         context, batch = read_announcement(message, self.terms)
@@ -112,10 +117,11 @@ class User:
         if parameters.users < parameters.minimum:
             reason = f"{parameters.users} users are enrolled, at least {parameters.minimum} must be"
             raise QueryRefused([Refusal("roster_too_small", reason)])
+        turn = self._history.turn()
         refusal = self._history.against_joining(context)
         if refusal is not None:
             raise QueryRefused([refusal])
-        new = Round(context, batch, Kind.NEIGHBOURS)
+        new = Round(context, batch, Kind.NEIGHBOURS, turn)
         self._round = new
         public = masks.mask_key_pair(new.mask_seed, context.info).public
         return signed(Kind.ADVERT, context, new.sealing.public + public, self._key)
@@ -170,7 +176,7 @@ class User:
                 held[slot] = self._opened(now, slot, item)
         self._require(sum(item is not None for item in held), "sent shares")
         vector = self._masked(now, held)
-        self._history.spend(now.context)
+        self._history.spend(now.context, now.turn)
         now.held, now.expected = held, Kind.SURVIVORS
         body = pack_bits([item is not None for item in held]) + vector.tobytes()
         return signed(Kind.INPUT, now.context, body, self._key)

@@ -16,13 +16,32 @@ aggregation.
 The text of the paper was not at hand: this follows Wright's talk of 2005, and the repairs are ours.
 """
 
-from masquerade.protocols.frequency.miner import Round
-from masquerade.protocols.frequency.population import Population
-from masquerade.protocols.frequency.roster import RosterChecks
-from masquerade.protocols.frequency.tally import FrequencyTally
-from masquerade.protocols.frequency.terms import MOST_PROOFS, Question, Terms
-from masquerade.protocols.frequency.user import User
-from masquerade.protocols.ledger import FileLedger, Ledger, MemoryLedger
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from masquerade.protocols.frequency.miner import Round
+    from masquerade.protocols.frequency.population import Population
+    from masquerade.protocols.frequency.roster import RosterChecks
+    from masquerade.protocols.frequency.tally import FrequencyTally
+    from masquerade.protocols.frequency.terms import MOST_PROOFS, Question, Terms
+    from masquerade.protocols.frequency.user import User
+    from masquerade.protocols.ledger import FileLedger, Ledger, MemoryLedger
+
+# loaded when first used: a process that checks proofs needs none of it
+_HOME = {
+    "MOST_PROOFS": "frequency.terms",
+    "FileLedger": "ledger",
+    "FrequencyTally": "frequency.tally",
+    "Ledger": "ledger",
+    "MemoryLedger": "ledger",
+    "Population": "frequency.population",
+    "Question": "frequency.terms",
+    "RosterChecks": "frequency.roster",
+    "Round": "frequency.miner",
+    "Terms": "frequency.terms",
+    "User": "frequency.user",
+}
 
 __all__ = [
     "MOST_PROOFS",
@@ -37,3 +56,9 @@ __all__ = [
     "Terms",
     "User",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"masquerade.protocols.{_HOME[name]}"), name)

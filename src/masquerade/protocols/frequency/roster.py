@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 
 from masquerade.core.errors import RoundAborted
-from masquerade.crypto.batches import Claim, rejected
+from masquerade.crypto.batches import rejected
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.protocols.frequency.messages import (
     ENDORSEMENT,
@@ -64,11 +65,9 @@ def opened_booth(terms: Terms, invitation: bytes, roster: bytes, *, workers: int
     counts = asked.counts(terms)
     posts = _posts(terms, asked, Gathered.decode(roster))
     setting = setting_of(terms, asked.number, invitation)
-
-    def claim(post: Signed) -> Claim:
-        return keys_claim(post.payload, counts, setting, post.user)
-
-    bad = [posts[place].user for place in rejected(posts, claim, workers=workers)]
+    claim = partial(keys_claim, counts=counts, setting=setting)
+    sent = [(post.user, post.payload) for post in posts]
+    bad = [posts[place].user for place in rejected(sent, claim, workers=workers, each=counts)]
     if bad:
         raise RoundAborted(
             f"The keys of {', '.join(bad[:5])} come without proof that they are known.",

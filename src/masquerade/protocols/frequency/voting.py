@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from masquerade.crypto.batches import Claim, rejected
 from masquerade.crypto.errors import DecodingError
@@ -23,11 +23,12 @@ from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.smalllog import SmallLog
 from masquerade.crypto.statements import Ballot, Part, Statement, one_hot, possession, valid_bit
 from masquerade.crypto.transcript import NOT_YET, Context, Transcript
-from masquerade.protocols.frequency.terms import Question, Terms
+
+if TYPE_CHECKING:  # processes that check proofs need this module, and no more than they must
+    from masquerade.protocols.frequency.terms import Question, Terms
 
 PROTOCOL = "frequency mining"
 POINT = secp256k1.point_size
-_BATCH = 16_384
 
 
 class Pair(NamedTuple):
@@ -42,6 +43,10 @@ class PublicKeys(NamedTuple):
 
     X: tuple[Point, ...]
     Y: tuple[Point, ...]
+
+    def encode(self) -> bytes:
+        """Return all X, then all Y."""
+        return b"".join([point.encode() for point in (*self.X, *self.Y)])
 
 
 class Setting(NamedTuple):
@@ -64,7 +69,7 @@ def make_keys(counts: int, setting: Setting, user: str) -> tuple[tuple[Pair, ...
     statement = possession_of(keys)
     knowledge = [*[Knows((pair.x,)) for pair in pairs], *[Knows((pair.y,)) for pair in pairs]]
     proof = prove(statement, knowledge, setting.transcript(user, "keys"))
-    return pairs, b"".join([point.encode() for point in (*keys.X, *keys.Y)]) + proof
+    return pairs, keys.encode() + proof
 
 
 def public_keys(pairs: Sequence[Pair]) -> PublicKeys:
@@ -86,8 +91,9 @@ def read_keys(payload: bytes, counts: int) -> tuple[PublicKeys, bytes]:
     return PublicKeys(points[:counts], points[counts:]), proof
 
 
-def keys_claim(payload: bytes, counts: int, setting: Setting, user: str) -> Claim:
-    """Return what the payload of a user's keys claims."""
+def keys_claim(post: tuple[str, bytes], counts: int, setting: Setting) -> Claim:
+    """Return what a user's payload of keys claims."""
+    user, payload = post
     keys, proof = read_keys(payload, counts)
     return Claim(possession_of(keys), proof, setting.transcript(user, "keys"))
 
@@ -137,6 +143,30 @@ def validity(spans: Sequence[Span], ballots: Sequence[Ballot]) -> Statement:
     return tuple(parts)
 
 
+class Vote(NamedTuple):
+    """What a user sent, with the user's public keys as the roster has them."""
+
+    user: str
+    keys: bytes
+    payload: bytes
+
+
+def vote_claim(vote: Vote, spans: tuple[Span, ...], total: bytes, setting: Setting) -> Claim:
+    """Return what a vote claims, beside the sums of all keys."""
+    summed = decoded_keys(total)
+    counts = len(summed.X)
+    points, proof = _points(vote.payload, 2 * counts)
+    own, _ = read_keys(vote.keys, counts)
+    ballots = ballots_of(summed, own, points[:counts], points[counts:])
+    return Claim(validity(spans, ballots), proof, setting.transcript(vote.user, "vote"))
+
+
+@lru_cache(maxsize=2)
+def decoded_keys(encoded: bytes) -> PublicKeys:
+    """Return keys from `PublicKeys.encode`: decoded once for all votes."""
+    return read_keys(encoded, len(encoded) // (2 * POINT))[0]
+
+
 def knowledge_of(spans: Sequence[Span], pairs: Sequence[Pair], bits: Sequence[int]) -> list[Knows]:
     """Return what a voter knows, in the order of `validity`."""
     knows: list[Knows] = []
@@ -177,18 +207,13 @@ class Booth:
         proof = prove(statement, knows, self.setting.transcript(user, "vote"))
         return b"".join([point.encode() for point in (*m, *h)]) + proof
 
-    def claim(self, vote: tuple[str, bytes]) -> Claim:
-        """Return what a user's vote claims."""
-        user, payload = vote
-        counts = self.counts
-        points, proof = _points(payload, 2 * counts)
-        ballots = ballots_of(self.total, self.keys[user], points[:counts], points[counts:])
-        return Claim(validity(self.spans, ballots), proof, self.setting.transcript(user, "vote"))
-
-    def invalid(self, votes: Sequence[tuple[str, bytes]], *, workers: int = 2) -> list[str]:
-        """Return the users whose votes do not decode or are not proved valid."""
-        batch = min(_BATCH, max(1, -(-len(votes) // workers)))
-        bad = rejected(votes, self.claim, batch=batch, workers=workers)
+    def invalid(
+        self, votes: Sequence[tuple[str, bytes]], *, workers: int = 2, alone: bool = False
+    ) -> list[str]:
+        """Return the users whose votes do not decode or are not proved valid; `alone`: one by one."""
+        listed = [Vote(user, self.keys[user].encode(), payload) for user, payload in votes]
+        claim = partial(vote_claim, spans=self.spans, total=self.total.encode(), setting=self.setting)
+        bad = rejected(listed, claim, workers=workers, each=self.counts, alone=alone)
         return [votes[place][0] for place in bad]
 
     def frequencies(self, votes: Sequence[bytes], *, workers: int = 2) -> list[int]:

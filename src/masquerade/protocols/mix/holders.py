@@ -116,12 +116,17 @@ def opened_key(terms: MixTerms, board: bytes) -> PublicKey:
     return PublicKey(total, shares, board_hash(b"key", board))
 
 
-def submission_claim(terms: MixTerms, key: PublicKey, signed: Signed) -> Claim:
+def submitted_row(terms: MixTerms, signed: Signed) -> Row:
+    """Return the encrypted record of a submission."""
+    rows = decode_rows(signed.payload[: 2 * POINT * terms.width], terms.width)
+    if len(rows) != 1:
+        raise DecodingError("A submission holds one row.")
+    return rows[0]
+
+
+def submission_claim(terms: MixTerms, key: PublicKey, signed: Signed, row: Row) -> Claim:
     """Return what a submission claims: that its sender knows the randomness, and so made it."""
     size = 2 * POINT * terms.width
-    (row,) = decode_rows(signed.payload[:size], terms.width) or ((),)
-    if len(row) != terms.width:
-        raise DecodingError("A submission holds one row.")
     transcript = transcript_for(terms, signed.sender, SUBMISSION, roster=key.id)
     transcript.absorb("row", signed.payload[:size])
     return Claim(known_randomness(row), signed.payload[size:], transcript)
@@ -143,17 +148,22 @@ def opened_batch(terms: MixTerms, key: PublicKey, board: bytes) -> tuple[Row, ..
             f"{len(messages)} records are too few to hide each other: at least {terms.minimum} are mixed.",
             spent=False,
         )
-    bad = rejected(messages, lambda message: submission_claim(terms, key, message))
+    rows: dict[str, Row] = {}
+
+    def claim(message: Signed) -> Claim:
+        rows[message.sender] = submitted_row(terms, message)
+        return submission_claim(terms, key, message, rows[message.sender])
+
+    bad = rejected(messages, claim, workers=1)
     if bad:
         raise RoundAborted(
             "Some submissions come without proof that their senders made them.",
             spent=False,
             culprits=[senders[place] for place in bad],
         )
-    size = 2 * POINT * terms.width
-    rows = [decode_rows(message.payload[:size], terms.width)[0] for message in messages]
-    refuse_copies(rows, senders)
-    return tuple(rows)
+    mixed = tuple(rows[sender] for sender in senders)
+    refuse_copies(mixed, senders)
+    return mixed
 
 
 def refuse_copies(rows: Sequence[Row], senders: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.sealing import seal, unseal
 from masquerade.estimate.rotation import Reduction
-from masquerade.protocols.adverts import Join, Membership, Roster, terms_of
+from masquerade.protocols.adverts import Advert, Join, Membership, Roster, terms_of
 from masquerade.protocols.projection.messages import Deal, Dealt, Margin, Numbers, Submit, Take, Taken
 from masquerade.protocols.wire import check_session, tag_of
 from masquerade.sources.projected import check_owners, reduction_of
@@ -53,13 +53,15 @@ class ProjectionOwner:
         self._membership = Membership(name, identity, peers)
         self._terms = projection_terms(schema, owners, receiver, self._n, alignment)
         self._consented = frozenset(self._own if variables is None else variables)
+        self._owners = frozenset(owners)
         self._secret: bytes | None = None
+        self._way: tuple[int, int, int] | None = None
 
     def receive(self, message: bytes) -> bytes:
         """Return the reply to a message; a refused one changes nothing."""
         tag = tag_of(message)
         if tag == Join.TAG:
-            return self._membership.join(Join.decode(message), self._terms).encode()
+            return self._join(Join.decode(message)).encode()
         if tag == Roster.TAG:
             return self._membership.accept(Roster.decode(message)).encode()
         if tag == Deal.TAG:
@@ -69,6 +71,12 @@ class ProjectionOwner:
         if tag == Margin.TAG:
             return self._margin(Margin.decode(message)).encode()
         return self._submit(Submit.decode(message)).encode()
+
+    def _join(self, offer: Join) -> Advert:
+        """Join the owners, all of them and nobody else: with the secret anybody could undo the rotation."""
+        if set(offer.roster) != self._owners:
+            raise InputError("The roster is not that of the owners.")
+        return self._membership.join(offer, self._terms)
 
     def _deal(self, question: Deal) -> Dealt:
         """Draw the secret once; only the first owner of the roster does."""
@@ -103,12 +111,16 @@ class ProjectionOwner:
         self._check_own(names)
         for name in question.asked:
             self._schema[name]
+        way = (question.p, question.k, question.trials)
+        if self._way not in {None, way}:
+            raise InputError("Columns are projected in one way in a session; two would share randomness.")
         dimensions = (question.p, question.k) if question.p else None
         reduction: Reduction | None = reduction_of(dimensions, question.trials, self._n)
         size = self._n if reduction is None else reduction.trials * reduction.k
         if prod(self._own.shape(names)) * max(size, self._n) > MOST_NUMBERS:
             raise InputError("The question asks for too many projected numbers.")
         columns = self._owner().submit(names, question.asked, reduction)
+        self._way = way
         return Numbers(question.session, columns.ravel())
 
     def _owner(self) -> Owner:

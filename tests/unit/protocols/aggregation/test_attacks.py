@@ -17,6 +17,7 @@ from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.aggregation import drawing
+from masquerade.protocols.aggregation.history import LISTED, NUMBER_SIZE, SESSION_SIZE
 from masquerade.protocols.aggregation.messages import Kind, MessageRefused, bundle, plain, signed
 from masquerade.protocols.aggregation.seeds import SHARE_SIZE
 from masquerade.protocols.aggregation.survivors import SurvivorTree, leaves_near
@@ -193,9 +194,10 @@ def test_lists_of_different_pasts_do_not_mix():
     population = people()
     server = server_of(population)
     until(population, server, None)
-    entry = population.journals[3]._entries[-1]
-    assert entry["kind"] == "listed"
-    population.journals[3]._entries[-1] = {**entry, "root": "00" * 32}
+    entries = population.ledgers[3]._entries
+    (name,) = [name for name in entries if name[0] == LISTED]
+    head = SESSION_SIZE + NUMBER_SIZE
+    entries[name] = entries[name][:head] + bytes(32) + entries[name][head + 32 :]
     later = server_of(population, number=2, before=server.outcome)
     lists = until(population, later, Kind.SURVIVORS)
     signature = population.users[3].receive(lists[3])
@@ -386,3 +388,55 @@ def test_the_committee_follows_from_the_session():
     ]
     assert committees[0] != committees[1]
     assert len({tuple(members) for members in committees[0]}) > 1
+
+
+REPLIES = (Kind.ADVERT, Kind.SHARES, Kind.INPUT, Kind.ENDORSEMENT, Kind.UNMASKING)
+
+
+@pytest.mark.parametrize("kind", REPLIES, ids=lambda kind: kind.name.lower())
+def test_a_reply_with_any_bit_changed_is_refused(kind):
+    population = people(9, minimum=4)
+    server = server_of(population)
+    outgoing = until(population, server, Kind(kind - 1))
+    reply = population.users[0].receive(outgoing[0])
+    for bit in range(8 * len(reply)) if len(reply) < 200 else range(0, 8 * len(reply), 9):
+        changed = bytearray(reply)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises((DecodingError, MessageRefused)):
+            server.receive(0, bytes(changed))
+    server.receive(0, reply)  # nothing had changed
+
+
+@pytest.mark.parametrize(
+    "kind", [Kind.NEIGHBOURS, Kind.DELIVERY, Kind.ENDORSEMENTS], ids=lambda kind: kind.name
+)
+def test_what_users_signed_or_sealed_cannot_be_changed_by_the_server(kind):
+    """All but the bits that say who is there: leaving somebody out is what a server can do to anyone."""
+    population = people(9, minimum=4)
+    server = server_of(population)
+    message = until(population, server, kind)[0]
+    slots = range(8 * 9, 8 * 10)
+    for bit in [bit for bit in range(0, 8 * len(message), 5) if bit not in slots]:
+        changed = bytearray(message)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises((DecodingError, MessageRefused)):
+            population.users[0].receive(bytes(changed))
+    assert population.users[0].receive(message)
+
+
+def test_no_mask_is_used_twice():
+    """Under the same masks, two votes of a user would show their difference: here the same vote twice."""
+    population = people()
+    sent = {}
+
+    def listen(place, message):
+        if message[0] == Kind.INPUT:
+            sent.setdefault(place, []).append(np.frombuffer(message[11:17], dtype=np.uint8))
+        return [message]
+
+    population.inward = listen
+    first, second = population.ask(whole(population)), population.ask(whole(population))
+    assert np.array_equal(first.counts, second.counts)
+    # masks are fresh: all six bytes alike with probability 2^-48 a user, 12 users
+    assert all(not np.array_equal(*votes) for votes in sent.values())
+    assert len(sent) == 12

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.protocols.aggregation.people import on_a_circle, people
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, SharesInconsistent
@@ -14,7 +15,9 @@ from masquerade.protocols.aggregation import masks, seeds
 from masquerade.protocols.aggregation.batch import Batch, Table, found_in, smallest_cover
 from masquerade.protocols.aggregation.graph import complete_graph, harary_graph
 from masquerade.protocols.aggregation.messages import bundle, kind_of, unbundle
-from masquerade.protocols.aggregation.survivors import SurvivorTree, leaves_near, read_shown
+from masquerade.protocols.aggregation.parameters import Parameters
+from masquerade.protocols.aggregation.survivors import SurvivorTree, leaves_near, read_shown, shown_size
+from masquerade.protocols.aggregation.traffic import most_traffic
 
 GRAPHS = [complete_graph(9), harary_graph(20, 6, bytes(32)), harary_graph(901, 40, bytes(32))]
 
@@ -123,7 +126,7 @@ def test_a_changed_list_has_another_root():
 
 def test_a_list_with_users_that_do_not_exist_is_refused():
     alive = np.ones(256, dtype=bool)
-    with pytest.raises(DecodingError, match="contradicts"):
+    with pytest.raises(DecodingError, match="do not exist"):
         read_shown(SurvivorTree(alive).shown([0]), [0], 200)
 
 
@@ -228,3 +231,40 @@ def test_every_pair_is_joined_on_the_circle():
     edges = {frozenset((place, other)) for place in range(30) for other in graph.around(place)}
     assert len(edges) == 60
     assert len(list(itertools.chain(*edges))) == 120
+
+
+@pytest.mark.parametrize("place", [0, 255, 256, 4990, 8191, 8192, 9983, 9999])
+def test_a_stretch_of_the_list_leads_to_the_root_whatever_lies_between(place):
+    """One leaf, two with a common parent or without, three across the end of the circle."""
+    graph = harary_graph(10_000, 76, bytes(32))
+    surviving = np.random.default_rng(5).random(10_000) < 0.95
+    tree = SurvivorTree(surviving)
+    leaves = leaves_near(graph, int(graph.order[place]))
+    data = tree.shown(leaves)
+    shown = read_shown(data, leaves, 10_000)
+    assert shown.root == tree.root
+    assert len(data) == shown_size(leaves, 10_000)
+    near = (place + np.arange(-38, 39)) % 10_000
+    assert np.array_equal(shown.bits[near], surviving[near])
+    for at in range(0, len(data), 7):
+        changed = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        try:
+            assert read_shown(changed, leaves, 10_000).root != tree.root
+        except DecodingError:
+            continue
+
+
+@pytest.mark.parametrize("make", [people, on_a_circle])
+@pytest.mark.parametrize("server", ["semi-honest", "malicious"])
+def test_the_most_bytes_are_those_of_a_round_where_all_are_there(make, server):
+    population = make(server=server)
+    batch = Batch((Table((0, 1)),), population.terms.sizes)
+    population.ask(batch)
+    most = most_traffic(population.terms.parameters, batch)
+    assert (population.cost.sent.max(), population.cost.received.max()) == most
+
+
+def test_ten_thousand_users_stay_within_their_bytes():
+    sent, received = most_traffic(Parameters.of(10_000), Batch((Table((0,)),), (1000,)))
+    assert sent < 16_000
+    assert received < 24_000

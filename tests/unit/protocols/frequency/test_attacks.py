@@ -7,7 +7,9 @@ from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, fr
 
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError, QueryRefused, RoundAborted
+from masquerade.crypto import batches
 from masquerade.crypto.errors import DecodingError, KeySpent, LogOutOfRange, SealBroken
+from masquerade.crypto.processes import spread
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.frequency import (
@@ -16,6 +18,7 @@ from masquerade.protocols.frequency import (
     MemoryLedger,
     Population,
     Question,
+    Round,
     User,
 )
 from masquerade.protocols.frequency.messages import ENDORSEMENT, KEYS, VOTE, Gathered, Signed
@@ -549,3 +552,27 @@ def test_messages_out_of_order_get_an_objection_and_change_nothing():
     opened = fresh.round()
     fresh.users["u0"].receive(opened.message)
     assert "roster comes before" in refusal(fresh.users["u0"].receive(current.message)).reason
+
+
+def test_a_large_round_is_checked_by_other_processes_and_names_the_same_cheats(monkeypatch):
+    """Keys and votes of 6 users and 9 counts, where 20 are many: both are shared out by default."""
+    monkeypatch.setattr(batches, "_MANY", 20)
+    shared = []
+    monkeypatch.setattr(
+        batches, "spread", lambda work, tasks, workers: shared.append(workers) or spread(work, tasks, workers)
+    )
+    village = Village(6)
+    current = Round(village.terms, 1, village.names, (Question(("smoker", "region")), BY_REGION))
+    village.until(current, "votes")
+    assert shared == [2, 1]  # the miner's check of the roster; the users', who share theirs, on one core
+
+    def spoil(name, reply):
+        if name != "u4":
+            return reply
+        vote = Signed.decode(reply)
+        return village.signed(name, VOTE, 1, vote.payload[:-1] + bytes([vote.payload[-1] ^ 1]))
+
+    with pytest.raises(RoundAborted, match="u4") as aborted:
+        village.step(current, spoil)
+    assert aborted.value.culprits == ("u4",)
+    assert shared == [2, 1, 2]

@@ -1,0 +1,39 @@
+"""The first records of a case, each with a person of its own, counted by either protocol between people."""
+
+from __future__ import annotations
+
+from tests.conformance.cases import Case
+
+from masquerade.protocols.aggregation.population import Population as Masked
+from masquerade.protocols.aggregation.record import Record
+from masquerade.protocols.aggregation.tally import AggregationTally
+from masquerade.protocols.frequency import FrequencyTally, Population
+
+FEW = 4  # every count of every person takes a proof
+SOME = 40
+
+
+def by_frequency_mining(case: Case) -> tuple[Population, FrequencyTally]:
+    """Return people, and what a miner counts by the published protocol; their reports are the case's."""
+    people = Population(case.clear.iloc[:FEW], case.policy, minimum=3)
+    for user, codes in zip(people.users.values(), report_codes(case, FEW), strict=True):
+        user._reports = dict(zip(case.policy.schema, codes, strict=True))
+    return people, people.tally()
+
+
+def by_aggregation(case: Case) -> tuple[Masked, AggregationTally]:
+    """Return people, and what a server counts by secure aggregation; their reports are the case's."""
+    schema = case.policy.schema
+    clear = {name: schema.encode(name, case.clear[name].iloc[:SOME]) for name in schema}
+    people = Masked(clear, case.policy)
+    for user, codes in zip(people.users, report_codes(case, SOME), strict=True):
+        user._record = Record(codes, case.policy.id)
+    return people, AggregationTally(people, case.policy)
+
+
+def report_codes(case: Case, records: int) -> list[tuple[int, ...]]:
+    """Return the first disguised records as codes of reports."""
+    observed = case.policy.observed
+    frame = case.disguised.iloc[:records]
+    columns = [[observed[name].code(label) for label in frame[name]] for name in case.policy.schema]
+    return list(zip(*columns, strict=True))
