@@ -115,11 +115,12 @@ def assert_forgotten(deployment):
             bytes(value)
             for (value,) in node.state._store.run("SELECT value FROM notes")  # whatever their scope
         ]
+        notes += [bytes(reply) for (reply,) in node.state._store.run("SELECT reply FROM replies") if reply]
         assert not [tag for tag in tags for note in notes if tag in note]
-    state = deployment.settings(deployment.spec.convener).state
-    assert not list((state / "joined").glob("*"))
-    kept = [path.read_bytes() for path in state.rglob("*") if path.is_file()]
-    assert not [tag for tag in tags for data in kept if tag in data]
+        state = deployment.settings(name).state
+        assert not list((state / "joined").glob("*"))
+        kept = [path.read_bytes() for path in state.rglob("*") if path.is_file()]
+        assert not [tag for tag in tags for data in kept if tag in data]
     return tags
 
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from masquerade.core.errors import FileError
+from masquerade.core.errors import RoundAborted
 from masquerade.parties.linked import Linked
 from masquerade.parties.releases import Leaving
 from masquerade.parties.spec import SessionSpec
@@ -55,12 +55,15 @@ class Memory:
             if before is not None and before.epoch != epoch:
                 self._state.notes.delete(SCOPE, f"{spec.session}/linked")
             self._note(spec, epoch, ended=False)
+        if before is not None and before.epoch != epoch:
+            self._state.replies.forget(f"sessions/{spec.session}")
 
     def end(self, spec: SessionSpec, epoch: bytes) -> None:
         """Remember that a session is over; its pseudonyms are destroyed."""
         with self._state.transaction():
             self._state.notes.delete(SCOPE, f"{spec.session}/linked")
             self._note(spec, epoch, ended=True)
+        self._state.replies.forget(f"sessions/{spec.session}")  # cells were sent under pseudonyms
 
     def _note(self, spec: SessionSpec, epoch: bytes, *, ended: bool) -> None:
         values = {"spec": spec.model_dump(mode="json"), "epoch": epoch.hex(), "ended": ended}
@@ -86,10 +89,11 @@ class Memory:
             if entry.release.draw is not None and entry.release.draw.endswith(f":{policy}")
         }
         if others - {draw}:
-            raise FileError(
-                "Reports under this policy have left before, drawn with another memo: memo.json of the state "
-                "folder is lost or older. Restore it; without it every person would be disguised a second "
-                "time, and only a new policy may do that."
+            raise RoundAborted(
+                "Reports under this party's policy have left before, drawn with another memo: memo.json of "
+                "its state folder is lost or older. It must be restored; without it every person would be "
+                "disguised a second time, and only a new policy may do that.",
+                spent=False,
             )
 
     def released(

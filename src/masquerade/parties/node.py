@@ -85,13 +85,12 @@ class Node:
             return self._party.receive(call.peer.name, rest[0], rest[1], call.body)
         raise NotFound("There is no such place here.")
 
-    def _outward(self, spec: SessionSpec, role: str) -> Reaching:
+    def _outward(self, spec: SessionSpec) -> Reaching:
         """Return how this node reaches members of a session; itself it reaches directly."""
         tls = self.settings.tls
         http = HttpTransport(
             self.settings.name,
             self.peers,
-            place=f"sessions/{spec.session}/{role}",
             certificate=None if tls is None else tls.certificate,
             key=None if tls is None else tls.key,
             authority=None if tls is None else tls.authority,
@@ -99,11 +98,7 @@ class Node:
             retries=self.settings.retries,
             limits=self.settings.limits,
         )
-        return Reaching(
-            http,
-            self.settings.name,
-            lambda body: self._party.receive(self.settings.name, spec.session, role, body),
-        )
+        return Reaching(http, self.settings.name, self._party.receive, spec)
 
     def _create(self, given: dict[str, Any]) -> dict[str, Any]:
         """Keep a session that this node is to convene; the same again changes nothing."""
@@ -144,16 +139,10 @@ class Node:
         known = self._known(name)
         spec = SessionSpec.model_validate(known["spec"])
         started = time.monotonic()
-        transports: dict[str, Reaching] = {}
-
-        def transport(role: str) -> Reaching:
-            if role not in transports:
-                transports[role] = self._outward(spec, role)
-            return transports[role]
-
+        members = self._outward(spec)
         convening = Convening(
             spec,
-            transport,
+            members.role,
             epoch=bytes.fromhex(known["epoch"]) or None,
             folder=self.settings.state / "joined",
             note=lambda step: self._step(name, step),
@@ -179,8 +168,7 @@ class Node:
         except Exception as error:  # noqa: BLE001  (its text may quote data)
             self._interrupted(name, f"internal error ({type(error).__name__})", error)
         finally:
-            for each in transports.values():
-                each.close()
+            members.close()
 
     def _step(self, name: str, step: str) -> None:
         """Note how far a session is; a node that stops goes no further."""

@@ -211,9 +211,9 @@ class Party:
         if not within_goal(message, spec.learn, own, part.parents):
             raise not_consented(spec, "this is not what it is to learn")
         others = {p: q for p, q in part.arrangement.policies.items() if p != self._me.name}
-        with closing(self._outward(spec, "cells")) as others_cells:
+        with closing(self._outward(spec)) as members:
             site = LearningSite(part.site, others, room=room_of(self._settings.limits))
-            source = site.source(others_cells, message.structure)
+            source = site.source(members.role("cells"), message.structure)
         if message.structure is not None:
             nodes = own_parameters(source, message.structure, own)
         else:

@@ -3,24 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from masquerade.parties.spec import SessionSpec
+from masquerade.protocols.transport import Transport
 from masquerade.serving.client import HttpTransport
+
+Own = Callable[[str, str, str, bytes], bytes]  # (peer, session, role, message) to reply
 
 
 class Reaching:
-    """A transport over the network to others, and straight to the node itself."""
+    """The members of one session, all roles over the same connections."""
 
-    def __init__(self, others: HttpTransport, me: str, own: Callable[[bytes], bytes]) -> None:
-        self._others, self._me, self._own = others, me, own
+    def __init__(self, others: HttpTransport, me: str, own: Own, spec: SessionSpec) -> None:
+        self._others, self._me, self._own, self._spec = others, me, own, spec
 
-    def exchange(self, party: str, message: bytes) -> bytes:
-        """Deliver a message and return the reply."""
-        return self._own(message) if party == self._me else self._others.exchange(party, message)
+    def role(self, role: str) -> Transport:
+        """Return the transport of one role."""
+        return Role(self, role)
+
+    def exchange(self, party: str, role: str, message: bytes) -> bytes:
+        """Deliver a message to a role and return the reply."""
+        session = self._spec.session
+        if party == self._me:
+            return self._own(self._me, session, role, message)
+        return self._others.exchange(party, message, place=f"sessions/{session}/{role}")
 
     def close(self) -> None:
         """Close connections."""
         self._others.close()
 
 
-Outward = Callable[[SessionSpec, str], Reaching]
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One role of the members of a session."""
+
+    members: Reaching
+    name: str
+
+    def exchange(self, party: str, message: bytes) -> bytes:
+        """Deliver a message and return the reply."""
+        return self.members.exchange(party, self.name, message)
+
+
+Outward = Callable[[SessionSpec], Reaching]

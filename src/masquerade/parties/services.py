@@ -89,7 +89,10 @@ class Operator:
 
     def ask(self, what: str, values: dict[str, Any]) -> dict[str, Any]:
         """Let the node do something, and return what it says."""
-        answer: dict[str, Any] = self._http.post_json(self._name, f"operate/{what}", values)
+        asking = what in {"status", "model"}
+        answer: dict[str, Any] = self._http.post_json(
+            self._name, f"operate/{what}", values, repeatable=asking
+        )
         return answer
 
     def __enter__(self) -> Self:

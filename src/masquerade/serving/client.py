@@ -100,10 +100,13 @@ class HttpTransport:
         """Return what a peer says at a path: below ``/v1/``, or anywhere if it begins with a slash."""
         return _json(self._send(party, "GET", path, None, None), party)
 
-    def post_json(self, party: str, path: str, value: Any, *, key: str | None = None) -> Any:
-        """Send JSON, return JSON."""
+    def post_json(
+        self, party: str, path: str, value: Any, *, key: str | None = None, repeatable: bool = False
+    ) -> Any:
+        """Send JSON, return JSON; what is `repeatable`, a question that changes nothing, leaves no trace."""
         body = json.dumps(value, allow_nan=False).encode()
-        return _json(self._send(party, "POST", path, body, key or secrets.token_urlsafe(24)), party)
+        chosen = None if repeatable else key or secrets.token_urlsafe(24)
+        return _json(self._send(party, "POST", path, body, chosen), party)
 
     def close(self) -> None:
         """Close every connection."""

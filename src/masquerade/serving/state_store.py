@@ -83,6 +83,7 @@ class Store:
             if self.value("PRAGMA journal_mode = WAL") != "wal":
                 raise FileError(f"{self._path}: this file system does not allow a write-ahead log.")
             self.run("PRAGMA synchronous = FULL")
+            self.run("PRAGMA secure_delete = ON")  # what is forgotten is overwritten, not only unlinked
             self.run(f"PRAGMA journal_size_limit = {MOST_LOG_BYTES}")
             self.run("PRAGMA secure_delete = ON")  # what is deleted, pseudonyms above all, is overwritten
             if empty:
@@ -235,6 +236,17 @@ class Replies:
                 (peer, key, place, body_digest, status, bytes(reply), len(reply), time.time()),
             )
             self._make_room(peer)
+
+    def forget(self, place: str) -> None:
+        """Destroy the answers given at a place and below it; asked for again they are refused."""
+        below = f"{place}/"
+        with self._store.transaction():
+            self._store.run(
+                "UPDATE replies SET reply = NULL, size = 0 "
+                "WHERE reply IS NOT NULL AND (place = ? OR substr(place, 1, ?) = ?)",
+                (place, len(below), below),
+            )
+        self._store.run("PRAGMA wal_checkpoint(TRUNCATE)")  # older pages are not left in the log either
 
     def forget_older_than(self, seconds: float) -> int:
         """Forget answers given longer ago than this, wholly; return how many."""
