@@ -16,6 +16,7 @@ from masquerade.serving.state import State
 
 SCOPE = "session"
 RELEASED = "released"
+POOLS = "pools"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,14 @@ class Memory:
             if before is not None and before.epoch != epoch:
                 self._state.notes.delete(SCOPE, f"{spec.session}/linked")
             self._note(spec, epoch, ended=False)
+            if spec.protocol == "pooled-counts":
+                self._state.notes.put(POOLS, "/".join(sorted(spec.parties)), b"1")
         if before is not None and before.epoch != epoch:
             self._state.replies.forget(f"sessions/{spec.session}")
+
+    def pools(self) -> list[frozenset[str]]:
+        """Return the parties of every pool that this one was part of."""
+        return [frozenset(name.split("/")) for name in self._state.notes.names(POOLS)]
 
     def end(self, spec: SessionSpec, epoch: bytes) -> None:
         """Remember that a session is over; its pseudonyms are destroyed."""

@@ -125,6 +125,7 @@ class Party:
             linked=self._memory.linked(spec.session, epoch),
             most_rows=settings.limits.rows,
             most_cells=settings.limits.cells,
+            earlier_pools=self._memory.pools(),
         )
 
     def _consented(self, spec: SessionSpec) -> Consent:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,10 +64,11 @@ class TakingPart:
         linked: Linked | None = None,
         most_rows: int,
         most_cells: int,
+        earlier_pools: Sequence[frozenset[str]] = (),
     ) -> None:
         self.me, self.spec, self.epoch, self.holding = me, spec, epoch, holding
         self._linking_key, self.linked, self._most = linking_key, linked, most_rows
-        self._most_cells = most_cells
+        self._most_cells, self._earlier = most_cells, earlier_pools
         self.arrangement: Arrangement | None = None
         self.parents: Mapping[str, Any] | None = None
         self._roles: dict[str, Receive] = {}
@@ -98,8 +99,9 @@ class TakingPart:
         if name == "pooling" and protocol == "pooled-counts":
             source = self.holding.source(Memo.open(me.memo))
             peers = me.identities_of(self.spec.parties)
-            party = PoolingParty(me.name, source, me.identity, peers, most_cells=self._most_cells)
-            return party.receive
+            return PoolingParty(
+                me.name, source, me.identity, peers, earlier=self._earlier, most_cells=self._most_cells
+            ).receive
         if name == "cells" and protocol.startswith(("vertical", "arbitrary")):
             return self.site.receive
         if name == "products" and protocol == "revealed-vertical-counts" and self.spec.helper is not None:
