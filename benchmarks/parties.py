@@ -109,14 +109,18 @@ def paillier():
 
 def linking(parties):
     sets = {f"party {i}": [f"person {k + i * KEYS // 10}" for k in range(KEYS)] for i in range(parties)}
-    roles = {name: LinkingParty(name, keys) for name, keys in sets.items()}
+    identity, public = identities(sets)
+    roles = {
+        name: LinkingParty(name, keys, roster=tuple(sets), identity=identity[name], peers=public)
+        for name, keys in sets.items()
+    }
     transport = Counted({name: role.receive for name, role in roles.items()})
 
     def run():
-        assert Joiner(tuple(sets), transport).link() == KEYS - (parties - 1) * KEYS // 10
+        assert Joiner(tuple(sets), transport, peers=public).link() == KEYS - (parties - 1) * KEYS // 10
         return transport.carried
 
-    yield timed(f"linking {KEYS:,} keys of each of {parties} parties", run)
+    yield timed(f"linking {KEYS:,} keys of each of {parties} parties, every step signed", run)
 
 
 def keyed():

@@ -199,9 +199,9 @@ def test_only_variables_in_the_consent_take_part(tmp_path):
 @pytest.mark.parametrize(
     ("broken", "error", "text"),
     [
-        (lambda frame: frame.drop(columns="T"), InputError, "'T'"),
-        (lambda frame: frame.assign(T=7), InputError, "'T'"),
-        (lambda frame: frame.assign(person=None), InputError, "have no value of 'person'"),
+        (lambda frame: frame.drop(columns="T"), RoundAborted, "what it prints says how"),
+        (lambda frame: frame.assign(T=7), RoundAborted, "what it prints says how"),
+        (lambda frame: frame.assign(person=None), RoundAborted, "what it prints says how"),
     ],
     ids=["no column", "another category", "no keys"],
 )
@@ -272,7 +272,7 @@ def test_messages_of_another_epoch_are_refused(begun, refuses):
     other = EPOCH.hex()
     bodies = {
         "settle": {"epoch": other},
-        "arrange": {"epoch": other, "policies": {}},
+        "arrange": {"epoch": other, "policies": {}, "signatures": {}},
         "learn": {"epoch": other, "structure": {}},
         "model": {"epoch": other, "model": {}},
         "end": {"epoch": other},
@@ -284,7 +284,7 @@ def test_messages_of_another_epoch_are_refused(begun, refuses):
 
 def test_a_begun_session_keeps_its_text(begun, refuses):
     body = begin(begun.spec, begun.epoch, learn={"model": "tables", "tables": [["A"]]})
-    refuses(begun, MINER, "begin", body, QueryRefused, "begun here with another text")
+    refuses(begun, MINER, "begin", body, QueryRefused, "something has left under another text")
 
 
 def test_a_key_serves_one_message(begun):
@@ -307,7 +307,7 @@ def test_what_is_no_model_is_not_kept(begun, refuses):
 
 def test_an_arrangement_is_of_the_parties_and_of_the_policies_they_have(begun, refuses):
     own = {name: policy.to_dict() for name, policy in begun.plan.policies.items()}
-    asked = {"epoch": begun.epoch.hex(), "records": 10, "alignment": ""}
+    asked = {"epoch": begun.epoch.hex(), "records": 10, "alignment": "", "signatures": {}}
     body = {**asked, "policies": {**own, "east": own["south"]}}
     refuses(begun, MINER, "arrange", body, InputError, "for every party, and for nobody else")
     body = {**asked, "policies": {**own, "north": own["south"]}}
@@ -436,7 +436,7 @@ LINKED = {**POOL, "protocol": "vertical-with-miner", "linking": "intersection"}
             "would learn its overlap with each of the others",
         ),
         ({**LINKED, "protocol": "vertical-without-miner"}, "parties learn a network"),
-        ({**LINKED, "policies": {"east": "00"}}, "pinned for parties only"),
+        ({**LINKED, "policies": {"east": "00" * 32}}, "pinned for parties only"),
         ({**POOL, "learn": {"model": "network"}}, "a structure or an order"),
         ({**POOL, "learn": {"model": "tree"}}, "a classifier needs a target"),
         ({**POOL, "more": 1}, "more"),
@@ -465,12 +465,24 @@ def test_a_node_convenes_its_own_sessions_with_peers_it_knows(quiet):
             operator.ask("run", {})
 
 
-def test_a_name_is_given_to_one_session(begun):
-    with begun.operator() as operator:
-        with pytest.raises(InputError, match="another session of the name"):
-            operator.ask("create", {"spec": {**begun.spec.model_dump(mode="json"), "learn": POOL["learn"]}})
-        with pytest.raises(InputError, match="is not done"):
-            operator.ask("model", {"session": SESSION})
+def test_a_mistake_can_be_mended_until_there_is_a_model(tmp_path):
+    with deployed(tmp_path, columns()) as deployment:
+        wrong = deployment.spec.model_copy(update={"learn": Goal(model="tables", tables=(("Z",),))})
+        status = deployment.run(wrong)
+        assert status["state"] == "interrupted"
+        assert "names 'Z', which no party brings" in status["reason"]
+        assert not [item for name in OWNERS for item in deployment.ledger(name)]  # nothing has left
+        deployment.done()
+        with (
+            deployment.operator() as operator,
+            pytest.raises(InputError, match="another session of the name"),
+        ):
+            operator.ask("create", {"spec": wrong.model_dump(mode="json")})
+
+
+def test_there_is_no_model_before_the_end(begun):
+    with begun.operator() as operator, pytest.raises(InputError, match="is not done"):
+        operator.ask("model", {"session": SESSION})
 
 
 # settings that must not be used

@@ -9,6 +9,7 @@ import typer
 
 import masquerade as mq
 from masquerade.cli.asking import conditions, tables_asked
+from masquerade.cli.learn_running import warnings_said
 from masquerade.cli.opening import Given, Place
 from masquerade.cli.options import Engine, Json, Out, Overwrite, PolicyFile, Reports, Url, Verbose
 from masquerade.cli.output import as_json, check_target, emit, render, say
@@ -83,7 +84,7 @@ def command(
         check_target(Path(out), overwrite=overwrite)
     counted = Given(data, loaded, weights, person, clear, Place(engine, url, verbose))
     unsure = counted.origin_note("estimates are")
-    with watched("counting") as watch, counted.opened(watch) as source:
+    with warnings_said(), watched("counting") as watch, counted.opened(watch) as source:
         tables = source.answer(queries)
         found = [
             answers.Answer(

@@ -32,6 +32,7 @@ def check_config(
 
     Keys, tokens and identities that others may read are refused. Example: masquerade config check party.yaml
     """
+    from masquerade.parties.checking import check_node  # noqa: PLC0415
     from masquerade.serving.settings import check_files, load, named_files, overrides  # noqa: PLC0415
 
     known = kinds()
@@ -39,6 +40,7 @@ def check_config(
         raise InputError(f"There are no settings of kind {kind!r}.{did_you_mean(kind, known)}")
     settings = load(file, known[kind])
     check_files(settings, file)
+    check_node(settings)
     files = [name for name, _, _ in named_files(settings)]
     changed = overrides(file, known[kind])
     if json:

@@ -83,11 +83,13 @@ def serve(file: Path, kind: str) -> None:
 
 def checked(file: Path, kind: str) -> NodeSettings:
     """Return the settings of a node, after looking at every file they name."""
+    from masquerade.parties.checking import check_node  # noqa: PLC0415
     from masquerade.parties.settings import KINDS  # noqa: PLC0415
     from masquerade.serving.settings import check_files, load  # noqa: PLC0415
 
     settings = load(file, KINDS[kind])
     check_files(settings, file)
+    check_node(settings)
     return settings
 
 
@@ -146,7 +148,10 @@ def run(
             status = operator.ask("status", {"session": session})
         if status["state"] == "interrupted":
             say(f"session {session!r} was interrupted: {status['reason']}")
-            say(f"once that is mended, resume it: masquerade session run {session} --node {node}")
+            say(
+                f"once that is mended, resume it: masquerade session run {session} --node {node} "
+                "(after a change of the session's own file, create it again first)"
+            )
             raise typer.Exit(STOPPED)
         if status["state"] == "done" and out is not None:
             emit(as_json(operator.ask("model", {"session": session})), out, overwrite=overwrite)

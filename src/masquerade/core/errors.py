@@ -103,9 +103,9 @@ class Refusal:
     """Why a source does not answer a query.
 
     `code` is for programs: ``singular``, ``incomplete``, ``unknown_variable``, ``too_many_cells``,
-    ``too_many_people``, ``too_many_owners``, ``not_consented``, ``roster_too_small``, ``departed_too_few``,
-    ``not_survivors``, ``already_spent``, ``already_opened``, ``epoch_open``, ``unknown_epoch``; `reason` is
-    for people.
+    ``too_many_people``, ``too_many_owners``, ``too_few_records``, ``not_consented``, ``roster_too_small``,
+    ``departed_too_few``, ``not_survivors``, ``already_spent``, ``already_opened``, ``epoch_open``,
+    ``unknown_epoch``; `reason` is for people.
     """
 
     code: str

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from masquerade.channels.policy import Policy
-from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
+from masquerade.core.errors import (
+    InputError,
+    MasqueradeError,
+    PolicyMismatch,
+    RoundAborted,
+    did_you_mean,
+)
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.tally import Tally
 from masquerade.disguising.reports import Codes
@@ -35,6 +41,7 @@ from masquerade.protocols.vertical.combining import restricted
 from masquerade.protocols.vertical.crossing import assembled, cross_parents
 from masquerade.protocols.vertical.joining import seen_by
 from masquerade.protocols.vertical.miner import Miner
+from masquerade.serving.problems import PartyUnreachable
 from masquerade.serving.settings import Strict
 
 M = TypeVar("M", bound=Strict)
@@ -59,26 +66,30 @@ class Convening:
         keep_epoch: Callable[[bytes], None],
         own_codes: Callable[[str], Mapping[str, Codes]],
         room: Room,
+        identities: Mapping[str, bytes],
     ) -> None:
         self.spec, self._transport, self._folder, self._note = spec, transport, folder, note
         self._epoch, self._keep_epoch, self._own_codes = epoch, keep_epoch, own_codes
-        self._room = room
+        self._room, self._identities = room, {party: identities[party] for party in spec.parties}
         self.guarantee: Guarantee | None = None
         self.records: int | None = None
 
-    def run(self) -> dict[str, Any]:
-        """Return the model, as plain values, after everybody has it and has forgotten what it must."""
+    def learn(self) -> dict[str, Any]:
+        """Return the model, as plain values; nobody else has it yet."""
         arrangement = self._begin()
         if self.spec.linking is not None:
             arrangement = self._link(arrangement)
-        model = self._learn(arrangement)
+        return self._learn(arrangement)
+
+    def share(self, model: dict[str, Any]) -> None:
+        """Give everybody the model and end the session; whoever has ended it already is left in peace."""
         self._note("sharing the model")
         for member in self.spec.members:
-            self._say(member, "model", say.Share(epoch=self._hex, model=model), say.Done)
-        for member in self.spec.members:
-            self._say(member, "end", say.End(epoch=self._hex), say.Done)
+            offer = say.Begin(spec=self.spec, epoch=self._hex)
+            if not self._say(member, "begin", offer, say.Begun).ended:
+                self._say(member, "model", say.Share(epoch=self._hex, model=model), say.Done)
+                self._say(member, "end", say.End(epoch=self._hex), say.Done)
         shutil.rmtree(self._parts, ignore_errors=True)
-        return model
 
     @property
     def _hex(self) -> str:
@@ -111,6 +122,8 @@ class Convening:
             self._new_epoch()
             begun = self._begun()
         self._linked = resumed and all(begun[party].linked for party in self.spec.parties)
+        self._check_goal(begun)
+        self._signatures = {party: begun[party].signature for party in self.spec.parties}
         arrangement = Arrangement.from_dict({party: begun[party].policy for party in self.spec.parties})
         for party, pinned in self.spec.policies.items():
             found = arrangement.policies[party].id
@@ -120,6 +133,16 @@ class Convening:
                 )
         return arrangement
 
+    def _check_goal(self, begun: Mapping[str, say.Begun]) -> None:
+        """Refuse, before anything has left a party, to learn about variables that nobody brings."""
+        policies = Arrangement.from_dict({party: begun[party].policy for party in self.spec.parties}).policies
+        known = [name for policy in policies.values() for name in policy.schema]
+        for name in self.spec.learn.variables:
+            if name not in known:
+                raise InputError(
+                    f"What is to be learnt names {name!r}, which no party brings.{did_you_mean(name, known)}"
+                )
+
     def _begun(self) -> dict[str, say.Begun]:
         offer = say.Begin(spec=self.spec, epoch=self._hex)
         return {member: self._say(member, "begin", offer, say.Begun) for member in self.spec.members}
@@ -128,8 +151,13 @@ class Convening:
         """Agree on the records that take part; tell everybody which these are, and whose variables."""
         if self.spec.linking == "intersection" and not self._linked:
             self._note("linking")
-            joiner = Joiner(self.spec.parties, self._transport("linking"), name=self.spec.convener)
-            joiner.session = self._current
+            joiner = Joiner(
+                self.spec.parties,
+                self._transport("linking"),
+                name=self.spec.convener,
+                session=self._current,
+                peers=self._identities,
+            )
             joiner.name_records()
             if self.spec.protocol != "arbitrary-with-miner":
                 joiner.intersect()
@@ -150,6 +178,7 @@ class Convening:
         message = say.Arrange(
             epoch=self._hex,
             policies=arrangement.to_dict(),
+            signatures=self._signatures,
             records=first.records,
             alignment=first.alignment,
         )
@@ -162,8 +191,10 @@ class Convening:
         spec = self.spec
         if spec.linking == "keyed" and spec.convener in spec.parties:
             return None
-        kind = Joiner if spec.linking == "intersection" else KeyedJoiner
-        return kind(spec.parties, self._transport("linking"), name=spec.convener).guarantee()
+        over = self._transport("linking")
+        if spec.linking == "keyed":
+            return KeyedJoiner(spec.parties, over, name=spec.convener).guarantee()
+        return Joiner(spec.parties, over, name=spec.convener, peers=self._identities).guarantee()
 
     def _reveals(self, seen: Guarantee) -> None:
         """Add what is seen of records to what linking shows."""
@@ -260,7 +291,18 @@ class Convening:
         return assembled(found, owners)
 
     def _say(self, member: str, place: str, message: Strict, kind: type[M]) -> M:
-        return say.decode(self._transport(place).exchange(member, say.encode(message)), kind)
+        """Say something to a member; whatever it refuses names it."""
+        try:
+            return say.decode(self._transport(place).exchange(member, say.encode(message)), kind)
+        except PartyUnreachable:
+            raise
+        except RoundAborted as error:
+            culprits = error.culprits or (member,)
+            raise RoundAborted(f"Party {member!r}: {error}", spent=error.spent, culprits=culprits) from None
+        except MasqueradeError as error:
+            raise RoundAborted(
+                f"Party {member!r} refused: {error}", spent=False, culprits=(member,)
+            ) from None
 
 
 def seen_without_miner(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,9 +20,11 @@ from masquerade.frames.encode import encode
 from masquerade.frames.reading import open_batches
 from masquerade.kernels.keystream import Keystream
 from masquerade.parties.settings import DataSettings
-from masquerade.protocols.linking.keys import Key
+from masquerade.protocols.linking.keys import Key, normal_form
 from masquerade.protocols.vertical.combining import restricted
 from masquerade.sources.records import Records
+
+LENGTH = 2  # bytes before the text in a key's normal form
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +62,18 @@ class Holding:
         return block
 
     @property
+    def digest(self) -> str:
+        """Return the sha256 of policy, keys and values: other records have another one."""
+        found = hashlib.sha256(self.memo_id.encode())
+        for block in self.blocks:
+            for name, codes in block.codes.items():
+                found.update(name.encode() + b"\0" + codes.tobytes())
+            if block.keys is not None:
+                for buffer in pa.concat_arrays([block.keys.cast(pa.string())]).buffers():
+                    found.update(b"" if buffer is None else buffer)
+        return found.hexdigest()
+
+    @property
     def rows(self) -> int:
         """Return how many records there are, at most, over all blocks."""
         return sum(block.rows for block in self.blocks)
@@ -93,12 +108,19 @@ class Holding:
             if self.policy.disguised:
                 raise InputError("Disguising needs to know whose record it is: data.key in the settings.")
             return fresh_draws(Keystream())
-        draws, places = memo.draws(self.memo_id, block.keys.cast(pa.string()), "key"), self.places
+        draws, places = memo.draws(self.memo_id, person_names(block.keys), "key"), self.places
 
         def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
             return draws(codes, channel, rows, places[place])
 
         return drawn
+
+
+def person_names(keys: pa.Array) -> pa.Array:
+    """Return what the memo knows people by: keys as they are linked, so that a respelling is nobody else."""
+    if pa.types.is_integer(keys.type):
+        return keys.cast(pa.string())
+    return pa.array([normal_form(key)[LENGTH:].decode() for key in keys.to_pylist()], pa.string())
 
 
 def key_list(block: Cells) -> list[Key]:

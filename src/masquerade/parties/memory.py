@@ -7,7 +7,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from masquerade.core.errors import RoundAborted
+import numpy as np
+
+from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
 from masquerade.parties.linked import Linked
 from masquerade.parties.releases import Leaving
 from masquerade.parties.spec import SessionSpec
@@ -15,8 +17,9 @@ from masquerade.serving.release_ledger import Release, ReleaseLedger
 from masquerade.serving.state import State
 
 SCOPE = "session"
-RELEASED = "released"
-POOLS = "pools"
+# what a restored state must remember too, and therefore stands in scopes of its own
+RELEASED, POOLS, ENDED, RECORDS, ROWS, EPOCHS = "released", "pools", "ended", "records", "rows", "epochs"
+MOST_EPOCHS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +52,43 @@ class Memory:
         spec = SessionSpec.model_validate(values["spec"])
         return Remembered(spec, bytes.fromhex(values["epoch"]), bool(values["ended"]))
 
-    def begin(self, spec: SessionSpec, epoch: bytes) -> None:
-        """Remember that a session is in an epoch; what was linked in another one is destroyed."""
-        before = self.find(spec.session)
+    def begin(self, spec: SessionSpec, epoch: bytes, records: str) -> None:
+        """Remember that a session is in an epoch; what was linked in another one is destroyed.
+
+        `records` is the digest of the records: within one session they must stay the same, since two results
+        over nearly the same people differ by what is true of the few.
+        """
+        name, before = spec.session, self.find(spec.session)
+        known = self._state.notes.get(RECORDS, name)
+        if known is not None and known != records.encode():
+            raise RoundAborted(
+                f"The records here are not those that session {name!r} began with; other records need a "
+                "session of another name.",
+                spent=False,
+            )
+        epochs = int(self._state.notes.get(EPOCHS, name) or 0)
+        if epochs >= MOST_EPOCHS:
+            reason = f"Session {name!r} has begun {epochs} times here; that is enough."
+            raise RoundAborted(reason, spent=False)
         with self._state.transaction():
             if before is not None and before.epoch != epoch:
-                self._state.notes.delete(SCOPE, f"{spec.session}/linked")
+                self._state.notes.delete(SCOPE, f"{name}/linked")
             self._note(spec, epoch, ended=False)
+            self._state.notes.put(RECORDS, name, records.encode())
+            if before is None or before.epoch != epoch:
+                self._state.notes.put(EPOCHS, name, str(epochs + 1).encode())
             if spec.protocol == "pooled-counts":
                 self._state.notes.put(POOLS, "/".join(sorted(spec.parties)), b"1")
         if before is not None and before.epoch != epoch:
-            self._state.replies.forget(f"sessions/{spec.session}")
+            self._state.replies.forget(f"sessions/{name}")
+
+    def has_released(self, session: str) -> bool:
+        """Tell whether anything has left in a session."""
+        return any(entry.release.session == session for entry in self._ledger.entries())
+
+    def ended(self, session: str) -> bytes | None:
+        """Return the epoch in which a session has ended here, None if it has not."""
+        return self._state.notes.get(ENDED, session)
 
     def pools(self) -> list[frozenset[str]]:
         """Return the parties of every pool that this one was part of."""
@@ -70,15 +99,34 @@ class Memory:
         with self._state.transaction():
             self._state.notes.delete(SCOPE, f"{spec.session}/linked")
             self._note(spec, epoch, ended=True)
+            self._state.notes.put(ENDED, spec.session, epoch)
         self._state.replies.forget(f"sessions/{spec.session}")  # cells were sent under pseudonyms
 
     def _note(self, spec: SessionSpec, epoch: bytes, *, ended: bool) -> None:
         values = {"spec": spec.model_dump(mode="json"), "epoch": epoch.hex(), "ended": ended}
         self._state.notes.put(SCOPE, spec.session, json.dumps(values).encode())
 
-    def keep_linked(self, session: str, linked: Linked) -> None:
-        """Remember which records take part, until the session ends."""
-        self._state.notes.put(SCOPE, f"{session}/linked", linked.to_bytes())
+    def keep_linked(self, session: str, linked: Linked, held: int, least: int) -> None:
+        """Remember which of the records held take part, until the session ends.
+
+        Fewer than `least` are refused, and so are others than in an earlier epoch if they differ by fewer.
+        """
+        taken = np.zeros(held, dtype=bool)
+        taken[linked.rows] = True
+        if len(linked.rows) < least:
+            raise too_few(f"{len(linked.rows):,} records take part; this node's file asks for {least:,}.")
+        before = self._state.notes.get(ROWS, session)
+        if before is not None:
+            known = np.unpackbits(np.frombuffer(before, np.uint8), count=held).astype(bool)
+            differing = int(np.count_nonzero(known != taken))
+            if 0 < differing < least:
+                raise too_few(
+                    f"{differing:,} other records take part than in an earlier epoch of this session: "
+                    f"results would differ by what is true of them. At least {least:,} must differ, or none."
+                )
+        with self._state.transaction():
+            self._state.notes.put(ROWS, session, np.packbits(taken).tobytes())
+            self._state.notes.put(SCOPE, f"{session}/linked", linked.to_bytes())
 
     def linked(self, session: str, epoch: bytes) -> Linked | None:
         """Return which records take part in an epoch, None if they are not linked in it."""
@@ -104,13 +152,23 @@ class Memory:
             )
 
     def released(
-        self, spec: SessionSpec, recipient: str, item: Leaving, reply: bytes, *, rows: int, draw: str
+        self,
+        spec: SessionSpec,
+        recipient: str,
+        item: Leaving,
+        reply: bytes,
+        *,
+        rows: int,
+        draw: str,
+        question: str = "",
     ) -> None:
         """Write into the ledger what leaves, before it does; what has left before is not written twice.
 
-        `draw` names the draws behind reports: the same reports again tell nothing new.
+        `draw` names the draws behind reports: the same reports again tell nothing new. Of exact answers it is
+        the `question` that tells whether they are the same.
         """
-        facts = json.dumps([spec.session, recipient, item.kind, item.variables, item.policy, draw, rows])
+        what = [spec.session, recipient, item.kind, item.variables, item.policy, draw, rows, question]
+        facts = json.dumps(what)
         name = hashlib.sha256(facts.encode()).hexdigest()
         if self._state.notes.get(RELEASED, name) is not None:
             return
@@ -129,3 +187,8 @@ class Memory:
             )
         )
         self._state.notes.put(RELEASED, name, b"1")
+
+
+def too_few(reason: str) -> QueryRefused:
+    """Return the refusal of records that are too few, or too few others."""
+    return QueryRefused([Refusal("too_few_records", reason)])

@@ -26,10 +26,15 @@ class Begin(Strict):
 
 
 class Begun(Strict):
-    """A party takes part: the policy of its variables, and whether its records are still linked."""
+    """A party takes part: the policy of its variables, signed, and whether its records are still linked.
+
+    Or the session has `ended` here, in this very epoch.
+    """
 
     policy: dict[str, Any] | None
     linked: bool
+    signature: str = ""
+    ended: bool = False
 
 
 class Settle(Strict):
@@ -46,10 +51,11 @@ class Settled(Strict):
 
 
 class Arrange(Strict):
-    """What everybody's variables are, and which records take part."""
+    """What everybody's variables are, each signed by its party, and which records take part."""
 
     epoch: str = Hex16
     policies: dict[str, dict[str, Any]]
+    signatures: dict[str, str]
     records: int = Field(0, ge=0)
     alignment: str = Field("", pattern=r"^([0-9a-f]{64})?$")
 

@@ -39,7 +39,7 @@ PLACES = ("sessions/{session}/{role}", "operate/{what}")
 class Node:
     """Everything behind a node's address. `operate` is for its own operator, `sessions` for its peers."""
 
-    def __init__(self, settings: NodeSettings) -> None:
+    def __init__(self, settings: NodeSettings, tell: Callable[[str], object] = lambda _: None) -> None:
         self.settings = settings
         self.state = State.open(settings.state)
         try:
@@ -55,7 +55,7 @@ class Node:
             self.state.close()
             raise
         self._log = logs.logger(settings.name)
-        self._party = Party(settings, me, Memory(self.state, self.ledger), self._outward)
+        self._party = Party(settings, me, Memory(self.state, self.ledger), self._outward, tell)
         self._running: dict[str, threading.Thread] = {}
         self._closed = False
         self._guard = threading.Lock()
@@ -101,7 +101,10 @@ class Node:
         return Reaching(http, self.settings.name, self._party.receive, spec)
 
     def _create(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Keep a session that this node is to convene; the same again changes nothing."""
+        """Keep a session that this node is to convene; the same again changes nothing.
+
+        One that did not come to a model may be given again with another text.
+        """
         spec = say.decode(json.dumps(given.get("spec")).encode(), SessionSpec)
         if spec.convener != self.settings.name:
             raise InputError(f"Session {spec.session!r} is convened by {spec.convener!r}, not by this node.")
@@ -109,15 +112,16 @@ class Node:
             if member != self.settings.name and self.settings.peers.get(member) is None:
                 raise InputError(f"{member!r} is no peer in this node's file.")
         with self.state.transaction():
+            text = spec.model_dump(mode="json")
             before = self._read(spec.session)
-            if before is not None and before["spec"] != spec.model_dump(mode="json"):
-                raise InputError(
-                    f"There is another session of the name {spec.session!r}; choose another name."
-                )
+            if before is not None and before["spec"] != text:
+                if before.get("learnt") or self._shown(spec.session)["state"] in {"running", "done"}:
+                    raise InputError(
+                        f"There is another session of the name {spec.session!r}; choose another name."
+                    )
+                before = None  # a mistake is mended
             if before is None:
-                self._write(
-                    spec.session, spec=spec.model_dump(mode="json"), state="created", step="", epoch=""
-                )
+                self._write(spec.session, spec=text, state="created", step="", epoch="", reason="")
         return self._shown(spec.session)
 
     def _run(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -149,19 +153,13 @@ class Node:
             keep_epoch=lambda epoch: self._write(name, epoch=epoch.hex()),
             own_codes=self._party.own_codes,
             room=room_of(self.settings.limits),
+            identities=self._party.identities(spec),
         )
         try:
-            model = convening.run()
-            write_whole(self._model_file(name), say.plain(model), private=True)
-            guarantee = None if convening.guarantee is None else convening.guarantee.to_dict()
-            self._write(
-                name,
-                state="done",
-                step="",
-                records=convening.records,
-                guarantee=guarantee,
-                seconds=round(time.monotonic() - started, 3),
-            )
+            if not known.get("learnt"):
+                self._keep(name, convening, convening.learn())
+            convening.share(as_object(self._model_file(name).read_bytes()))
+            self._write(name, state="done", step="", seconds=round(time.monotonic() - started, 3))
             self._log.info("session done", session=name)
         except MasqueradeError as error:
             self._interrupted(name, str(error), error)
@@ -169,6 +167,12 @@ class Node:
             self._interrupted(name, f"internal error ({type(error).__name__})", error)
         finally:
             members.close()
+
+    def _keep(self, name: str, convening: Convening, model: dict[str, Any]) -> None:
+        """Have the model on the disk before parties are told to end: nobody can be asked again."""
+        write_whole(self._model_file(name), say.plain(model), private=True)
+        guarantee = None if convening.guarantee is None else convening.guarantee.to_dict()
+        self._write(name, learnt=True, records=convening.records, guarantee=guarantee)
 
     def _step(self, name: str, step: str) -> None:
         """Note how far a session is; a node that stops goes no further."""

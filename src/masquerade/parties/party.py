@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch, QueryRefused, Refusal, RoundAborted
 from masquerade.core.whole import write_whole
+from masquerade.crypto.errors import SealBroken
+from masquerade.crypto.keys import verify_signature
 from masquerade.disguising.reports import Codes
 from masquerade.learn.saving import model_of
 from masquerade.parties import messages as say
 from masquerade.parties.arrangement import Arrangement
-from masquerade.parties.holdings import read_holding
+from masquerade.parties.holdings import Holding, read_holding
 from masquerade.parties.learning import own_parameters, own_parents
 from masquerade.parties.memory import Memory
 from masquerade.parties.reaching import Outward
-from masquerade.parties.releases import leaving, parameters_leaving
+from masquerade.parties.releases import leaving, named_by, parameters_leaving, tables_asked
 from masquerade.parties.settings import Consent, NodeSettings, PartySettings
 from masquerade.parties.spec import Goal, SessionSpec
 from masquerade.parties.taking_part import Helping, Me, TakingPart
@@ -29,6 +33,7 @@ from masquerade.protocols.vertical.modelone import LearningSite
 from masquerade.protocols.wire import tag_of
 from masquerade.serving.settings import Limits, Strict
 
+SIGNED = "policy of a party"
 ROLES = ("linking", "pooling", "cells", "products", "paillier", "projection")
 
 
@@ -41,10 +46,21 @@ class Open:
 
 
 class Party:
-    """Answers for one node. `outward` reaches other parties, where a protocol lets parties ask each other."""
+    """Answers for one node. `outward` reaches other parties, where a protocol lets parties ask each other.
 
-    def __init__(self, settings: NodeSettings, me: Me, memory: Memory, outward: Outward) -> None:
+    `tell` is told, for the operator alone, what is wrong with the node's own records.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        me: Me,
+        memory: Memory,
+        outward: Outward,
+        tell: Callable[[str], object] = lambda _: None,
+    ) -> None:
         self._settings, self._me, self._memory, self._outward = settings, me, memory, outward
+        self._tell = tell
         self._open: dict[str, Open] = {}
         self._guard = threading.Lock()
         self._control: dict[str, Callable[[SessionSpec, Open, bytes], Strict]] = {
@@ -61,13 +77,21 @@ class Party:
             return say.encode(self._begin(peer, session, say.decode(body, say.Begin)))
         current = self._open.get(session)
         if current is None:
-            raise RoundAborted(f"Session {session!r} has not begun here, or was interrupted.", spent=False)
+            state = (
+                "has ended here" if self._memory.ended(session) else "has not begun here, or was interrupted"
+            )
+            raise RoundAborted(f"Session {session!r} {state}.", spent=False)
         spec = current.part.spec
         with current.lock:
             if role in self._control:
                 self._check_convener(peer, spec)
                 return say.encode(self._control[role](spec, current, body))
             return self._protocol(peer, spec, current, role, body)
+
+    def identities(self, spec: SessionSpec) -> dict[str, bytes]:
+        """Return the identities of all parties of a session, this node's own among them if it is one."""
+        own = {self._me.name: self._me.identity.public} if self._me.name in spec.parties else {}
+        return self._me.identities_of(spec.parties) | own
 
     def own_codes(self, session: str) -> Mapping[str, Codes]:
         """Return the linked records of this node in a session that it convenes itself."""
@@ -82,16 +106,23 @@ class Party:
             raise InputError("The message is about another session than its place says.")
         self._check_convener(peer, spec)
         consent = self._consented(spec)
+        ended = self._memory.ended(session)
+        if ended == epoch:
+            return say.Begun(policy=None, linked=False, ended=True)
+        if ended is not None:
+            raise not_consented(spec, "it has ended here; another run needs another name")
         with self._guard:
             current = self._open.get(session)
-            if current is None or current.part.epoch != epoch:
+            if current is None or current.part.epoch != epoch or current.part.spec != spec:
                 current = self._opened(spec, epoch, consent)
         part = current.part
         with current.lock:
             part.renew()
         if isinstance(part, Helping):
             return say.Begun(policy=None, linked=False)
-        return say.Begun(policy=part.holding.policy.to_dict(), linked=part.linked is not None)
+        policy = part.holding.policy
+        signature = self._me.identity.sign(SIGNED, *policy_facts(spec, part.epoch, self._me.name, policy))
+        return say.Begun(policy=policy.to_dict(), linked=part.linked is not None, signature=signature.hex())
 
     def _opened(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Open:
         """Let a session begin: everything that could refuse it comes before anything is remembered."""
@@ -104,7 +135,7 @@ class Party:
             )
         if isinstance(part, TakingPart) and part.holding.policy.disguised:
             self._memory.check_draw(part.draw, part.holding.memo_id)
-        self._memory.begin(spec, epoch)
+        self._memory.begin(spec, epoch, part.holding.digest if isinstance(part, TakingPart) else "")
         self._open[spec.session] = Open(part, threading.RLock())
         return self._open[spec.session]
 
@@ -114,19 +145,30 @@ class Party:
             return Helping(self._me, spec, epoch)
         if not isinstance(settings, PartySettings):
             raise not_consented(spec, "this node holds no records")
-        apart = spec.protocol == "arbitrary-with-miner"
         key = settings.data.linking_key
         return TakingPart(
             self._me,
             spec,
             epoch,
-            read_holding(settings.data, consent.variables, apart=apart),
+            self._read(settings, spec, consent),
             linking_key=None if key is None else key.read_bytes(),
             linked=self._memory.linked(spec.session, epoch),
             most_rows=settings.limits.rows,
             most_cells=settings.limits.cells,
             earlier_pools=self._memory.pools(),
         )
+
+    def _read(self, settings: PartySettings, spec: SessionSpec, consent: Consent) -> Holding:
+        """Read the records; what is wrong with them is this node's own affair, and said here alone."""
+        try:
+            return read_holding(
+                settings.data, consent.variables, apart=spec.protocol == "arbitrary-with-miner"
+            )
+        except InputError as error:
+            self._tell(f"session {spec.session!r} cannot begin: {error}")
+            raise RoundAborted(
+                "Its records do not fit its settings or its policy; what it prints says how.", spent=False
+            ) from None
 
     def _consented(self, spec: SessionSpec) -> Consent:
         consent = self._settings.consent(spec.session)
@@ -136,8 +178,8 @@ class Party:
         if differences:
             raise not_consented(spec, f"this node's file says otherwise about {', '.join(differences)}")
         begun = self._memory.find(spec.session)
-        if begun is not None and begun.spec != spec:
-            raise not_consented(spec, "it has begun here with another text; a new text needs a new name")
+        if begun is not None and begun.spec != spec and self._memory.has_released(spec.session):
+            raise not_consented(spec, "something has left under another text; a new text needs a new name")
         return consent
 
     def _protocol(self, peer: str, spec: SessionSpec, current: Open, role: str, body: bytes) -> bytes:
@@ -147,11 +189,17 @@ class Party:
         self._check_asker(peer, spec, role, body)
         if role == "cells" and spec.protocol == "vertical-without-miner":
             self._check_crossing(peer, spec, taking(current), body)
+        for names in tables_asked(role, body):
+            if not spec.learn.allows(names):
+                raise not_consented(spec, "this is not what it is to learn")
         reply = part.role(role)(body)
         if isinstance(part, TakingPart):
-            for item in leaving(role, body, part.holding.policy):
+            question = "" if role in {"linking", "cells"} else hashlib.sha256(body).hexdigest()
+            for item in (*leaving(role, body, part.holding.policy), *named_by(role, body, spec)):
                 draw = part.draw if item.policy is not None else part.epoch.hex()
-                self._memory.released(spec, peer, item, reply, rows=part.records, draw=draw)
+                self._memory.released(
+                    spec, peer, item, reply, rows=part.records, draw=draw, question=question
+                )
         return reply
 
     def _check_asker(self, peer: str, spec: SessionSpec, role: str, body: bytes) -> None:
@@ -182,8 +230,8 @@ class Party:
         part = taking(current)
         say.check_epoch(say.decode(body, say.Settle).epoch, part.epoch)
         if part.linked is None:
-            linked = part.settle_links()
-            self._memory.keep_linked(spec.session, linked)
+            found, held = part.found_links(), len(part.holding.keys())
+            self._memory.keep_linked(spec.session, found, held, self._consented(spec).least_records)
         linked = part.settle_links()
         return say.Settled(records=len(linked.rows), alignment=linked.alignment.hex())
 
@@ -193,14 +241,36 @@ class Party:
         arrangement = Arrangement.from_dict(message.policies)
         if set(arrangement.policies) != set(spec.parties):
             raise InputError("An arrangement has a policy for every party, and for nobody else.")
-        if isinstance(current.part, Helping):
-            current.part.arrange(arrangement, message.records, bytes.fromhex(message.alignment))
-            return say.Done()
-        own = arrangement.policies[self._me.name]
-        if own.id != current.part.holding.policy.id:
+        part = current.part
+        if isinstance(part, TakingPart) and arrangement.policies[self._me.name].id != part.holding.policy.id:
             raise PolicyMismatch("The arrangement names another policy for this party than it has.")
-        current.part.arrangement = arrangement
+        self._check_signed(spec, part.epoch, arrangement, message.signatures)
+        if isinstance(part, Helping):
+            part.arrange(arrangement, message.records, bytes.fromhex(message.alignment))
+            return say.Done()
+        part.arrangement = arrangement
         return say.Done()
+
+    def _check_signed(
+        self, spec: SessionSpec, epoch: bytes, arrangement: Arrangement, signatures: Mapping[str, str]
+    ) -> None:
+        """Refuse policies that their parties did not sign for this epoch, or other ones than are pinned."""
+        identities = self._me.identities_of(spec.parties)
+        for party, policy in arrangement.policies.items():
+            if spec.policies.get(party, policy.id) != policy.id:
+                raise PolicyMismatch(f"The session pins another policy of party {party!r}.")
+            if party == self._me.name:
+                continue
+            try:
+                signature = bytes.fromhex(signatures.get(party, ""))
+                facts = policy_facts(spec, epoch, party, policy)
+                verify_signature(identities[party], signature, SIGNED, *facts)
+            except (ValueError, SealBroken):
+                raise RoundAborted(
+                    f"The policy shown for party {party!r} is not signed by it.",
+                    spent=False,
+                    culprits=(spec.convener,),
+                ) from None
 
     def _learn(self, spec: SessionSpec, current: Open, body: bytes) -> say.Learnt:
         """Learn own nodes from own clear and others' disguised columns."""
@@ -233,7 +303,7 @@ class Party:
         folder.mkdir(mode=0o700, exist_ok=True)
         if "tables" not in message.model:
             model_of(message.model)  # what is no model is refused, not kept
-        write_whole(folder / f"{spec.session}.json", say.plain(message.model))
+        write_whole(folder / f"{spec.session}.json", say.plain(message.model), private=True)
         return say.Done()
 
     def _end(self, spec: SessionSpec, current: Open, body: bytes) -> say.Done:
@@ -243,6 +313,11 @@ class Party:
         with self._guard:
             self._open.pop(spec.session, None)
         return say.Done()
+
+
+def policy_facts(spec: SessionSpec, epoch: bytes, party: str, policy: Policy) -> tuple[bytes, ...]:
+    """Return what a party signs about its policy."""
+    return bytes.fromhex(spec.digest), epoch, party.encode(), policy.id.encode()
 
 
 def room_of(limits: Limits) -> Room:

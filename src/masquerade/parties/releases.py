@@ -8,8 +8,9 @@ from fractions import Fraction
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
+from masquerade.parties.spec import SessionSpec
 from masquerade.protocols.linking.messages import Begin, Compare
-from masquerade.protocols.pooling.masked import Ask
+from masquerade.protocols.pooling.masked import Ask, Proposal
 from masquerade.protocols.products.messages import Multiply, Show, Sums
 from masquerade.protocols.products.paillier_messages import Ciphertexts, Encrypt
 from masquerade.protocols.projection.messages import Margin, Submit
@@ -122,4 +123,38 @@ GIVEN_AWAY: dict[tuple[str, bytes], Callable[[bytes, Policy], tuple[Leaving, ...
     ("paillier", Ciphertexts.TAG): encrypted,
     ("projection", Margin.TAG): projected,
     ("projection", Submit.TAG): projected,
+}
+
+
+def named_by(role: str, message: bytes, spec: SessionSpec) -> tuple[Leaving, ...]:
+    """Return that pseudonyms leave with cells, where linking has not shown them before."""
+    if role != "cells" or tag_of(message) != Request.TAG:
+        return ()
+    compared = spec.linking == "intersection" and spec.protocol != "arbitrary-with-miner"
+    return () if compared else (Leaving("pseudonyms of records, which tell who is common", ("(key)",), None),)
+
+
+def tables_asked(role: str, message: bytes) -> list[tuple[str, ...]]:
+    """Return the variables of every table that a message asks about, others' variables included."""
+    known = ASKED.get((role, tag_of(message)))
+    return [] if known is None else known(message)
+
+
+def product_names(message: bytes) -> list[tuple[str, ...]]:
+    """Return the variables of a product."""
+    question = Multiply.decode(message)
+    parts = [part for columns in (*question.lefts[:1], question.right) for part in columns.parts]
+    return [tuple(name for part in parts for name in part.names)]
+
+
+ASKED: dict[tuple[str, bytes], Callable[[bytes], list[tuple[str, ...]]]] = {
+    ("pooling", Proposal.TAG): lambda data: [q.names for q in Proposal.decode(data).batch.queries],
+    ("pooling", Ask.TAG): lambda data: [q.names for q in Ask.decode(data).batch.queries],
+    ("products", Proposal.TAG): lambda data: [q.names for q in Proposal.decode(data).batch.queries],
+    ("products", Sums.TAG): lambda data: [Sums.decode(data).names],
+    ("products", Multiply.TAG): product_names,
+    ("paillier", Proposal.TAG): lambda data: [q.names for q in Proposal.decode(data).batch.queries],
+    ("paillier", Encrypt.TAG): lambda data: [Encrypt.decode(data).names],
+    ("projection", Margin.TAG): lambda data: [Margin.decode(data).names],
+    ("projection", Submit.TAG): lambda data: [Submit.decode(data).asked],
 }

@@ -33,7 +33,7 @@ def app_of(node: Node) -> Any:
 
 def serve(settings: NodeSettings, *, announce: Callable[[str], object] = print) -> None:
     """Serve until told to stop. The address is also left in the state folder, for the operator's commands."""
-    node = Node(settings)
+    node = Node(settings, announce)
     address = settings.state / ADDRESS
 
     def listening(line: str) -> None:

@@ -32,7 +32,11 @@ class DataSettings(Strict):
 
 
 class Consent(Strict):
-    """A session that a node takes part in; any difference to what is proposed is a refusal."""
+    """A session that a node takes part in; any difference to what is proposed is a refusal.
+
+    `spec` pins the whole text of the session by its digest. Fewer than `least_records` common records are
+    refused: whoever links chooses which records it calls common.
+    """
 
     session: Name
     protocol: Protocol
@@ -42,6 +46,7 @@ class Consent(Strict):
     linking: Linking | None = None
     variables: tuple[str, ...] = ()
     spec: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
+    least_records: int = Field(20, ge=1)
 
     def differences(self, spec: SessionSpec) -> list[str]:
         """Return what of a proposed session was not consented to."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
@@ -73,7 +74,36 @@ class Goal(Strict):
             raise ValueError("a classifier needs a target")
         if self.model == "tables" and not self.tables:
             raise ValueError("which tables? list their variables, as [[a], [a, b]]")
+        for node, parents in (self.structure or {}).items():
+            for parent in parents:
+                if parent not in (self.structure or {}):
+                    raise ValueError(
+                        f"the structure gives {node!r} the parent {parent!r}, which is no node of it"
+                    )
         return self
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Return the variables that it names."""
+        named = [
+            *(self.structure or {}),
+            *(self.order or ()),
+            *(name for table in self.tables for name in table),
+        ]
+        return tuple(dict.fromkeys([*named, *([self.target] if self.target is not None else [])]))
+
+    def allows(self, names: Collection[str]) -> bool:
+        """Tell whether a table of these variables is needed to learn it."""
+        asked = set(names)
+        if self.model == "tables":
+            return not asked or any(asked <= set(table) for table in self.tables)
+        if self.model == "network" and self.structure is not None:
+            return not asked or any(asked <= {node, *parents} for node, parents in self.structure.items())
+        if self.model == "network":
+            return len(asked) <= self.max_parents + 1
+        if self.model == "naive-bayes":
+            return len(asked - {self.target}) <= 1
+        return True  # a tree or rules may come to any table
 
 
 class SessionSpec(Strict):
@@ -90,7 +120,7 @@ class SessionSpec(Strict):
     helper: Name | None = None
     linking: Linking | None = None
     learn: Goal
-    policies: dict[Name, str] = Field(default_factory=dict)
+    policies: dict[Name, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

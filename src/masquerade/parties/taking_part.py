@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from masquerade.protocols.products.party import ProductParty
 from masquerade.protocols.products.twoparty import KeyOwner
 from masquerade.protocols.projection.owner import ProjectionOwner
 from masquerade.protocols.vertical.site import Held, Site
+from masquerade.protocols.wire import SESSION_SIZE
 
 Receive = Callable[[bytes], bytes]
 
@@ -94,13 +96,26 @@ class TakingPart:
     def _made(self, name: str) -> Receive:
         protocol, me = self.spec.protocol, self.me
         if name == "linking" and self.spec.linking == "intersection":
-            self._linker = LinkingParty(me.name, self.holding.keys(), most=self._most)
+            self._linker = LinkingParty(
+                me.name,
+                self.holding.keys(),
+                most=self._most,
+                roster=self.spec.parties,
+                identity=me.identity,
+                peers=me.identities_of(self.spec.parties),
+            )
             return self._linker.receive
         if name == "pooling" and protocol == "pooled-counts":
             source = self.holding.source(Memo.open(me.memo))
             peers = me.identities_of(self.spec.parties)
             return PoolingParty(
-                me.name, source, me.identity, peers, earlier=self._earlier, most_cells=self._most_cells
+                me.name,
+                source,
+                me.identity,
+                peers,
+                roster=self.spec.parties,
+                earlier=self._earlier,
+                most_cells=self._most_cells,
             ).receive
         if name == "cells" and protocol.startswith(("vertical", "arbitrary")):
             return self.site.receive
@@ -139,19 +154,22 @@ class TakingPart:
     def settle_links(self) -> Linked:
         """Fix which records take part and under which pseudonyms, and let go of the masks of linking."""
         if self.linked is None:
-            self.linked = self._found_links()
+            self.linked = self.found_links()
         if self._linker is not None:
             self._linker.forget()
             self._linker = None
             self._roles.pop("linking", None)
         return self.linked
 
-    def _found_links(self) -> Linked:
+    def found_links(self) -> Linked:
+        """Return which records linking came to."""
         if self.spec.linking == "keyed":
             if self._linking_key is None:
                 raise InputError("This party has no linking key: data.linking_key in the settings.")
             keys = self.holding.keys()
-            tags = keyed_pseudonyms(keys, self._linking_key, self.epoch, most=self._most)
+            # of this text and this epoch: pseudonyms of two sessions have nothing to do with each other
+            session = hashlib.sha256(bytes.fromhex(self.spec.digest) + self.epoch).digest()[:SESSION_SIZE]
+            tags = keyed_pseudonyms(keys, self._linking_key, session, most=self._most)
             return Linked.from_tags(np.arange(len(keys)), tags)
         if self._linker is None:
             raise RoundAborted("The records of this session are not linked here.", spent=False)

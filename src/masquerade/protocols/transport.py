@@ -56,5 +56,6 @@ def ask(transport: Transport, party: str, message: Message, reply: type[M], *, s
     except RoundAborted:
         raise
     except MasqueradeError as error:
-        reason = f"Party {party!r} refused: {error}"
+        named = str(error).startswith(f"Party {party!r}")
+        reason = str(error) if named else f"Party {party!r} refused: {error}"
     raise RoundAborted(reason, spent=spent, culprits=(party,))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -69,10 +69,22 @@ def proof_of(secret: bytes, session: bytes) -> bytes:
 
 
 class KeyedParty(NamedRecords):
-    """One party of one session of linking by a shared secret of 32 random bytes."""
+    """One party of one session of linking by a shared secret of 32 random bytes.
 
-    def __init__(self, name: str, keys: Sequence[Key], secret: bytes, *, most: int = MOST_KEYED) -> None:
-        super().__init__(name)
+    `roster` are the parties that the session must have, `least` how many common records it takes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        keys: Sequence[Key],
+        secret: bytes,
+        *,
+        most: int = MOST_KEYED,
+        roster: Collection[str] | None = None,
+        least: int = 0,
+    ) -> None:
+        super().__init__(name, roster=roster, least=least)
         keyed_hash(secret)
         self._keys, self._secret, self._most = keys, secret, most
 
@@ -98,9 +110,15 @@ class KeyedJoiner(Joiner):
     """Drives a session of parties that share a secret; it must be none of them."""
 
     def __init__(
-        self, parties: Sequence[str], transport: Transport, *, name: str = "miner", most: int = MOST_KEYED
+        self,
+        parties: Sequence[str],
+        transport: Transport,
+        *,
+        name: str = "miner",
+        most: int = MOST_KEYED,
+        session: bytes | None = None,
     ) -> None:
-        super().__init__(parties, transport, name=name, most=most)
+        super().__init__(parties, transport, name=name, most=most, session=session)
         if name in parties:
             raise InputError(
                 f"{name!r} cannot be the joiner and a party: with the secret it could try keys on the "

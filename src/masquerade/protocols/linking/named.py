@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from itertools import pairwise
 
 import numpy as np
@@ -17,11 +18,18 @@ from masquerade.protocols.wire import check_session, tag_of
 class NamedRecords:
     """A party's records after linking: their pseudonyms, and which of them all parties have.
 
-    A kind of linking says how records get their pseudonyms (`_reply`, which falls back on this one).
+    A kind of linking says how records get their pseudonyms (`_reply`, which falls back on this one). `roster`
+    are the parties that a session must have, this one among them; None takes whom it is offered. Fewer common
+    records than `least` are refused: whoever compares says which are common, and could single out a person.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, *, roster: Collection[str] | None = None, least: int = 0) -> None:
+        self.name, self._least = name, least
+        self._roster = None if roster is None else frozenset(roster)
+        if self._roster is not None and (name not in self._roster or len(self._roster) < 2):
+            raise InputError("The roster of a session has two parties or more, this one among them.")
+        if least < 0:
+            raise InputError(f"At least 0 common records can be asked for. Got {least} instead.")
         self._offer: Begin | BeginKeyed | None = None
         self._replies: dict[bytes, tuple[bytes, bytes]] = {}
         self._pseudonyms: list[bytes] | None = None
@@ -85,6 +93,11 @@ class NamedRecords:
         common = split_pseudonyms(found.values)
         if not set(common) <= set(self.pseudonyms):
             raise InputError("A pseudonym said to be common is none of this party's.")
+        if len(common) < self._least:
+            raise InputError(
+                f"{len(common):,} records are said to be common: this party takes part with {self._least:,} "
+                "or more, since fewer could single out a person."
+            )
         self._common = common
         return Done(found.session, len(common))
 
@@ -96,6 +109,8 @@ class NamedRecords:
     def _check_roster(self, roster: tuple[str, ...]) -> None:
         if len(roster) < 2 or len(set(roster)) < len(roster) or self.name not in roster:
             raise InputError("Linking needs two parties or more, each named once, this one among them.")
+        if self._roster is not None and self._roster != set(roster):
+            raise InputError("The session is offered with other parties than were agreed on.")
 
 
 def split_pseudonyms(values: bytes) -> list[bytes]:

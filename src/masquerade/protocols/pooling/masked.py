@@ -46,6 +46,10 @@ from masquerade.protocols.wire import (
 
 LEAST_PARTIES = 3
 MODULUS_BITS = 64
+OTHER_POOLS = (
+    "sums of other pools about the same records do not combine with these to the counts of one or two "
+    "parties, as those of a pool with one party more would"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +103,9 @@ class Masked(Fields):
 class PoolingParty:
     """A party that counts its own records and answers with masked cells.
 
-    It learns nothing. `peers` are the identities of the other parties, known beforehand; `earlier` are
-    rosters of sessions about the same records: one that differs by fewer than three parties is
-    refused, since the difference of two sums would be the counts of so few.
+    It learns nothing. `peers` are the identities of the other parties, known beforehand; `roster` are those
+    the pool must be of. `earlier` are rosters of other pools about the same records: one that differs by
+    fewer than three parties is refused, since the difference of two sums would be the counts of so few.
     """
 
     def __init__(
@@ -112,13 +116,15 @@ class PoolingParty:
         peers: Mapping[str, bytes],
         *,
         variables: Collection[str] | None = None,
+        roster: Collection[str] | None = None,
         earlier: Sequence[Collection[str]] = (),
         most_cells: int | None = None,
     ) -> None:
         self.name, self._counts = name, LocalCounts(source, variables, most_cells=most_cells)
         self._membership = Membership(name, identity, peers)
         self._terms = pooling_terms(self._counts.policy)
-        self._earlier = [frozenset(roster) for roster in earlier]
+        self._due = None if roster is None else frozenset(roster)
+        self._earlier = [frozenset(pool) for pool in earlier]
         self._last: tuple[int, bytes, bytes] = (0, b"", b"")
 
     def receive(self, message: bytes) -> bytes:
@@ -135,6 +141,8 @@ class PoolingParty:
     def _join(self, offer: Join) -> Advert:
         if len(offer.roster) < LEAST_PARTIES:
             raise InputError(too_few(len(offer.roster)))
+        if self._due is not None and frozenset(offer.roster) != self._due:
+            raise InputError("The pool is of other parties than agreed on.")
         for roster in self._earlier:
             for gone in (roster - set(offer.roster), set(offer.roster) - roster):
                 if 1 <= len(gone) < LEAST_PARTIES:
@@ -240,7 +248,7 @@ class MaskedSum:
             (Disclosure("whoever adds up", "pooled counts over all parties", tuple(names), None),),
             (
                 "X25519, HKDF-SHA-256 and AES-256 are secure, and Ed25519 identities were known beforehand",
-                "no other session about the same records has one or two parties more or fewer",
+                OTHER_POOLS,
                 "a party may count falsely: nothing checks its numbers",
             ),
             {"whoever adds up": "malicious", "party": "semi-honest"},

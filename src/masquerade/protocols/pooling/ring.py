@@ -23,7 +23,7 @@ from masquerade.core.tally import Tally
 from masquerade.kernels.keystream import Keystream
 from masquerade.protocols.adverts import check_names
 from masquerade.protocols.pooling.counting import MOST_CELLS, LocalCounts, pooling_terms
-from masquerade.protocols.pooling.masked import LEAST_PARTIES, too_few
+from masquerade.protocols.pooling.masked import LEAST_PARTIES, OTHER_POOLS, too_few
 from masquerade.protocols.transport import Transport
 from masquerade.protocols.wire import (
     DIGEST_SIZE,
@@ -178,7 +178,7 @@ class RingSumOpenToNeighbours:
             (
                 "messages between neighbours are seen by nobody else",
                 "no two neighbours of a party compare what they saw",
-                "no other session about the same records has one or two parties more or fewer",
+                OTHER_POOLS,
             ),
             {"party": "semi-honest"},
             1,

@@ -87,6 +87,11 @@ def holding(schema: Schema, codes: Mapping[str, NDArray[Any]]) -> Holding:
     return Holding(schema, kept, lengths.pop())
 
 
+def held(parts: tuple[Part, ...]) -> tuple[Columns, ...]:
+    """Return the shares of the product of some parts: each party of them holds one."""
+    return tuple(Columns(part.party, parts) for part in parts)
+
+
 def width(schema: Schema, parts: Sequence[Part]) -> int:
     """Return how many columns a part, or the product of several, has."""
     return prod(prod(schema.shape(part.names)) - 1 for part in parts)

@@ -1,7 +1,7 @@
 """Sums of products over any number of vertical parties, with a helper: whoever asks drives the messages.
 
-It sees masked columns pass by and the sums, nothing else. Two parties need one inner product; each further
-party one elementwise product more, whose shares are never opened.
+It sees masked columns pass by and the sums, nothing else; what it changes on the way is refused. Two parties
+need one inner product; each further party one elementwise product more, whose shares are never opened.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.protocols.adverts import Advert, Join, Joined, Roster, check_names
 from masquerade.protocols.pooling.masked import Consent, Proposal
-from masquerade.protocols.products.columns import Columns, Part, width
+from masquerade.protocols.products.columns import Columns, Part, held, width
 from masquerade.protocols.products.messages import (
+    ASKER,
     ELEMENTWISE,
     INNER,
     MOST_WORDS,
@@ -176,22 +177,19 @@ class HelpedProducts:
         everything = tuple(self.schema)
         return Guarantee(
             (
-                Disclosure("whoever asks", "exact counts of every table asked for", everything, None),
+                Disclosure(ASKER, "exact counts of every table asked for", everything, None),
                 Disclosure(self.helper, "which products are formed, and no value", everything, Fraction(1)),
             ),
             (
                 f"the helper ({self.helper}) colludes with nobody: with one party it could unmask the others",
                 "X25519, HKDF, AES-256 and ChaCha20-Poly1305 are secure; identities were known beforehand",
-                "parties multiply indicators of their true records: nothing checks their numbers",
+                "Ed25519 and SHA-256 are secure: masked columns are signed",
+                "parties, also one that asks, multiply indicators of their true records: nothing checks them",
+                "whoever asks learns what it asks for: a table narrow enough counts a single person",
                 "records were linked row by row beforehand, and their number is public",
             ),
-            dict.fromkeys(("whoever asks", self.helper, *self.owners), "semi-honest"),
+            {ASKER: "malicious", **dict.fromkeys((self.helper, *self.owners), "semi-honest")},
             len(self.owners) - 1,
-            tuple((self.helper, other) for other in (*self.owners, "whoever asks")),
+            tuple((self.helper, other) for other in (*self.owners, ASKER)),
             0,
         )
-
-
-def held(parts: tuple[Part, ...]) -> tuple[Columns, ...]:
-    """Return the shares of the product of some parts: each party of them holds one."""
-    return tuple(Columns(part.party, parts) for part in parts)

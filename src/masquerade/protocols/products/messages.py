@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from masquerade.channels.policy import Policy
 from masquerade.core.schema import Schema
 from masquerade.crypto.encoding import Reader, Writer
 from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.keys import SIGNATURE_SIZE
 from masquerade.protocols.adverts import terms_of
 from masquerade.protocols.products.columns import Columns, Part
 from masquerade.protocols.wire import (
     SESSION,
     Blob,
     Fields,
+    Fixed,
     Many,
     Number,
     Text,
@@ -27,6 +32,8 @@ from masquerade.protocols.wire import (
 MOST_WORDS = 2**27  # of one set of columns, 1 GiB
 MOST_NAMES = 1000
 INNER, ELEMENTWISE = 0, 1
+ASKER = "whoever asks"
+SHOWN = "masked columns"
 
 
 class ColumnsOf:
@@ -64,14 +71,25 @@ class Show(Fields):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown(Fields):
-    """Masked columns: the reply to `Show`, then delivered to whoever multiplies with them."""
+    """Masked columns, signed by their holder: the reply to `Show`, then delivered to whoever multiplies."""
 
     session: bytes
     columns: Columns
     words: Words
+    signature: bytes = bytes(SIGNATURE_SIZE)
 
-    TAG: ClassVar[bytes] = b"masquerade products shown 1"
-    FIELDS: ClassVar = (SESSION, ("columns", ColumnsOf()), ("words", WordsOf(MOST_WORDS)))
+    TAG: ClassVar[bytes] = b"masquerade products shown 2"
+    FIELDS: ClassVar = (
+        SESSION,
+        ("columns", ColumnsOf()),
+        ("words", WordsOf(MOST_WORDS)),
+        ("signature", Fixed(SIGNATURE_SIZE)),
+    )
+
+    def signed(self, roster: bytes) -> tuple[bytes, ...]:
+        """Return what the signature covers: session and roster, which columns these are, and every number."""
+        words = hashlib.sha256(np.ascontiguousarray(self.words, dtype="<u8").data).digest()
+        return self.session, roster, self.columns.id, words
 
 
 @dataclass(frozen=True, slots=True)

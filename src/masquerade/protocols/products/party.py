@@ -1,4 +1,8 @@
-"""A vertical party that multiplies its columns with others' under masks; only sums of products are opened."""
+"""A vertical party that multiplies its columns with others' under masks; only sums of products are opened.
+
+Masked columns are signed by their holder: whoever carries them and adds to one would read the other column
+off the opened sum, so a changed one is refused.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.errors import InputError, Refusal
+from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
-from masquerade.crypto.errors import KeySpent
-from masquerade.crypto.keys import SigningKey
+from masquerade.crypto.errors import KeySpent, SealBroken
+from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.protocols.adverts import Join, Membership, Roster
 from masquerade.protocols.pooling.masked import Consent, Proposal
-from masquerade.protocols.products.columns import Columns, Part, holding, width
+from masquerade.protocols.products.columns import Columns, Part, held, holding, width
 from masquerade.protocols.products.helper import Pair, check_pair, mask_of, multiplied, opened_from, share_of
 from masquerade.protocols.products.messages import (
+    ASKER,
     ELEMENTWISE,
     MOST_WORDS,
+    SHOWN,
     Multiply,
     Opened,
     Show,
@@ -30,12 +36,16 @@ from masquerade.protocols.products.messages import (
 )
 from masquerade.protocols.wire import Words, check_session, tag_of
 
+MOST_KEPT = 2**28  # numbers of one session, 2 GiB
+_ENTRY = 256  # numbers that the name of something kept counts for
+
 
 class ProductParty:
     """Holds some columns of all records. It sees others' columns only under the helper's masks.
 
     `schema` lists all variables and `owners` who holds which; `codes` are this party's, in the order of the
-    records that all agreed on (`alignment` is its digest). `variables` are those it consents to.
+    records that all agreed on (`alignment` is its digest). `variables` are those it consents to. `most_kept`
+    caps how many numbers it keeps in a session: others' masked columns and its shares.
     """
 
     def __init__(
@@ -50,12 +60,15 @@ class ProductParty:
         helper: str,
         alignment: bytes = b"",
         variables: Collection[str] | None = None,
+        most_kept: int = MOST_KEPT,
     ) -> None:
         own = Schema([schema[variable] for variable in schema if variable in owners[name]])
         self.name, self._helper, self._schema = name, helper, schema
         self._own = holding(own, codes)
         self._owners = {party: frozenset(names) for party, names in owners.items()}
+        self._identity, self._peers = identity, dict(peers)
         self._membership = Membership(name, identity, peers)
+        self._kept, self._most_kept = 0, most_kept
         self._terms = product_terms(schema, owners, helper, self._own.n, alignment)
         self._consented = frozenset(own if variables is None else variables)
         self._products: dict[Columns, Words] = {}
@@ -88,32 +101,59 @@ class ProductParty:
         return [name for name in query.names if name in self._own.schema]
 
     def _show(self, question: Show) -> Shown:
-        """Return columns under their mask: always the same bytes for the same columns."""
+        """Return columns under their mask, signed: always the same bytes for the same columns."""
         check_session(question.session, self._membership.session)
         columns = question.columns
         words = self._words(columns)
         mask = mask_of(self._membership, self._helper, columns, words.size)
-        return Shown(question.session, columns, words.ravel() - mask)
+        shown = Shown(question.session, columns, words.ravel() - mask)
+        signature = self._identity.sign(SHOWN, *shown.signed(self._membership.roster))
+        return Shown(shown.session, columns, shown.words, signature)
 
     def _take(self, shown: Shown) -> Opened:
         """Keep another party's masked columns; other words under the same name are refused.
 
-        A share computed from two different versions would give away what its mask hides.
+        A share computed from two different versions, or from one that somebody added to, would give away what
+        its mask hides.
         """
         check_session(shown.session, self._membership.session)
         columns = shown.columns
-        if columns.holder == self.name or columns.holder not in self._owners:
+        holders = self._owners.keys() & set(self._membership.members) - {self.name}
+        if columns.holder not in holders:
             raise InputError("Masked columns come from another party of the session.")
         lines = self._lines(columns.parts)
         if shown.words.size != lines * self._own.n:
             raise InputError(
                 f"These columns have {lines * self._own.n:,} numbers. Got {shown.words.size:,} instead."
             )
+        self._check_signed(shown)
         before = self._foreign.get(columns)
-        if before is not None and not np.array_equal(before.ravel(), shown.words):
+        if before is None:
+            self._check_room(shown.words.size)
+            self._kept += shown.words.size + _ENTRY
+            self._foreign[columns] = shown.words.reshape(lines, self._own.n)
+        elif not np.array_equal(before.ravel(), shown.words):
             raise KeySpent("These columns were shown already, with other numbers: a mask serves once.")
-        self._foreign[columns] = shown.words.reshape(lines, self._own.n)
         return Opened(shown.session, np.zeros(0, dtype=np.uint64))
+
+    def _check_signed(self, shown: Shown) -> None:
+        holder = shown.columns.holder
+        try:
+            signed = shown.signed(self._membership.roster)
+            verify_signature(self._peers[holder], shown.signature, SHOWN, *signed)
+        except SealBroken:
+            raise RoundAborted(
+                f"Masked columns of {holder!r} are not as it signed them: they were changed on the way.",
+                spent=True,
+                culprits=(ASKER,),
+            ) from None
+
+    def _check_room(self, numbers: int) -> None:
+        if self._kept + numbers + _ENTRY > self._most_kept:
+            raise InputError(
+                f"This party keeps at most {self._most_kept:,} numbers in a session and has {self._kept:,}: "
+                "ask for fewer or narrower tables, or begin another session."
+            )
 
     def _sums(self, question: Sums) -> Opened:
         check_session(question.session, self._membership.session)
@@ -140,15 +180,17 @@ class ProductParty:
         lefts, right, kind = question.lefts, question.right, question.kind
         if not lefts or {left.parts for left in lefts} != {lefts[0].parts}:
             raise InputError("Shares of one product are multiplied together.")
-        if {left.holder for left in lefts} != {part.party for part in lefts[0].parts}:
-            raise InputError("All holders of a product take part in multiplying it.")
+        if lefts != held(lefts[0].parts):  # a share that counts twice would be opened by the difference
+            raise InputError("All holders of a product take part in multiplying it, each once and in order.")
         for left in lefts:
             check_pair(Pair(kind, left, right))
         lines = self._lines(lefts[0].parts) * self._lines(right.parts)
         count = lines * (self._own.n if kind == ELEMENTWISE else 1)
         if count > MOST_WORDS:
             raise InputError(f"A product has at most {MOST_WORDS:,} numbers.")
+        self._check_room(count)
         share = (self._right_share if self.name == right.holder else self._left_share)(question, count)
+        self._kept += count + _ENTRY
         return share.reshape(lines, self._own.n if kind == ELEMENTWISE else 1)
 
     def _left_share(self, question: Multiply, count: int) -> Words:

@@ -116,6 +116,21 @@ def test_what_cannot_be_linked_is_refused():
         joiner.link()
 
 
+def test_other_parties_than_agreed_and_too_few_common_records_are_refused():
+    party = KeyedParty("a", ["x", "y"], SECRET, roster=("a", "b"), least=2)
+    for roster in (("a", "c"), ("a", "b", "c")):
+        with pytest.raises(InputError, match="other parties than were agreed on"):
+            party.receive(BeginKeyed(SESSION, roster, 10).encode())
+    parties = {"a": party, "b": KeyedParty("b", ["x", "z"], SECRET, roster=("b", "a"))}
+    transport = LocalTransport({n: p.receive for n, p in parties.items()})
+    joiner = KeyedJoiner(tuple(parties), transport, session=SESSION)
+    assert joiner.session == SESSION
+    with pytest.raises(RoundAborted, match="1 records are said to be common: this party takes part with 2"):
+        joiner.link()
+    with pytest.raises(InputError, match="not known yet"):
+        _ = party.common
+
+
 def test_a_party_keeps_to_one_session():
     party = KeyedParty("a", ["x", "y"], SECRET)
     with pytest.raises(InputError, match="No session was begun"):

@@ -29,9 +29,9 @@ class Carrier(LocalTransport):
         return reply
 
 
-def roles(owners=OWNERS, codes=CLEAR.codes, schema=SCHEMA, **options):
+def roles(owners=OWNERS, codes=CLEAR.codes, schema=SCHEMA, identities=None, **options):
     """Return parties and helper, each knowing the others' identities; `options` by party."""
-    identities = {name: SigningKey() for name in (*owners, "helper")}
+    identities = identities or {name: SigningKey() for name in (*owners, "helper")}
     public = {name: identity.public for name, identity in identities.items()}
     shared = {"schema": schema, "owners": owners}
     found = {

@@ -1,17 +1,25 @@
 """What would break masked products: second uses, wrong receivers, other records, false shares."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.protocols.products.parties import CLEAR, FRAME, OWNERS, SCHEMA, Carrier, roles, session
 
 import masquerade as mq
-from masquerade.core.errors import InputError, QueryRefused, RoundAborted
+from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
+from masquerade.crypto.keys import SigningKey
+from masquerade.protocols.adverts import Join, Roster
 from masquerade.protocols.products.columns import Columns, Part
 from masquerade.protocols.products.helped import HelpedProducts
 from masquerade.protocols.products.messages import (
+    ASKER,
     ELEMENTWISE,
     INNER,
+    SHOWN,
     Correlate,
     Multiply,
     Opened,
@@ -44,8 +52,179 @@ def test_a_mask_never_serves_two_versions_of_a_column(asked):
     parties, _, carrier = asked
     shown = Shown.decode(sent(carrier, Shown, "y"))
     assert parties["y"].receive(shown.encode())  # delivered again, the same
-    with pytest.raises(KeySpent, match="a mask serves once"):
-        parties["y"].receive(Shown(shown.session, shown.columns, shown.words + np.uint64(1)).encode())
+    second = Shown(shown.session, shown.columns, shown.words + np.uint64(1))
+    signature = parties["x"]._identity.sign(SHOWN, *second.signed(parties["x"]._membership.roster))
+    with pytest.raises(KeySpent, match="a mask serves once"):  # though its holder signed both
+        parties["y"].receive(replace(second, signature=signature).encode())
+
+
+class Changing(Carrier):
+    """Whoever asks adds to masked columns of some holder on their way to another party."""
+
+    def __init__(self, parties, holder, to, added):
+        super().__init__(parties)
+        self.holder, self.to, self.added = holder, to, added
+
+    def exchange(self, party, message):
+        if party == self.to and tag_of(message) == Shown.TAG:
+            shown = Shown.decode(message)
+            if shown.columns.is_product and shown.columns.holder == self.holder:
+                message = replace(shown, words=shown.words + self.added).encode()
+        return super().exchange(party, message)
+
+
+def few(n):
+    schema = mq.Schema({"a": [0, 1], "b": [0, 1]})
+    generator = np.random.default_rng(1)
+    return schema, {name: generator.integers(0, 2, n).astype(np.uint8) for name in schema}
+
+
+def test_adding_powers_of_two_to_a_masked_column_is_refused():
+    """Were it taken, the opened sum would have the other party's column in its upper bits, row by row."""
+    schema, codes = few(56)
+    owners = {"north": ("a",), "south": ("b",)}
+    parties = roles(owners, codes, schema)
+    products, _ = session(parties, owners, schema, 56)
+    column = Columns("south", (Part("south", ("b",)),))
+    shown = Shown.decode(parties["south"].receive(Show(products.session, column).encode()))
+    weights = np.uint64(64) << np.arange(56, dtype=np.uint64)
+    with pytest.raises(RoundAborted, match="'south' are not as it signed them") as caught:
+        parties["north"].receive(replace(shown, words=shown.words + weights).encode())
+    assert caught.value.culprits == (ASKER,)
+    opened = Multiply(products.session, INNER, (Columns("north", (Part("north", ("a",)),)),), column, ())
+    with pytest.raises(InputError, match="not delivered"):
+        parties["north"].receive(opened.encode())
+    parties["north"].receive(shown.encode())
+    (table,) = RevealedVerticalCounts(products).answer([mq.Query(by=("a", "b"))])
+    assert table.values[1, 1] == np.sum(codes["a"] & codes["b"])
+
+
+@pytest.mark.parametrize(("holder", "to"), [("x", "z"), ("y", "z")])
+def test_a_share_of_a_product_that_was_changed_on_the_way_is_refused(holder, to):
+    parties = roles()
+    carrier = Changing({n: r.receive for n, r in parties.items()}, holder, to, np.uint64(1))
+    products = HelpedProducts(OWNERS, "helper", carrier, SCHEMA, len(FRAME))
+    with pytest.raises(RoundAborted, match=f"'{holder}' are not as it signed") as caught:
+        RevealedVerticalCounts(products).answer([mq.Query(by=("A", "L", "X"))])
+    assert caught.value.culprits == (ASKER,)
+
+
+def test_masked_columns_of_other_sessions_names_or_holders_are_refused():
+    identities = {name: SigningKey() for name in (*OWNERS, "helper")}
+    products, _ = session(parties := roles(identities=identities))
+    T = Columns("x", (Part("x", ("T",)),))
+    shown, other = (
+        Shown.decode(parties["x"].receive(Show(products.session, columns).encode())) for columns in (A, T)
+    )
+    assert shown.words.size == other.words.size
+    elsewhere, _ = session(again := roles(identities=identities))
+    replayed = Shown.decode(again["x"].receive(Show(elsewhere.session, A).encode()))
+    for false in (
+        replace(shown, columns=T),
+        replace(shown, signature=other.signature),
+        replace(shown, signature=bytes(64)),
+        replace(replayed, session=products.session),
+        replace(shown, words=shown.words[::-1]),
+    ):
+        with pytest.raises(RoundAborted, match="not as it signed them"):
+            parties["z"].receive(false.encode())
+    for stranger in ("helper", "stranger", "z"):
+        renamed = replace(shown, columns=Columns(stranger, A.parts))
+        with pytest.raises(InputError, match="from another party of the session"):
+            parties["z"].receive(renamed.encode())
+    assert parties["z"].receive(shown.encode())
+
+
+@pytest.fixture(scope="module")
+def delivery():
+    schema, codes = few(5)
+    owners = {"north": ("a",), "south": ("b",)}
+    parties = roles(owners, codes, schema)
+    products, _ = session(parties, owners, schema, 5)
+    column = Columns("south", (Part("south", ("b",)),))
+    return parties["north"], parties["south"].receive(Show(products.session, column).encode())
+
+
+@settings(max_examples=200, deadline=None)
+@given(at=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255), junk=st.binary(max_size=80))
+def test_masked_columns_with_any_byte_changed_are_refused(delivery, at, flip, junk):
+    party, message = delivery
+    damaged = bytearray(message)
+    damaged[int(at * len(message))] ^= flip
+    for data in (bytes(damaged), message[: int(at * len(message))], message + b"\0", message[:31] + junk):
+        with pytest.raises(MasqueradeError):
+            party.receive(data)
+
+
+def test_after_all_that_damage_the_true_columns_are_taken(delivery):
+    party, message = delivery
+    assert party.receive(message)
+
+
+def test_a_share_counted_twice_is_refused():
+    """The difference to the share counted once would open one party's share of the product times a column."""
+    parties = roles()
+    products, carrier = session(parties)
+    RevealedVerticalCounts(products).answer([mq.Query(by=("A", "L", "X"))])
+    asked = [Multiply.decode(m) for p, m, _ in carrier.seen if p == "z" and tag_of(m) == Multiply.TAG]
+    question = next(question for question in asked if len(question.lefts) == 2)
+    (first, second), (one, two) = question.lefts, question.sealed
+    for lefts, sealed in (
+        ((first, first, second), (one, one, two)),
+        ((second, first), (two, one)),
+        ((first,), (one,)),
+    ):
+        with pytest.raises(InputError, match="each once and in order"):
+            parties["z"].receive(replace(question, lefts=lefts, sealed=sealed).encode())
+
+
+def test_what_a_party_keeps_is_bounded():
+    n = len(FRAME)
+    parties = roles(y={"most_kept": 3 * n})
+    products, _ = session(parties)
+    source = RevealedVerticalCounts(products)
+    source.answer([QUERY])
+    with pytest.raises(
+        RoundAborted, match=f"'y' refused: This party keeps at most {3 * n:,} numbers"
+    ) as caught:
+        source.answer([mq.Query(by=("T", "L")), mq.Query(by=("E", "L"))])
+    assert caught.value.culprits == ("y",)
+    kept = parties["y"]._kept
+    with pytest.raises(RoundAborted, match="keeps at most"):
+        source.answer([mq.Query(by=("E", "L"))])
+    assert parties["y"]._kept == kept <= 3 * n
+    source.answer([QUERY])
+
+
+def test_products_that_are_formed_count_as_kept():
+    """The other's column has room, the share of the product has none."""
+    parties = roles(y={"most_kept": 2 * len(FRAME)})
+    products, _ = session(parties)
+    with pytest.raises(RoundAborted, match="'y' refused: This party keeps at most"):
+        products._shares((*A.parts, *L.parts))
+    assert len(FRAME) < parties["y"]._kept <= 2 * len(FRAME)
+    with pytest.raises(InputError, match="not formed yet"):
+        parties["y"].receive(Show(products.session, Columns("y", (*A.parts, *L.parts))).encode())
+
+
+def test_columns_of_a_party_that_the_session_leaves_out_are_refused(asked):
+    parties, products, _ = asked
+    shown = parties["z"].receive(Show(products.session, X).encode())
+    others = roles()
+    fresh = others["x"]
+    offer = Join(products.session, fresh._terms, ("x", "y", "helper")).encode()
+    adverts = tuple(others[name].receive(offer) for name in ("x", "y", "helper"))
+    fresh.receive(Roster(products.session, adverts).encode())
+    with pytest.raises(InputError, match="from another party of the session"):
+        fresh.receive(shown)
+
+
+def test_whoever_asks_may_be_malicious_and_nobody_else():
+    products, _ = session(roles())
+    guarantee = products.guarantee()
+    assert guarantee.adversaries == {ASKER: "malicious", **dict.fromkeys(("helper", *OWNERS), "semi-honest")}
+    assert any("learns what it asks for" in text for text in guarantee.assumptions)
+    assert any("nothing checks them" in text for text in guarantee.assumptions)
 
 
 def test_a_correlation_serves_once_whatever_is_asked_with_it(asked):
@@ -152,6 +331,7 @@ def test_nonsense_is_refused(asked):
         ("x", Show(s, Columns("x", (Part("x", ("T", "A")),))), "order of the schema"),
         ("x", Show(s, Columns("x", (Part("x", ("A",)), Part("y", ("L",))))), "not formed yet"),
         ("x", Show(b"?" * 16, A), "another session"),
+        ("x", Multiply(s, INNER, (A, A), L, ()), "each once and in order"),
         ("x", Shown(s, L, np.zeros(3, dtype=np.uint64)), "numbers. Got 3"),
         ("x", Shown(s, A, np.zeros(3, dtype=np.uint64)), "from another party"),
         ("x", Sums(s, ("L",)), "not variables of this party"),
