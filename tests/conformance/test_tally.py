@@ -14,13 +14,20 @@ import masquerade as mq
 from masquerade.core.errors import QueryRefused, SchemaError
 from masquerade.core.table import PROJECTIONS
 
-pytestmark = pytest.mark.parametrize("name", SPECS)
+pytestmark = pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        pytest.param(source, name, id=f"{source.name}-{name}")
+        for source in (*SOURCES, *PEOPLE, *SERVED)
+        for name in SPECS
+        if name not in source.without
+    ],
+    indirect=["source"],
+)
 
 
-@pytest.fixture(params=[*SOURCES, *PEOPLE, *SERVED], ids=lambda source: source.name)
+@pytest.fixture
 def source(request) -> Source:
-    if request.node.callspec.params["name"] in request.param.without:
-        pytest.skip("refused by this kind of source, as a test of its own shows")
     if request.param.needs:
         request.getfixturevalue(request.param.needs)
     return request.param
