@@ -35,6 +35,7 @@ FORMAT = 1
 TAG_BYTES = 10
 MOST_CODES = 2**24
 MOST_PLACES = 2**16
+ROWS_AT_ONCE = 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +94,31 @@ class Memo:
         cipher = Cipher(algorithms.AES256(keys[:32]), modes.ECB())  # noqa: S305
 
         def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
-            people = tags if rows is None else tags[rows]
             if channel.truths > MOST_CODES or place >= MOST_PLACES:
                 raise InputError("The memo takes at most 2**24 categories and 2**16 channels.")
-            reports = np.full(len(codes), -1, dtype=np.int64)
-            left = np.arange(len(codes))
-            for attempt in range(256):
-                words = block_words(cipher, people[left], codes[left], place, attempt)
-                reports[left] = report_of_word(codes[left], words, channel.draw_table)
-                left = left[reports[left] < 0]
-                if not len(left):
-                    break
-            return reports.astype(np.min_scalar_type(channel.reports - 1))
+            reports = np.empty(len(codes), dtype=np.min_scalar_type(channel.reports - 1))
+            for begin in range(0, len(codes), ROWS_AT_ONCE):
+                some = slice(begin, begin + ROWS_AT_ONCE)
+                people = tags[some] if rows is None else tags[rows[some]]
+                reports[some] = reports_of(cipher, people, codes[some], channel, place)
+            return reports
 
         return drawn
+
+
+def reports_of(
+    cipher: Cipher[modes.ECB], people: NDArray[np.uint8], codes: Codes, channel: Channel, place: int
+) -> NDArray[np.int64]:
+    """Return the reports of some people, who are known by their tags."""
+    reports = np.full(len(codes), -1, dtype=np.int64)
+    left = np.arange(len(codes))
+    for attempt in range(256):
+        words = block_words(cipher, people[left], codes[left], place, attempt)
+        reports[left] = report_of_word(codes[left], words, channel.draw_table)
+        left = left[reports[left] < 0]
+        if not len(left):
+            break
+    return reports
 
 
 def block_words(
@@ -130,11 +142,22 @@ def person_tags(persons: Any, column: str, key: bytes) -> NDArray[np.uint8]:
     if pc.any(missing).as_py():
         row = pc.index(missing, value=True).as_py() + 1
         raise UnknownValue(column, row, "is missing: the memo needs to know whose record it is")
-    merged = persons.combine_chunks() if isinstance(persons, pa.ChunkedArray) else persons
-    coded = merged if pa.types.is_dictionary(merged.type) else merged.dictionary_encode()
-    names = coded.dictionary.cast(pa.string()).to_pylist()
+    tags = np.empty((len(persons), TAG_BYTES), dtype=np.uint8)
+    for begin in range(0, len(persons), ROWS_AT_ONCE):
+        some = persons.slice(begin, ROWS_AT_ONCE)
+        tags[begin : begin + ROWS_AT_ONCE] = tags_of(
+            some.combine_chunks() if isinstance(some, pa.ChunkedArray) else some, key
+        )
+    return tags
+
+
+def tags_of(persons: pa.Array, key: bytes) -> NDArray[np.uint8]:
+    """Return a keyed tag for every person; whoever stands there several times is hashed once."""
+    plain = persons.dictionary_decode() if pa.types.is_dictionary(persons.type) else persons
+    coded = plain.dictionary_encode()
     digests = b"".join(
-        hashlib.blake2b(name.encode(), key=key, digest_size=TAG_BYTES).digest() for name in names
+        hashlib.blake2b(name.encode(), key=key, digest_size=TAG_BYTES).digest()
+        for name in coded.dictionary.cast(pa.string()).to_pylist()
     )
     table = np.frombuffer(digests, dtype=np.uint8).reshape(-1, TAG_BYTES)
     tags: NDArray[np.uint8] = table[coded.indices.to_numpy(zero_copy_only=False)]

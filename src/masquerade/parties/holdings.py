@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,32 @@ from masquerade.protocols.vertical.combining import restricted
 from masquerade.sources.records import Records
 
 LENGTH = 2  # bytes before the text in a key's normal form
+KEYS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyColumn(Sequence[Key]):
+    """The keys of a block; they become Python's own values only while somebody looks at them."""
+
+    column: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    @overload
+    def __getitem__(self, place: int) -> Key: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Key]: ...
+    def __getitem__(self, place: int | slice) -> Key | list[Key]:
+        if isinstance(place, slice):
+            listed: list[Key] = self.column[place].to_pylist()
+            return listed
+        key: Key = self.column[place].as_py()
+        return key
+
+    def __iter__(self) -> Iterator[Key]:
+        for begin in range(0, len(self), KEYS_AT_ONCE):
+            yield from self[begin : begin + KEYS_AT_ONCE]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +94,8 @@ class Holding:
         found = hashlib.sha256(self.memo_id.encode())
         for block in self.blocks:
             for name, codes in block.codes.items():
-                found.update(name.encode() + b"\0" + codes.tobytes())
+                found.update(name.encode() + b"\0")
+                found.update(np.ascontiguousarray(codes))
             if block.keys is not None:
                 for buffer in pa.concat_arrays([block.keys.cast(pa.string())]).buffers():
                     found.update(b"" if buffer is None else buffer)
@@ -78,16 +106,16 @@ class Holding:
         """Return how many records there are, at most, over all blocks."""
         return sum(block.rows for block in self.blocks)
 
-    def keys(self) -> list[Key]:
+    def keys(self) -> Sequence[Key]:
         """Return the keys of all people here, each once, in order of appearance.
 
         Linking refuses a key that names two records; over several blocks that must be seen here.
         """
         if len(self.blocks) == 1:
-            return key_list(self.whole)
+            return keys_of(self.whole)
         found: dict[Key, None] = {}
         for block in self.blocks:
-            listed = key_list(block)
+            listed = keys_of(block)
             if len(set(listed)) < len(listed):
                 raise InputError("A key names two records of this party: one record a person can be linked.")
             found |= dict.fromkeys(listed)
@@ -116,21 +144,29 @@ class Holding:
         return drawn
 
 
-def person_names(keys: pa.Array) -> pa.Array:
+def person_names(keys: pa.Array) -> pa.Array | pa.ChunkedArray:
     """Return what the memo knows people by: keys as they are linked, so that a respelling is nobody else."""
     if pa.types.is_integer(keys.type):
         return keys.cast(pa.string())
-    return pa.array([normal_form(key)[LENGTH:].decode() for key in keys.to_pylist()], pa.string())
+    listed = KeyColumn(keys)
+    return pa.chunked_array(
+        [
+            pa.array(
+                [normal_form(key)[LENGTH:].decode() for key in listed[at : at + KEYS_AT_ONCE]], pa.string()
+            )
+            for at in range(0, len(listed), KEYS_AT_ONCE)
+        ],
+        pa.string(),
+    )
 
 
-def key_list(block: Cells) -> list[Key]:
+def keys_of(block: Cells) -> KeyColumn:
     """Return the keys of a block."""
     if block.keys is None:
         raise InputError(
             "The records have no key to be linked by: name its column, data.key in the settings."
         )
-    keys: list[Key] = block.keys.to_pylist()
-    return keys
+    return KeyColumn(block.keys)
 
 
 def read_holding(settings: DataSettings, variables: Sequence[str], *, apart: bool) -> Holding:

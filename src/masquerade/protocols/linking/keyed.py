@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.keys import Key, normal_forms
+from masquerade.protocols.linking.keys import Key, check_count, check_repeated, normal_form
 from masquerade.protocols.linking.messages import PSEUDONYM_SIZE, BeginKeyed, Named
 from masquerade.protocols.linking.named import NamedRecords
 from masquerade.protocols.transport import Transport, ask
@@ -26,6 +26,7 @@ from masquerade.protocols.wire import SESSION_SIZE
 
 SECRET_SIZE = 32
 MOST_KEYED = 30_000_000  # pseudonyms in a message
+KEYS_AT_ONCE = 1 << 16
 _BLOCK = hashlib.sha256().block_size
 
 
@@ -40,10 +41,23 @@ def keyed_pseudonyms(
     """
     if len(session) != SESSION_SIZE:
         raise InputError(f"A session has {SESSION_SIZE} bytes.")
-    forms = normal_forms(keys, most)
+    check_count(keys, most)
     digest = keyed_hash(secret)
-    cut = b"".join([digest(session + form)[:PSEUDONYM_SIZE] for form in forms])
-    return np.frombuffer(cut, dtype=np.uint8).reshape(-1, PSEUDONYM_SIZE)
+    found = np.empty((len(keys), PSEUDONYM_SIZE), dtype=np.uint8)
+    for begin in range(0, len(keys), KEYS_AT_ONCE):
+        some = slice(begin, begin + KEYS_AT_ONCE)
+        cut = b"".join([digest(session + normal_form(key))[:PSEUDONYM_SIZE] for key in keys[some]])
+        found[some] = np.frombuffer(cut, dtype=np.uint8).reshape(-1, PSEUDONYM_SIZE)
+    check_repeated(repeated(found))
+    return found
+
+
+def repeated(pseudonyms: NDArray[np.uint8]) -> int:
+    """Return how many pseudonyms stand there already: as many as keys do, since no two keys share one."""
+    first = np.sort(pseudonyms.view(np.uint64)[:, 0])
+    if np.all(first[1:] > first[:-1]):
+        return 0
+    return len(pseudonyms) - len(np.unique(pseudonyms, axis=0))
 
 
 def keyed_hash(secret: bytes) -> Callable[[bytes], bytes]:

@@ -45,13 +45,22 @@ def _part(part: object) -> bytes:
 
 def normal_forms(keys: Sequence[Key], most: int) -> list[bytes]:
     """Return all keys in normal form; two records with one key are refused, and so are too many."""
+    check_count(keys, most)
+    forms = [normal_form(key) for key in keys]
+    check_repeated(len(forms) - len(set(forms)))
+    return forms
+
+
+def check_count(keys: Sequence[Key], most: int) -> None:
+    """Refuse more keys than a session takes."""
     if len(keys) > most:
         raise InputError(f"At most {most:,} keys are linked in a session. Got {len(keys):,} instead.")
-    forms = [normal_form(key) for key in keys]
-    repeated = len(forms) - len(set(forms))
+
+
+def check_repeated(repeated: int) -> None:
+    """Refuse keys that name two records."""
     if repeated:
         raise InputError(
             f"{repeated:,} records have a key that another record has too (after normalising): a key must "
             "name one record."
         )
-    return forms
