@@ -20,6 +20,11 @@ NAMES = (
     "itemsets",
     "anonymity",
     "engine_overhead",
+    "frequency",
+    "aggregation",
+    "threshold",
+    "parties",
+    "parties_network",
 )
 
 
