@@ -92,6 +92,6 @@ EXPERIMENT = Experiment(
     compare=compare,
     draw=draw,
     runs=3,
-    quick_runs=2,
+    quick_runs=1,
     declared=curves.DECLARED,
 )
