@@ -37,8 +37,11 @@ class FormSettings(Strict):
     """The form that everybody fills in: variables with their categories, in two parts."""
 
     masquerade: Literal[1]
+    """The version of the format, 1."""
     quasi: dict[str, Categories] = Field(min_length=1)
+    """By variable, the categories of what makes a class: rows open if at least k people share all of it."""
     sensitive: dict[str, Categories] = Field(min_length=1)
+    """By variable, the categories of the rest of a row, which is seen only where its class opens."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -58,11 +61,14 @@ def load_form(path: str | Path) -> Form:
 
 
 class EpochSettings(Strict):
-    """One round of collecting: its name, which is used once, and the least number of rows that open."""
+    """One round of collecting, the same for both servers and everybody."""
 
     name: Name
+    """Its name, which is used once."""
     k: int = Field(ge=2, le=MOST_K)
-    shown: bool = Field(default=False, description="quasi-identifiers travel in clear, as in the talk")
+    """The least number of rows of a class that open."""
+    shown: bool = False
+    """Whether quasi-identifiers travel in clear, as in the talk; the collector then sees all of them."""
 
     def terms(self, form: Form) -> Terms:
         """Return the terms that follow for a form."""
@@ -73,17 +79,24 @@ class OpenLimits(Limits):
     """Limits of a service that takes requests from anybody."""
 
     body_bytes: Bytes = 1 * MIB
+    """The longest message, taken or sent."""
     concurrency: int = Field(default=32, ge=1, le=1024)
+    """The most requests worked on at once; whoever comes then is told to ask later."""
     seconds: float = Field(default=30.0, gt=0, le=86_400, allow_inf_nan=False)
+    """Seconds for a message to arrive, and for its caller to wait."""
 
 
 class CollectSettings(NodeSettings):
     """What both servers have; the other server is one of the peers."""
 
     form: PublicFile
+    """The form that everybody fills in."""
     epoch: EpochSettings
+    """The round of collecting."""
     limits: OpenLimits = OpenLimits()
+    """How much is taken, given and worked on."""
     retries: int = Field(1, ge=0, le=20)
+    """Of the randomness server alone: how often it tries again to tell the collector of the closing."""
 
     @model_validator(mode="after")
     def _no_consents(self) -> Self:
@@ -104,10 +117,12 @@ class CollectSettings(NodeSettings):
 
 
 class RandomnessSettings(CollectSettings):
-    """The randomness server: `office` is the peer that enrols people, `collector` the other server."""
+    """The randomness server: it evaluates once for each person enrolled."""
 
     office: Name
+    """The office that enrols people, a peer with `fingerprints` or a `token_digest`."""
     collector: Name
+    """The other server, a peer with a `url` and, for https://, `fingerprints`."""
 
     @model_validator(mode="after")
     def _others(self) -> Self:
@@ -121,10 +136,12 @@ class RandomnessSettings(CollectSettings):
 
 
 class CollectorSettings(CollectSettings):
-    """The collector: `randomness` is the other server, whose signatures it checks."""
+    """The collector: it takes reports and opens classes that reached k."""
 
     randomness: Name
-    most_reports: int = Field(default=2_000_000, ge=1, description="of an epoch; beyond, none is taken")
+    """The other server, a peer with a `url`, an `identity` and, for https://, `fingerprints`."""
+    most_reports: int = Field(default=2_000_000, ge=1)
+    """The most reports of an epoch; beyond, none is taken."""
 
     @model_validator(mode="after")
     def _others(self) -> Self:
@@ -137,34 +154,45 @@ class OfficeSettings(Strict):
     """The enrolment office: how it shows itself to the randomness server."""
 
     masquerade: Literal[1]
+    """The version of the format, 1."""
     name: Name
+    """What the office is called in messages about what went wrong."""
     tls: Tls | None = None
+    """The certificate that the office shows; not needed where it shows a token."""
     authority: PublicFile | None = None
+    """Without `tls`: who signs the randomness server's certificate (PEM), if not the system's authorities."""
     randomness: PeerSettings
+    """The randomness server: its `url` and `fingerprints`, and a `token_file` if the office shows a token."""
 
 
 class ServerSettings(Strict):
     """A server as people know it: its address, its certificate and its identity."""
 
     url: Url
+    """Where it is reached."""
     fingerprints: tuple[Digest, ...] = ()
+    """Its certificate is pinned by these (`masquerade tls fingerprint`); for https:// there must be one."""
     identity: PublicKey
+    """Its public signing key (`masquerade tls identity` prints it)."""
 
 
 class CollectionSettings(Strict):
-    """What every person is given, the same file for all.
-
-    `notice` is the digest of the randomness server's notice, as it stands in a public place; without it the
-    one that the collector was shown is compared. `authority` signs both servers' certificates.
-    """
+    """What every person is given, the same file for all."""
 
     masquerade: Literal[1]
+    """The version of the format, 1."""
     form: PublicFile
+    """The form that everybody fills in."""
     epoch: EpochSettings
+    """The round of collecting."""
     randomness: ServerSettings
+    """The randomness server."""
     collector: ServerSettings
+    """The collector, which must be another server."""
     authority: PublicFile | None = None
+    """Who signs both servers' certificates (PEM); without it, the system's authorities."""
     notice: PublicKey | None = None
+    """The digest of the randomness server's notice, as published; the collector's copy is compared, too."""
 
     @model_validator(mode="after")
     def _two_servers(self) -> Self:

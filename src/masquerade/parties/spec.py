@@ -52,19 +52,24 @@ RULES: dict[Protocol, Rules] = {
 
 
 class Goal(Strict):
-    """What is learnt: parameters of a structure, a structure and its parameters, a classifier, rules, tables.
-
-    `structure` lists the parents of every node; with an `order` instead it is learnt by K2.
-    """
+    """What is learnt: a network, whose structure is given or found, a classifier, rules or tables."""
 
     model: Literal["network", "naive-bayes", "tree", "rules", "tables"]
+    """The kind of model; `vertical-without-miner` learns networks only."""
     structure: dict[str, tuple[str, ...]] | None = None
+    """Of a network: the parents of every node, such as `{a: [], b: [a]}`. A network has this or an order."""
     order: tuple[str, ...] | None = None
+    """Of a network: its nodes in an order; K2 looks for the parents of each among those before it."""
     max_parents: int = Field(3, ge=0, le=10)
+    """With an order: how many parents a node has at most."""
     target: str | None = None
+    """Of naive Bayes or a tree, which need it: the variable that is predicted."""
     min_support: float = Field(0.1, gt=0, lt=1)
+    """Of rules: the least share of records that have all of a rule's values."""
     min_confidence: float = Field(0.6, gt=0, le=1)
+    """Of rules: how often a rule holds at least, where its condition does."""
     tables: tuple[tuple[str, ...], ...] = ()
+    """Of tables, at least one: the variables of each, as `[[a], [a, b]]`."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -107,20 +112,26 @@ class Goal(Strict):
 
 
 class SessionSpec(Strict):
-    """A session: the same for everybody who takes part.
-
-    `convener` runs it and receives the model; where the protocol has a miner or a receiver, that is it.
-    """
+    """A session: the same for everybody who takes part."""
 
     masquerade: Literal[1] = 1
+    """The version of the format, 1."""
     session: Name
+    """The name of the session, by which nodes consent to it."""
     protocol: Protocol
+    """How the parties work together."""
     parties: tuple[Name, ...]
+    """The nodes that hold records."""
     convener: Name
+    """The node that runs it and receives the model; a miner or receiver, if the protocol has one, is this."""
     helper: Name | None = None
+    """Only for `revealed-vertical-counts`: a node that deals randomness, neither a party nor the convener."""
     linking: Linking | None = None
+    """How records are linked, by private intersection or a shared secret; not for `pooled-counts`."""
     learn: Goal
+    """What is learnt."""
     policies: dict[Name, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
+    """By party, the id that its policy of the variables that take part must have (`masquerade policy id`)."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -60,9 +60,18 @@ DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Strict(BaseModel):
-    """A part of a settings file: unknown keys are refused, nothing changes, paths start at its folder."""
+    """A part of a settings file: unknown keys are refused, nothing changes, paths start at its folder.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)
+    What stands below a field is its description, which docs/settings.md shows.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
 
     @field_validator("*", mode="after")
     @classmethod
@@ -168,44 +177,57 @@ SecretFile = Annotated[Path, BeforeValidator(_file_name), OwnerOnly()]
 
 
 class Limits(Strict):
-    """How much one caller may ask for; what is beyond is refused before it is worked on."""
+    """How much a service takes, gives and works on; what is beyond is refused."""
 
     body_bytes: Bytes = 64 * MIB
+    """The longest message, taken or sent."""
     reply_bytes: Bytes = 64 * MIB
+    """The longest reply, given or taken."""
     rows: int = Field(default=20_000_000, ge=1)
+    """In sessions: the most records that a party links, and that a node takes of one party."""
     cells: int = Field(default=2**24, ge=1)
+    """In sessions of pooled counts: the most cells of all tables that are asked for at once."""
     concurrency: int = Field(default=8, ge=1, le=1024)
-    arrow_bytes: Bytes = Field(default=256 * MIB, description="of an Arrow body, once decompressed")
+    """The most requests worked on at once; whoever comes then is told to ask later."""
+    arrow_bytes: Bytes = 256 * MIB
+    """In sessions: the most bytes of an Arrow body, once decompressed; records of a party come in these."""
     seconds: float = Field(default=60.0, gt=0, le=86_400, allow_inf_nan=False)
+    """Seconds for a message to arrive, for its caller to wait, and in sessions for one try at a peer."""
 
 
 class Listen(Strict):
-    """Where a service is reached; port 0 takes any free one."""
+    """Where a service is reached."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
+    """The address or name to listen at; without `tls` one of this machine alone."""
     port: int = Field(default=8443, ge=0, le=65_535)
+    """The port; 0 takes any free one."""
 
 
 class Tls(Strict):
     """The service's own certificate and key, and the authority that its peers' certificates come from."""
 
     certificate: PublicFile
+    """The certificate that this service shows (PEM), whether it serves or calls."""
     key: SecretFile
+    """The private key of that certificate (PEM)."""
     authority: PublicFile | None = None
+    """Who signs others' certificates (PEM); without it the system's authorities do, and callers show none."""
 
 
 class PeerSettings(Strict):
-    """Another service: where it is, and by what it is recognised.
-
-    `fingerprints` pin its certificate (two while it is being replaced); `token_digest` recognises the token
-    it shows to us; `token_file` holds the token that we show to it; `identity` is its public signing key.
-    """
+    """Another service: where it is, and by what it is recognised."""
 
     url: Url | None = None
+    """Where it is reached; a peer that only calls needs none."""
     fingerprints: tuple[Digest, ...] = ()
+    """Its certificate is pinned by these (`masquerade tls fingerprint`); two while it is being replaced."""
     token_digest: Digest | None = None
+    """The digest of the token that it shows to us (`masquerade tls token` prints it)."""
     token_file: SecretFile | None = None
+    """The token that we show to it."""
     identity: PublicKey | None = None
+    """Its public signing key (`masquerade tls identity`); sessions need it of parties and helper."""
 
     @model_validator(mode="after")
     def recognisable(self) -> PeerSettings:
