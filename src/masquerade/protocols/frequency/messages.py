@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 from masquerade.crypto.encoding import Message, Reader, Writer
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
-from masquerade.protocols.frequency.terms import LONGEST_NAME, MOST_PROOFS, MOST_USERS, Question, Terms
+from masquerade.protocols.frequency.terms import LONGEST_NAME, MOST_PROOFS, Question, Terms
 
 HASH = 32
 ROUND = 4
@@ -90,7 +90,7 @@ class Invitation:
         writer.varying(b"masquerade frequency invitation 1", 255)
         writer.fixed(terms.id, HASH)
         writer.number(self.number, ROUND)
-        writer.many(self.users, MOST_USERS, lambda name: writer.number(terms.places[name], 4))
+        writer.many(self.users, MOST_PROOFS, lambda name: writer.number(terms.places[name], 4))
         writer.many(self.questions, MOST_QUESTIONS, lambda question: question.write(writer, terms))
         return writer.done()
 
@@ -103,7 +103,7 @@ class Invitation:
         if reader.fixed(HASH) != terms.id:
             raise DecodingError("The invitation is for other terms than were agreed.")
         number = reader.number(ROUND)
-        places = reader.many(MOST_USERS, lambda: reader.number(4))
+        places = reader.many(MOST_PROOFS, lambda: reader.number(4))
         questions = reader.many(MOST_QUESTIONS, lambda: Question.read(reader, terms))
         reader.done()
         if list(places) != sorted(set(places)) or (places and places[-1] >= len(terms.names)):
@@ -131,7 +131,7 @@ class Gathered(Message):
         """Write the fields."""
         writer.number(self.kind, 1)
         writer.number(self.number, ROUND)
-        writer.many(self.parts, MOST_USERS, lambda part: writer.varying(part, LARGEST))
+        writer.many(self.parts, MOST_PROOFS, lambda part: writer.varying(part, LARGEST))
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
@@ -139,7 +139,7 @@ class Gathered(Message):
         kind = reader.number(1)
         if kind not in {KEYS, ENDORSEMENT}:
             raise DecodingError("What is gathered for everyone are keys or endorsements.")
-        return cls(kind, reader.number(ROUND), reader.many(MOST_USERS, lambda: reader.varying(LARGEST)))
+        return cls(kind, reader.number(ROUND), reader.many(MOST_PROOFS, lambda: reader.varying(LARGEST)))
 
 
 @dataclass(frozen=True, slots=True)

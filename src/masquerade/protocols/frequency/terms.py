@@ -19,7 +19,6 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import decode_identity
 
 MOST_PROOFS = 50_000  # users times counts: every user checks that many pairs of keys
-MOST_USERS = 25_000
 LONGEST_NAME = 128
 FEWEST = 3  # with two, each learns the other's answer from the count
 
@@ -48,9 +47,9 @@ class Terms:
             decode_identity(identity)
         if len(set(ordered.values())) < len(ordered):
             raise InputError("Two members share an identity: each person has one of their own.")
-        if len(ordered) > MOST_USERS:
+        if len(ordered) > MOST_PROOFS:
             raise InputError(
-                f"At most {MOST_USERS:,} members can be counted in this mode. Got {len(ordered):,}."
+                f"At most {MOST_PROOFS:,} members can be counted in this mode. Got {len(ordered):,}."
             )
         if not self.epoch or self.minimum < FEWEST:
             raise InputError(f"Terms need an epoch and a minimum roster of at least {FEWEST}.")
