@@ -138,8 +138,10 @@ def test_the_example_is_written_with_its_commands(tmp_path):
 
 def test_settings_of_the_other_server_are_refused(tmp_path):
     world = World(tmp_path / "world")
-    assert "is missing" in refused("collector", "serve", world.files["randomness"])
-    assert "is missing" in refused("close", "--node", world.files["collector"])
+    said = refused("collector", "serve", world.files["randomness"])
+    assert "this is a file of kind 'randomness', not 'collector'" in said
+    said = refused("close", "--node", world.files["collector"])
+    assert "this is a file of kind 'collector', not 'randomness'" in said
 
 
 def test_rows_and_credentials_from_files(tmp_path):

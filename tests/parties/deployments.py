@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 import pandas as pd
@@ -93,8 +94,9 @@ class Deployment:
 
     def stop(self, *names):
         """Stop nodes, all that run unless some are named."""
-        for name in names or list(self._running):
-            self._running.pop(name).close()
+        stacks = [self._running.pop(name) for name in names or list(self._running)]
+        with ThreadPoolExecutor(max_workers=len(stacks) or 1) as pool:
+            list(pool.map(ExitStack.close, stacks))
 
     def _handled(self, name, answer, call):
         """Answer a call and remember it, unless a test wants the node to be stopped here."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from masquerade.cli.node_config import load_kind
 from masquerade.cli.nodes import group
 from masquerade.cli.options import Json, Overwrite
 from masquerade.cli.output import as_json, check_target, emit, say
@@ -288,10 +289,9 @@ def serve(file: Path, kind: str) -> None:
 
 def checked(file: Path, kind: str) -> CollectSettings:
     """Return the settings of a server, after looking at every file they name."""
-    from masquerade.collect.settings import CollectorSettings, RandomnessSettings  # noqa: PLC0415
-    from masquerade.serving.settings import check_files, load  # noqa: PLC0415
+    from masquerade.serving.settings import check_files  # noqa: PLC0415
 
-    settings: CollectSettings = load(file, RandomnessSettings if kind == "randomness" else CollectorSettings)
+    settings: CollectSettings = load_kind(file, kind)
     check_files(settings, file)
     return settings
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,9 +24,13 @@ def check_config(
     ],
     *,
     kind: Annotated[
-        str,
-        typer.Option(help="What the file is for: party, miner, randomness, collector, …", metavar="KIND"),
-    ] = "party",
+        str | None,
+        typer.Option(
+            help="What the file must be for: party, miner, randomness, collector, …",
+            metavar="KIND",
+            show_default="what it is for",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Check a settings file, the environment's overrides, and the files that it names.
@@ -33,12 +38,13 @@ def check_config(
     Keys, tokens and identities that others may read are refused. Example: masquerade config check party.yaml
     """
     from masquerade.parties.checking import check_node  # noqa: PLC0415
-    from masquerade.serving.settings import check_files, load, named_files, overrides  # noqa: PLC0415
+    from masquerade.serving.settings import check_files, named_files, overrides  # noqa: PLC0415
 
     known = kinds()
-    if kind not in known:
+    if kind is not None and kind not in known:
         raise InputError(f"There are no settings of kind {kind!r}.{did_you_mean(kind, known)}")
-    settings = load(file, known[kind])
+    kind = kind or kind_of(file) or "party"
+    settings = load_kind(file, kind)
     check_files(settings, file)
     check_node(settings)
     files = [name for name, _, _ in named_files(settings)]
@@ -50,6 +56,30 @@ def check_config(
     lines = [f"{file} is valid for a {kind}; {readable}."]
     lines += [f"{key} is overridden by {variable}." for key, variable in changed.items()]
     emit("\n".join(lines) + "\n")
+
+
+def load_kind(file: Path, kind: str) -> Any:
+    """Return the settings in a file for a kind of service; a file for another kind is told so."""
+    from masquerade.serving.settings import load  # noqa: PLC0415
+
+    try:
+        return load(file, kinds()[kind])
+    except InputError:
+        other = kind_of(file)
+        if other is None or other == kind:
+            raise
+        raise InputError(f"{file}: this is a file of kind {other!r}, not {kind!r}.") from None
+
+
+def kind_of(file: Path) -> str | None:
+    """Return which kind of service a file has settings for; None if they are right for none."""
+    from masquerade.serving.settings import load  # noqa: PLC0415
+
+    for kind, model in kinds().items():
+        with suppress(InputError):
+            load(file, model)
+            return kind
+    return None
 
 
 def kinds() -> Mapping[str, type[BaseModel]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from masquerade.cli import party_ledger
-from masquerade.cli.node_config import check_config
+from masquerade.cli.node_config import check_config, load_kind
 from masquerade.cli.options import Json, Out, Overwrite
 from masquerade.cli.output import as_json, check_target, emit, render, say
 from masquerade.core.errors import FileError, InputError
@@ -84,10 +84,9 @@ def serve(file: Path, kind: str) -> None:
 def checked(file: Path, kind: str) -> NodeSettings:
     """Return the settings of a node, after looking at every file they name."""
     from masquerade.parties.checking import check_node  # noqa: PLC0415
-    from masquerade.parties.settings import KINDS  # noqa: PLC0415
-    from masquerade.serving.settings import check_files, load  # noqa: PLC0415
+    from masquerade.serving.settings import check_files  # noqa: PLC0415
 
-    settings = load(file, KINDS[kind])
+    settings: NodeSettings = load_kind(file, kind)
     check_files(settings, file)
     check_node(settings)
     return settings
@@ -167,17 +166,20 @@ def status(
     node: AtNode,
     json: Json = False,
 ) -> None:
-    """Show how far a session is, and who learnt what in it.
+    """Show how far a session is and who learnt what in it, or all sessions in a line each.
 
-    Example: masquerade session status --node miner.yaml
+    Example: masquerade session status diabetes --node miner.yaml
     """
     with reached(node) as operator:
         found = operator.ask("status", {} if session is None else {"session": session})
-    listed = found["sessions"] if session is None else [found]
     if json:
         emit(as_json(found))
+    elif session is not None:
+        emit(described(found))
     else:
-        emit("\n".join(described(item) for item in listed) or "no session was created here.\n")
+        emit(
+            render("\n".join(headline(item) for item in found["sessions"]) or "no session was created here.")
+        )
 
 
 @session_app.command("example")
@@ -239,17 +241,20 @@ def reached(file: Path) -> Operator:
     return Operator(settings)
 
 
-def described(status: dict[str, Any]) -> str:
-    """Return a session in words: its state, and who learnt what."""
+def headline(status: dict[str, Any]) -> str:
+    """Return the state of a session in a line."""
     head = f"session {status['session']!r} ({status['protocol']} of {', '.join(status['parties'])})"
     if status["state"] == "done":
         records = "" if status["records"] is None else f" from {status['records']:,} records"
-        text = f"{head}: done in {status['seconds']:g} s{records}."
-    elif status["state"] == "interrupted":
-        text = f"{head}: interrupted. {status['reason']}"
-    else:
-        text = f"{head}: {status['state']}{', ' + status['step'] if status['step'] else ''}."
-    lines = [text]
+        return f"{head}: done in {status['seconds']:g} s{records}."
+    if status["state"] == "interrupted":
+        return f"{head}: interrupted. {status['reason']}"
+    return f"{head}: {status['state']}{', ' + status['step'] if status['step'] else ''}."
+
+
+def described(status: dict[str, Any]) -> str:
+    """Return a session in words: its state, and who learnt what."""
+    lines = [headline(status)]
     guarantee = status.get("guarantee")
     if guarantee:
         lines += [

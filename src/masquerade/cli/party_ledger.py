@@ -54,7 +54,8 @@ def ledger_app(
         checked = {
             "ledger": place,
             "intact": True,
-            "releases": len(entries),
+            "releases": len(released(entries)),
+            "restores": len(entries) - len(released(entries)),
             "last": last,
             "end_known": known is not None,
         }
@@ -69,13 +70,21 @@ def ledger_app(
 
 def intact(place: str, entries: Sequence[Entry], *, end_known: bool) -> str:
     """Return that a ledger is in order, and what could not be seen."""
-    number = len(entries)
-    text = f"{place}: intact, {number} release{'' if number == 1 else 's'}."
+    number, restores = len(released(entries)), len(entries) - len(released(entries))
+    text = f"{place}: intact, {number} release{'' if number == 1 else 's'}"
+    text += "." if not restores else f", and {restores} restore{'' if restores == 1 else 's'} of the state."
     if entries:
         text += f" The last: {entries[-1].hash}"
     if not end_known:
         text += "\nWhether lines at the end were removed cannot be seen without the service's state folder."
     return text + "\n"
+
+
+def released(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the lines that tell of a release, not of a restored state."""
+    from masquerade.serving.release_store import RESTORED  # noqa: PLC0415
+
+    return [entry for entry in entries if entry.release.kind != RESTORED]
 
 
 def table(entries: Sequence[Entry]) -> Table:

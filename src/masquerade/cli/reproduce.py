@@ -41,7 +41,7 @@ def command(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer settings and runs: minutes in all.")] = False,
     jobs: Annotated[
-        int | None, typer.Option(help="Processes that share the work.  [default: one a core]", min=1)
+        int | None, typer.Option(help="Processes that share the work.", min=1, show_default="one a core")
     ] = None,
     data: Annotated[
         Path | None,

@@ -293,5 +293,6 @@ def climbed(
         return result, {}
     picture = picture_of(timing_picture(rungs, drawing.title, drawing.note), plot)
     write_whole(Path(plot), picture, overwrite=overwrite)
-    say(f"time against the number of people is drawn in {plot}.")
+    run_for = ", ".join(f"{size:,}" for size in sizes)
+    say(f"time against the number of people ({run_for}) is drawn in {plot}.")
     return result, {"ladder": [{"n": rung.n, "cost": rung.cost.to_dict()} for rung in rungs]}

@@ -68,6 +68,7 @@ def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
             else "Fewer rows opened than the clear table of all good reports would show: bad ones hindered."
         ),
         *caught_lines(result.faults),
+        *unnamed_lines(result.cheated - len({one.name for one in result.faults})),
     ]
     return [
         "\n".join(lines),
@@ -137,6 +138,12 @@ def caught_lines(caught: Sequence[Caught]) -> list[str]:
     """Return who was caught, by what gave them away."""
     reasons = dict.fromkeys(one.why for one in caught)
     return [f"Caught: {listed([one.name for one in caught if one.why == why])} ({why})." for why in reasons]
+
+
+def unnamed_lines(people: int) -> list[str]:
+    """Say how many cheaters nobody could name."""
+    why = "their classes stay closed, and there a bad share looks like any other"
+    return [f"Not named: {people:,} more who cheated; {why}."] if people > 0 else []
 
 
 def cost_table(cost: Cost) -> Table:

@@ -82,7 +82,7 @@ def rotate(folder: Folder, name: Name, *, json: Json = False) -> None:
 
     made = certificates.rotate(folder, name)
     show(made, json=json)
-    say("its peers list both fingerprints until the service has been started again.")
+    say("first the new fingerprint, then the old one: peers list both until the service was restarted.")
 
 
 @tls_app.command("fingerprint")

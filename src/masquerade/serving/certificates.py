@@ -82,7 +82,7 @@ def issue(folder: str | Path, name: str, hosts: Sequence[str] = HOSTS, days: int
     if not 1 <= days <= _AUTHORITY_DAYS:
         raise InputError(f"A certificate holds from 1 to {_AUTHORITY_DAYS} days. Got {days} instead.")
     certificate, key = place / f"{name}.pem", place / f"{name}.key"
-    _refuse_to_overwrite(certificate, key)
+    _refuse_to_overwrite(certificate, key, advice=" (masquerade tls rotate makes a new pair)")
     alternatives = x509.SubjectAlternativeName([_host(host) for host in hosts])
     try:
         _put(place, name, alternatives, days)
@@ -237,7 +237,7 @@ def _content(path: Path) -> bytes:
         raise FileError(f"{path}: cannot be read ({reason}).{advice}") from None
 
 
-def _refuse_to_overwrite(*paths: Path) -> None:
+def _refuse_to_overwrite(*paths: Path, advice: str = "") -> None:
     for path in paths:
         if path.exists() or path.is_symlink():
-            raise FileError(f"{path}: exists already; a key is never overwritten.")
+            raise FileError(f"{path}: exists already; a key is never overwritten{advice}.")

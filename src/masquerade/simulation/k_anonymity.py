@@ -39,6 +39,7 @@ class KAnonymity:
     classes: int
     closed: dict[str, int]
     left: int
+    cheated: int
     faults: tuple[Caught, ...]
     as_expected: bool
     cost: Cost
@@ -57,6 +58,7 @@ class KAnonymity:
             "classes": self.classes,
             "closed": self.closed,
             "left": self.left,
+            "cheated": self.cheated,
             "faults": [asdict(one) for one in self.faults],
             "as_expected": self.as_expected,
             "cost": self.cost.to_dict(),
@@ -99,6 +101,7 @@ def k_anonymity(
         len({own for own, _ in result.rows}),
         result.closed,
         len(leaving),
+        len(cheating),
         result.faults,
         Counter(result.rows) == expected,
         result.cost,

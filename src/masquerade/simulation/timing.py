@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HALVINGS = 4
+FEW_DECADES = 100  # from the largest to the smallest time
 LABEL = 26  # points from one label of two lines to the next
 
 
@@ -113,7 +114,7 @@ def spread_labels(axes: Axes) -> None:
 
 def readable_axes(axes: Axes, sizes: Sequence[int], seconds: Sequence[float]) -> None:
     """Mark the numbers of people that were run, and times in words."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: PLC0415
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator  # noqa: PLC0415
 
     axes.xaxis.set_major_locator(FixedLocator(sizes))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -124,6 +125,9 @@ def readable_axes(axes: Axes, sizes: Sequence[int], seconds: Sequence[float]) ->
     axes.set_ylim(
         10 ** (np.floor(2 * np.log10(low / 1.3)) / 2), 10 ** (np.ceil(2 * np.log10(high * 1.3)) / 2)
     )
+    if high / low < FEW_DECADES:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("processor time")
 
 
