@@ -95,7 +95,7 @@ class Holding:
         for block in self.blocks:
             for name, codes in block.codes.items():
                 found.update(name.encode() + b"\0")
-                found.update(np.ascontiguousarray(codes))
+                found.update(np.ascontiguousarray(codes).data)
             if block.keys is not None:
                 for buffer in pa.concat_arrays([block.keys.cast(pa.string())]).buffers():
                     found.update(b"" if buffer is None else buffer)

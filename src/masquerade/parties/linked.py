@@ -38,7 +38,7 @@ class Linked:
     @property
     def alignment(self) -> bytes:
         """Return the digest of the pseudonyms: equal for parties that have the same records."""
-        return hashlib.sha256(self.tags).digest()
+        return hashlib.sha256(self.tags.data).digest()
 
     def to_bytes(self) -> bytes:
         """Return what is kept on the disk."""
