@@ -1,4 +1,4 @@
-"""Organisations as processes of their own, from the commands: one is killed, and the session ends well.
+"""Organisations as processes of their own, from the commands, with a miner and without; one is killed.
 
 What happens at every other place where a node can stop is in tests/parties; that Model I's errors are on
 average no larger than Model II's is in tests/unit/protocols/vertical.
@@ -16,19 +16,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from tests.e2e.test_cli_app import ok, refused
 
 import masquerade as mq
 from masquerade.papers.eleven_nodes import STRUCTURE, network
+from masquerade.papers.two_hospitals import OWNERS
 from masquerade.parties.services import Operator
 from masquerade.parties.settings import MinerSettings
+from masquerade.protocols.vertical.crossing import cross_parents
 from masquerade.serving.settings import load
 
 COMMAND = str(Path(sys.executable).parent / "masquerade")
 SECONDS = 120  # for a start on a busy machine
 PEOPLE = 2500  # linking so many takes long enough to be seen
+FEWER = 400
 
 
 class World:
@@ -172,6 +177,40 @@ def test_a_party_is_killed_and_the_session_ends_well(tmp_path, monkeypatch):
             lines = [line for line in world.log(name).splitlines() if not line.startswith("{")]
             assert all("listens at https://127.0.0.1:" in line for line in lines), lines
             assert "P000" not in world.log(name)  # no key of a record
+
+
+def test_without_a_miner_parties_learn_the_network_from_the_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with running(tmp_path / "try", "--protocol", "vertical-without-miner", "--n", FEWER) as world:
+        ok("session", "create", world.folder / "session.yaml", "--node", world.miner)
+        model = tmp_path / "model.json"
+        ok("session", "run", "example", "--node", world.miner, "--out", model)
+        learnt = mq.learn.BayesianNetwork.from_dict(json.loads(model.read_text()))
+        clear = mq.learn.bayesian_network(mq.tally(joined(world), schema=network().schema), STRUCTURE)
+        exact = {
+            name for name in STRUCTURE if np.allclose(learnt[name].probabilities, clear[name].probabilities)
+        }
+        assert exact == {"A", "T", "S", "L", "B", "G"}  # the nodes whose parents are at their own party
+        crossed = {
+            (sender, entry["recipient"], *entry["variables"])
+            for sender in OWNERS
+            for entry in json.loads(ok("party", "ledger", world.folder / sender / "state", "--json").stdout)[
+                "releases"
+            ]
+            if entry["recipient"] in OWNERS and entry["policy"]
+        }
+        needed = {
+            (sender, recipient, name)
+            for (sender, recipient), names in cross_parents(STRUCTURE, OWNERS).items()
+            for name in names
+        }
+        assert crossed == needed
+
+
+def joined(world):
+    """Return the clear records that all three have, side by side."""
+    frames = [pd.read_parquet(world.folder / name / "records.parquet").set_index("person") for name in OWNERS]
+    return pd.concat(frames, axis=1, join="inner")
 
 
 def test_a_node_that_does_not_run_is_missed(tmp_path, monkeypatch):

@@ -147,7 +147,7 @@ class Holding:
 def person_names(keys: pa.Array) -> pa.Array | pa.ChunkedArray:
     """Return what the memo knows people by: keys as they are linked, so that a respelling is nobody else."""
     if pa.types.is_integer(keys.type):
-        return keys.cast(pa.string())
+        return keys  # the memo takes them for their digits
     listed = KeyColumn(keys)
     return pa.chunked_array(
         [

@@ -42,7 +42,7 @@ class Linked:
 
     def to_bytes(self) -> bytes:
         """Return what is kept on the disk."""
-        return self.rows.astype("<u8").tobytes() + self.tags.tobytes()
+        return b"".join([self.rows.astype("<i8", copy=False).data, self.tags.data])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Linked:
@@ -50,7 +50,7 @@ class Linked:
         count, rest = divmod(len(data), ROW_SIZE + PSEUDONYM_SIZE)
         if rest:
             raise InputError("The linked records of a session cannot be read back.")
-        rows = np.frombuffer(data, dtype="<u8", count=count).astype(np.intp)
+        rows = np.frombuffer(data, dtype="<i8", count=count).astype(np.intp)
         tags = np.frombuffer(data, dtype=np.uint8, offset=count * ROW_SIZE)
         return cls(rows, tags.reshape(-1, PSEUDONYM_SIZE))
 
