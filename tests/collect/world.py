@@ -12,14 +12,14 @@ from masquerade.collect import office
 from masquerade.collect.client import Collection, Submission
 from masquerade.collect.example import FORM as EXAMPLE
 from masquerade.collect.example import write_collection
-from masquerade.collect.services import ADDRESS, app_of, operator_of, server_of
+from masquerade.collect.services import app_of, operator_of, server_of
 from masquerade.collect.settings import (
     CollectionSettings,
     CollectorSettings,
     OfficeSettings,
     RandomnessSettings,
 )
-from masquerade.parties.services import files_of
+from masquerade.parties.services import ADDRESS, files_of
 from masquerade.protocols.threshold.layout import Layout
 from masquerade.protocols.threshold.terms import Notice
 from masquerade.serving.running import background

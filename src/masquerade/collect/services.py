@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from masquerade.collect.collector import Collecting
@@ -11,10 +11,8 @@ from masquerade.collect.common import ANYBODY, OPERATE, Server
 from masquerade.collect.randomness import Randomness
 from masquerade.collect.settings import CollectorSettings, CollectSettings, RandomnessSettings
 from masquerade.core.errors import InputError
-from masquerade.core.whole import write_whole
-from masquerade.parties.services import ADDRESS, Operator, files_of
+from masquerade.parties.services import Operator, run_here
 from masquerade.serving.app import make_app
-from masquerade.serving.running import run
 
 
 def server_of(settings: CollectSettings) -> Server:
@@ -44,37 +42,17 @@ def app_of(server: Server) -> Any:
 
 
 def serve(settings: CollectSettings, *, announce: Callable[[str], object] = print) -> None:
-    """Serve until told to stop. The address is also left in the state folder, for the operator's commands."""
-    server = server_of(settings)
-    address = settings.state / ADDRESS
+    """Serve until told to stop."""
 
     def listening(line: str) -> None:
-        write_whole(address, line.rsplit(" ", 1)[1] + "\n", private=True)
         announce(line)
         announce(server.described())
 
-    try:
-        run(
-            app_of(server),
-            host=settings.listen.host,
-            port=settings.listen.port,
-            **files_of(settings),
-            announce=listening,
-        )
-    finally:
-        address.unlink(missing_ok=True)
-        server.close()
+    with closing(server_of(settings)) as server:
+        run_here(app_of(server), settings, listening)
 
 
 def operator_of(settings: CollectSettings, patience: float = 10.0) -> Operator:
     """Return how the operator speaks to a server on this machine, waiting for one that is being started."""
-    place, until = settings.state / ADDRESS, time.monotonic() + patience
-    while not place.exists():
-        if time.monotonic() > until:
-            kind = "randomness" if isinstance(settings, RandomnessSettings) else "collector"
-            raise InputError(
-                f"{settings.name!r} is not running on this machine (there is no {place}): start it with "
-                f"masquerade collect {kind} serve."
-            )
-        time.sleep(0.2)
-    return Operator(settings)
+    kind = "randomness" if isinstance(settings, RandomnessSettings) else "collector"
+    return Operator(settings, f"masquerade collect {kind} serve", patience)

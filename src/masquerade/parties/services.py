@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, Self
 
 from masquerade.core.errors import InputError
@@ -32,8 +33,13 @@ def app_of(node: Node) -> Any:
 
 
 def serve(settings: NodeSettings, *, announce: Callable[[str], object] = print) -> None:
-    """Serve until told to stop. The address is also left in the state folder, for the operator's commands."""
-    node = Node(settings, announce)
+    """Serve until told to stop."""
+    with closing(Node(settings, announce)) as node:
+        run_here(app_of(node), settings, announce)
+
+
+def run_here(app: Any, settings: NodeSettings, announce: Callable[[str], object]) -> None:
+    """Run an application until told to stop; its address is left in the state folder, for the operator."""
     address = settings.state / ADDRESS
 
     def listening(line: str) -> None:
@@ -45,7 +51,7 @@ def serve(settings: NodeSettings, *, announce: Callable[[str], object] = print) 
 
     try:
         run(
-            app_of(node),
+            app,
             host=settings.listen.host,
             port=settings.listen.port,
             **files_of(settings),
@@ -53,10 +59,9 @@ def serve(settings: NodeSettings, *, announce: Callable[[str], object] = print) 
         )
     finally:
         address.unlink(missing_ok=True)
-        node.close()
 
 
-def address_of(settings: NodeSettings, patience: float = 10.0) -> str:
+def address_of(settings: NodeSettings, how: str, patience: float) -> str:
     """Return where a node listens, waiting a while for one that is just being started."""
     place, until = settings.state / ADDRESS, time.monotonic() + patience
     while True:
@@ -65,17 +70,25 @@ def address_of(settings: NodeSettings, patience: float = 10.0) -> str:
         except OSError:
             if time.monotonic() > until:
                 raise InputError(
-                    f"Node {settings.name!r} is not running on this machine (there is no {place}): start it "
-                    "with masquerade party serve or masquerade miner serve."
+                    f"{settings.name!r} is not running on this machine (there is no {place}): start it with "
+                    f"{how}."
                 ) from None
             time.sleep(0.2)
 
 
 class Operator:
-    """How the operator of a node speaks to it: with the node's own credentials, on its own machine."""
+    """How the operator of a node speaks to it: with the node's own credentials, on its own machine.
 
-    def __init__(self, settings: NodeSettings) -> None:
-        url = address_of(settings)
+    `how` says by which command it is started, for when it does not run.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        how: str = "masquerade party serve or masquerade miner serve",
+        patience: float = 10.0,
+    ) -> None:
+        url = address_of(settings, how, patience)
         token = None if settings.operator_token is None else settings.operator_token.read_text().strip()
         marks = () if settings.tls is None else (fingerprint(settings.tls.certificate),)
         self._name = settings.name

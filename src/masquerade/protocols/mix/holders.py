@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.batches import Claim, Weighed, rejected
-from masquerade.crypto.errors import DecodingError, ProofRejected
+from masquerade.crypto.errors import DecodingError, KeySpent, ProofRejected
 from masquerade.crypto.group import Point
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.proofs import Knows, prove, verify
@@ -48,6 +48,7 @@ class Holder:
         self._share: bytes | None = None
         self._key: PublicKey | None = None
         self._batch: tuple[bytes, tuple[Row, ...]] | None = None
+        self._opened = False
 
     def __repr__(self) -> str:
         """Show the name."""
@@ -87,6 +88,17 @@ class Holder:
 
     def _partial(self, rows: Sequence[Row]) -> tuple[Point, ...]:
         return tuple([secp256k1.multiply(pair.a, self._secret) for row in rows for pair in row])
+
+    def _opening(self, rows: Sequence[Row], mixed: bytes) -> bytes:
+        """Return partial decryptions of rows that were mixed so, proved; once in a session."""
+        if self._opened:
+            raise KeySpent(f"{self.name} has opened what was mixed in this session already.")
+        self._opened = True
+        partial = self._partial(rows)
+        statement = opening_statement(rows, self.key.shares[self.name], partial)
+        transcript = transcript_for(self.terms, self.name, OPENING, roster=self.key.id, query=mixed)
+        proof = prove(statement, [Knows((self._secret,))], transcript)
+        return self._signed(OPENING, b"".join([point.encode() for point in partial]) + proof)
 
     def _signed(self, kind: str, payload: bytes) -> bytes:
         signed = Signed.make(self.terms, self._identity, kind=kind, sender=self.name, payload=payload)

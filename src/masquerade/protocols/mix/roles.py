@@ -27,7 +27,6 @@ from masquerade.protocols.mix.holders import (
     known_randomness,
     opened_key,
     opened_partial,
-    opening_statement,
 )
 from masquerade.protocols.mix.messages import (
     ENDORSEMENT,
@@ -92,7 +91,6 @@ class Leader(Holder):
         self._place = list(terms.leaders).index(name)
         self._shuffled: _Mixed | None = None
         self._endorsed: _Mixed | None = None
-        self._opened = False
 
     def shuffle(self, batch: bytes, before: bytes) -> bytes:
         """Return a batch, after the shuffles `before`, shuffled again; all of it is checked first."""
@@ -133,14 +131,7 @@ class Leader(Holder):
         rows = self._endorsed.rows
         mixed = board_hash(b"mixed", self._endorsed.batch, Board(self._endorsed.shuffles).encode())
         check_endorsed(self.terms, endorsements, mixed)
-        if self._opened:
-            raise KeySpent(f"{self.name} has opened a batch of this session already.")
-        self._opened = True
-        partial = self._partial(rows)
-        statement = opening_statement(rows, self.key.shares[self.name], partial)
-        transcript = transcript_for(self.terms, self.name, OPENING, roster=self.key.id, query=mixed)
-        proof = prove(statement, [Knows((self._secret,))], transcript)
-        return self._signed(OPENING, b"".join([point.encode() for point in partial]) + proof)
+        return self._opening(rows, mixed)
 
 
 class _Mixed(NamedTuple):

@@ -9,17 +9,14 @@ from typing import NamedTuple
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.proofs import Knows, prove
 from masquerade.protocols.mix.elgamal import Row
-from masquerade.protocols.mix.holders import Holder, opening_statement
+from masquerade.protocols.mix.holders import Holder
 from masquerade.protocols.mix.messages import (
     ENDORSEMENT,
-    OPENING,
     SHUFFLE,
     Board,
     board_hash,
     opened_board,
-    transcript_for,
 )
 from masquerade.protocols.mix.roles import check_endorsed
 from masquerade.protocols.partition.comparing import checked_mixing, mix_pairs, mixing_place, quotients
@@ -36,23 +33,7 @@ class _Done(NamedTuple):
     rows: tuple[Row, ...]
 
 
-class OpeningHolder(Holder):
-    """Whoever holds a share of the key opens once, and only what all key holders signed."""
-
-    _opened = False
-
-    def _opening(self, rows: Sequence[Row], mixed: bytes) -> bytes:
-        if self._opened:
-            raise KeySpent(f"{self.name} has opened distances of this session already.")
-        self._opened = True
-        partial = self._partial(rows)
-        statement = opening_statement(rows, self.key.shares[self.name], partial)
-        transcript = transcript_for(self.terms, self.name, OPENING, roster=self.key.id, query=mixed)
-        proof = prove(statement, [Knows((self._secret,))], transcript)
-        return self._signed(OPENING, b"".join([point.encode() for point in partial]) + proof)
-
-
-class KeyHolder(OpeningHolder):
+class KeyHolder(Holder):
     """Blinds and shuffles the comparisons. Learns what everybody learns, and no other holder's order.
 
     One honest key holder is enough: it opens nothing until it has checked what all others did, and all have

@@ -13,7 +13,6 @@ from masquerade.protocols.mix.messages import OPENING, SHUFFLE, Board, opened_bo
 from masquerade.protocols.mix.roles import check_endorsed
 from masquerade.protocols.partition.comparing import outcome_of
 from masquerade.protocols.partition.cost import check_cost
-from masquerade.protocols.partition.holder import OpeningHolder
 from masquerade.protocols.partition.messages import (
     AGREEMENT,
     MINER,
@@ -43,7 +42,7 @@ from masquerade.protocols.threshold.collector import Collector
 from masquerade.protocols.threshold.outcome import Opening
 
 
-class Miner(mix.Miner, OpeningHolder):
+class Miner(mix.Miner):
     """Gathers what people and key holders send, and opens what whole groups share.
 
     Learns what everybody learns, and how many of a group agree on an attribute that does not open: neither
