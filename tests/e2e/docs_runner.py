@@ -22,6 +22,7 @@ import io
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -136,7 +137,15 @@ def run_page(page: Path, folder: Path) -> None:
             try:
                 _run(block, names, page)
             except Exception as error:
+                end_services(folder)
                 raise DocumentationError(f"{page.name}, line {block.line}: {error}") from error
+
+
+def end_services(folder: Path) -> None:
+    """End the services that a page has started and that it would have ended itself."""
+    for file in folder.glob("*.pid"):
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(int(file.read_text()), signal.SIGKILL)
 
 
 def _run(block: Block, names: dict[str, Any], page: Path) -> None:

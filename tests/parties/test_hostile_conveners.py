@@ -116,7 +116,19 @@ def test_nobody_is_shown_another_policy_than_its_party_signed(tmp_path):
             message = say.Arrange(epoch=epoch.hex(), policies=shown, signatures=signed)
             with pytest.raises(RoundAborted, match="is not signed by it"):
                 deployment.say(MINER, "south", "arrange", say.encode(message))
-        right = say.Arrange(epoch=epoch.hex(), policies=policies, signatures=signatures)
+        settled = {
+            party: say.decode(
+                deployment.say(MINER, party, "settle", say.encode(say.Settle(epoch=epoch.hex()))), say.Settled
+            )
+            for party in OWNERS
+        }
+        right = say.Arrange(
+            epoch=epoch.hex(),
+            policies=policies,
+            signatures=signatures,
+            alignment=settled["south"].alignment,
+            aligned={party: it.signature for party, it in settled.items()},
+        )
         deployment.say(MINER, "south", "arrange", say.encode(right))
 
 

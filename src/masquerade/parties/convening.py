@@ -167,7 +167,7 @@ class Convening:
         }
         first = settled[self.spec.parties[0]]
         if self.spec.protocol != "arbitrary-with-miner":
-            other = [party for party, it in settled.items() if it != first]
+            other = [party for party, it in settled.items() if it.alignment != first.alignment]
             if other:
                 raise RoundAborted(
                     f"Parties {self.spec.parties[0]!r} and {other[0]!r} do not have the same records.",
@@ -181,6 +181,7 @@ class Convening:
             signatures=self._signatures,
             records=first.records,
             alignment=first.alignment,
+            aligned={party: it.signature for party, it in settled.items()},
         )
         for member in self.spec.members:
             self._say(member, "arrange", message, say.Done)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import overload
 
 import numpy as np
@@ -74,13 +75,15 @@ class Holding:
 
     In an arbitrary partition every file is a block of its own, with some of the variables; otherwise there is
     one block with all of them. Reports are drawn for the whole policy (`memo_id`) and the `places` of its
-    channels there: two sessions with different variables of one policy get the same reports.
+    channels there: two sessions with different variables of one policy get the same reports. `people` is the
+    digest of who is in the records, whatever is asked about them.
     """
 
     policy: Policy
     blocks: tuple[Cells, ...]
     memo_id: str
     places: tuple[int, ...]
+    people: str
 
     @property
     def whole(self) -> Cells:
@@ -96,9 +99,7 @@ class Holding:
             for name, codes in block.codes.items():
                 found.update(name.encode() + b"\0")
                 found.update(np.ascontiguousarray(codes).data)
-            if block.keys is not None:
-                for buffer in pa.concat_arrays([block.keys.cast(pa.string())]).buffers():
-                    found.update(b"" if buffer is None else buffer)
+        found.update(self.people.encode())
         return found.hexdigest()
 
     @property
@@ -191,7 +192,21 @@ def read_holding(settings: DataSettings, variables: Sequence[str], *, apart: boo
     places = (
         tuple(range(MOST_PLACES)) if policy is whole else tuple(names.index(g.names) for g in policy.groups)
     )
-    return Holding(policy, blocks, whole.id, places)
+    return Holding(policy, blocks, whole.id, places, people_in(blocks, paths))
+
+
+def people_in(blocks: Sequence[Cells], paths: Sequence[str]) -> str:
+    """Return the digest of all keys in their order; where there are none, of the files."""
+    found = hashlib.sha256()
+    for block in blocks:
+        if block.keys is not None:
+            for buffer in pa.concat_arrays([block.keys.cast(pa.string())]).buffers():
+                found.update(b"" if buffer is None else buffer)
+    if all(block.keys is None for block in blocks):
+        for path in paths:
+            with Path(path).open("rb") as file:
+                found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()
 
 
 def read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: bool) -> Cells:

@@ -7,8 +7,6 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
 from masquerade.parties.linked import Linked
 from masquerade.parties.releases import Leaving
@@ -18,7 +16,8 @@ from masquerade.serving.state import State
 
 SCOPE = "session"
 # what a restored state must remember too, and therefore stands in scopes of its own
-RELEASED, POOLS, ENDED, RECORDS, ROWS, EPOCHS = "released", "pools", "ended", "records", "rows", "epochs"
+RELEASED, POOLS, ENDED, RECORDS, EPOCHS = "released", "pools", "ended", "records", "epochs"
+PEOPLE, TEXTS = "people", "texts"
 MOST_EPOCHS = 100
 
 
@@ -75,6 +74,7 @@ class Memory:
                 self._state.notes.delete(SCOPE, f"{name}/linked")
             self._note(spec, epoch, ended=False)
             self._state.notes.put(RECORDS, name, records.encode())
+            self._state.notes.put(TEXTS, name, spec.digest.encode())
             if before is None or before.epoch != epoch:
                 self._state.notes.put(EPOCHS, name, str(epochs + 1).encode())
             if spec.protocol == "pooled-counts":
@@ -82,9 +82,12 @@ class Memory:
         if before is not None and before.epoch != epoch:
             self._state.replies.forget(f"sessions/{name}")
 
-    def has_released(self, session: str) -> bool:
-        """Tell whether anything has left in a session."""
-        return any(entry.release.session == session for entry in self._ledger.entries())
+    def has_released_otherwise(self, spec: SessionSpec) -> bool:
+        """Tell whether anything has left in a session of this name under another text."""
+        known = self._state.notes.get(TEXTS, spec.session)
+        return known not in (None, spec.digest.encode()) and any(
+            entry.release.session == spec.session for entry in self._ledger.entries()
+        )
 
     def ended(self, session: str) -> bytes | None:
         """Return the epoch in which a session has ended here, None if it has not."""
@@ -106,27 +109,41 @@ class Memory:
         values = {"spec": spec.model_dump(mode="json"), "epoch": epoch.hex(), "ended": ended}
         self._state.notes.put(SCOPE, spec.session, json.dumps(values).encode())
 
-    def keep_linked(self, session: str, linked: Linked, held: int, least: int) -> None:
-        """Remember which of the records held take part, until the session ends.
-
-        Fewer than `least` are refused, and so are others than in an earlier epoch if they differ by fewer.
-        """
-        taken = np.zeros(held, dtype=bool)
-        taken[linked.rows] = True
+    def keep_linked(self, session: str, linked: Linked, least: int) -> None:
+        """Remember which of the records held take part, until the session ends; too few are refused."""
         if len(linked.rows) < least:
             raise too_few(f"{len(linked.rows):,} records take part; this node's file asks for {least:,}.")
-        before = self._state.notes.get(ROWS, session)
-        if before is not None:
-            known = np.unpackbits(np.frombuffer(before, np.uint8), count=held).astype(bool)
-            differing = int(np.count_nonzero(known != taken))
-            if 0 < differing < least:
-                raise too_few(
-                    f"{differing:,} other records take part than in an earlier epoch of this session: "
-                    f"results would differ by what is true of them. At least {least:,} must differ, or none."
+        self._state.notes.put(SCOPE, f"{session}/linked", linked.to_bytes())
+
+    def check_people(self, session: str, people: str, *, exact: bool, others: bool) -> None:
+        """Refuse other people than a session began with, or than earlier exact results were about.
+
+        Two exact results about nearly the same people differ by what is true of the few, and so do sums and
+        differences of several: only the very same people tell nothing new. `others` says that this node's
+        file agrees to other people than those of earlier sessions.
+        """
+        for name in self._state.notes.names(PEOPLE):
+            known = json.loads(self._state.notes.get(PEOPLE, name) or b"{}")
+            if known.get("people") == people:
+                continue
+            if name == session:
+                raise RoundAborted(
+                    f"Other people take part in session {session!r} than when something left in it: results "
+                    "would differ by what is true of a few.",
+                    spent=False,
                 )
-        with self._state.transaction():
-            self._state.notes.put(ROWS, session, np.packbits(taken).tobytes())
-            self._state.notes.put(SCOPE, f"{session}/linked", linked.to_bytes())
+            if exact and known.get("exact") and not others:
+                reason = (
+                    f"Other people take part than in session {name!r}: exact results would differ by what is "
+                    "true of a few. This node's file can agree to that (other_people in its consent)."
+                )
+                raise QueryRefused([Refusal("other_people", reason)])
+
+    def bind_people(self, session: str, people: str, *, exact: bool) -> None:
+        """Remember, for good, whom results of a session are about: something is about to leave."""
+        if self._state.notes.get(PEOPLE, session) is None:
+            values = {"people": people, "exact": exact}
+            self._state.notes.put(PEOPLE, session, json.dumps(values).encode())
 
     def linked(self, session: str, epoch: bytes) -> Linked | None:
         """Return which records take part in an epoch, None if they are not linked in it."""

@@ -44,20 +44,22 @@ class Settle(Strict):
 
 
 class Settled(Strict):
-    """How many records take part, and the digest of their pseudonyms."""
+    """How many records take part, and the digest of their pseudonyms, signed."""
 
     records: int
     alignment: str = Hex32
+    signature: str = ""
 
 
 class Arrange(Strict):
-    """What everybody's variables are, each signed by its party, and which records take part."""
+    """What everybody's variables are, and which records take part, each signed by its party."""
 
     epoch: str = Hex16
     policies: dict[str, dict[str, Any]]
     signatures: dict[str, str]
     records: int = Field(0, ge=0)
     alignment: str = Field("", pattern=r"^([0-9a-f]{64})?$")
+    aligned: dict[str, str] = Field(default_factory=dict)
 
 
 class Learn(Strict):

@@ -33,7 +33,7 @@ from masquerade.protocols.vertical.modelone import LearningSite
 from masquerade.protocols.wire import tag_of
 from masquerade.serving.settings import Limits, Strict
 
-SIGNED = "policy of a party"
+SIGNED, ALIGNED = "policy of a party", "records of a party"
 ROLES = ("linking", "pooling", "cells", "products", "paillier", "projection")
 
 
@@ -177,8 +177,7 @@ class Party:
         differences = consent.differences(spec)
         if differences:
             raise not_consented(spec, f"this node's file says otherwise about {', '.join(differences)}")
-        begun = self._memory.find(spec.session)
-        if begun is not None and begun.spec != spec and self._memory.has_released(spec.session):
+        if self._memory.has_released_otherwise(spec):
             raise not_consented(spec, "something has left under another text; a new text needs a new name")
         return consent
 
@@ -192,6 +191,8 @@ class Party:
         for names in tables_asked(role, body):
             if not spec.learn.allows(names):
                 raise not_consented(spec, "this is not what it is to learn")
+        if isinstance(part, TakingPart) and role != "linking":
+            self._check_whom(spec, part)
         reply = part.role(role)(body)
         if isinstance(part, TakingPart):
             question = "" if role in {"linking", "cells"} else hashlib.sha256(body).hexdigest()
@@ -201,6 +202,14 @@ class Party:
                     spec, peer, item, reply, rows=part.records, draw=draw, question=question
                 )
         return reply
+
+    def _check_whom(self, spec: SessionSpec, part: TakingPart) -> None:
+        """Let results be about the people that all parties signed, the same ones ever after."""
+        if spec.linking is not None and part.arrangement is None:
+            raise RoundAborted("The variables of this session are not arranged here.", spent=False)
+        people, others = part.people(part.linked), self._consented(spec).other_people
+        self._memory.check_people(spec.session, people, exact=part.exact, others=others)
+        self._memory.bind_people(spec.session, people, exact=part.exact)
 
     def _check_asker(self, peer: str, spec: SessionSpec, role: str, body: bytes) -> None:
         """Let the convener ask, and for disguised cells without a miner the other parties."""
@@ -230,10 +239,17 @@ class Party:
         part = taking(current)
         say.check_epoch(say.decode(body, say.Settle).epoch, part.epoch)
         if part.linked is None:
-            found, held = part.found_links(), len(part.holding.keys())
-            self._memory.keep_linked(spec.session, found, held, self._consented(spec).least_records)
+            found, consent = part.found_links(), self._consented(spec)
+            people = part.people(found)
+            self._memory.check_people(spec.session, people, exact=part.exact, others=consent.other_people)
+            self._memory.keep_linked(spec.session, found, consent.least_records)
         linked = part.settle_links()
-        return say.Settled(records=len(linked.rows), alignment=linked.alignment.hex())
+        signature = self._me.identity.sign(
+            ALIGNED, *alignment_facts(spec, part.epoch, self._me.name, linked.alignment)
+        )
+        return say.Settled(
+            records=len(linked.rows), alignment=linked.alignment.hex(), signature=signature.hex()
+        )
 
     def _arrange(self, spec: SessionSpec, current: Open, body: bytes) -> say.Done:
         message = say.decode(body, say.Arrange)
@@ -245,6 +261,8 @@ class Party:
         if isinstance(part, TakingPart) and arrangement.policies[self._me.name].id != part.holding.policy.id:
             raise PolicyMismatch("The arrangement names another policy for this party than it has.")
         self._check_signed(spec, part.epoch, arrangement, message.signatures)
+        if same_records(spec):
+            self._check_aligned(spec, part, message)
         if isinstance(part, Helping):
             part.arrange(arrangement, message.records, bytes.fromhex(message.alignment))
             return say.Done()
@@ -272,6 +290,29 @@ class Party:
                     culprits=(spec.convener,),
                 ) from None
 
+    def _check_aligned(self, spec: SessionSpec, part: TakingPart | Helping, message: say.Arrange) -> None:
+        """Refuse unless every party signed that these very records take part: those that all have."""
+        alignment, identities = bytes.fromhex(message.alignment), self._me.identities_of(spec.parties)
+        if isinstance(part, TakingPart) and (part.linked is None or part.linked.alignment != alignment):
+            raise RoundAborted(
+                "The arrangement is about other records than were linked here.",
+                spent=False,
+                culprits=(spec.convener,),
+            )
+        for party in spec.parties:
+            if party == self._me.name:
+                continue
+            try:
+                signature = bytes.fromhex(message.aligned.get(party, ""))
+                facts = alignment_facts(spec, part.epoch, party, alignment)
+                verify_signature(identities[party], signature, ALIGNED, *facts)
+            except (ValueError, SealBroken):
+                raise RoundAborted(
+                    f"Party {party!r} did not sign that the same records take part.",
+                    spent=False,
+                    culprits=(spec.convener,),
+                ) from None
+
     def _learn(self, spec: SessionSpec, current: Open, body: bytes) -> say.Learnt:
         """Learn own nodes from own clear and others' disguised columns."""
         part, message = taking(current), say.decode(body, say.Learn)
@@ -281,6 +322,7 @@ class Party:
         own = part.holding.policy.schema.names
         if not within_goal(message, spec.learn, own, part.parents):
             raise not_consented(spec, "this is not what it is to learn")
+        self._check_whom(spec, part)
         others = {p: q for p, q in part.arrangement.policies.items() if p != self._me.name}
         with closing(self._outward(spec)) as members:
             site = LearningSite(part.site, others, room=room_of(self._settings.limits))
@@ -318,6 +360,16 @@ class Party:
 def policy_facts(spec: SessionSpec, epoch: bytes, party: str, policy: Policy) -> tuple[bytes, ...]:
     """Return what a party signs about its policy."""
     return bytes.fromhex(spec.digest), epoch, party.encode(), policy.id.encode()
+
+
+def alignment_facts(spec: SessionSpec, epoch: bytes, party: str, alignment: bytes) -> tuple[bytes, ...]:
+    """Return what a party signs about the records that take part."""
+    return bytes.fromhex(spec.digest), epoch, party.encode(), alignment
+
+
+def same_records(spec: SessionSpec) -> bool:
+    """Tell whether the records that take part are the same at every party."""
+    return spec.linking is not None and spec.protocol != "arbitrary-with-miner"
 
 
 def room_of(limits: Limits) -> Room:

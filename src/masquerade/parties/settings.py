@@ -53,6 +53,8 @@ class Consent(Strict):
     """The digest of the whole session (`masquerade session create` prints it); with it nothing may differ."""
     least_records: int = Field(20, ge=1)
     """Fewer linked records are refused: whoever links chooses which records it calls common."""
+    other_people: bool = False
+    """Let exact results be about other people than those of earlier sessions: they differ by these people."""
 
     def differences(self, spec: SessionSpec) -> list[str]:
         """Return what of a proposed session was not consented to."""

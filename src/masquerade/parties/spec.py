@@ -105,7 +105,7 @@ class Goal(Strict):
         if self.model == "network" and self.structure is not None:
             return not asked or any(asked <= {node, *parents} for node, parents in self.structure.items())
         if self.model == "network":
-            return len(asked) <= self.max_parents + 1
+            return asked <= set(self.order or ()) and len(asked) <= self.max_parents + 1
         if self.model == "naive-bayes":
             return len(asked - {self.target}) <= 1
         return True  # a tree or rules may come to any table

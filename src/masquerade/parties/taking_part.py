@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.keys import SigningKey
 from masquerade.disguising.memo import Memo
@@ -86,6 +87,25 @@ class TakingPart:
     def draw(self) -> str:
         """Return what names the draws behind reports: another secret in the memo means other draws."""
         return f"{Memo.open(self.me.memo).id}:{self.holding.memo_id}"
+
+    @property
+    def exact(self) -> bool:
+        """Tell whether results are exact, so that two of them differ by what is true of whom they differ in.
+
+        A miner sees reports record by record; reports are drawn once, and a difference shows nothing new.
+        """
+        if self.spec.protocol == "pooled-counts":
+            return any(item.gamma is None for item in guarantee_of(self.holding.policy).disclosures)
+        return not self.spec.protocol.endswith("with-miner")
+
+    def people(self, linked: Linked | None) -> str:
+        """Return the digest of who takes part: of all here, or of those that were linked."""
+        found = hashlib.sha256(self.holding.people.encode())
+        if linked is not None:
+            taken = np.zeros(len(self.holding.keys()), dtype=bool)
+            taken[linked.rows] = True
+            found.update(np.packbits(taken).data)
+        return found.hexdigest()
 
     def role(self, name: str) -> Receive:
         """Return what answers the messages of a role."""
