@@ -18,7 +18,7 @@ import pytest
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
 from masquerade.protocols.transport import ask
-from masquerade.serving import certificates, client, tokens
+from masquerade.serving import certificates, client, reading, tokens
 from masquerade.serving.app import Call, Reply, make_app
 from masquerade.serving.client import HttpTransport
 from masquerade.serving.peers import Peer
@@ -370,17 +370,33 @@ def test_callers_without_credentials_are_admitted_only_where_that_was_said():
 def test_other_versions_are_refused():
     handler = Recorder()
     with plain(handler) as url:
-        for version in ({}, {"Masquerade-Version": "2"}, {"Masquerade-Version": "1, 2"}):
+        for version in ({}, *({"Masquerade-Version": offer} for offer in ("2", "2, 3", "1 2", "1,", "one"))):
             sent = {"Authorization": f"Bearer {TOKEN}", **version}
             answer = httpx.post(f"{url}/v1/echo", content=b"x", headers=sent, trust_env=False)
             assert (answer.status_code, answer.json()["error"]) == (426, "wrong_version")
             assert "version 1" in answer.json()["message"]
         assert httpx.get(f"{url}/version", trust_env=False).json() == {"service": "party", "versions": [1]}
         with transport(url) as sending, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(client, "VERSION", "7")
+            patch.setattr(client, "VERSIONS", ("7", "8"))
             with pytest.raises(WrongVersion):
                 sending.exchange("north", b"x")
     assert handler.calls == []
+
+
+def test_the_newest_version_that_both_speak_is_agreed_on(monkeypatch):
+    monkeypatch.setattr(reading, "VERSIONS", (1, 2, 3))
+    handler = Recorder()
+    with plain(handler) as url:
+        for offer, agreed in (("1", "1"), ("1, 2", "2"), ("2,1,9", "2"), ("4, 3", "3")):
+            sent = {"Authorization": f"Bearer {TOKEN}", "Masquerade-Version": offer}
+            answer = httpx.post(f"{url}/v1/echo", content=b"x", headers=sent, trust_env=False)
+            assert (answer.status_code, answer.headers["Masquerade-Version"]) == (200, agreed)
+        monkeypatch.setattr(client, "VERSIONS", ("1", "2"))
+        with transport(url) as sending:
+            assert sending.exchange("north", b"x")
+        monkeypatch.setattr(reading, "VERSIONS", (1,))
+        with transport(url) as sending:
+            assert sending.exchange("north", b"y")
 
 
 def test_a_body_beyond_the_limit_is_refused_declared_or_counted(monkeypatch):

@@ -55,6 +55,7 @@ class Seen:
     peer: str | None = None
     place: str | None = None
     template: str = "other"
+    version: int = VERSIONS[-1]
     received: int = 0
     whole: bool = False
     replayed: bool = False
@@ -216,13 +217,13 @@ class Service:
             response = _refused(error, reading.certificate(request))
             if not seen.whole:
                 response.headers["Connection"] = "close"
-        response.headers[VERSION_HEADER] = str(VERSIONS[-1])
+        response.headers[VERSION_HEADER] = str(seen.version)
         response.headers[REQUEST_HEADER] = seen.request
         self._note(request, seen, response)
         return response
 
     async def _answered(self, request: Request, places: Sequence[Place], seen: Seen) -> Done:
-        reading.check_version(request)
+        seen.version = reading.agreed_version(request)
         peer = self._admitted(request)
         seen.peer = peer.name
         place, handler, template, parameters = reading.found(places, request.path_params["place"])

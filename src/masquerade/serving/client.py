@@ -26,7 +26,7 @@ from masquerade.serving.peers import Peer, by_name
 from masquerade.serving.problems import NotAdmitted, PartyUnreachable, ServiceFailed, TimedOut, TooLarge
 from masquerade.serving.settings import Limits, is_loopback
 
-VERSION = "1"
+VERSIONS = ("1",)  # that this client speaks
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 _PATH = re.compile(r"/?[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*")
 _CONNECT_SECONDS = 10.0
@@ -130,7 +130,7 @@ class HttpTransport:
             raise InputError(
                 f"A place consists of letters, digits, '.', '_', '~', '-' and '/'. Got {path!r}."
             )
-        headers = {"Masquerade-Version": VERSION, "Accept-Encoding": "identity"}
+        headers = {"Masquerade-Version": ", ".join(VERSIONS), "Accept-Encoding": "identity"}
         if peer.token is not None:
             headers["Authorization"] = f"Bearer {peer.token}"
         if body is not None:
@@ -267,8 +267,8 @@ def _in_words(error: httpx.TransportError, *, secured: bool) -> str:
 
 
 def _checked(answer: _Answer, request: httpx.Request, party: str) -> bytes:
-    if "/v1/" in request.url.path and answer.headers.get("Masquerade-Version") != VERSION:
-        raise ServiceFailed(f"Party {party!r} answered in another version than it was asked in.")
+    if "/v1/" in request.url.path and answer.headers.get("Masquerade-Version") not in VERSIONS:
+        raise ServiceFailed(f"Party {party!r} answered in a version that it was not offered.")
     return answer.content
 
 

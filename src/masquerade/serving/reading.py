@@ -18,6 +18,7 @@ KEY_HEADER = "Idempotency-Key"
 CERTIFICATE = "peer_certificate"  # in the state that the server gives a request
 _PLACE = re.compile(r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*")
 _KEY = re.compile(r"[A-Za-z0-9._~-]{8,128}")
+_OFFER = re.compile(r"[0-9]{1,4}(, ?[0-9]{1,4}){0,9}")
 _LONGEST_PLACE = 200
 
 
@@ -53,11 +54,17 @@ def found(places: Sequence[Place], path: str) -> tuple[str, Handler, str, dict[s
     raise NotFound("This service has no such place.")
 
 
-def check_version(request: Request) -> None:
-    """Refuse a request in a version that is not spoken here, or in none."""
-    if request.headers.getlist(VERSION_HEADER) != [str(VERSIONS[-1])]:
+def agreed_version(request: Request) -> int:
+    """Return the newest version that the caller offers and this service speaks; without one, refuse."""
+    given = request.headers.getlist(VERSION_HEADER)
+    offered = given[0].split(",") if len(given) == 1 and _OFFER.fullmatch(given[0]) else []
+    common = {int(version) for version in offered} & set(VERSIONS)
+    if not common:
         spoken = ", ".join(map(str, VERSIONS))
-        raise WrongVersion(f"This service speaks version {spoken}: say so in one header {VERSION_HEADER}.")
+        raise WrongVersion(
+            f"This service speaks version {spoken}: offer one of them in one header {VERSION_HEADER}."
+        )
+    return max(common)
 
 
 def bearer(request: Request) -> str | None:
