@@ -2,14 +2,24 @@
 
 import pytest
 import yaml
-from tests.parties.deployments import MINER, OWNERS, Deployment, Goal, clear_counts, horizontal, people
+from tests.parties.deployments import (
+    CLEAR,
+    MINER,
+    OWNERS,
+    Deployment,
+    Goal,
+    clear_counts,
+    deployed,
+    horizontal,
+    people,
+)
 
 import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.core.whole import write_whole
 from masquerade.papers.eleven_nodes import network
 from masquerade.parties.services import Operator
-from masquerade.serving import tokens
+from masquerade.serving import certificates, tokens
 from masquerade.serving.problems import NotAdmitted
 
 GOAL = Goal(model="tables", tables=(("A", "S"), ("T",)))
@@ -64,6 +74,18 @@ def test_a_wrong_token_is_refused_and_nothing_begins(deployment):
     write_whole(file.parent / "operator.token", tokens.make(), private=True)
     with Operator(deployment.settings(MINER)) as operator, pytest.raises(NotAdmitted):
         operator.ask("status", {})
+
+
+def test_the_operator_is_told_to_restart_a_node_whose_certificate_was_replaced(tmp_path):
+    plan = horizontal(people(60), CLEAR, ("north", "south", "registry"), GOAL, seed=5)
+    with deployed(tmp_path, plan) as deployment:
+        certificates.rotate(deployment.folder / "tls", MINER)
+        with deployment.operator() as operator, pytest.raises(NotAdmitted, match="restart it"):
+            operator.ask("status", {})
+        deployment.stop(MINER)
+        deployment.start(MINER)
+        with deployment.operator() as operator:
+            assert operator.ask("status", {}) == {"sessions": []}
 
 
 def test_a_node_needs_some_credentials(deployment):

@@ -43,7 +43,7 @@ def check_config(
     known = kinds()
     if kind is not None and kind not in known:
         raise InputError(f"There are no settings of kind {kind!r}.{did_you_mean(kind, known)}")
-    kind = kind or kind_of(file) or "party"
+    kind = kind or kind_of(file) or likeliest(file)
     settings = load_kind(file, kind)
     check_files(settings, file)
     check_node(settings)
@@ -52,8 +52,8 @@ def check_config(
     if json:
         emit(as_json({"file": str(file), "kind": kind, "valid": True, "files": files, "overridden": changed}))
         return
-    readable = f"{len(files)} file{'' if len(files) == 1 else 's'} it names can be read"
-    lines = [f"{file} is valid for a {kind}; {readable}."]
+    readable = f"; {len(files)} file{'' if len(files) == 1 else 's'} it names can be read" if files else ""
+    lines = [f"{file} is valid for a {kind}{readable}."]
     lines += [f"{key} is overridden by {variable}." for key, variable in changed.items()]
     emit("\n".join(lines) + "\n")
 
@@ -82,9 +82,23 @@ def kind_of(file: Path) -> str | None:
     return None
 
 
+def likeliest(file: Path) -> str:
+    """Return the kind of file whose keys are most like those of a file that is right for none."""
+    from masquerade.serving.settings_store import read  # noqa: PLC0415
+
+    keys = set(read(file))
+
+    def likeness(item: tuple[str, type[BaseModel]]) -> int:
+        fields = set(item[1].model_fields)
+        return len(keys & fields) - len(keys - fields)
+
+    return max(kinds().items(), key=likeness)[0]
+
+
 def kinds() -> Mapping[str, type[BaseModel]]:
     """Return the kinds of settings files and their models."""
     from masquerade.collect.settings import KINDS as COLLECTING  # noqa: PLC0415  (loads pydantic)
     from masquerade.parties.settings import KINDS as PARTIES  # noqa: PLC0415
+    from masquerade.parties.spec import SessionSpec  # noqa: PLC0415
 
-    return {**PARTIES, **COLLECTING}
+    return {**PARTIES, "session": SessionSpec, **COLLECTING}

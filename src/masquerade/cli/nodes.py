@@ -193,6 +193,7 @@ def example(
             "pooled-counts",
             "vertical-with-miner",
             "vertical-without-miner",
+            "arbitrary-with-miner",
             "revealed-vertical-counts",
             "projection",
         ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from masquerade.channels.policy import Policy
 from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
-from masquerade.parties.example import Plan, horizontal, vertical
+from masquerade.parties.example import Plan, horizontal, scattered, vertical
 from masquerade.parties.spec import Goal, Protocol
 
 OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
@@ -14,10 +14,14 @@ def two_hospitals_and_a_registry(protocol: Protocol, people: int, *, seed: int =
     """Return made-up people of the papers' 11-node network at two hospitals and a registry.
 
     Where parties hold the same people, north has A, T and E, south S, L, B and D, the registry the rest, and
-    what is sensitive is disguised as in the paper; where they hold different people, each has everything.
+    what is sensitive is disguised as in the paper; where cells lie anywhere, that holds for half of the
+    people, and of the others each has its neighbour's columns. Where they hold different people, each has
+    everything.
     """
     sampled = network().sample(people, seed=seed)
     goal = Goal(model="network", structure=STRUCTURE)
     if protocol == "pooled-counts":
         return horizontal(sampled, Policy.clear(network().schema), tuple(OWNERS), goal, seed=seed)
+    if protocol == "arbitrary-with-miner":
+        return scattered(sampled, table_1(), OWNERS, goal, seed=seed)
     return vertical(sampled, table_1(), OWNERS, protocol, goal, seed=seed)

@@ -141,10 +141,23 @@ def vertical(
     return Plan(protocol, frames, policies, "person", goal, linking)
 
 
-def some_of(keyed: pd.DataFrame, rows: Any, names: Sequence[str]) -> pd.DataFrame:
-    """Return some columns of some people, in the order given."""
-    chosen: pd.DataFrame = keyed.iloc[rows][["person", *names]].reset_index(drop=True)
-    return chosen
+def scattered(
+    people: pd.DataFrame, policy: Policy, owners: Mapping[str, Sequence[str]], goal: Goal, *, seed: int
+) -> Plan:
+    """Share out cells: of half of the people each party has its own columns, of the rest its neighbour's."""
+    keyed = people.assign(person=[f"P{i:06d}" for i in range(len(people))])
+    order = np.random.default_rng(seed).permutation(len(people))
+    halves = [keyed.iloc[order[: len(people) // 2]], keyed.iloc[order[len(people) // 2 :]]]
+    parties = list(owners)
+    frames, policies = {}, {}
+    for party, neighbour in zip(parties, parties[1:] + parties[:1], strict=True):
+        columns = (owners[party], owners[neighbour])
+        frames[party] = [
+            half[["person", *names]].reset_index(drop=True)
+            for half, names in zip(halves, columns, strict=True)
+        ]
+        policies[party] = restricted(policy, [*columns[0], *columns[1]])
+    return Plan("arbitrary-with-miner", frames, policies, "person", goal, "intersection")
 
 
 def horizontal(

@@ -15,6 +15,7 @@ from masquerade.serving.app import make_app
 from masquerade.serving.certificates import fingerprint
 from masquerade.serving.client import HttpTransport
 from masquerade.serving.peers import Peer
+from masquerade.serving.problems import NotAdmitted
 from masquerade.serving.running import run
 
 ADDRESS = "address"
@@ -103,9 +104,15 @@ class Operator:
     def ask(self, what: str, values: dict[str, Any]) -> dict[str, Any]:
         """Let the node do something, and return what it says."""
         asking = what in {"status", "model"}
-        answer: dict[str, Any] = self._http.post_json(
-            self._name, f"operate/{what}", values, repeatable=asking
-        )
+        try:
+            answer: dict[str, Any] = self._http.post_json(
+                self._name, f"operate/{what}", values, repeatable=asking
+            )
+        except NotAdmitted:
+            raise NotAdmitted(
+                f"{self._name!r} does not know the certificate or token in its file: restart it, if they "
+                "were replaced since it was started."
+            ) from None
         return answer
 
     def __enter__(self) -> Self:
