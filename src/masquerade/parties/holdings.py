@@ -10,6 +10,7 @@ from typing import overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
@@ -75,15 +76,15 @@ class Holding:
 
     In an arbitrary partition every file is a block of its own, with some of the variables; otherwise there is
     one block with all of them. Reports are drawn for the whole policy (`memo_id`) and the `places` of its
-    channels there: two sessions with different variables of one policy get the same reports. `people` is the
-    digest of who is in the records, whatever is asked about them.
+    channels there: two sessions with different variables of one policy get the same reports. `nameless` is
+    the digest of the files where no key names the people in them.
     """
 
     policy: Policy
     blocks: tuple[Cells, ...]
     memo_id: str
     places: tuple[int, ...]
-    people: str
+    nameless: str = ""
 
     @property
     def whole(self) -> Cells:
@@ -99,7 +100,25 @@ class Holding:
             for name, codes in block.codes.items():
                 found.update(name.encode() + b"\0")
                 found.update(np.ascontiguousarray(codes).data)
-        found.update(self.people.encode())
+            if block.keys is not None:
+                hash_texts(found, block.keys)
+        return found.hexdigest()
+
+    def people(self, rows: NDArray[np.intp] | None = None) -> str:
+        """Return the digest of a set of people: of all here, or of those in some places among the keys.
+
+        Neither the order of records nor what is asked about people changes it; where nobody is named, the
+        files stand for them.
+        """
+        if self.nameless:
+            return self.nameless
+        if len(self.blocks) == 1:
+            keys = keys_of(self.whole).column
+        else:
+            keys = pa.array([str(key) for key in self.keys()], pa.string())
+        chosen = keys if rows is None else keys.take(pa.array(rows))
+        found = hashlib.sha256()
+        hash_texts(found, chosen.take(pc.sort_indices(chosen)))
         return found.hexdigest()
 
     @property
@@ -192,21 +211,22 @@ def read_holding(settings: DataSettings, variables: Sequence[str], *, apart: boo
     places = (
         tuple(range(MOST_PLACES)) if policy is whole else tuple(names.index(g.names) for g in policy.groups)
     )
-    return Holding(policy, blocks, whole.id, places, people_in(blocks, paths))
+    return Holding(policy, blocks, whole.id, places, "" if settings.key is not None else content_of(paths))
 
 
-def people_in(blocks: Sequence[Cells], paths: Sequence[str]) -> str:
-    """Return the digest of all keys in their order; where there are none, of the files."""
+def content_of(paths: Sequence[str]) -> str:
+    """Return the digest of what is in some files."""
     found = hashlib.sha256()
-    for block in blocks:
-        if block.keys is not None:
-            for buffer in pa.concat_arrays([block.keys.cast(pa.string())]).buffers():
-                found.update(b"" if buffer is None else buffer)
-    if all(block.keys is None for block in blocks):
-        for path in paths:
-            with Path(path).open("rb") as file:
-                found.update(hashlib.file_digest(file, "sha256").digest())
+    for path in paths:
+        with Path(path).open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
     return found.hexdigest()
+
+
+def hash_texts(found: hashlib._Hash, keys: pa.Array) -> None:
+    """Hash keys as texts, in their order."""
+    for buffer in pa.concat_arrays([keys.cast(pa.string())]).buffers():
+        found.update(b"" if buffer is None else buffer)
 
 
 def read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: bool) -> Cells:

@@ -77,6 +77,7 @@ class TakingPart:
         self._roles: dict[str, Receive] = {}
         self._linker: LinkingParty | None = None
         self._site: Site | None = None
+        self._people: tuple[Linked | None, str] | None = None
 
     @property
     def records(self) -> int:
@@ -100,12 +101,9 @@ class TakingPart:
 
     def people(self, linked: Linked | None) -> str:
         """Return the digest of who takes part: of all here, or of those that were linked."""
-        found = hashlib.sha256(self.holding.people.encode())
-        if linked is not None:
-            taken = np.zeros(len(self.holding.keys()), dtype=bool)
-            taken[linked.rows] = True
-            found.update(np.packbits(taken).data)
-        return found.hexdigest()
+        if self._people is None or self._people[0] is not linked:
+            self._people = (linked, self.holding.people(None if linked is None else linked.rows))
+        return self._people[1]
 
     def role(self, name: str) -> Receive:
         """Return what answers the messages of a role."""
