@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from masquerade.core.errors import RoundAborted
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency import FrequencyTally, RosterChecks, Terms, User
+from masquerade.protocols.frequency import FrequencyTally, MemoryLedger, RosterChecks, Terms, User
 from masquerade.protocols.frequency.messages import VOTE
 from masquerade.protocols.frequency.voting import POINT
 from masquerade.simulation.costs import Meter
@@ -32,27 +33,46 @@ class DoubleVoter(User):
         return kind, number, payload
 
 
+class Device(NamedTuple):
+    """What a person keeps from one epoch to the next."""
+
+    identity: SigningKey
+    ledger: MemoryLedger
+
+
 class Epoch:
-    """Users enrolled for one epoch, and the wire between them and the miner."""
+    """Users enrolled for one epoch, and the wire between them and the miner.
+
+    `devices` are those of the people by place; `agreed` are earlier epochs that this one may differ from by
+    few people, as everybody enrolled agrees.
+    """
 
     def __init__(
-        self, people: People, places: Sequence[int], trouble: Trouble, meter: Meter, name: str
+        self,
+        name: str,
+        people: People,
+        devices: Mapping[int, Device],
+        trouble: Trouble,
+        meter: Meter,
+        *,
+        agreed: Sequence[str] = (),
     ) -> None:
         leaving, cheating = trouble.among(len(people))
-        self.places = {name_of(place): place for place in places}
-        identities = {user: SigningKey() for user in self.places}
-        members = {user: key.public for user, key in identities.items()}
+        self.places = {name_of(place): place for place in devices}
+        members = {user: devices[place].identity.public for user, place in self.places.items()}
         self.terms = Terms(name, people.policy, members, MINIMUM)
         shared = RosterChecks()
-        self.alone = [place for place in places if place not in leaving | cheating][:ALONE]
+        self.alone = [place for place in devices if place not in leaving | cheating][:ALONE]
         columns = {variable: people.codes[variable].tolist() for variable in people.policy.schema}
         self.users = {
             user: (DoubleVoter if place in cheating else User)(
                 user,
-                identities[user],
+                devices[place].identity,
                 {variable: column[place] for variable, column in columns.items()},
                 self.terms,
+                ledger=devices[place].ledger,
                 checks=None if place in self.alone else shared,
+                agreed=agreed,
             )
             for user, place in self.places.items()
         }
@@ -76,17 +96,18 @@ def count(people: People, lesson: Lesson, names: Sequence[str], trouble: Trouble
 
     Whoever leaves does so before posting keys: the round is void, nothing has left, and it goes on without
     them. Whoever cheats is seen when votes are checked: these votes are spent, so the others have to agree to
-    be counted in another epoch.
+    be counted in another epoch, which differs from this one by few people.
     """
     leaving, _ = trouble.among(len(people))
     meter = Meter(len(people))
-    places = list(range(len(people)))
+    devices = {place: Device(SigningKey(), MemoryLedger()) for place in range(len(people))}
+    agreed: list[str] = []
     caught: list[Caught] = []
     notes: list[str] = []
     rounds = 0
     for number in range(1, MOST_EPOCHS + 1):
-        epoch = Epoch(people, places, trouble, meter, f"simulation {number}")
-        tally = FrequencyTally(epoch.terms, epoch.exchange, shared_checks=True, workers=1)
+        epoch = Epoch(f"simulation {number}", people, devices, trouble, meter, agreed=agreed)
+        tally = FrequencyTally(epoch.terms, epoch.exchange, shared_checks=True, agreed=agreed, workers=1)
         while True:
             heard = Heard(tally, names)
             try:
@@ -99,8 +120,9 @@ def count(people: People, lesson: Lesson, names: Sequence[str], trouble: Trouble
                     raise
                 gone = {epoch.places[user] for user in error.culprits}
                 caught += [Caught(name_of(p), "its vote is not proved valid") for p in sorted(gone - leaving)]
-                places = [place for place in places if place not in gone]
+                devices = {place: device for place, device in devices.items() if place not in gone}
                 if error.spent:
+                    agreed.append(epoch.terms.epoch)
                     break
             else:
                 counted = tuple(epoch.places[user] for user in tally.users)
@@ -120,5 +142,6 @@ def told(epoch: int, error: RoundAborted, users: int) -> str:
         )
     return (
         f"epoch {epoch}: the votes of {who} were not proved valid; all votes of the round were spent, and "
-        "the others agreed to be counted in another epoch."
+        "the others agreed to be counted in another epoch, though it differs from this one by few people: no "
+        "count of this one came out, but a miner that lied about the cheat would have the difference."
     )

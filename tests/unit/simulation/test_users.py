@@ -8,7 +8,16 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
-from masquerade.simulation import LESSONS, PEOPLE, Lesson, Trouble, made_up_people, people_from, users
+from masquerade.simulation import (
+    LESSONS,
+    PEOPLE,
+    Lesson,
+    Trouble,
+    by_frequency,
+    made_up_people,
+    people_from,
+    users,
+)
 from masquerade.simulation.by_aggregation import STUFFED
 from masquerade.simulation.people import FEW
 
@@ -58,9 +67,25 @@ def test_frequency_mining_goes_on_without_those_who_leave_and_in_another_epoch_a
     assert "nothing had left" in first
     assert "1 of 23 users were not proved valid" in second
     assert "another epoch" in second
+    assert "a miner that lied about the cheat would have the difference" in second
+    (said,) = [text for text in found.guarantee.assumptions if "agreed to an exception" in text]
+    assert "of this epoch and of simulation 1 may differ by few users" in said
     assert found.cost.rounds == 3
     quiet = users(made_up_people(24), BAYES, "frequency")
     assert (quiet.notes, quiet.cost.rounds) == ((), 1)
+    assert not [text for text in quiet.guarantee.assumptions if "agreed to an exception" in text]
+
+
+def test_people_who_did_not_agree_are_not_counted_in_another_epoch(monkeypatch):
+    monkeypatch.setattr(by_frequency, "User", unmoved(by_frequency.User))
+    with pytest.raises(QueryRefused, match="as counted in epoch 'simulation 1': 1 of the users") as caught:
+        users(made_up_people(24), BAYES, "frequency", trouble=Trouble(0, 0.04))
+    assert [refusal.code for refusal in caught.value.refusals] == ["departed_too_few"]
+
+
+def unmoved(user):
+    """Return users who agree to nothing, whatever the simulation says."""
+    return lambda *given, **named: user(*given, **{**named, "agreed": ()})
 
 
 def test_the_disguise_comes_first_and_is_corrected():
@@ -113,7 +138,7 @@ def test_a_round_that_too_many_leave_is_void():
         (lambda: users(made_up_people(20), Lesson("forest", "income"), "mix"), "must be one of naive-bayes"),
         (lambda: users(made_up_people(20), Lesson("tree", "wage"), "mix"), "no variable 'wage'"),
         (lambda: users(made_up_people(20), BAYES, "magic"), "must be one of frequency"),
-        (lambda: made_up_people(20).first(21), "There are 20 people. Got n = 21"),
+        (lambda: made_up_people(20).first(21), "from 1 to 20, the number of people. Got 21"),
         (lambda: Trouble(0.7, 0.4).among(10), "7 would leave and 4 cheat"),
         (lambda: Trouble("many").among(10), "share of dropouts"),
         (lambda: Trouble(0, 1).among(10), "share of cheaters"),

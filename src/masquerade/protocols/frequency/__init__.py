@@ -8,10 +8,10 @@ questions:
 3. when all have signed the same roster, every user sends masked bits with a proof that they are valid;
 4. the miner (`Round`, `FrequencyTally`) adds them up: the masks cancel, and the counts remain.
 
-Who learns what. The miner learns every count asked for, exactly, and nothing else while at least two users
-are honest. Users learn who takes part and what is asked. Nobody can change a count by more than their own
-record, and whoever tries is named. One user who stays away stops the round: for dropouts there is secure
-aggregation.
+Who learns what. The miner learns every count asked for, exactly, and nothing else while two users of every
+roster are honest: it chooses who is counted, so at most two fewer than the smallest roster may collude with
+it. Users learn who takes part and what is asked. Nobody can change a count by more than their own record, and
+whoever tries is named. One user who stays away stops the round: for dropouts there is secure aggregation.
 
 The text of the paper was not at hand: this follows Wright's talk of 2005, and the repairs are ours.
 """

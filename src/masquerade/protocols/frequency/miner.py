@@ -27,7 +27,14 @@ from masquerade.protocols.frequency.voting import Booth
 
 Phase = Literal["keys", "endorsements", "votes", "done"]
 _EXPECTED: dict[Phase, int] = {"keys": KEYS, "endorsements": ENDORSEMENT, "votes": VOTE}
-REFUSED = ("roster_too_small", "too_many_cells", "not_survivors", "departed_too_few", "already_spent")
+REFUSED = (
+    "roster_too_small",
+    "too_many_cells",
+    "not_survivors",
+    "departed_too_few",
+    "departed_too_many",
+    "already_spent",
+)
 
 
 class Round:

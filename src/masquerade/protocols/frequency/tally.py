@@ -40,7 +40,8 @@ class FrequencyTally(ReportTally):
 
     The caller is the miner, and learns the counts that it asks for and nothing else. A batch of questions is
     one round; what follows from counts already known is never asked again. `exchange` hands a user a message
-    and returns the answer. `users` are those who take part, all members if not given.
+    and returns the answer. `users` are those who take part, all members if not given; `agreed` are earlier
+    epochs that they agreed this one may differ from by few people, and the guarantee says so.
 
     A round that fails raises `RoundAborted`: users who were missing or cheated are left out from then on, and
     if votes had left (`spent`), the questions of that round are closed until the next epoch.
@@ -53,6 +54,7 @@ class FrequencyTally(ReportTally):
         users: Iterable[str] | None = None,
         *,
         shared_checks: bool = False,
+        agreed: Iterable[str] = (),
         workers: int = 2,
     ) -> None:
         super().__init__(terms.policy)
@@ -61,7 +63,7 @@ class FrequencyTally(ReportTally):
         unknown = [user for user in self.users if user not in terms.members]
         if unknown or len(set(self.users)) < len(self.users):
             raise InputError("Users to be counted must be members, each once.")
-        self._shared_checks = shared_checks
+        self._shared_checks, self._agreed = shared_checks, tuple(agreed)
         self._answers: dict[Question, Answered] = {}
         self._spent: set[Question] = set()
         self._rosters: list[Roster] = []
@@ -89,7 +91,8 @@ class FrequencyTally(ReportTally):
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
         """Return why queries would be refused; asks nobody.
 
-        Beside what any source refuses: too few users, too many keys to check, votes spent, too few departed.
+        Beside what any source refuses: too few users, too many keys to check, votes spent, too few departed
+        or too many. What users voted in under other terms only they know, and refuse when they are asked.
         """
         found = super().check(queries)
         if found:
@@ -187,7 +190,9 @@ class FrequencyTally(ReportTally):
 
     def _renew(self) -> None:
         self.n = len(self.users)
-        self.guarantee = frequency_guarantee(self.terms, self.n, shared_checks=self._shared_checks)
+        self.guarantee = frequency_guarantee(
+            self.terms, self.n, shared_checks=self._shared_checks, agreed=self._agreed
+        )
 
     def _table(self, query: Query, parts: Sequence[tuple[Reading, Observed]]) -> CountTable:
         """Return the table over the people who were counted then, though some may have left since."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ from masquerade.crypto.keys import decode_identity
 
 MOST_PROOFS = 50_000  # users times counts: every user checks that many pairs of keys
 LONGEST_NAME = 128
+LONGEST_EPOCH = 4096
+IDENTITY = 32
+TAG = "masquerade frequency terms 1"
 FEWEST = 3  # with two, each learns the other's answer from the count
 
 Counts = NDArray[np.int64]
@@ -31,7 +35,11 @@ class Terms:
 
     `members` are the names of all people enrolled with their Ed25519 identities; that each is one person is
     an assumption of everything that follows. Within an epoch a record does not change and no question is
-    voted on twice. A person who is given new terms, with a new `epoch`, agrees to be counted anew.
+    voted on twice. A person who is given new terms, with a new `epoch`, agrees to be counted anew; not that
+    clear counts of the two epochs differ by few people, which takes a word of its own (`User`).
+
+    The miner chooses who is counted, at least `minimum` people: so that two honest ones are among any of
+    them, at most `colluders` = minimum − 2 may collude with it.
     """
 
     epoch: str
@@ -58,15 +66,28 @@ class Terms:
     @cached_property
     def id(self) -> bytes:
         """Return 32 bytes that stand for all of the terms; every signature and proof is bound to them."""
+        return hashlib.sha256(self.encoded).digest()
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """Return all of the terms as bytes, the policy by its id."""
         writer = Writer()
-        writer.text("masquerade frequency terms 1", 255)
-        writer.text(self.epoch, 4096)
+        writer.text(TAG, 255)
+        writer.text(self.epoch, LONGEST_EPOCH)
         writer.text(self.policy.id, 255)
         writer.number(self.minimum, 4)
-        for name, identity in self.members.items():
-            writer.text(name, LONGEST_NAME)
-            writer.fixed(identity, 32)
-        return hashlib.sha256(writer.done()).digest()
+
+        def member(pair: tuple[str, bytes]) -> None:
+            writer.text(pair[0], LONGEST_NAME)
+            writer.fixed(pair[1], IDENTITY)
+
+        writer.many(self.members.items(), MOST_PROOFS, member)
+        return writer.done()
+
+    @property
+    def colluders(self) -> int:
+        """Return how many users may collude with the miner."""
+        return tolerated(self.minimum)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -89,6 +110,35 @@ class Terms:
         """Return the variables whose reports tell a bounded amount, even if seen as they are."""
         seen = guarantee_of(self.policy).disclosures
         return frozenset(name for item in seen if item.gamma is not None for name in item.variables)
+
+
+def tolerated(minimum: int) -> int:
+    """Return how many may collude so that two of any `minimum` users are honest."""
+    return minimum - 2
+
+
+class Enrolled(NamedTuple):
+    """What a person keeps of terms agreed to before: the identities are in the order of the names."""
+
+    epoch: str
+    minimum: int
+    identities: tuple[bytes, ...]
+
+    @classmethod
+    def decode(cls, data: bytes) -> Enrolled:
+        """Read what `Terms.encoded` wrote."""
+        reader = Reader(data)
+        if reader.text(255) != TAG:
+            raise DecodingError("These are no terms of frequency mining.")
+        epoch, _, minimum = reader.text(LONGEST_EPOCH), reader.text(255), reader.number(4)
+
+        def member() -> bytes:
+            reader.text(LONGEST_NAME)
+            return reader.fixed(IDENTITY)
+
+        identities = reader.many(MOST_PROOFS, member)
+        reader.done()
+        return cls(epoch, minimum, identities)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +17,11 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.singleuse import SingleUse
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.reports import disguise_codes
+from masquerade.protocols.frequency.history import History
 from masquerade.protocols.frequency.messages import (
     ENDORSEMENT,
     KEYS,
     REFUSAL,
-    ROUND,
     VOTE,
     Gathered,
     Invitation,
@@ -30,7 +30,6 @@ from masquerade.protocols.frequency.messages import (
     bounded,
 )
 from masquerade.protocols.frequency.roster import RosterChecks, setting_of
-from masquerade.protocols.frequency.rules import roster_refusals
 from masquerade.protocols.frequency.terms import Terms
 from masquerade.protocols.frequency.voting import Booth, Pair, make_keys
 from masquerade.protocols.ledger import Entry, Ledger, MemoryLedger
@@ -58,6 +57,11 @@ class User:
 
     The vote leaves only after the keys, the questions and the roster were written to the ledger: from then on
     they are spent, whether the vote arrives or not.
+
+    A person has one ledger for all epochs: clear rounds of earlier epochs count as earlier rounds, and a new
+    one that differs from them by few people is refused. `agreed` names earlier epochs for which this person
+    agrees that it may: say because their counts never came out. Whoever has both counts after all then has
+    the difference.
     """
 
     def __init__(
@@ -69,14 +73,16 @@ class User:
         *,
         ledger: Ledger | None = None,
         checks: RosterChecks | None = None,
+        agreed: Iterable[str] = (),
     ) -> None:
         if terms.members.get(name) != identity.public:
             raise InputError(f"{name!r} is not a member of these terms with this identity.")
         self.name, self.terms = name, terms
         self._identity = identity
-        self._ledger: Ledger = MemoryLedger() if ledger is None else ledger
+        kept: Ledger = MemoryLedger() if ledger is None else ledger
+        self._history = History(kept, terms, agreed)
         self._checks = RosterChecks() if checks is None else checks
-        self._reports = disguised_once(record, terms, name, self._ledger)
+        self._reports = disguised_once(record, terms, name, kept)
         self._round: _Open | None = None
         self._last: tuple[bytes, bytes] | None = None
 
@@ -110,28 +116,19 @@ class User:
 
     def _post_keys(self, message: bytes) -> tuple[int, int, bytes]:
         asked = Invitation.decode(message, self.terms)
+        turn = self._history.turn()
         self._refuse(asked)
         setting = setting_of(self.terms, asked.number, message)
         pairs, payload = make_keys(asked.counts(self.terms), setting, self.name)
         fingerprint = hashlib.sha256(payload).hexdigest()
-        keys = SingleUse(pairs, fingerprint, lambda name: self._spend(asked, name))
+        keys = SingleUse(pairs, fingerprint, lambda name: self._history.spend(asked, name, turn))
         self._round = _Open(asked, message, keys, payload)
         return KEYS, asked.number, payload
 
     def _refuse(self, asked: Invitation) -> None:
-        refusals: list[Refusal] = []
+        refusals = self._history.refusals(asked)
         if self.name not in asked.users:
-            refusals.append(Refusal("not_survivors", f"{self.name} is not among the users invited"))
-        if self._ledger.find("endorsed", self._round_name(asked.number)) is not None:
-            refusals.append(
-                Refusal("already_spent", f"round {asked.number} has been endorsed or voted in already")
-            )
-        gone = [q for q in asked.questions if self._ledger.find("question", q.id(self.terms)) is not None]
-        if gone:
-            names = ", ".join(" × ".join(question.names) for question in gone[:3])
-            refusals.append(Refusal("already_spent", f"a vote on {names} has left already in this epoch"))
-        earlier = [self._unpacked(value) for value in self._ledger.values("voted", self.terms.id)]
-        refusals += roster_refusals(self.terms, frozenset(asked.users), earlier, asked.questions)
+            refusals.insert(0, Refusal("not_survivors", f"{self.name} is not among the users invited"))
         if refusals:
             raise QueryRefused(refusals)
 
@@ -143,7 +140,7 @@ class User:
                 "The roster has other keys for me than I sent.", spent=False, culprits=("miner",)
             )
         roster, number = booth.setting.roster, current.asked.number
-        self._ledger.claim([Entry("endorsed", self._round_name(number), roster)])
+        self._history.endorse(number, roster)
         self._round = current._replace(booth=booth)
         return ENDORSEMENT, number, roster
 
@@ -155,28 +152,6 @@ class User:
         bits = [bit for question in asked.questions for bit in question.bits(self._reports, self.terms)]
         pairs = current.keys.take()
         return VOTE, asked.number, booth.cast(self.name, pairs, bits)
-
-    def _spend(self, asked: Invitation, fingerprint: str) -> None:
-        """Write down, durably and all at once, what the vote about to be made uses up."""
-        self._ledger.claim(
-            [
-                Entry("key", bytes.fromhex(fingerprint)),
-                Entry("voted", self._round_name(asked.number), self._packed(asked.users)),
-                *[Entry("question", question.id(self.terms)) for question in asked.questions],
-            ]
-        )
-
-    def _round_name(self, number: int) -> bytes:
-        return self.terms.id + number.to_bytes(ROUND, "big")
-
-    def _packed(self, users: tuple[str, ...]) -> bytes:
-        flags = np.zeros(len(self.terms.names), dtype=np.bool_)
-        flags[[self.terms.places[user] for user in users]] = True
-        return np.packbits(flags).tobytes()
-
-    def _unpacked(self, value: bytes) -> frozenset[str]:
-        flags = np.unpackbits(np.frombuffer(value, np.uint8), count=len(self.terms.names))
-        return frozenset(self.terms.names[place] for place in np.flatnonzero(flags))
 
     def _signed(self, kind: int, number: int, payload: bytes) -> bytes:
         signed = Signed.make(

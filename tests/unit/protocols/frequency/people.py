@@ -52,11 +52,22 @@ def records_of(data: pd.DataFrame, used: mq.Policy) -> list[dict[str, int]]:
 class Village:
     """Users who check keys together, unless told otherwise, and whose identities the test knows."""
 
-    def __init__(self, n=6, used=None, *, minimum=3, alone=False, epoch="spring", ledgers=None):
+    def __init__(
+        self,
+        n=6,
+        used=None,
+        *,
+        minimum=3,
+        alone=False,
+        epoch="spring",
+        ledgers=None,
+        identities=None,
+        agreed=(),
+    ):
         self.policy = policy() if used is None else used
         self.data = frame(n)
         self.names = [f"u{i}" for i in range(n)]
-        self.identities = {name: SigningKey() for name in self.names}
+        self.identities = identities or {name: SigningKey() for name in self.names}
         self.terms = Terms(
             epoch, self.policy, {name: key.public for name, key in self.identities.items()}, minimum
         )
@@ -69,6 +80,7 @@ class Village:
                 self.terms,
                 ledger=None if ledgers is None else ledgers[name],
                 checks=checks,
+                agreed=agreed,
             )
             for name, record in zip(self.names, records_of(self.data, self.policy), strict=True)
         }

@@ -1,0 +1,265 @@
+"""What several counts give away together: rosters that overlap, colluders in them, and epochs apart."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, frame, policy, refusal
+
+import masquerade as mq
+from masquerade.core.errors import QueryRefused
+from masquerade.protocols.frequency import FileLedger, FrequencyTally, MemoryLedger, Population, Question
+from masquerade.protocols.frequency.messages import VOTE, Signed
+from masquerade.protocols.frequency.rules import against_difference
+from masquerade.protocols.frequency.terms import Enrolled, Terms
+
+ILL = Question((), (("ill", 0),))
+
+
+# rosters that overlap
+
+
+def test_three_overlapping_rosters_leave_no_record_to_subtract():
+    """All, all but D, and D without its first: what remains is the first one's record, and nobody saw it."""
+    people = Population(frame(12), policy(), minimum=3)
+    names = list(people.users)
+    rest, group = names[:7], names[7:]
+
+    def count(users, *by):
+        return FrequencyTally(people.terms, people.exchange, users).answer([mq.Query(by=by)])[0]
+
+    count(names, "ill")
+    count(rest, "ill", "smoker")  # 5 left, and 7 of 12 stay
+    with pytest.raises(QueryRefused, match="4 of the 12 users counted before take part, and at least 7 must"):
+        count(group[1:], "ill", "region")
+
+
+def test_too_many_departed_are_refused_by_the_tally_too_unless_all_is_disguised():
+    people = Population(frame(12), policy("smoker", "region"), minimum=3)
+    tally = people.tally()
+    tally.answer([mq.Query(by="ill")])
+    for stay, codes in [(7, []), (6, ["departed_too_many"]), (3, ["departed_too_many"])]:
+        tally.users = tuple(people.users)[:stay]
+        assert [found.code for found in tally.check([mq.Query(by=("ill", "smoker"))])] == codes
+        assert tally.check([mq.Query(by=("region", "smoker"))]) == []
+
+
+@pytest.mark.parametrize(("before", "least"), [(12, 11), (13, 11), (20, 15), (21, 15), (22, 16), (40, 25)])
+def test_the_smallest_later_roster_has_more_than_half_and_half_of_the_colluders(before, least):
+    everybody = frozenset(range(before))
+
+    def code(stay):
+        found = against_difference(frozenset(range(stay)), everybody, 10)
+        return found and found.code
+
+    assert {code(stay) for stay in range(max(least, before - 9), before)} <= {"departed_too_few"}
+    assert {code(stay) for stay in range(least, before - 9)} <= {None}
+    assert {code(stay) for stay in range(min(least, before - 9))} == {"departed_too_many"}
+    assert all(2 * stay > before + 8 for stay in range(least, before))
+    assert not any(2 * stay > before + 8 for stay in range(least))
+
+
+def alone(rosters, honest):
+    """Return honest users whose record is a combination of the sums over these rosters and colluders' own."""
+    users = sorted(honest)
+    sums = np.array([[user in roster for user in users] for roster in rosters], dtype=float)
+    rank = np.linalg.matrix_rank(sums)
+    return [
+        user
+        for user in users
+        if np.linalg.matrix_rank(np.vstack([sums, [user == other for other in users]])) == rank
+    ]
+
+
+def played(seed, size, minimum, refuses):
+    """Return the rosters that honest users let through, of those that a miner might try, and who they are."""
+    rng = Random(seed)  # noqa: S311  (a miner to play against)
+    everybody = list(range(size))
+    honest = frozenset(everybody[minimum - 2 :])
+    let: list[frozenset[int]] = []
+    for _ in range(40):
+        base = sorted(rng.choice(let)) if let and rng.random() < 0.7 else everybody
+        now = frozenset(rng.sample(base, rng.randint(min(minimum, len(base)), len(base))))
+        if let and rng.random() < 0.3:  # what is left of an earlier one, and the colluders
+            now = (rng.choice(let) - now) | (frozenset(everybody) - honest)
+        known = [before for before in let if before & now & honest]
+        if len(now) >= minimum and not any(refuses(now, before, minimum) for before in known):
+            let.append(now)
+    return let, honest
+
+
+@pytest.mark.parametrize(("size", "minimum"), [(9, 3), (14, 3), (14, 4), (20, 5), (30, 4)])
+def test_no_rosters_that_users_let_through_single_anybody_out(size, minimum):
+    """Every honest user knows its own rosters only, and as many collude as are tolerated."""
+    several = 0
+    for seed in range(150):
+        let, honest = played(seed, size, minimum, against_difference)
+        assert alone(let, honest) == []
+        several += len(set(let)) > 1
+    assert several > 20
+
+
+def test_without_the_half_the_same_miner_would_single_somebody_out():
+    def loose(now, before, minimum):
+        found = against_difference(now, before, minimum)
+        return found is not None and found.code != "departed_too_many"
+
+    assert any(alone(*played(seed, 14, 3, loose)) for seed in range(150))
+
+
+def test_two_halves_that_share_only_colluders_are_refused():
+    everybody, colluding = frozenset(range(21)), frozenset({0, 1})  # as many as a minimum of 4 tolerates
+    halves = [frozenset(range(11)), colluding | frozenset(range(11, 20))]
+    assert all(2 * len(half) > len(everybody) for half in halves)
+    assert alone([everybody, *halves], everybody - colluding) == [20]
+    found = [against_difference(half, everybody, 4) for half in halves]
+    assert [refused and refused.code for refused in found] == ["departed_too_many"] * 2
+
+
+# colluders in the roster
+
+
+def test_one_colluder_fewer_than_the_minimum_sees_the_last_vote_and_the_guarantee_says_so():
+    people = Population(frame(12), policy(), minimum=4)
+    tally = people.tally()
+    victim, *colluding = list(people.users)[:4]
+    assert tally.guarantee.colluders == people.terms.colluders == 2
+    assert tally.guarantee.excluded_coalitions == (("miner", "3 users"),)
+    assert "of any 4 users" in tally.guarantee.assumptions[0]
+    (table,) = FrequencyTally(people.terms, people.exchange, [victim, *colluding]).answer(
+        [mq.Query(by="region")]
+    )
+    left = table.values.copy()
+    for name in colluding:
+        left[people.users[name]._reports["region"]] -= 1
+    assert np.flatnonzero(left).tolist() == [people.users[victim]._reports["region"]]
+
+
+# other epochs
+
+
+def seasons(n=8, used=None, **later):
+    """Return people as they are counted in spring, and as in summer: the same identities and ledgers."""
+    kept = {"ledgers": {f"u{i}": MemoryLedger() for i in range(n)}}
+    spring = Village(n, used, **kept)
+    kept["identities"] = spring.identities
+    return spring, Village(n, later.pop("summer", used), epoch="summer", **kept, **later)
+
+
+def said(village, questions=(SMOKES,), users=None, number=1):
+    return refusal(village.users["u0"].receive(village.round(questions, number, users).message))
+
+
+def test_counts_of_two_epochs_do_not_differ_by_few_people():
+    spring, summer = seasons()
+    spring.until(spring.round(), "done")
+    for users, code in [
+        (["u0", "u1", "u2", "u3", "u4", "u5", "u6"], "departed_too_few"),
+        (["u0", "u1", "u2", "u3"], "departed_too_many"),
+    ]:
+        found = said(summer, users=users)
+        assert found.code == code
+        assert "as counted in epoch 'spring'" in found.reason
+    with pytest.raises(QueryRefused, match="the difference of two counts would show what they answered"):
+        summer.step(summer.round(users=summer.names[:-1]))
+    assert summer.until(summer.round(users=summer.names[:5]), "done").tables
+
+
+def test_the_same_people_are_counted_in_another_epoch_and_newcomers_are_not():
+    spring, summer = seasons()
+    spring.until(spring.round(users=spring.names[:5]), "done")
+    assert said(summer).code == "not_survivors"
+    assert summer.until(summer.round(users=summer.names[:5]), "done").tables
+
+
+def test_whoever_agreed_is_counted_with_few_people_less_and_the_guarantee_says_so():
+    spring, summer = seasons(agreed=["spring"])
+    spring.until(spring.round(), "done")
+    tally = FrequencyTally(
+        summer.terms, lambda user, data: summer.users[user].receive(data), summer.names[1:], agreed=["spring"]
+    )
+    assert tally.answer([mq.Query(by="ill")])[0].n == 7
+    words = " ".join(tally.guarantee.assumptions)
+    assert (
+        "no difference of two clear counts is over fewer than 3 users, be they of one epoch or of two"
+        in words
+    )
+    assert "clear counts of this epoch and of spring may differ by few users" in words
+
+
+def test_whoever_agreed_to_another_epoch_agreed_to_that_one_only():
+    spring, summer = seasons(agreed=["winter"])
+    spring.until(spring.round(), "done")
+    assert said(summer, users=summer.names[:7]).code == "departed_too_few"
+
+
+def test_people_with_other_identities_are_other_people():
+    spring, _ = seasons()
+    spring.until(spring.round(), "done")
+    ledgers = {name: user._history._ledger for name, user in spring.users.items()}
+    assert said(Village(8, epoch="summer", ledgers=ledgers)).code == "not_survivors"
+
+
+def test_an_epoch_that_was_agreed_to_stays_closed_to_its_own_rounds():
+    spring, summer = seasons(agreed=["spring"])
+    spring.until(spring.round(), "done")
+    summer.until(summer.round(users=summer.names[:7]), "done")
+    assert said(spring, [ILL], number=2).code == "not_survivors"  # spring's terms agree to nothing
+
+
+def test_disguised_counts_of_other_epochs_are_no_hindrance():
+    spring, summer = seasons(used=policy("smoker"))
+    spring.until(spring.round([SMOKES]), "done")
+    assert summer.until(summer.round([ILL], users=summer.names[:7]), "done").tables
+    assert summer.until(summer.round([SMOKES], number=2, users=summer.names[:7]), "done").tables
+    spring, summer = seasons(summer=policy("smoker"))
+    spring.until(spring.round([SMOKES, BY_REGION]), "done")
+    assert summer.until(summer.round([SMOKES], users=summer.names[:7]), "done").tables
+    assert said(summer, [ILL], summer.names[:7], 2).code == "departed_too_few"
+
+
+@pytest.mark.parametrize(("first", "second"), [(3, 5), (5, 3)])
+def test_of_two_minimums_the_larger_holds_between_epochs(first, second):
+    ledgers = {f"u{i}": MemoryLedger() for i in range(14)}
+    spring = Village(14, minimum=first, ledgers=ledgers)
+    summer = Village(14, minimum=second, ledgers=ledgers, epoch="summer", identities=spring.identities)
+    spring.until(spring.round(), "done")
+    assert said(summer, users=summer.names[:10]).code == "departed_too_few"
+    assert said(summer, users=summer.names[:9]) is None
+
+
+def test_rounds_of_two_epochs_that_are_open_at_once_end_with_one():
+    spring, summer = seasons()
+    first = spring.until(spring.round(), "votes")
+    second = summer.until(summer.round(users=summer.names[:7]), "votes")  # nobody has voted in spring yet
+    assert Signed.decode(spring.users["u0"].receive(first.message)).kind == VOTE
+    assert refusal(summer.users["u0"].receive(second.message)).code == "already_spent"
+
+
+def test_earlier_epochs_are_remembered_after_a_restart(tmp_path):
+    ledgers = {f"u{i}": FileLedger(tmp_path / f"u{i}.db") for i in range(5)}
+    spring = Village(5, ledgers=ledgers)
+    spring.until(spring.round(), "done")
+    ledgers["u0"].close()
+    ledgers["u0"] = FileLedger(tmp_path / "u0.db")
+    summer = Village(5, epoch="summer", ledgers=ledgers, identities=spring.identities)
+    assert said(summer, users=summer.names[:4]).code == "departed_too_few"
+
+
+def test_a_ledger_that_lacks_the_terms_of_a_vote_lets_no_clear_vote_leave():
+    spring, summer = seasons()
+    spring.until(spring.round(), "done")
+    ledger = spring.users["u0"]._history._ledger
+    del ledger._entries["terms", spring.terms.id]
+    assert "terms that it does not have" in said(summer).reason
+
+
+def test_terms_are_kept_so_that_rosters_can_be_compared():
+    terms = Village(4, minimum=4, epoch="autumn").terms
+    assert Enrolled.decode(terms.encoded) == ("autumn", 4, tuple(terms.members.values()))
+    with pytest.raises(ValueError, match="no terms"):
+        Enrolled.decode(b"\0\0\0\1x" + terms.encoded)
+    assert len(terms.encoded) < 100 + 40 * 4 + len(terms.policy.id)
+    assert Terms("e", terms.policy, terms.members, 3).colluders == 1
