@@ -9,11 +9,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch, QueryRefused, Refusal, RoundAborted
 from masquerade.core.whole import write_whole
-from masquerade.crypto.errors import SealBroken
-from masquerade.crypto.keys import verify_signature
 from masquerade.disguising.reports import Codes
 from masquerade.learn.saving import model_of
 from masquerade.parties import messages as say
@@ -24,6 +21,13 @@ from masquerade.parties.memory import Memory
 from masquerade.parties.reaching import Outward
 from masquerade.parties.releases import leaving, named_by, parameters_leaving, tables_asked
 from masquerade.parties.settings import Consent, NodeSettings, PartySettings
+from masquerade.parties.signing import (
+    check_policies,
+    check_records,
+    same_records,
+    signed_policy,
+    signed_records,
+)
 from masquerade.parties.spec import Goal, SessionSpec
 from masquerade.parties.taking_part import Helping, Me, TakingPart
 from masquerade.protocols.vertical.arriving import Room
@@ -33,7 +37,6 @@ from masquerade.protocols.vertical.modelone import LearningSite
 from masquerade.protocols.wire import tag_of
 from masquerade.serving.settings import Limits, Strict
 
-SIGNED, ALIGNED = "policy of a party", "records of a party"
 ROLES = ("linking", "pooling", "cells", "products", "paillier", "projection")
 
 
@@ -121,8 +124,8 @@ class Party:
         if isinstance(part, Helping):
             return say.Begun(policy=None, linked=False)
         policy = part.holding.policy
-        signature = self._me.identity.sign(SIGNED, *policy_facts(spec, part.epoch, self._me.name, policy))
-        return say.Begun(policy=policy.to_dict(), linked=part.linked is not None, signature=signature.hex())
+        signature = signed_policy(self._me, spec, part.epoch, policy)
+        return say.Begun(policy=policy.to_dict(), linked=part.linked is not None, signature=signature)
 
     def _opened(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Open:
         """Let a session begin: everything that could refuse it comes before anything is remembered."""
@@ -244,12 +247,8 @@ class Party:
             self._memory.check_people(spec.session, people, exact=part.exact, others=consent.other_people)
             self._memory.keep_linked(spec.session, found, consent.least_records)
         linked = part.settle_links()
-        signature = self._me.identity.sign(
-            ALIGNED, *alignment_facts(spec, part.epoch, self._me.name, linked.alignment)
-        )
-        return say.Settled(
-            records=len(linked.rows), alignment=linked.alignment.hex(), signature=signature.hex()
-        )
+        signature = signed_records(self._me, spec, part.epoch, linked.alignment)
+        return say.Settled(records=len(linked.rows), alignment=linked.alignment.hex(), signature=signature)
 
     def _arrange(self, spec: SessionSpec, current: Open, body: bytes) -> say.Done:
         message = say.decode(body, say.Arrange)
@@ -260,58 +259,15 @@ class Party:
         part = current.part
         if isinstance(part, TakingPart) and arrangement.policies[self._me.name].id != part.holding.policy.id:
             raise PolicyMismatch("The arrangement names another policy for this party than it has.")
-        self._check_signed(spec, part.epoch, arrangement, message.signatures)
+        check_policies(self._me, spec, part.epoch, arrangement, message.signatures)
         if same_records(spec):
-            self._check_aligned(spec, part, message)
+            linked = part.linked if isinstance(part, TakingPart) else None
+            check_records(self._me, spec, part.epoch, message, None if linked is None else linked.alignment)
         if isinstance(part, Helping):
             part.arrange(arrangement, message.records, bytes.fromhex(message.alignment))
             return say.Done()
         part.arrangement = arrangement
         return say.Done()
-
-    def _check_signed(
-        self, spec: SessionSpec, epoch: bytes, arrangement: Arrangement, signatures: Mapping[str, str]
-    ) -> None:
-        """Refuse policies that their parties did not sign for this epoch, or other ones than are pinned."""
-        identities = self._me.identities_of(spec.parties)
-        for party, policy in arrangement.policies.items():
-            if spec.policies.get(party, policy.id) != policy.id:
-                raise PolicyMismatch(f"The session pins another policy of party {party!r}.")
-            if party == self._me.name:
-                continue
-            try:
-                signature = bytes.fromhex(signatures.get(party, ""))
-                facts = policy_facts(spec, epoch, party, policy)
-                verify_signature(identities[party], signature, SIGNED, *facts)
-            except (ValueError, SealBroken):
-                raise RoundAborted(
-                    f"The policy shown for party {party!r} is not signed by it.",
-                    spent=False,
-                    culprits=(spec.convener,),
-                ) from None
-
-    def _check_aligned(self, spec: SessionSpec, part: TakingPart | Helping, message: say.Arrange) -> None:
-        """Refuse unless every party signed that these very records take part: those that all have."""
-        alignment, identities = bytes.fromhex(message.alignment), self._me.identities_of(spec.parties)
-        if isinstance(part, TakingPart) and (part.linked is None or part.linked.alignment != alignment):
-            raise RoundAborted(
-                "The arrangement is about other records than were linked here.",
-                spent=False,
-                culprits=(spec.convener,),
-            )
-        for party in spec.parties:
-            if party == self._me.name:
-                continue
-            try:
-                signature = bytes.fromhex(message.aligned.get(party, ""))
-                facts = alignment_facts(spec, part.epoch, party, alignment)
-                verify_signature(identities[party], signature, ALIGNED, *facts)
-            except (ValueError, SealBroken):
-                raise RoundAborted(
-                    f"Party {party!r} did not sign that the same records take part.",
-                    spent=False,
-                    culprits=(spec.convener,),
-                ) from None
 
     def _learn(self, spec: SessionSpec, current: Open, body: bytes) -> say.Learnt:
         """Learn own nodes from own clear and others' disguised columns."""
@@ -355,21 +311,6 @@ class Party:
         with self._guard:
             self._open.pop(spec.session, None)
         return say.Done()
-
-
-def policy_facts(spec: SessionSpec, epoch: bytes, party: str, policy: Policy) -> tuple[bytes, ...]:
-    """Return what a party signs about its policy."""
-    return bytes.fromhex(spec.digest), epoch, party.encode(), policy.id.encode()
-
-
-def alignment_facts(spec: SessionSpec, epoch: bytes, party: str, alignment: bytes) -> tuple[bytes, ...]:
-    """Return what a party signs about the records that take part."""
-    return bytes.fromhex(spec.digest), epoch, party.encode(), alignment
-
-
-def same_records(spec: SessionSpec) -> bool:
-    """Tell whether the records that take part are the same at every party."""
-    return spec.linking is not None and spec.protocol != "arbitrary-with-miner"
 
 
 def room_of(limits: Limits) -> Room:
