@@ -9,6 +9,7 @@ import pyarrow.parquet as parquet
 import pytest
 from tests.collect.world import CLASSES, K, World, labels, spoilt
 
+import masquerade as mq
 from masquerade.collect.record import load_record
 from masquerade.collect.results import opened_rows, packed, unpacked, write_rows
 from masquerade.core.errors import QueryRefused
@@ -141,6 +142,7 @@ def test_rows_are_written_with_what_is_missing(epoch, result, tmp_path, ending):
         else str(parquet.read_schema(target).metadata)
     )
     assert "11 of 62 reports did not open" in told
+    assert "11 of 62 reports did not open" in mq.tally(target, schema=rows.schema).check([Query()])[0].reason
 
 
 def test_the_tally_of_opened_rows_says_that_it_is_incomplete(epoch, result):

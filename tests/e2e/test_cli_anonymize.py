@@ -74,7 +74,7 @@ def test_a_value_that_a_class_shares_is_warned_of(tmp_path):
     told = ok(
         "anonymize", data, "-k", 2, "--quasi", "zip", "--sensitive", "illness", "--out", tmp_path / "a.csv"
     )
-    assert "warning: illness: 2 rows are in classes with one value only" in told.stderr
+    assert "warning: illness: 2 rows in classes with one value only" in told.stderr
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
@@ -148,6 +148,32 @@ def test_texts_that_are_equal_as_numbers_stay_apart(tmp_path):
 def test_an_empty_table_passes_through(tmp_path):
     told = ok("anonymize", people(tmp_path, "age,sex\n"), "-k", 5, "--quasi", "age", "--out", "-")
     assert told.stdout == "age\n"
+    assert told.stderr == "masquerade: standard output has no rows, since there are none to anonymise.\n"
+
+
+def test_a_table_without_rows_is_told_in_a_line(tmp_path):
+    data = people(tmp_path, "age,sex\n")
+    told = ok("anonymize", "check", data, "--quasi", "age", "--sensitive", "sex").stdout
+    assert told == "The table has no rows: over age there is nothing to tell.\n"
+
+
+def test_order_is_kept_and_said_or_hidden(tmp_path):
+    text = "born,name\n" + "".join(f"{1900 + i // 2},p{i}\n" for i in range(400))
+    given = ("anonymize", people(tmp_path, text), "-k", 2, "--quasi", "born", "--keep", "name", "-o", "-")
+    kept, mixed, again = (ok(*given, *options) for options in ([], ["--shuffle"], ["--shuffle"]))
+    assert kept.stdout.splitlines()[1:] == text.splitlines()[1:]
+    assert "rows stand in the order of the input; --shuffle hides it." in kept.stderr
+    assert "in the order" not in mixed.stderr
+    assert sorted(mixed.stdout.splitlines()) == sorted(kept.stdout.splitlines())
+    assert len({kept.stdout, mixed.stdout, again.stdout}) == 3
+
+
+def test_one_of_each_is_told_as_one(tmp_path):
+    told = ok(
+        "anonymize", "check", people(tmp_path, "age,sex\n30,f\n"), "--quasi", "age", "--sensitive", "sex"
+    )
+    assert "1 class of 1 row\n1 row unique" in told.stdout
+    assert "1 homogeneous class, of 1 row\n" in told.stdout
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ from pyarrow import parquet
 from tests.e2e.test_cli_app import files, ok, refused
 
 import masquerade as mq
+from masquerade.frames.native import with_metadata
 
+INCOMPLETE = {"incomplete": "7 of 9 reports did not open"}
 POLICY = """\
 masquerade: 1
 variables:
@@ -502,3 +504,23 @@ def test_rows_that_do_not_fit_are_refused(world):
     assert "into a file" in refused("predict", world / "people.csv", *model, "--accuracy", "-o", "-")
     assert "no rows to predict" in refused("predict", world / "none.csv", *asked)
     assert files(world) == before
+
+
+def test_rows_that_are_missing_are_refused_until_accepted(frozen, tmp_path):
+    data, rules = tmp_path / "rows.parquet", frozen / "policy.yaml"
+    marked = with_metadata(parquet.read_table(frozen / "disguised.parquet"), INCOMPLETE)
+    parquet.write_table(marked, data)
+    model = frozen / "tree.json"
+    asked = {
+        "estimate": ["estimate", data, "-p", rules, "--by", "smoker"],
+        **{name: ["learn", name, data, "-p", rules, *rest] for name, rest in LEARNERS.items()},
+        "predict": ["predict", data, "-p", rules, "-m", model, "--accuracy"],
+    }
+    for words in asked.values():
+        line = refused(*words)
+        assert "7 of 9 reports did not open" in line
+        assert "--accept-incomplete" in line
+    for name in ("estimate", "naive-bayes", "predict"):
+        told = ok(*asked[name], "--accept-incomplete")
+        assert "note: rows are missing, not at random: 7 of 9 reports" in " ".join(told.stderr.split())
+        assert told.stdout

@@ -68,6 +68,23 @@ def test_own_records_disguised_first(tmp_path):
     assert network["compared_with_clear"]["equal"]
 
 
+def test_a_part_of_the_records_is_said_to_be_one(tmp_path):
+    (tmp_path / "people.csv").write_text("sex,smokes\n" + "f,yes\nm,no\n" * 200, encoding="utf-8")
+    given = ("--data", tmp_path / "people.csv", "--json")
+    told = ok("simulate", "users", "--protocol", "mix", "--learn", "tables", *given)
+    assert told.stderr == "masquerade: a random 100 of the 400 records take part; --n takes more.\n"
+    found = json.loads(told.stdout)
+    assert (found["n"], found["records"]) == (100, 400)
+    assert list(found)[list(found).index("n") + 1] == "records"
+    classes = ("simulate", "k-anonymity", *given, "--quasi", "sex", "--sensitive", "smokes")
+    told = ok(*classes)
+    assert "a random 300 of the 400 records take part" in told.stderr
+    assert json.loads(told.stdout)["records"] == 400
+    told = ok(*classes, "--n", 40)
+    assert told.stderr == ""
+    assert (json.loads(told.stdout)["n"], json.loads(told.stdout)["records"]) == (40, 400)
+
+
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_time_against_people_is_drawn(tmp_path, ending):
     target = tmp_path / f"time.{ending}"
@@ -111,6 +128,9 @@ def test_k_anonymity_in_both_formulations():
         (("k-anonymity", "--formulation", 2, "--mode", "faithful"), "--mode is for formulation 1."),
         (("k-anonymity", "--accept-cost"), "--accept-cost is for formulation 2."),
         (("k-anonymity", "--formulation", 2, "--n", 301), "More than 300 are refused unless"),
+        (("k-anonymity", "--mode", "faithful", "--k", 500, "--n", 100), "k = 500 needs at least 500 people."),
+        (("k-anonymity", "--k", 500, "--n", 100), "k = 500 needs at least 500 people."),
+        (("k-anonymity", "--k", 5, "--n", 4, "--formulation", 2), "k = 5 needs at least 5 people."),
         (("k-anonymity", "--k", 1, "--n", 20), "'k' must be from 2"),
         (("k-anonymity", "--data", "nowhere.csv"), "--quasi"),
         (("k-anonymity", "--quasi", "sex", "--sensitive", "sex", "--n", 20), "named twice"),

@@ -21,6 +21,7 @@ from masquerade.anonymity.nodes import finest_nodes, nodes_for
 from masquerade.anonymity.search import fewest_stars
 from masquerade.anonymity.utility import Utility, measured
 from masquerade.core.errors import InputError
+from masquerade.core.words import counted
 
 Int64 = NDArray[np.int64]
 Words = tuple[str | None, ...]
@@ -76,7 +77,9 @@ def anonymize(
     columns = [coded(table[name]) for name in quasi_identifiers]
     rows = len(table)
     if 0 < rows < k:
-        raise InputError(f"A table of {rows} rows has no classes of {k}: give more rows or a smaller 'k'.")
+        raise InputError(
+            f"A table of {counted(rows, 'row')} has no classes of {k}: give more rows or a smaller 'k'."
+        )
     for column in columns:
         if STAR in column.words:
             raise InputError(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from masquerade.anonymity.columns import coded, listed
 from masquerade.anonymity.kinds import collapsed
 from masquerade.core.errors import InputError
+from masquerade.core.words import counted
 
 Int64 = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -83,17 +84,21 @@ class AnonymityReport:
 
     def summary(self) -> str:
         """Return the report as text."""
+        over = ", ".join(self.quasi_identifiers)
+        if not self.rows:
+            return f"The table has no rows: over {over} there is nothing to tell."
         lines = [
-            f"k = {self.k} over {', '.join(self.quasi_identifiers)}",
-            f"{self.classes:,} classes of {self.rows:,} rows",
-            f"{self.unique_rows:,} rows unique ({self.uniqueness:.2%})",
+            f"k = {self.k} over {over}",
+            f"{counted(self.classes, 'class', 'classes')} of {counted(self.rows, 'row')}",
+            f"{counted(self.unique_rows, 'row')} unique ({self.uniqueness:.2%})",
         ]
         for own in self.sensitive:
             ordered = "" if own.t_ordered is None else f" ({own.t_ordered:.3f} ordered)"
             lines.append(
                 f"{own.name}: l = {own.distinct_l} distinct, {own.entropy_l:.2f} by entropy; "
                 f"t = {own.t_equal:.3f}{ordered}; "
-                f"{own.homogeneous_classes:,} homogeneous classes, of {own.homogeneous_rows:,} rows"
+                f"{counted(own.homogeneous_classes, 'homogeneous class', 'homogeneous classes')}, "
+                f"of {counted(own.homogeneous_rows, 'row')}"
             )
         lines.append("k-anonymity bounds no belief: it is not differential privacy.")
         return "\n".join(lines)

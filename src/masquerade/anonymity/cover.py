@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
+from masquerade.core.words import counted
 
 MOST_ROWS = 10_000
 MOST_SETS = 200_000
@@ -96,7 +97,9 @@ def partition(codes: Codes, k: int, cover: Cover = ball_cover) -> NDArray[np.int
             "anonymize() takes millions."
         )
     if 0 < rows < k:
-        raise InputError(f"A table of {rows} rows has no groups of {k}: give more rows or a smaller 'k'.")
+        raise InputError(
+            f"A table of {counted(rows, 'row')} has no groups of {k}: give more rows or a smaller 'k'."
+        )
     groups = np.zeros(rows, dtype=np.intp)
     if not rows:
         return groups

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from masquerade.anonymity.cover import Cover, lean_cover, mended
 from masquerade.core.errors import InputError
+from masquerade.core.words import counted
 
 
 def partition_distances(between: ArrayLike, k: int, *, cover: Cover = lean_cover) -> NDArray[np.intp]:
@@ -30,7 +31,9 @@ def partition_distances(between: ArrayLike, k: int, *, cover: Cover = lean_cover
     if k < 2:
         raise InputError(f"'k' must be at least 2. Got {k} instead.")
     if rows < k:
-        raise InputError(f"A table of {rows} rows has no groups of {k}: give more rows or a smaller 'k'.")
+        raise InputError(
+            f"A table of {counted(rows, 'row')} has no groups of {k}: give more rows or a smaller 'k'."
+        )
     sets = mended(cover(known, k), k)
     parts = [part for members in sets for part in _split(known, members, k)]
     groups = np.zeros(rows, dtype=np.intp)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.core.words import counted
+
 
 @dataclass(frozen=True, slots=True)
 class Utility:
@@ -36,8 +38,9 @@ class Utility:
         """Return the measures as text."""
         share = self.suppressed_cells / max(self.cells, 1)
         return (
-            f"{self.suppressed_cells:,} of {self.cells:,} cells suppressed ({share:.1%}), "
-            f"{self.generalised_cells:,} generalised; {self.classes:,} classes of {self.rows:,} rows, "
+            f"{self.suppressed_cells:,} of {counted(self.cells, 'cell')} suppressed ({share:.1%}), "
+            f"{self.generalised_cells:,} generalised; {counted(self.classes, 'class', 'classes')} of "
+            f"{counted(self.rows, 'row')}, "
             f"C_avg = {self.average_class:.2f}, discernibility {self.discernibility:,}, loss {self.loss:.4f}"
         )
 

@@ -16,6 +16,7 @@ from masquerade.cli.output import as_json, check_target, emit, render, say, writ
 from masquerade.cli.progress import progress
 from masquerade.cli.words import listed
 from masquerade.core.errors import InputError
+from masquerade.core.words import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,6 +101,9 @@ def command(
             show_default=False,
         ),
     ] = None,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle", help="Mix the rows, so that order tells nothing.")
+    ] = False,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -129,20 +133,16 @@ def command(
     with progress("anonymising"):
         result = mq.anonymity.anonymize(table, by, k, hierarchies=levels)
     report = mq.anonymity.check(typed(result.frame, told), by, told or None)
-    with writer(result.frame) as target:
-        for batch in result.frame.to_batches():
+    shown = mixed(result.frame) if shuffle else result.frame
+    with writer(shown) as target:
+        for batch in shown.to_batches():
             target.write(batch)
     left_out = [name for name in columns if name not in table.column_names]
     if json:
-        emit(as_json(plain(result, report, out, [*told, *kept], left_out)))
-    else:
-        say(line(result, out, [*told, *kept], left_out))
-        for own in report.sensitive:
-            if own.homogeneous_classes:
-                say(
-                    f"warning: {own.name}: {own.homogeneous_rows:,} rows are in classes with one value only, "
-                    f"which is told of each of them ({own.homogeneous_classes:,} such classes)."
-                )
+        emit(as_json(plain(result, report, out, [*told, *kept], left_out) | {"shuffled": shuffle}))
+        return
+    for said in summary(line(result, out, [*told, *kept], left_out), report, shuffled=shuffle):
+        say(said)
 
 
 @app.command("check")
@@ -181,6 +181,31 @@ def check(
         write_whole(Path(report), page.encode(), overwrite=overwrite)
         say(f"the report is in {report}.")
     emit(as_json(found.to_dict()) if json else render(found.summary()))
+
+
+def mixed(table: pa.Table) -> pa.Table:
+    """Return the rows in random order, from the operating system's randomness."""
+    from masquerade.disguising.frames import permutation  # noqa: PLC0415  (loads Arrow)
+
+    return table.take(permutation(table.num_rows))
+
+
+def summary(done: str, report: AnonymityReport, *, shuffled: bool) -> list[str]:
+    """Return what to say of a table that was written."""
+    if not report.rows:
+        return [done]
+    order = [] if shuffled else ["rows stand in the order of the input; --shuffle hides it."]
+    return [done, *order, *warnings_of(report)]
+
+
+def warnings_of(report: AnonymityReport) -> list[str]:
+    """Return a line for every sensitive column that some classes tell outright."""
+    return [
+        f"warning: {own.name}: {counted(own.homogeneous_rows, 'row')} in classes with one value only, which "
+        f"is told of each of them ({counted(own.homogeneous_classes, 'such class', 'such classes')})."
+        for own in report.sensitive
+        if own.homogeneous_classes
+    ]
 
 
 def names_in(option: str, texts: list[str] | None) -> list[str]:
@@ -263,7 +288,10 @@ def plain(
 
 def line(result: Anonymized, out: str, told: list[str], left_out: list[str]) -> str:
     """Return what was done, in a line."""
-    parts = [f"{'standard output' if out == '-' else out} is {result.summary()}"]
+    target = "standard output" if out == "-" else out
+    if not result.utility.rows:
+        return f"{target} has no rows, since there are none to anonymise."
+    parts = [f"{target} is {result.summary()}"]
     if told:
         parts.append(f"in clear: {listed(told)}")
     if left_out:

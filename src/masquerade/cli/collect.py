@@ -14,6 +14,7 @@ from masquerade.cli.nodes import group
 from masquerade.cli.options import Json, Overwrite
 from masquerade.cli.output import as_json, check_target, emit, say
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.words import counted
 
 if TYPE_CHECKING:
     from masquerade.collect.settings import CollectSettings
@@ -191,7 +192,7 @@ def close(
     if json:
         emit(as_json(said))
         return
-    served = f"{said['evaluations']:,} evaluations"
+    served = counted(said["evaluations"], "evaluation")
     emit(f"epoch {said['epoch']!r} is closed after {served}; its key is destroyed.\n")
     if said["problem"]:
         say(
@@ -252,8 +253,8 @@ def status(*, node: AtNode, json: Json = False) -> None:
     if json:
         emit(as_json(said))
         return
-    reports = f", {said['reports']:,} reports" if "reports" in said else ""
-    asked_for = "" if said["evaluations"] is None else f", {said['evaluations']:,} evaluations"
+    reports = f", {counted(said['reports'], 'report')}" if "reports" in said else ""
+    asked_for = "" if said["evaluations"] is None else f", {counted(said['evaluations'], 'evaluation')}"
     emit(f"epoch {said['epoch']!r}: {said['state']}{asked_for}{reports}; notice {said['notice']}\n")
 
 
@@ -276,7 +277,7 @@ def example(
     if folder.exists():
         raise FileError(f"{folder}: exists already; name a new folder.")
     files = write_collection(folder, k=k, rows=made_up(people))
-    say(f"wrote a collection of {people:,} people into {folder}. To run it:")
+    say(f"wrote a collection of {counted(people, 'person', 'people')} into {folder}. To run it:")
     emit("\n".join(commands(folder, files)) + "\n")
 
 

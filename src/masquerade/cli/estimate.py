@@ -11,7 +11,17 @@ import masquerade as mq
 from masquerade.cli.asking import conditions, tables_asked
 from masquerade.cli.learn_running import warnings_said
 from masquerade.cli.opening import Given, Place
-from masquerade.cli.options import Engine, Json, Out, Overwrite, PolicyFile, Reports, Url, Verbose
+from masquerade.cli.options import (
+    AcceptIncomplete,
+    Engine,
+    Json,
+    Out,
+    Overwrite,
+    PolicyFile,
+    Reports,
+    Url,
+    Verbose,
+)
 from masquerade.cli.output import as_json, check_target, emit, render, say
 from masquerade.cli.progress import watched
 from masquerade.core.errors import InputError
@@ -48,6 +58,7 @@ def command(
     clear: Annotated[
         bool, typer.Option("--clear", help="DATA are clear records, read by the policy's variables.")
     ] = False,
+    accept_incomplete: AcceptIncomplete = False,
     engine: Engine = "auto",
     url: Url = None,
     verbose: Verbose = False,
@@ -82,7 +93,7 @@ def command(
     check(queries, level, form, weights if misfit else None, misfit_of_clear=misfit and clear)
     if out is not None and out != "-":
         check_target(Path(out), overwrite=overwrite)
-    counted = Given(data, loaded, weights, person, clear, Place(engine, url, verbose))
+    counted = Given(data, loaded, weights, person, clear, Place(engine, url, verbose), accept_incomplete)
     unsure = counted.origin_note("estimates are")
     with warnings_said(), watched("counting") as watch, counted.opened(watch) as source:
         tables = source.answer(queries)

@@ -26,7 +26,7 @@ from masquerade.cli.learn_running import (
     learn,
 )
 from masquerade.cli.opening import Given, Place
-from masquerade.cli.options import Engine, Overwrite, PolicyFile, Reports, Url, Verbose
+from masquerade.cli.options import AcceptIncomplete, Engine, Overwrite, PolicyFile, Reports, Url, Verbose
 from masquerade.core.errors import InputError
 
 app = typer.Typer(
@@ -60,6 +60,7 @@ def network(
     weights: Weights = None,
     person: Person = None,
     clear: Clear = False,
+    accept_incomplete: AcceptIncomplete = False,
     engine: Engine = "auto",
     url: Url = None,
     verbose: Verbose = False,
@@ -75,7 +76,7 @@ def network(
     loaded = mq.Policy.load(policy)
     parents = structure_given(structure, loaded.schema)
     learn(
-        Given(data, loaded, weights, person, clear, Place(engine, url, verbose)),
+        Given(data, loaded, weights, person, clear, Place(engine, url, verbose), accept_incomplete),
         lambda source: mq.learn.bayesian_network(
             source, parents, prior=prior, equivalent_size=equivalent_size, nonnegative=nonnegative
         ),
@@ -115,6 +116,7 @@ def structure(
     weights: Weights = None,
     person: Person = None,
     clear: Clear = False,
+    accept_incomplete: AcceptIncomplete = False,
     engine: Engine = "auto",
     url: Url = None,
     verbose: Verbose = False,
@@ -133,7 +135,7 @@ def structure(
     needed = links_given(required or [], loaded.schema, "--required")
     refused = links_given(forbidden or [], loaded.schema, "--forbidden")
     learn(
-        Given(data, loaded, weights, person, clear, Place(engine, url, verbose)),
+        Given(data, loaded, weights, person, clear, Place(engine, url, verbose), accept_incomplete),
         lambda source: mq.learn.structure(
             source,
             names,
@@ -180,6 +182,7 @@ def rules(
     weights: Weights = None,
     person: Person = None,
     clear: Clear = False,
+    accept_incomplete: AcceptIncomplete = False,
     engine: Engine = "auto",
     url: Url = None,
     verbose: Verbose = False,
@@ -202,7 +205,7 @@ def rules(
         for texts, option in ((lhs, "--lhs"), (rhs, "--rhs"), (items, "--items"))
     )
     learn(
-        Given(data, loaded, weights, person, clear, Place(engine, url, verbose)),
+        Given(data, loaded, weights, person, clear, Place(engine, url, verbose), accept_incomplete),
         lambda source: mq.learn.association_rules(
             source,
             min_support,

@@ -22,7 +22,7 @@ from masquerade.cli.learn_running import (
     learn,
 )
 from masquerade.cli.opening import Given, Place
-from masquerade.cli.options import Engine, Overwrite, PolicyFile, Reports, Url, Verbose
+from masquerade.cli.options import AcceptIncomplete, Engine, Overwrite, PolicyFile, Reports, Url, Verbose
 from masquerade.core.errors import InputError
 
 
@@ -36,6 +36,7 @@ def naive_bayes(
     weights: Weights = None,
     person: Person = None,
     clear: Clear = False,
+    accept_incomplete: AcceptIncomplete = False,
     engine: Engine = "auto",
     url: Url = None,
     verbose: Verbose = False,
@@ -51,7 +52,7 @@ def naive_bayes(
     known(target, loaded.schema, "--target")
     names = names_given(features, loaded.schema, "--features")
     learn(
-        Given(data, loaded, weights, person, clear, Place(engine, url, verbose)),
+        Given(data, loaded, weights, person, clear, Place(engine, url, verbose), accept_incomplete),
         lambda source: mq.learn.naive_bayes(source, target, names, alpha),
         Results(out, overwrite, json),
     )
@@ -77,6 +78,7 @@ def tree(
     weights: Weights = None,
     person: Person = None,
     clear: Clear = False,
+    accept_incomplete: AcceptIncomplete = False,
     engine: Engine = "auto",
     url: Url = None,
     verbose: Verbose = False,
@@ -95,7 +97,7 @@ def tree(
     if not 0 < significance <= 1:
         raise InputError(f"--significance must be above 0 and at most 1. Got {significance:g} instead.")
     learn(
-        Given(data, loaded, weights, person, clear, Place(engine, url, verbose)),
+        Given(data, loaded, weights, person, clear, Place(engine, url, verbose), accept_incomplete),
         lambda source: mq.learn.decision_tree(
             source,
             target,
@@ -136,6 +138,7 @@ def linear(
     weights: Weights = None,
     person: Person = None,
     clear: Clear = False,
+    accept_incomplete: AcceptIncomplete = False,
     engine: Engine = "auto",
     url: Url = None,
     verbose: Verbose = False,
@@ -152,7 +155,7 @@ def linear(
     names = names_given(features, loaded.schema, "--features")
     numbers = scores_given(scores or [], loaded.schema)
     learn(
-        Given(data, loaded, weights, person, clear, Place(engine, url, verbose)),
+        Given(data, loaded, weights, person, clear, Place(engine, url, verbose), accept_incomplete),
         lambda source: mq.learn.linear_classifier(
             source,
             target,

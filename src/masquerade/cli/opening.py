@@ -18,6 +18,7 @@ from masquerade.core.errors import InputError
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
     from masquerade.cli.options import EngineName
+    from masquerade.core.missing import Missing
     from masquerade.sources.engine import Engine
     from masquerade.sources.records import Records
     from masquerade.sources.tables import Watch
@@ -57,10 +58,12 @@ class Given:
     person: str | None
     clear: bool
     place: Place = Place()
+    accept_incomplete: bool = False
 
     def source(self) -> Records:
         """Return files as records in memory, as testing a model needs them."""
         records: Records = mq.tally(self._paths, **self._read, engine="memory")
+        say_missing(records.missing)
         return records
 
     @contextmanager
@@ -72,9 +75,11 @@ class Given:
                 stack.enter_context(log_said())
             match self.place.engine:
                 case "postgres" | "spark":
-                    yield mq.tally(self._table(stack), **self._read, watch=watch)
+                    source = mq.tally(self._table(stack), **self._read, watch=watch)
                 case in_files:
-                    yield mq.tally(self._paths, **self._read, engine=in_files, watch=watch)
+                    source = mq.tally(self._paths, **self._read, engine=in_files, watch=watch)
+            say_missing(source.missing)
+            yield source
 
     def origin_note(self, what: str = "results are") -> str | None:
         """Refuse disguised records as clear ones; tell what to say of those that do not say what they are."""
@@ -87,10 +92,15 @@ class Given:
 
     def _note_of_files(self, what: str) -> str | None:
         """Return the note about files that an engine will read without a look at what they say."""
-        from masquerade.sources.tally import check_origin  # noqa: PLC0415  (loads Arrow)
+        from masquerade.core.tally import raise_refusals  # noqa: PLC0415  (these load Arrow)
+        from masquerade.sources.tally import check_origin, missing_from  # noqa: PLC0415
 
         note = origin_note(self.data, what, clear=self.clear)
-        check_origin(self.data, None if self.clear else self.policy)
+        said = check_origin(self.data, None if self.clear else self.policy)
+        missing = missing_from(said, accepted=self.accept_incomplete)
+        if missing is not None:
+            raise_refusals(missing.refusals([None]))
+        say_missing(missing)
         return note
 
     @property
@@ -100,7 +110,8 @@ class Given:
     @property
     def _read(self) -> dict[str, Any]:
         rules = {"schema": self.policy} if self.clear else {"policy": self.policy}
-        return {**rules, "weights": self.weights, "id": self.person}
+        accepted = {"accept_incomplete": self.accept_incomplete}
+        return {**rules, "weights": self.weights, "id": self.person, **accepted}
 
     def _table(self, stack: ExitStack) -> Any:
         from masquerade.core.schema import Field  # noqa: PLC0415  (these load Arrow)
@@ -125,6 +136,12 @@ def origin_note(data: list[str], what: str = "results are", *, clear: bool) -> s
     if clear and origin is not None:
         raise InputError(f"{batches.file}: was disguised under policy {origin[:12]}; leave --clear out.")
     return None if clear or origin is not None else unsure(batches.file, what)
+
+
+def say_missing(missing: Missing | None) -> None:
+    """Say what is missing from records that are counted all the same."""
+    if missing is not None and missing.accepted:
+        say(f"note: rows are missing, not at random: {missing.what}.")
 
 
 def unsure(name: str, what: str) -> str:

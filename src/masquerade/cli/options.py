@@ -51,6 +51,13 @@ PolicyFile = Annotated[
 PolicyArgument = Annotated[
     str, typer.Argument(help="The policy file (YAML or JSON).", metavar="POLICY", show_default=False)
 ]
+AcceptIncomplete = Annotated[
+    bool,
+    typer.Option(
+        "--accept-incomplete",
+        help="Go on though DATA say that rows are missing, not at random: results are about those left.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")]
 Out = Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,8 +12,8 @@ import typer
 import masquerade as mq
 from masquerade.cli.asking import shown
 from masquerade.cli.learn_running import warnings_said
-from masquerade.cli.opening import Given, origin_note
-from masquerade.cli.options import Data, Overwrite
+from masquerade.cli.opening import Given, origin_note, say_missing
+from masquerade.cli.options import AcceptIncomplete, Data, Overwrite
 from masquerade.cli.output import as_json, emit, say
 from masquerade.cli.progress import progress
 from masquerade.core.errors import InputError, PolicyMismatch, UnknownValue
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from masquerade.channels.policy import Policy
     from masquerade.core.schema import Field
+    from masquerade.core.tally import Tally
     from masquerade.frames.files import Batches
 
 
@@ -52,6 +53,7 @@ def command(
         bool,
         typer.Option("--accuracy", help="Print how often the model is right, corrected for the disguise."),
     ] = False,
+    accept_incomplete: AcceptIncomplete = False,
     person: Annotated[
         str | None,
         typer.Option(
@@ -89,8 +91,9 @@ def command(
     unsure = note_of(data, rules, clear=clear)
     wanted = out is not None or not accuracy
     used = reading(loaded, rules, clear=clear) if wanted else None
+    records = Tested(data=data, policy=rules, clear=clear, accept_incomplete=accept_incomplete)
     with warnings_said():
-        figure = tested(data, loaded, rules, clear=clear, json=json) if accuracy else None
+        figure = tested(records, loaded, json=json) if accuracy else None
         if used is not None:
             rows = written(data, used, out or "-", person, overwrite=overwrite)
     if used is not None and out not in {None, "-"}:
@@ -238,15 +241,33 @@ def column_names(target: str, categories: Sequence[Any]) -> list[str]:
     return [target, *(f"P({target}={shown(label)})" for label in categories)]
 
 
-def tested(data: list[str], model: Any, policy: Policy | None, *, clear: bool, json: bool) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tested:
+    """The records that a model is tested on, and how to read them."""
+
+    data: list[str]
+    policy: Policy | None
+    clear: bool
+    accept_incomplete: bool
+
+    def source(self, model: Any) -> Tally:
+        """Return the records; without a policy they are clear, in the model's categories."""
+        if self.policy is not None:
+            given = Given(self.data, self.policy, None, None, self.clear)
+            return replace(given, accept_incomplete=self.accept_incomplete).source()
+        found = mq.tally(
+            self.data[0] if len(self.data) == 1 else self.data,
+            schema=mq.Schema((*model.features, model.target)),
+            accept_incomplete=self.accept_incomplete,
+        )
+        say_missing(found.missing)
+        return found
+
+
+def tested(records: Tested, model: Any, *, json: bool) -> str:
     """Return the accuracy as text or JSON."""
     with progress("testing"):
-        if policy is None:
-            needed = mq.Schema((*model.features, model.target))
-            source = mq.tally(data[0] if len(data) == 1 else data, schema=needed)
-        else:
-            source = Given(data, policy, None, None, clear).source()
-        found = mq.evaluate.accuracy(model, source)
+        found = mq.evaluate.accuracy(model, records.source(model))
     lower, upper = found.conf_int()
     if json:
         return as_json(

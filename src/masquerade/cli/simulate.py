@@ -16,6 +16,7 @@ from masquerade.cli.options import Json, Overwrite
 from masquerade.cli.output import as_json, check_target, emit, render, say, write_whole
 from masquerade.cli.progress import progress
 from masquerade.core.errors import InputError
+from masquerade.core.words import counted
 
 if TYPE_CHECKING:
     from masquerade.simulation import KAnonymity, People, Simulation, Suppression
@@ -120,7 +121,7 @@ def users(
     from masquerade.simulation import users as simulated  # noqa: PLC0415
     from masquerade.simulation.people import FEW, TARGET  # noqa: PLC0415
 
-    people = population(data, disguise, n or PEOPLE_BY_DEFAULT[protocol], seed, exact=n is not None)
+    people, records = population(data, disguise, n or PEOPLE_BY_DEFAULT[protocol], seed, exact=n is not None)
     schema = people.policy.schema
     chosen = names_given(features, schema, "--features")
     if data is None:
@@ -146,7 +147,7 @@ def users(
     with warnings_said():
         result, rungs = climbed(run, len(people), plot, drawing, overwrite=overwrite)
     if json:
-        emit(as_json({**result.to_dict(), **rungs}))
+        emit(as_json({**beside_n(result.to_dict(), records), **rungs}))
         return
     emit(render(*users_text(result, LEARNT[learn])))
 
@@ -195,7 +196,8 @@ def k_anonymity(
 ) -> None:
     """Make the rows of people k-anonymous who trust nobody with theirs.
 
-    Cheaters send a bad share (formulation 1) or a row they cannot prove (2): they are named, and harm nobody.
+    Cheaters send a bad share (formulation 1) or a row they cannot prove (2): neither harms anybody. Bad
+    shares are singled out where a class opens; people are named in formulation 2 and with --mode faithful.
 
     Example: masquerade simulate k-anonymity --n 1000 --k 10 --cheaters 0.01
     """
@@ -207,7 +209,9 @@ def k_anonymity(
     from masquerade import simulation  # noqa: PLC0415  (loads much)
     from masquerade.simulation.people import QUASI, SENSITIVE  # noqa: PLC0415
 
-    people = population(data, None, n or (300 if formulation == 1 else 20), seed, exact=n is not None)
+    people, records = population(
+        data, None, n or (300 if formulation == 1 else 20), seed, exact=n is not None
+    )
     trouble = simulation.Trouble(dropouts, cheaters, seed)
 
     def run(size: int) -> KAnonymity | Suppression:
@@ -220,10 +224,10 @@ def k_anonymity(
 
     form = f", {mode or 'production'}" if formulation == 1 else ""
     title = f"k-anonymity, formulation {formulation}{form}, k = {k}"
-    least = LEAST_ON_A_LADDER if formulation == 1 else max(2 * k, 8)
+    least = max(LEAST_ON_A_LADDER, k) if formulation == 1 else max(2 * k, 8)
     result, rungs = climbed(run, len(people), plot, Drawing(title, "", least), overwrite=overwrite)
     if json:
-        emit(as_json({**result.to_dict(), **rungs}))
+        emit(as_json({**beside_n(result.to_dict(), records), **rungs}))
         return
     from masquerade.cli.simulated import k_anonymity_text, suppression_text  # noqa: PLC0415
 
@@ -255,17 +259,34 @@ def check_plot(plot: str | None, *, overwrite: bool) -> None:
     check_target(Path(plot), overwrite=overwrite)
 
 
-def population(data: str | None, disguise: str | None, n: int, seed: int, *, exact: bool) -> People:
-    """Return n people: of a file, in random order, or made up; fewer only if no number was asked for."""
+def population(
+    data: str | None, disguise: str | None, n: int, seed: int, *, exact: bool
+) -> tuple[People, int]:
+    """Return n people, of a file in random order or made up, and how many records there are.
+
+    People are fewer than n only if no number was asked for; that others are left out is said then.
+    """
     from masquerade.simulation import made_up_people, people_from  # noqa: PLC0415
 
     policy = None if disguise is None else mq.Policy.load(disguise)
     if data is None:
-        return made_up_people(n, policy, seed=seed)
+        return made_up_people(n, policy, seed=seed), n
     everybody = people_from(data, policy, seed=seed)
     if exact and len(everybody) < n:
-        raise InputError(f"{data}: has {len(everybody):,} records, fewer than --n {n:,}.")
-    return everybody.first(min(n, len(everybody)))
+        raise InputError(f"{data}: has {counted(len(everybody), 'record')}, fewer than --n {n:,}.")
+    if not exact and len(everybody) > n:
+        say(f"a random {n:,} of the {len(everybody):,} records take part; --n takes more.")
+    return everybody.first(min(n, len(everybody))), len(everybody)
+
+
+def beside_n(values: dict[str, Any], records: int) -> dict[str, Any]:
+    """Return the values with the number of all records next to that of the people who take part."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found[name] = value
+        if name == "n":
+            found["records"] = records
+    return found
 
 
 class Drawing(NamedTuple):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from masquerade.cli.guarantees import plain_table
 from masquerade.cli.words import listed
+from masquerade.core.words import counted
 from masquerade.simulation.timing import duration
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ BY = {"frequency": "frequency mining", "aggregation": "secure aggregation", "mix
 def users_text(result: Simulation, learnt: str) -> list[RenderableType]:
     """Return what a simulation of users says."""
     lines = [
-        f"{learnt} over {result.n:,} people by {BY[result.protocol]}: {result.counted:,} counted"
+        f"{learnt} over {people(result.n)} by {BY[result.protocol]}: {result.counted:,} counted"
         + (f", {result.left:,} left" if result.left else "")
         + ".",
         compared_text(result.compared, result.counted),
@@ -56,9 +57,10 @@ def users_text(result: Simulation, learnt: str) -> list[RenderableType]:
 def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
     """Return what a simulation of k-anonymity says."""
     lines = [
-        f"k-anonymity over {result.n:,} people, formulation 1, {result.mode}, k = {result.k}: "
-        f"{result.opened:,} rows of {result.classes:,} classes are open"
-        + (f"; {result.left:,} people left" if result.left else "")
+        f"k-anonymity over {people(result.n)}, formulation 1, {result.mode}, k = {result.k}: "
+        f"{counted(result.opened, 'row')} of {counted(result.classes, 'class', 'classes')} "
+        f"{'is' if result.opened == 1 else 'are'} open"
+        + (f"; {people(result.left)} left" if result.left else "")
         + ".",
         *(f"- {n:,} not: {why}." for why, n in result.closed.items()),
         f"Quasi-identifiers: {listed(result.quasi)}; sensitive: {listed(result.sensitive)}.",
@@ -84,9 +86,10 @@ def suppression_text(result: Suppression) -> list[RenderableType]:
     """Return what a simulation of formulation 2 says, the table of groups included."""
     cells = len(result.rows) * len(result.quasi)
     lines = [
-        f"k-anonymity over {result.n:,} people, formulation 2, k = {result.k}: {len(result.rows):,} rows in "
-        f"{result.groups:,} groups, {result.suppressed:,} of {cells:,} cells suppressed"
-        + (f"; {result.left:,} people left" if result.left else "")
+        f"k-anonymity over {people(result.n)}, formulation 2, k = {result.k}: "
+        f"{counted(len(result.rows), 'row')} in {counted(result.groups, 'group')}, {result.suppressed:,} of "
+        f"{counted(cells, 'cell')} suppressed"
+        + (f"; {people(result.left)} left" if result.left else "")
         + ".",
         (
             "The table is the one that the algorithm makes where all rows are seen."
@@ -120,9 +123,14 @@ def released(result: Suppression) -> Table:
     return table
 
 
-def compared_text(found: Compared, people: int) -> str:
+def people(number: int) -> str:
+    """Return a number of people in words."""
+    return counted(number, "person", "people")
+
+
+def compared_text(found: Compared, number: int) -> str:
     """Say whether the model is that of the clear records, and what differs if not."""
-    whom = f"the clear records of the {people:,} people counted"
+    whom = f"the clear records of the {people(number)} counted"
     if found.equal:
         return f"The model equals that of {whom}: all {found.counts:,} counts are the same."
     text = (
@@ -140,10 +148,10 @@ def caught_lines(caught: Sequence[Caught]) -> list[str]:
     return [f"Caught: {listed([one.name for one in caught if one.why == why])} ({why})." for why in reasons]
 
 
-def unnamed_lines(people: int) -> list[str]:
+def unnamed_lines(number: int) -> list[str]:
     """Say how many cheaters nobody could name."""
     why = "their classes stay closed, and there a bad share looks like any other"
-    return [f"Not named: {people:,} more who cheated; {why}."] if people > 0 else []
+    return [f"Not named: {number:,} more who cheated; {why}."] if number > 0 else []
 
 
 def cost_table(cost: Cost) -> Table:
@@ -162,8 +170,8 @@ def cost_table(cost: Cost) -> Table:
 
 def cost_note(cost: Cost) -> str:
     """Say how the figures were taken."""
-    whom = f"{cost.measured_on:,} {'person' if cost.measured_on == 1 else 'people'} who shared no work"
-    rounds = f"{cost.rounds:,} round{'' if cost.rounds == 1 else 's'}"
+    whom = f"{people(cost.measured_on)} who shared no work"
+    rounds = counted(cost.rounds, "round")
     clock = f"{duration(cost.wall)} by the clock, all in one process"
     return f"{rounds}, {clock}. A person’s time is that of {whom}."
 

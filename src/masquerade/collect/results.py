@@ -12,9 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
+from masquerade.core.words import counted
 from masquerade.crypto.errors import DecodingError
 from masquerade.frames.encode import decode
 from masquerade.frames.files import AtomicWriter
+from masquerade.frames.metadata import INCOMPLETE
 from masquerade.protocols.threshold.form import Form
 from masquerade.protocols.threshold.opened import OpenedRows, tally_opened
 from masquerade.protocols.threshold.outcome import REASONS, Opening, Verdict
@@ -104,7 +106,7 @@ def write_rows(rows: OpenedRows, path: str | Path, *, overwrite: bool = False) -
     columns = {name: decode(rows.codes[name], rows.schema[name].categories) for name in rows.schema}
     table = pa.table(columns)
     terms = rows.opening.terms
-    metadata = {"incomplete": rows.incompleteness, "epoch": terms.epoch, "k": str(terms.k)}
+    metadata = {INCOMPLETE: rows.incompleteness, "epoch": terms.epoch, "k": str(terms.k)}
     with AtomicWriter(path, table.schema, metadata, overwrite=overwrite) as target:
         for batch in table.to_batches():
             target.write(batch)
@@ -113,9 +115,10 @@ def write_rows(rows: OpenedRows, path: str | Path, *, overwrite: bool = False) -
 def described(result: Mapping[str, Any], out: str) -> list[str]:
     """Return what became of the reports, in words."""
     closed = result["received"] - result["opened"]
+    rows, classes = counted(result["opened"], "row"), counted(result["classes"], "class", "classes")
     lines = [
-        f"epoch {result['epoch']!r}: {result['opened']:,} rows of {result['classes']:,} classes: {out}.",
-        f"{closed:,} of {result['received']:,} reports did not open{':' if closed else '.'}",
+        f"epoch {result['epoch']!r}: {rows} of {classes}: {out}.",
+        f"{closed:,} of {counted(result['received'], 'report')} did not open{':' if closed else '.'}",
         *[f"{number:,}: {reason}." for reason, number in result["not_opened"].items()],
         *[f"report {item['report']:,}: {item['reason']}." for item in result["bad"][:MOST_SHOWN]],
     ]

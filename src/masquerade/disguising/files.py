@@ -14,6 +14,7 @@ from masquerade.core.errors import InputError, UnknownValue
 from masquerade.disguising.frames import (
     checked_keep,
     disguise_columns,
+    marks,
     permutation,
     refuse_disguised,
 )
@@ -65,7 +66,7 @@ def disguise_file(
         first = next(disguised, None)
         schema = work.empty().schema if first is None else first.schema
         with AtomicWriter(
-            target, schema, {"policy": policy.id}, overwrite=overwrite, inputs=batches.paths
+            target, schema, marks(policy, batches.metadata), overwrite=overwrite, inputs=batches.paths
         ) as writer:
             for batch in chain([] if first is None else [first], disguised):
                 writer.write(batch)

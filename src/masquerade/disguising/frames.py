@@ -15,6 +15,7 @@ from masquerade.disguising.memo import Memo
 from masquerade.disguising.reports import Draws, disguise_codes, fresh_draws
 from masquerade.frames.baskets import Baskets
 from masquerade.frames.encode import decode, encode
+from masquerade.frames.metadata import INCOMPLETE
 from masquerade.frames.native import columns_of, metadata_of, rebuild, with_metadata
 from masquerade.kernels.keystream import Keystream
 
@@ -44,7 +45,8 @@ def disguise(
 
         return disguise_spark(frame, policy, memo=memo, person=id, keep=keep, shuffle=shuffle)
     columns = columns_of(frame)
-    refuse_disguised(metadata_of(columns.frame), "the frame")
+    said = metadata_of(columns.frame)
+    refuse_disguised(said, "the frame")
     kept = checked_keep(keep, policy)
     for name in kept:
         columns[name]
@@ -56,7 +58,12 @@ def disguise(
     result = rebuild(columns, {name: None if name in kept else ordered[name] for name in ordered})
     if shuffle:
         result = shuffled(result, columns.rows)
-    return with_metadata(result, {"policy": policy.id})
+    return with_metadata(result, marks(policy, said))
+
+
+def marks(policy: Policy, said: Mapping[str, str]) -> dict[str, str]:
+    """Return what disguised records say: their policy, and what was missing before they were disguised."""
+    return {"policy": policy.id} | {key: text for key, text in said.items() if key == INCOMPLETE}
 
 
 def disguise_baskets(baskets: Baskets, policy: Policy, others: Sequence[object]) -> Baskets:

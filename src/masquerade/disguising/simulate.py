@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy, check_policy
-from masquerade.disguising.frames import checked_keep, disguise_columns
+from masquerade.disguising.frames import checked_keep, disguise_columns, marks
 from masquerade.disguising.reports import Codes, disguise_codes, fresh_draws
 from masquerade.frames.baskets import Baskets
-from masquerade.frames.native import columns_of, rebuild, with_metadata
+from masquerade.frames.native import columns_of, metadata_of, rebuild, with_metadata
 from masquerade.kernels.draw import Bytes
 
 
@@ -41,7 +41,7 @@ def simulate(frame: Any, policy: Policy, seed: int | np.random.Generator, *, kee
     result = rebuild(
         columns, {name: reports.get(name) for name in columns if name in reports or name in kept}
     )
-    return with_metadata(result, {"policy": policy.id, "simulated": "true"})
+    return with_metadata(result, marks(policy, metadata_of(columns.frame)) | {"simulated": "true"})
 
 
 def simulate_codes(

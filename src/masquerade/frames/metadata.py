@@ -10,6 +10,7 @@ from narwhals import dependencies
 
 ATTRIBUTE = "masquerade"
 PREFIX = b"masquerade."
+INCOMPLETE = "incomplete"  # the key of a text that says which records are missing, not at random
 
 
 def metadata_of(frame: Any) -> dict[str, str]:

@@ -17,6 +17,7 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
+from masquerade.core.words import counted
 from masquerade.learn import saving
 from masquerade.learn.rows import labels_of, most_likely, normalised, possible, row_codes, summed_logs
 
@@ -102,8 +103,8 @@ class NaiveBayes:
         """Return all probabilities as text, each with its standard error."""
         heads = [str(label) for label in self.target.categories]
         title = (
-            f"Naive Bayes of {self.target.name}: {len(self.features)} features, alpha = {self.alpha:g}, "
-            f"n = {self.n:,}"
+            f"Naive Bayes of {self.target.name}: {counted(len(self.features), 'feature')}, "
+            f"alpha = {self.alpha:g}, n = {self.n:,}"
         )
         blocks = [(f"P({self.target.name})", [""], self.prior[None, :], self.prior_stderr[None, :])]
         blocks += [

@@ -16,6 +16,7 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
+from masquerade.core.words import counted
 from masquerade.learn import losses
 from masquerade.learn.linear_model import (
     TIES,
@@ -198,8 +199,9 @@ def check_names(schema: Schema, target: str, features: Sequence[str] | None) -> 
     cells = prod(schema.shape((*names, target)))
     if cells > MOST_CELLS:
         raise InputError(
-            f"The table of {len(names)} features and {target!r} has {cells:,} cells, at most {MOST_CELLS:,} "
-            "are allowed: name fewer 'features', or disguise them with fewer categories or wider bins."
+            f"The table of {counted(len(names), 'feature')} and {target!r} has {cells:,} cells, at most "
+            f"{MOST_CELLS:,} are allowed: name fewer 'features', or "
+            "disguise them with fewer categories or wider bins."
         )
     return names
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.words import counted
 from masquerade.learn import saving
 from masquerade.learn.rows import labels_of, row_codes
 
@@ -199,7 +200,8 @@ class DecisionTree:
 
     def __repr__(self) -> str:
         """Show the size."""
-        return f"DecisionTree({self.target.name}: {len(self.leaves)} leaves, depth {self.depth})"
+        leaves = counted(len(self.leaves), "leaf", "leaves")
+        return f"DecisionTree({self.target.name}: {leaves}, depth {self.depth})"
 
 
 def _rows(frame: Any, features: tuple[Variable, ...]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from masquerade.core.words import counted
 from masquerade.learn.tree_model import DecisionTree, Node
 
 SUMMARY_DEPTH = 3
@@ -57,8 +58,9 @@ def tree_summary(tree: DecisionTree) -> str:
     borrowed = sum(node.borrowed for node in leaves)
     doubtful = sum(not node.reliable and not node.borrowed for node in leaves)
     test = "not tested" if tree.significance is None else f"significant at {tree.significance:g}"
+    size = f"{counted(len(leaves), 'leaf', 'leaves')}, depth {tree.depth}"
     lines = [
-        f"Decision tree for {tree.target.name}: {len(leaves):,} leaves, depth {tree.depth}, n = {tree.n:,}",
+        f"Decision tree for {tree.target.name}: {size}, n = {tree.n:,}",
         f"criterion {tree.criterion.replace('_', ' ')}, splits {test}",
         f"features used: {', '.join(importance_words(tree)) or 'none'}",
     ]

@@ -15,7 +15,7 @@ from masquerade.simulation import opening_faithful, opening_production
 from masquerade.simulation.costs import Cost
 from masquerade.simulation.counted import Caught
 from masquerade.simulation.opening import Opened, Row
-from masquerade.simulation.people import People
+from masquerade.simulation.people import People, check_enough
 from masquerade.simulation.trouble import Trouble
 
 Mode = Literal["production", "faithful"]
@@ -83,6 +83,7 @@ def k_anonymity(
         raise InputError(f"The mode must be one of {', '.join(MODES)}. Got {mode!r} instead.")
     if people.policy.disguised:
         raise InputError("Rows are k-anonymised as they are: the policy must not disguise any variable.")
+    check_enough(len(people), k)
     form = form_of(people.policy.schema, quasi, sensitive)
     rows = rows_of(people, form)
     leaving, cheating = (trouble or Trouble()).among(len(people))

@@ -18,7 +18,7 @@ from masquerade.protocols.partition.running import HOLDERS, MINER, PEOPLE, SERVE
 from masquerade.simulation.costs import Cost, Meter
 from masquerade.simulation.counted import Caught, name_of
 from masquerade.simulation.opening_production import compile_kernels
-from masquerade.simulation.people import People
+from masquerade.simulation.people import People, check_enough
 from masquerade.simulation.trouble import Trouble
 
 ALONE = 2  # people who check all boards themselves, to see what a device takes
@@ -160,6 +160,7 @@ def suppression(
     """
     if people.policy.disguised:
         raise InputError("Rows are k-anonymised as they are: the policy must not disguise any variable.")
+    check_enough(len(people), k)
     labels = [list(map(str, people.policy.schema.decode(name, people.codes[name]))) for name in quasi]
     rows = list(zip(*labels, strict=True))
     compile_kernels()

@@ -15,7 +15,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
 from masquerade.learn.network import BayesianNetwork, known_network
 from masquerade.sources.records import Records
-from masquerade.sources.tally import tally
+from masquerade.sources.tally import tally, warn_missing
 
 Codes = dict[str, NDArray[Any]]
 
@@ -63,12 +63,18 @@ class People:
     def first(self, n: int) -> Self:
         """Return the first n; so many must be there."""
         if not 1 <= n <= len(self):
-            raise InputError(f"There are {len(self):,} people. Got n = {n:,} instead.")
+            raise InputError(f"n must be from 1 to {len(self):,}, the number of people. Got {n:,} instead.")
         return self[np.arange(n)]
 
     def in_the_open(self) -> Records:
         """Return their clear records as a source: what would be counted if nobody had anything to hide."""
         return Records(self.codes, self.policy.undisguised())
+
+
+def check_enough(people: int, k: int) -> None:
+    """Refuse a k that no class of so few people can reach."""
+    if people < k:
+        raise InputError(f"k = {k:,} needs at least {k:,} people. Got {people:,} instead.")
 
 
 def people_from(data: Any, policy: Policy | None = None, *, seed: int = SEED) -> People:
@@ -77,6 +83,7 @@ def people_from(data: Any, policy: Policy | None = None, *, seed: int = SEED) ->
     Without a policy nothing is disguised, and the categories are those that occur.
     """
     records = tally(data, schema=policy, engine="memory")
+    warn_missing(records.missing)
     order = np.random.default_rng(seed).permutation(records.n)
     used = Policy.clear(records.schema) if policy is None else policy
     return People({name: records.codes[name][order] for name in records.schema}, used)

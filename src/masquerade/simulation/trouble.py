@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from masquerade.core.errors import InputError
+from masquerade.core.words import counted
 from masquerade.protocols.aggregation.parameters import share
 
 
@@ -25,7 +26,8 @@ class Trouble:
         cheating = math.ceil(share(self.cheaters, "cheaters") * n)
         if leaving + cheating >= n:
             raise InputError(
-                f"Of {n:,} people {leaving:,} would leave and {cheating:,} cheat: none is left to be counted."
+                f"Of {counted(n, 'person', 'people')} {leaving:,} would leave and {cheating:,} cheat: none "
+                "is left to be counted."
             )
         order = [int(place) for place in np.random.default_rng(self.seed).permutation(n)]
         return frozenset(order[:leaving]), frozenset(order[leaving : leaving + cheating])

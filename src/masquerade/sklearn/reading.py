@@ -20,7 +20,7 @@ from masquerade.frames.native import columns_of
 from masquerade.learn.rows import labels_of
 from masquerade.sklearn.learnt import Column, learnt_columns, number_labels
 from masquerade.sources.records import Records
-from masquerade.sources.tally import check_origin, tally
+from masquerade.sources.tally import check_origin, missing_from, said_by, tally, warn_missing
 
 AnyPolicy = Policy | Mapping[str, Any] | str | Path
 Rows = Mapping[str, NDArray[Any]]
@@ -80,6 +80,7 @@ class Disguised:
     def records(self, X: Any, y: NDArray[Any], weights: Floats | None = None) -> Records:
         """Return disguised rows and their disguised classes as a source of counts."""
         columns = self._columns(X, self.policy)
+        warn_missing(missing_from(said_by(X), accepted=True) if hasattr(X, "columns") else None)
         table = {name: columns[name] for name in self.names}
         if self.target.name in columns:
             raise InputError(f"The target {self.target.name!r} is y: leave the column out of X.")

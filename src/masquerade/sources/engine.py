@@ -13,12 +13,11 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import (
     InputError,
     PolicyMismatch,
-    Refusal,
     SchemaError,
     UnknownValue,
     did_you_mean,
 )
-from masquerade.core.query import Query
+from masquerade.core.missing import Missing
 from masquerade.core.schema import Field
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
 from masquerade.sources import sql
@@ -50,8 +49,9 @@ class Engine(ReportTally):
         *,
         weights: str | None = None,
         released: bool | None = None,
+        missing: Missing | None = None,
     ) -> None:
-        super().__init__(policy)
+        super().__init__(policy, missing)
         self.table = table
         self.weighted = weights is not None
         self.limits = Limits()
@@ -81,9 +81,9 @@ class Engine(ReportTally):
         """Return the number of records."""
         return sum(part.rows for part in self._parts)
 
-    def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return why queries would be refused; nothing is asked of the engine."""
-        return [item for query in queries for layout in self._layouts for item in layout.refusals(query)]
+    def layouts(self) -> Sequence[Layout]:
+        """Return how questions are read off reports; nothing is asked of the engine."""
+        return self._layouts
 
     def parts(self, questions: int) -> tuple[Scanned, ...]:  # noqa: ARG002  (each part counts its own)
         """Return the table by stratum."""
@@ -91,6 +91,7 @@ class Engine(ReportTally):
 
     def supports(self, question: Supports) -> SupportAnswer:
         """Return how many records hold each of many sets of items: from distinct rows, if they are few."""
+        self.check_complete()
         question.check(self.schema)
         if self.weighted:
             return from_tables(self, question)

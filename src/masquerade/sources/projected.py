@@ -15,7 +15,7 @@ from masquerade.estimate.rotation import Reduction
 from masquerade.sources.projecting import SECRET_BYTES, Owner
 from masquerade.sources.projection import Projected
 from masquerade.sources.records import Records
-from masquerade.sources.tally import tally
+from masquerade.sources.tally import tally, warn_missing
 
 MOST_ROTATED = 50_000  # records: a rotation takes time with their square, here about a minute
 LEAST_SURE = 0.5  # of f in the covariance, beyond which squares of estimates say little about squares
@@ -62,6 +62,7 @@ def source_of(
     records = tally(data, schema=schema, engine="memory")
     if not isinstance(records, Records):
         raise InputError("A projection needs records as a frame or as files: baskets and engines have none.")
+    warn_missing(records.missing)
     check_owners(owners, records.schema, receiver)
     reduction = reduction_of(dimensions, trials, records.n)
     parties = tuple(

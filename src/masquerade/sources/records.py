@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
+from masquerade.core.missing import Missing
 from masquerade.core.supports import SupportAnswer, Supports
 from masquerade.sources.expectation import expect
 from masquerade.sources.reading import Layout
@@ -26,8 +27,15 @@ class Records(ReportTally):
     `CountTable.n` stays the number of records. Equal rows are merged once several questions are asked.
     """
 
-    def __init__(self, codes: Mapping[str, Codes], policy: Policy, weights: Floats | None = None) -> None:
-        super().__init__(policy)
+    def __init__(
+        self,
+        codes: Mapping[str, Codes],
+        policy: Policy,
+        weights: Floats | None = None,
+        *,
+        missing: Missing | None = None,
+    ) -> None:
+        super().__init__(policy, missing)
         self.codes, self.weights = codes, weights
         lengths = {len(column) for column in codes.values()}
         if set(codes) != set(self.schema) or len(lengths) != 1:
@@ -54,6 +62,7 @@ class Records(ReportTally):
 
     def supports(self, question: Supports) -> SupportAnswer:
         """Return how many records hold each of many sets of items: thousands of counts as one question."""
+        self.check_complete()
         return supports_of(self, self._stores, question, self.n, self.weights)
 
     def expect(
@@ -63,6 +72,7 @@ class Records(ReportTally):
 
         See `masquerade.sources.expectation`; for evaluation, never for learning.
         """
+        self.check_complete()
         return expect(self, f, over, seed=seed)
 
     def _split(self) -> tuple[Store, ...]:

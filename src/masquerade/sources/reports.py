@@ -15,6 +15,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.covariance import LinearCovariance, reduce_cells
 from masquerade.core.covariance import Part as CovariancePart
 from masquerade.core.errors import InputError, Refusal
+from masquerade.core.missing import Missing
 from masquerade.core.query import Query
 from masquerade.core.table import CountTable, Projection
 from masquerade.core.tally import raise_refusals
@@ -39,24 +40,40 @@ class ReportTally(ABC):
     """A `Tally` over reports that can be tabulated, wherever they lie.
 
     A source says which `parts` there are and how many records (`n`); whether records carry survey weights
-    (`weighted`). The rest follows from the sums that parts observe.
+    (`weighted`). The rest follows from the sums that parts observe. Where records are `missing`, not at
+    random, every question is refused unless that is accepted.
     """
 
     n: int
     weighted: bool = False
+    missing: Missing | None = None
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, missing: Missing | None = None) -> None:
         self.policy = policy
         self.schema = policy.schema
-        self.guarantee = guarantee_of(policy)
+        self.missing = missing
+        known = guarantee_of(policy)
+        self.guarantee = known if missing is None else missing.noted(known)
 
     @abstractmethod
     def parts(self, questions: int) -> Sequence[Part]:
         """Return the parts to ask; `questions` says how many more are coming."""
 
+    def layouts(self) -> Sequence[Layout]:
+        """Return how questions are read off the reports of every part."""
+        return [part.layout for part in self.parts(0)]
+
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return why queries would be refused: a channel that cannot be undone, too many cells."""
-        return [item for query in queries for part in self.parts(0) for item in part.layout.refusals(query)]
+        """Return why queries would be refused: missing records, no way back, too many cells."""
+        missing = [] if self.missing is None else self.missing.refusals(queries)
+        return missing + [
+            item for query in queries for part in self.layouts() for item in part.refusals(query)
+        ]
+
+    def check_complete(self) -> None:
+        """Refuse a question that is no query, where records are missing and that is not accepted."""
+        if self.missing is not None:
+            raise_refusals(self.missing.refusals([None]))
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
         """Answer a batch; questions share as few passes over the records as pay."""

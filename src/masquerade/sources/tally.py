@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, MasqueradeWarning, PolicyMismatch, UnknownValue
+from masquerade.core.missing import Missing
 from masquerade.core.schema import Category, Field, Schema, category
 from masquerade.frames.baskets import Baskets
 from masquerade.frames.encode import encode
 from masquerade.frames.files import open_batches
+from masquerade.frames.metadata import INCOMPLETE
 from masquerade.frames.native import columns_of, metadata_of
 from masquerade.sources.baskets import BasketRecords
 from masquerade.sources.chunks import Chunk, chunks, is_path
@@ -41,6 +43,7 @@ def tally(
     weights: str | None = None,
     id: str | None = None,
     engine: Literal["memory"],
+    accept_incomplete: bool = False,
 ) -> Records: ...
 
 
@@ -54,6 +57,7 @@ def tally(
     id: str | None = None,
     engine: EngineName = "auto",
     watch: Watch | None = None,
+    accept_incomplete: bool = False,
 ) -> Records | Engine: ...
 
 
@@ -66,6 +70,7 @@ def tally(
     id: str | None = None,  # noqa: A002  (the word users know)
     engine: EngineName = "auto",
     watch: Watch | None = None,
+    accept_incomplete: bool = False,
 ) -> Records | Engine | BasketRecords:
     """Return a source that answers counts about records: a frame, files, a table in an engine, or baskets.
 
@@ -79,15 +84,19 @@ def tally(
     `engine` says where files are counted: "memory", "duckdb" (out of core), or "auto", which takes memory
     for what fits easily and logs its choice (logger ``masquerade.sources``). `watch` is called with the
     share of a scan that is done (None if unknown), while an engine scans.
+
+    Data that say that records are missing, not at random, refuse every question with the code
+    ``incomplete``, unless you say `accept_incomplete`: answers are then about the records that are there.
     """
     if isinstance(data, Baskets):
         return basket_tally(data, policy, [schema, weights, id])
     extra = [name for name in (weights, id) if name is not None]
     given = table_of(data, watch=watch)
-    used, fields = how_to_read(data if given is None else given, policy, schema, extra)
+    used, fields, said = how_to_read(data if given is None else given, policy, schema, extra)
+    missing = missing_from(said, accepted=accept_incomplete)
     table = table_for(data, given, used, engine=engine, watch=watch)
     if table is not None:
-        source = Engine(table, used, fields, weights=weights, released=policy is not None)
+        source = Engine(table, used, fields, weights=weights, released=policy is not None, missing=missing)
         if id is not None:
             source.check_once(id)
         return source
@@ -108,7 +117,8 @@ def tally(
     if id is not None:
         check_once(parts[id], id)
     codes = {name: joined(parts[name], np.dtype(np.uint8)) for name in used.schema}
-    return Records(codes, used, None if weights is None else joined(parts[weights], np.dtype(np.float64)))
+    weighing = None if weights is None else joined(parts[weights], np.dtype(np.float64))
+    return Records(codes, used, weighing, missing=missing)
 
 
 def basket_tally(baskets: Baskets, policy: Policy | None, others: Sequence[object]) -> BasketRecords:
@@ -126,39 +136,52 @@ def basket_tally(baskets: Baskets, policy: Policy | None, others: Sequence[objec
 
 def how_to_read(
     data: Any, policy: Policy | None, schema: Schema | Policy | None, leave_out: Sequence[str]
-) -> tuple[Policy, Sequence[Field]]:
-    """Return the policy that the records went through (for clear ones: none disguised), and the fields."""
+) -> tuple[Policy, Sequence[Field], Mapping[str, str]]:
+    """Return the policy of the records (for clear ones: none disguised), the fields, and what data say."""
     if policy is not None:
         check_policy(policy)
         if schema is not None:
             raise InputError("Give 'policy' for disguised records or 'schema' for clear ones, not both.")
-        check_origin(data, policy)
-        return policy, [Field(variable) for variable in policy.observed.variables]
-    check_origin(data, None)
+        said = check_origin(data, policy)
+        return policy, [Field(variable) for variable in policy.observed.variables], said
+    said = check_origin(data, None)
     known = inferred_schema(data, leave_out) if schema is None else schema
     used = known.undisguised() if isinstance(known, Policy) else Policy.clear(known)
-    return used, used.fields
+    return used, used.fields, said
 
 
-def check_origin(data: Any, policy: Policy | None) -> None:
-    """Refuse data that say they were disguised under another policy, or at all where clear ones are due.
-
-    Data that say that records are missing, not at random, are taken with a warning.
-    """
+def said_by(data: Any) -> Mapping[str, str]:
+    """Return the texts that travel with data: in a file, beside it, or on a frame."""
     if isinstance(data, (SparkFrame, IbisTable)):
-        return  # tables of engines carry no such words
-    if is_path(data):
-        if data == "-" or (isinstance(data, (list, tuple)) and "-" in data):
-            return  # can be read once only
-        with open_batches(data, []) as batches:
-            known = batches.metadata
-    else:
-        known = metadata_of(columns_of(data).frame)
-    if "incomplete" in known:
-        warnings.warn(f"The records are incomplete: {known['incomplete']}.", MasqueradeWarning, stacklevel=3)
-    origin = known.get("policy")
+        return {}  # tables of engines carry no such words
+    if not is_path(data):
+        return metadata_of(columns_of(data).frame)
+    if data == "-" or (isinstance(data, (list, tuple)) and "-" in data):
+        return {}  # can be read once only
+    with open_batches(data, []) as batches:
+        return batches.metadata
+
+
+def missing_from(said: Mapping[str, str], *, accepted: bool) -> Missing | None:
+    """Return what data say is missing, None if they do not."""
+    return Missing(said[INCOMPLETE], accepted) if INCOMPLETE in said else None
+
+
+def warn_missing(missing: Missing | None) -> None:
+    """Warn of records that are missing, where there is nobody to be asked whether that is accepted."""
+    if missing is not None:
+        warnings.warn(f"The records are incomplete: {missing.what}.", MasqueradeWarning, stacklevel=3)
+
+
+def check_origin(data: Any, policy: Policy | None) -> Mapping[str, str]:
+    """Return what data say of themselves.
+
+    Those that were disguised under another policy, or at all where clear ones are due, are refused.
+    """
+    said = said_by(data)
+    origin = said.get("policy")
     if origin is None or (policy is not None and origin == policy.id):
-        return
+        return said
     if policy is None:
         raise PolicyMismatch(f"The records were disguised under policy {origin[:12]}…: give it as 'policy'.")
     raise PolicyMismatch(

@@ -103,7 +103,7 @@ def test_a_small_table_by_hand(kind):
     assert own.rows_by_distinct == {1: 2, 2: 3}
     text = report.summary()
     assert "k = 2 over zip" in text
-    assert "1 homogeneous classes, of 2 rows" in text
+    assert "1 homogeneous class, of 2 rows" in text
     assert "not differential privacy" in text
     assert report.to_dict()["class_sizes"] == [[2, 1], [3, 1]]
 
@@ -120,7 +120,7 @@ def test_a_table_without_rows_has_no_classes():
     report = check(pd.DataFrame({"q": [], "s": []}), ["q"], ["s"])
     assert (report.k, report.rows, report.classes, report.uniqueness) == (0, 0, 0, 0.0)
     assert report.binned() == ([], [])
-    assert "k = 0" in report.summary()
+    assert report.summary() == "The table has no rows: over q there is nothing to tell."
 
 
 def test_the_picture_shows_rows_by_class_size():

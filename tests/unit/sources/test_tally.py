@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 import masquerade as mq
-from masquerade.core.errors import InputError, SchemaError, UnknownValue
+from masquerade.core.errors import InputError, MasqueradeWarning, QueryRefused, SchemaError, UnknownValue
+from masquerade.core.supports import Supports
+from masquerade.frames.files import AtomicWriter
+from masquerade.frames.native import with_metadata
 
 FRAME = pd.DataFrame(
     {
@@ -71,3 +76,65 @@ def test_contradictions_are_refused():
         mq.tally(FRAME, policy, schema=policy)
     with pytest.raises(InputError, match="more than 1,000 different values"):
         mq.tally(pd.DataFrame({"a": range(2000)}))
+
+
+SEXES = mq.Schema({"sex": ["f", "m"]})
+LEFT_OUT = {"incomplete": "2 of 8 rows did not open"}
+
+
+def incomplete(folder, kind):
+    """Return six of eight rows, as a frame or as a file, that say that two are missing."""
+    table = pa.table({"sex": FRAME["sex"].tolist()})
+    if kind == "pandas":
+        return with_metadata(FRAME[["sex"]], LEFT_OUT)
+    if kind == "arrow table":
+        return with_metadata(table, LEFT_OUT)
+    path = folder / f"rows.{kind}"
+    with AtomicWriter(path, table.schema, LEFT_OUT) as target:
+        target.write(table.to_batches()[0])
+    if kind != "csv":
+        assert {one.name for one in folder.iterdir()} == {path.name}  # the mark is in the file itself
+    return path
+
+
+@pytest.mark.parametrize("engine", ["memory", "duckdb"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas", "arrow table"])
+def test_rows_that_are_missing_not_at_random_are_refused_until_accepted(tmp_path, kind, engine):
+    data = incomplete(tmp_path, kind)
+    if engine == "duckdb" and kind in {"pandas", "arrow table", "arrow"}:
+        pytest.skip("counted in memory")
+    source = mq.tally(data, schema=SEXES, engine=engine)
+    (refusal,) = source.check([mq.Query(by="sex")])
+    assert (refusal.code, refusal.query) == ("incomplete", mq.Query(by="sex"))
+    assert "2 of 8 rows did not open" in refusal.reason
+    item = Supports((("sex", "f"),), np.zeros((1, 1), dtype=np.int32))
+    questions = [
+        lambda: source.answer([mq.Query(by="sex")]),
+        lambda: source.supports(item),
+        lambda: source.misfit(["sex"]),
+        lambda: mq.learn.bayesian_network(source, {"sex": ()}),
+    ]
+    if engine == "memory":
+        questions.append(lambda: source.expect(lambda codes: codes[:, 0], ["sex"]))
+    for ask in questions:
+        with pytest.raises(QueryRefused, match="not at random"):
+            ask()
+    accepted = mq.tally(data, schema=SEXES, engine=engine, accept_incomplete=True)
+    (table,) = accepted.answer([mq.Query(by="sex")])
+    assert table.values.tolist() == [4, 2]
+    assert accepted.supports(item).values.tolist() == [4]
+    assert "2 of 8 rows did not open" in accepted.guarantee.assumptions
+
+
+def test_what_is_missing_is_still_said_after_a_disguise(tmp_path):
+    policy = mq.Policy.build({"sex": ["f", "m"]}, {"sex": mq.channels.binary("1/4")})
+    mq.disguise_file(incomplete(tmp_path, "parquet"), tmp_path / "out.parquet", policy)
+    frame = incomplete(tmp_path, "pandas")
+    for data in (tmp_path / "out.parquet", mq.disguise(frame, policy), mq.simulate(frame, policy, 1)):
+        assert [one.code for one in mq.tally(data, policy).check([mq.Query()])] == ["incomplete"]
+
+
+def test_where_nobody_can_be_asked_missing_rows_are_warned_of(tmp_path):
+    frame = incomplete(tmp_path, "pandas").assign(age=["old", "young"] * 3)
+    with pytest.warns(MasqueradeWarning, match="2 of 8 rows did not open"):
+        mq.projected(frame, {"a": ["sex"], "b": ["age"]})

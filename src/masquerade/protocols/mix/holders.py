@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from masquerade.core.errors import InputError, RoundAborted
+from masquerade.core.words import counted
 from masquerade.crypto.batches import Claim, Weighed, rejected
 from masquerade.crypto.errors import DecodingError, KeySpent, ProofRejected
 from masquerade.crypto.group import Point
@@ -157,7 +158,8 @@ def opened_batch(terms: MixTerms, key: PublicKey, board: bytes) -> tuple[Row, ..
         raise RoundAborted("A batch has one row of each sender, in order.", spent=False, culprits=("miner",))
     if len(messages) < terms.minimum:
         raise RoundAborted(
-            f"{len(messages)} records are too few to hide each other: at least {terms.minimum} are mixed.",
+            f"{counted(len(messages), 'record is', 'records are')} too few to hide each other: at least "
+            f"{terms.minimum} are mixed.",
             spent=False,
         )
     rows: dict[str, Row] = {}

@@ -78,7 +78,9 @@ def reports_of(source: Tally) -> tuple[Policy, Tally]:
         if source.weighted:
             raise InputError("Records with survey weights have no exact counts to pool.")
         if source.policy.disguised:
-            return source.policy, Records(source.codes, Policy.clear(source.policy.observed))
+            return source.policy, Records(
+                source.codes, Policy.clear(source.policy.observed), missing=source.missing
+            )
         return Policy.clear(source.schema), source
     policy = getattr(source, "policy", None)
     if isinstance(policy, Policy) and policy.disguised:

@@ -80,13 +80,15 @@ class Dealing(Message):
         """State: the point is H times the same number that the dealer committed to at N + i."""
         return equal_logs([(self.committed(self.users + index), group.generator), (point, base)])
 
-    def transcript(self, index: int, quasi: bytes) -> Transcript:
-        """Return what a user's proof is bound to."""
+    def transcript(self, index: int, quasi: bytes, sealed: bytes) -> Transcript:
+        """Return what a user's proof is bound to: its row too, so that nobody can replace the sealed part."""
         query = hashlib.sha256(quasi).digest()
         user = index.to_bytes(4, "big")
-        return Transcript(
+        bound = Transcript(
             Context("threshold faithful", self.epoch.encode(), self.digest, query, user, "user")
         )
+        bound.absorb("sealed", hashlib.sha256(sealed).digest())
+        return bound
 
     def key(self, index: int, point: Point) -> bytes:
         """Return the key that follows from f(i)·H."""
@@ -212,13 +214,13 @@ class User:
             )
         base = self._dealing.base(quasi)
         point = group.multiply(base, self._submitted)
+        plain = len(sensitive).to_bytes(_LENGTH, "big") + sensitive + bytes(size - len(sensitive))
+        sealed = seal(self._dealing.key(self.index, group.multiply(base, self._own)), plain, quasi)
         proof = prove(
             self._dealing.statement(self.index, point, base),
             [Knows((self._submitted,))],
-            self._dealing.transcript(self.index, quasi),
+            self._dealing.transcript(self.index, quasi, sealed),
         )
-        plain = len(sensitive).to_bytes(_LENGTH, "big") + sensitive + bytes(size - len(sensitive))
-        sealed = seal(self._dealing.key(self.index, group.multiply(base, self._own)), plain, quasi)
         message = Submission(self.index, quasi, point, proof, sealed).encode()
         self._sent = quasi, sensitive, message
         return message
@@ -240,23 +242,30 @@ class Miner:
         self._taken: dict[int, Submission] = {}
 
     def take(self, submission: bytes) -> None:
-        """Keep a submission, one for each user, if its proof holds; `ProofRejected` names the user."""
+        """Keep a submission, one for each user, if its proof holds.
+
+        `ProofRejected` says for which user it came, not who made it: anybody on the way can spoil a message.
+        What is kept was made by the user, all of it, so a fault found later is the user's.
+        """
         given = Submission.decode(submission)
         if not 1 <= given.index <= self._dealing.users:
             raise DecodingError(
                 f"Users are numbered from 1 to {self._dealing.users:,}. Got {given.index} instead."
             )
-        known = self._taken.get(given.index)
-        if known is not None and known != given:
-            raise InputError(f"User {given.index} has submitted another row.")
         statement = self._dealing.statement(given.index, given.point, self._dealing.base(given.quasi))
         expected = self._dealing.sensitive_size + OVERHEAD + _LENGTH
         if len(given.proof) != proof_size(statement) or len(given.sealed) != expected:
             raise DecodingError(f"The submission of user {given.index} has parts of the wrong length.")
         try:
-            verify(statement, given.proof, self._dealing.transcript(given.index, given.quasi))
+            bound = self._dealing.transcript(given.index, given.quasi, given.sealed)
+            verify(statement, given.proof, bound)
         except ProofRejected as error:
-            raise ProofRejected(f"The point of user {given.index} is not the one it was dealt.") from error
+            raise ProofRejected(
+                f"The submission for user {given.index} is not proved: its point is not the one that was "
+                "dealt, or it was changed on the way."
+            ) from error
+        if self._taken.get(given.index, given) != given:
+            raise InputError(f"User {given.index} has submitted another row.")
         self._taken[given.index] = given
 
     def open_classes(self) -> Opened:

@@ -41,7 +41,7 @@ def production_guarantee(terms: Terms, form: Form) -> Guarantee:
         0,
         ((COLLECTOR, SERVER), (COLLECTOR, MEMBER)),
         None,
-        "identifies",
+        "detects",  # reports carry no names, and bad shares in classes that stay closed are unseen
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.core.words import counted
 from masquerade.protocols.threshold.terms import Terms
 
 
@@ -104,7 +105,8 @@ class Opening:
 
     def summary(self) -> str:
         """Return how many reports came to what, a line each."""
-        opened = f"{self.opened:,} rows of {len(self.quasi):,} classes open"
-        first = f"{self.received:,} reports, k = {self.terms.k}: {opened}"
+        classes = counted(len(self.quasi), "class", "classes")
+        opened = f"{counted(self.opened, 'row')} of {classes} open"
+        first = f"{counted(self.received, 'report')}, k = {self.terms.k}: {opened}"
         others = [(verdict, self.count(verdict)) for verdict in Verdict if verdict is not Verdict.OPENED]
         return "\n".join([first, *(f"  {n:,} not: {REASONS[verdict]}" for verdict, n in others if n)])

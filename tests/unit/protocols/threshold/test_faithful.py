@@ -1,11 +1,13 @@
 """The talk's form: shares in the exponent, and who may not collude."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken, SharesInconsistent
+from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.sealing import unseal
 from masquerade.crypto.shares import Share, interpolate_points, recover
@@ -67,15 +69,41 @@ def test_a_bad_point_is_named_and_harms_nobody():
     assert Counter(miner.open_classes().rows) == Counter(rows[i] for i in (0, 2, 3))
 
 
+def resealed(dealing, deal, submission, sealed):
+    """Return the submission of a user who proves a sealed part of its own choice."""
+    public, one, secret = Dealing.decode(dealing), Submission.decode(submission), Deal.decode(deal)
+    statement = public.statement(one.index, one.point, public.base(one.quasi))
+    bound = public.transcript(one.index, one.quasi, sealed)
+    proof = prove(statement, [Knows((group.secret(secret.submitted),))], bound)
+    return Submission(one.index, one.quasi, one.point, proof, sealed).encode()
+
+
 def test_a_broken_seal_is_named_and_does_not_count_towards_k():
     rows = [(b"zip", b"ill %d" % i) for i in range(4)]
-    dealing, submissions = submitted(3, rows)
-    one = Submission.decode(submissions[1])
-    submissions[1] = Submission(1 + 1, one.quasi, one.point, one.proof, one.sealed[:-1] + b"?").encode()
+    dealing, users, dealer = world(3, len(rows))
+    submissions = [user.submit(*row) for user, row in zip(users, rows, strict=True)]
+    broken = Submission.decode(submissions[1]).sealed[:-1] + b"?"
+    submissions[1] = resealed(dealing, dealer.deal(2), submissions[1], broken)
     found = opened(dealing, submissions)
     assert found.faults == ((2, "its sealed part does not open"),)
     assert Counter(found.rows) == Counter(rows[i] for i in (0, 2, 3))
     assert opened(dealing, submissions[:3]).rows == ()
+
+
+def test_nobody_on_the_way_can_replace_a_sealed_part_and_put_the_blame_on_its_user():
+    rows = [(b"zip", b"ill %d" % i) for i in range(4)]
+    dealing, submissions = submitted(2, rows)
+    one = Submission.decode(submissions[0])
+    miner = Miner(dealing)
+    with pytest.raises(ProofRejected, match="for user 1 is not proved"):
+        miner.take(replace(one, sealed=bytes(len(one.sealed))).encode())
+    for submission in submissions:
+        miner.take(submission)
+    with pytest.raises(ProofRejected):  # not even after the user's own: no second row is laid to its name
+        miner.take(replace(one, sealed=bytes(len(one.sealed))).encode())
+    found = miner.open_classes()
+    assert Counter(found.rows) == Counter(rows)
+    assert found.faults == ()
 
 
 def test_users_check_what_they_were_dealt():
@@ -87,7 +115,7 @@ def test_users_check_what_they_were_dealt():
 
 
 def test_one_row_a_user():
-    dealing, users, _ = world(2, 2)
+    dealing, users, dealer = world(2, 2)
     first = users[0].submit(b"zip", b"polio")
     assert users[0].submit(b"zip", b"polio") == first
     with pytest.raises(InputError, match="one row"):
@@ -96,9 +124,9 @@ def test_one_row_a_user():
         users[1].submit(b"zip", b"?" * 25)
     miner = Miner(dealing)
     miner.take(first)
-    again, changed = Submission.decode(first), Submission.decode(first).sealed[::-1]
+    second = User(dealing, dealer.deal(1)).submit(b"zip", b"stroke")
     with pytest.raises(InputError, match="another row"):
-        miner.take(Submission(again.index, again.quasi, again.point, again.proof, changed).encode())
+        miner.take(second)
 
 
 def test_submissions_of_another_epoch_are_refused():

@@ -69,6 +69,12 @@ def test_every_question_is_refused_until_incompleteness_is_accepted(table, openi
             ask()
 
 
+def test_the_frame_of_opened_rows_says_what_is_missing(opening):
+    source = tally_opened(opening, FORM)
+    (refusal,) = mq.tally(source.to_frame(), schema=SCHEMA).check([QUERY])
+    assert refusal == source.check([QUERY])[0]
+
+
 def test_plain_counts_of_opened_rows_are_exact(table, opening):
     counts = tally_opened(opening, FORM).counts(QUERY)
     for z in (7, 8, 9, 299):
@@ -79,7 +85,7 @@ def test_plain_counts_of_opened_rows_are_exact(table, opening):
 
 def test_accepted_it_is_a_source_like_any_other(table, opening):
     source = tally_opened(opening, FORM, accept_incomplete=True)
-    clear = mq.tally(source.to_frame(), schema=SCHEMA)
+    clear = mq.tally(source.to_frame(), schema=SCHEMA, accept_incomplete=True)
     (ours,), (theirs,) = source.answer([QUERY]), clear.answer([QUERY])
     np.testing.assert_array_equal(ours.values, theirs.values)
     np.testing.assert_array_equal(ours.stderr(), theirs.stderr())
@@ -102,9 +108,11 @@ def test_the_guarantee_says_who_learns_what_and_what_is_missing(opening):
     shown = production_guarantee(FORM.terms("spring", 10, shown=True), FORM)
     assert "collector learns the clear values, in all rows, of zip" in shown.summary()
     assert ("collector", "randomness server") in shown.excluded_coalitions
+    assert shown.integrity == "detects"  # reports carry no names
     faithful = faithful_guarantee(5, ("zip",), ("illness",))
     assert ("collector", "3 users") in faithful.excluded_coalitions
     assert "lower k to 5 − 2c" in faithful.summary()
+    assert faithful.integrity == "identifies"
 
 
 def test_rows_that_nobody_could_have_filled_in_are_named():
