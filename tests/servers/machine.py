@@ -11,6 +11,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from masquerade.parties.example import free_ports
+
 STOP_SECONDS = 10
 PR_SET_PDEATHSIG = 1
 
@@ -34,10 +36,8 @@ def postgres_programs() -> dict[str, str]:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a free port, one that no other process of the run takes."""
+    return free_ports(["server"])["server"]
 
 
 def answers(port: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from masquerade.protocols.vertical.combining import restricted
 from masquerade.serving import certificates, identities
 
 MINER, HELPER = "university", "helper"
+PORTS, MOST_TRIED = range(10_000, 32_000), 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +174,12 @@ def horizontal(
 
 
 def free_ports(nodes: Sequence[str]) -> dict[str, int]:
-    """Return a free port for every node."""
-    held = []
-    try:
-        for _ in nodes:
-            one = socket.socket()
-            one.bind(("127.0.0.1", 0))
-            held.append(one)
-        return {node: one.getsockname()[1] for node, one in zip(nodes, held, strict=True)}
-    except OSError as error:
-        raise InputError(f"No free port was found on this machine ({error.strerror}).") from None
-    finally:
-        for one in held:
-            one.close()
+    """Return a free port for every node, below those that a machine gives to its own connections."""
+    found: dict[str, int] = {}
+    for port in secrets.SystemRandom().sample(PORTS, min(MOST_TRIED, len(PORTS))):
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            found[nodes[len(found)]] = port
+        if len(found) == len(nodes):
+            return found
+    raise InputError("No free port was found on this machine.")
