@@ -236,3 +236,13 @@ def test_an_example_is_written_once(tmp_path):
     ok("session", "example", tmp_path / "try", "--n", 20)
     assert "exists already" in refused("session", "example", tmp_path / "try", "--n", 20)
     assert (tmp_path / "try" / "north" / "identity.key").stat().st_mode & 0o077 == 0
+
+
+def test_a_file_is_checked_for_what_it_is(tmp_path):
+    ok("session", "example", tmp_path / "try", "--n", 20)
+    session = tmp_path / "try" / "session.yaml"
+    assert ok("config", "check", session).stdout == f"{session} is valid for a session.\n"
+    session.write_text(session.read_text().replace("convener:", "convner:"))
+    assert "convener" in refused("config", "check", session)
+    said = refused("party", "serve", tmp_path / "try" / "university" / "miner.yaml")
+    assert "this is a file of kind 'miner', not 'party'" in said

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from tests.pages import Written
 
 import masquerade as mq
 from masquerade.core.guarantee import Guarantee, shown
@@ -40,9 +41,11 @@ from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.combining import restricted
 from masquerade.protocols.vertical.joining import seen_by
 
-PAGE = Path(__file__).parents[2] / "docs" / "guarantee.md"
-BEGIN = "<!-- protocols: written by python -m tests.parties.guarantees -->"
-END = "<!-- end of protocols -->"
+ON_PAGE = Written(
+    Path(__file__).parents[2] / "docs" / "guarantee.md",
+    "<!-- protocols: written by python -m tests.parties.guarantees -->",
+    "<!-- end of protocols -->",
+)
 HEAD = "| protocol | who learns what | assuming | holds against | what breaks it |"
 WIDTH = 118
 
@@ -280,18 +283,5 @@ def generated() -> str:
     return "\n\n".join([*parts, "The assumptions:", "\n".join(listed)])
 
 
-def on_page() -> str:
-    """Return what the page shows."""
-    text = PAGE.read_text(encoding="utf-8")
-    return text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip()
-
-
-def main() -> None:
-    """Write the tables into the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    PAGE.write_text(f"{text[:begin]}\n\n{generated()}\n\n{text[end:]}", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    ON_PAGE.write(generated())

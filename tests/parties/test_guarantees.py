@@ -6,7 +6,9 @@ from tests.parties import guarantees
 
 
 def test_the_table_of_protocols_is_what_the_protocols_compute():
-    assert guarantees.on_page() == guarantees.generated(), "write it anew: python -m tests.parties.guarantees"
+    assert guarantees.ON_PAGE.shown() == guarantees.generated(), (
+        "write it anew: python -m tests.parties.guarantees"
+    )
 
 
 def test_every_protocol_says_who_learns_what_and_what_that_rests_on():

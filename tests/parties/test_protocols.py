@@ -30,6 +30,7 @@ from tests.parties.deployments import (
 
 import masquerade as mq
 from masquerade.papers.eleven_nodes import STRUCTURE
+from masquerade.papers.two_hospitals import two_hospitals_and_a_registry
 from masquerade.protocols.arrow import unpack
 from masquerade.protocols.vertical.arriving import schema_of
 from masquerade.protocols.vertical.combining import restricted
@@ -248,6 +249,12 @@ def test_without_a_miner_parties_find_the_structure_of_the_joined_records(tmp_pa
         expected = mq.learn.structure(clear, order=ORDER, max_parents=2).structure
         assert parents_of(learnt.structure) == parents_of(expected)
         assert_same_parameters(learnt, mq.learn.bayesian_network(clear, learnt.structure))
+
+
+def test_the_example_with_cells_anywhere_counts_everybody(tmp_path):
+    with deployed(tmp_path, two_hospitals_and_a_registry("arbitrary-with-miner", 120)) as deployment:
+        status = deployment.run()
+        assert (status["state"], status["records"]) == ("done", 120)
 
 
 def test_cells_anywhere_make_one_table(tmp_path):

@@ -115,8 +115,12 @@ class Saying(Speaking):
 
 def counted(deployment, **options):
     """Return an exact table of A in a new epoch, and the number of records."""
-    spec = options.get("spec") or deployment.spec
-    _, arrangement, settled = linked(deployment, **options)
+    return table_of(deployment, options.get("spec") or deployment.spec, linked(deployment, **options))
+
+
+def table_of(deployment, spec, arranged):
+    """Return an exact table of A in an epoch that was arranged, and the number of records."""
+    _, arrangement, settled = arranged
     source = RevealedVerticalCounts(
         HelpedProducts(
             arrangement.owners,
@@ -172,6 +176,19 @@ def test_two_sessions_with_exact_results_are_about_the_same_people(tmp_path):
         kinds = {item.kind for item in deployment.ledger("north")[len(left) :]}
         assert kinds == {"keys under secret masks", "pseudonyms of records, which tell who is common"}
         counted(deployment, spec=second)
+    finally:
+        deployment.stop()
+
+
+def test_of_sessions_side_by_side_the_first_to_answer_decides(tmp_path):
+    deployment = Deployment(tmp_path / "deployment", exact_plan())
+    second = with_second_session(deployment)
+    deployment.start()
+    try:
+        arranged = linked(deployment, fewer=1, spec=second)  # nothing has left yet, in either
+        assert counted(deployment)[1] == arranged[2].records + 1
+        with pytest.raises(RoundAborted, match="Other people take part than in session 'example'"):
+            table_of(deployment, second, arranged)
     finally:
         deployment.stop()
 

@@ -139,11 +139,16 @@ class Memory:
                 )
                 raise QueryRefused([Refusal("other_people", reason)])
 
-    def bind_people(self, session: str, people: str, *, exact: bool) -> None:
-        """Remember, for good, whom results of a session are about: something is about to leave."""
-        if self._state.notes.get(PEOPLE, session) is None:
-            values = {"people": people, "exact": exact}
-            self._state.notes.put(PEOPLE, session, json.dumps(values).encode())
+    def bind_people(self, session: str, people: str, *, exact: bool, others: bool) -> None:
+        """Remember, for good, whom results of a session are about, unless `check_people` refuses them.
+
+        Nothing comes between the two: of sessions that go on side by side, the first to answer decides.
+        """
+        with self._state.transaction():
+            self.check_people(session, people, exact=exact, others=others)
+            if self._state.notes.get(PEOPLE, session) is None:
+                values = {"people": people, "exact": exact}
+                self._state.notes.put(PEOPLE, session, json.dumps(values).encode())
 
     def linked(self, session: str, epoch: bytes) -> Linked | None:
         """Return which records take part in an epoch, None if they are not linked in it."""
@@ -207,5 +212,5 @@ class Memory:
 
 
 def too_few(reason: str) -> QueryRefused:
-    """Return the refusal of records that are too few, or too few others."""
+    """Return the refusal of records that are too few."""
     return QueryRefused([Refusal("too_few_records", reason)])

@@ -211,8 +211,7 @@ class Party:
         if spec.linking is not None and part.arrangement is None:
             raise RoundAborted("The variables of this session are not arranged here.", spent=False)
         people, others = part.people(part.linked), self._consented(spec).other_people
-        self._memory.check_people(spec.session, people, exact=part.exact, others=others)
-        self._memory.bind_people(spec.session, people, exact=part.exact)
+        self._memory.bind_people(spec.session, people, exact=part.exact, others=others)
 
     def _check_asker(self, peer: str, spec: SessionSpec, role: str, body: bytes) -> None:
         """Let the convener ask, and for disguised cells without a miner the other parties."""

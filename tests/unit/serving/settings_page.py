@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from tests.pages import Written
 
 from masquerade.collect.settings import KINDS as COLLECTING
 from masquerade.collect.settings import EpochSettings, OpenLimits, ServerSettings
@@ -34,9 +35,11 @@ from masquerade.serving.settings import (
     Url,
 )
 
-PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
-BEGIN = "<!-- settings: written by python -m tests.unit.serving.settings_page -->"
-END = "<!-- end of settings -->"
+ON_PAGE = Written(
+    Path(__file__).parents[3] / "docs" / "settings.md",
+    "<!-- settings: written by python -m tests.unit.serving.settings_page -->",
+    "<!-- end of settings -->",
+)
 WIDTH = 118
 HEAD = ["| key | what it is | default |", "|---|---|---|"]
 
@@ -259,18 +262,5 @@ def wrapped(text: str) -> str:
     return "\n".join(textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False))
 
 
-def on_page() -> str:
-    """Return what the page shows."""
-    text = PAGE.read_text(encoding="utf-8")
-    return text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip()
-
-
-def main() -> None:
-    """Write the tables into the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    PAGE.write_text(f"{text[:begin]}\n\n{generated()}\n\n{text[end:]}", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    ON_PAGE.write(generated())

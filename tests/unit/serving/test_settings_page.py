@@ -15,7 +15,9 @@ def models() -> list[type[BaseModel]]:
 
 
 def test_the_page_is_what_the_models_say():
-    assert page.on_page() == page.generated(), "write it anew: python -m tests.unit.serving.settings_page"
+    assert page.ON_PAGE.shown() == page.generated(), (
+        "write it anew: python -m tests.unit.serving.settings_page"
+    )
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.__name__)
