@@ -17,13 +17,13 @@ from benchmarks.timing import json_option, keep
 
 import masquerade as mq
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
-from masquerade.protocols.aggregation import masks, seeds
+from masquerade.protocols.aggregation import masks, seed_shares
 from masquerade.protocols.aggregation.batch import Batch, Table
+from masquerade.protocols.aggregation.crypto_cache import Work
+from masquerade.protocols.aggregation.message_sizes import most_traffic
 from masquerade.protocols.aggregation.messages import Kind
 from masquerade.protocols.aggregation.parameters import Parameters
 from masquerade.protocols.aggregation.population import Population
-from masquerade.protocols.aggregation.traffic import most_traffic
-from masquerade.protocols.aggregation.work import Work
 
 COUNTS = 1000
 ROUNDS = ((1_000, "semi-honest"), (1_000, "malicious"), (3_000, "malicious"), (10_000, "malicious"))
@@ -59,10 +59,12 @@ def cost_of(run, calls=200):
 
 def primitives(parameters, width):
     """Return the processor seconds of the operations that everything is made of."""
-    identity, one, two, seed = SigningKey(), AgreementKey(), AgreementKey(), os.urandom(seeds.SEED_SIZE)
+    identity, one, two, seed = SigningKey(), AgreementKey(), AgreementKey(), os.urandom(seed_shares.SEED_SIZE)
     signature, key = identity.sign("benchmark", seed), os.urandom(32)
     k, t = parameters.neighbours, parameters.threshold
-    shares = dict(enumerate(map(seeds.decode_share, seeds.deal(seed, t, range(1, k + 1))), start=1))
+    shares = dict(
+        enumerate(map(seed_shares.decode_share, seed_shares.deal(seed, t, range(1, k + 1))), start=1)
+    )
     return {
         "sign": cost_of(lambda: identity.sign("benchmark", seed)),
         "verify a signature": cost_of(
@@ -70,8 +72,8 @@ def primitives(parameters, width):
         ),
         "make a pair of keys": cost_of(AgreementKey),
         "agree on a key": cost_of(lambda: one.agree(two.public, "benchmark")),
-        "deal a seed": cost_of(lambda: seeds.deal(seed, t, range(1, k + 1)), 20),
-        "open a seed": cost_of(lambda: seeds.open_seed(shares, t)),
+        "deal a seed": cost_of(lambda: seed_shares.deal(seed, t, range(1, k + 1)), 20),
+        "open a seed": cost_of(lambda: seed_shares.open_seed(shares, t)),
         "expand a mask": cost_of(lambda: masks.mask(key, COUNTS, width)),
     }
 

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from masquerade.core.schema import Field, Variable
-from masquerade.frames.encode import encode
+from masquerade.frames.label_codes import encode
 from masquerade.frames.native import columns_of
 
 SIZES = (5, 8, 12, 16, 20)

@@ -17,8 +17,8 @@ from pure_ldp.frequency_oracles.direct_encoding import DEServer
 
 import masquerade as mq
 from masquerade.core.covariance import LinearCovariance, Part
-from masquerade.disguising.simulate import simulate_codes
-from masquerade.sources.reading import Layout
+from masquerade.disguising.seeded import simulate_codes
+from masquerade.sources.query_plan import Layout
 from masquerade.sources.records import Records
 
 REPORTS, CATEGORIES, EPSILON = 1_000_000, 50, 2

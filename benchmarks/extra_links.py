@@ -18,11 +18,11 @@ from benchmarks.timing import keep
 from masquerade.channels.policy import Policy
 from masquerade.core.schema import Schema
 from masquerade.core.tally import Cached
-from masquerade.disguising.simulate import simulate_codes
+from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.graph import differences
 from masquerade.learn.network import known_network
 from masquerade.learn.scores import Constant, DesignEffect
-from masquerade.learn.search import structure
+from masquerade.learn.structure_search import structure
 from masquerade.sources.records import Records
 
 RECORDS = 10_000

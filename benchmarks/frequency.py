@@ -22,11 +22,11 @@ from typing import NamedTuple
 from benchmarks.timing import keep
 
 import masquerade as mq
-from masquerade.crypto.batches import rejected
 from masquerade.crypto.keys import SigningKey, verify_signature
+from masquerade.crypto.proof_batches import rejected
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency.terms import Question, Terms
-from masquerade.protocols.frequency.voting import (
+from masquerade.protocols.frequency.agreement import Question, Terms
+from masquerade.protocols.frequency.ballots import (
     POINT,
     Booth,
     Pair,
@@ -39,7 +39,7 @@ from masquerade.protocols.frequency.voting import (
     sum_of_keys,
 )
 from masquerade.protocols.mix import Leader, Miner, MixTerms, Respondent
-from masquerade.protocols.mix.holders import opened_batch
+from masquerade.protocols.mix.key_holder import opened_batch
 from masquerade.protocols.mix.messages import Board
 
 TARGET = 100_000

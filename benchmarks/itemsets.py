@@ -18,7 +18,7 @@ from benchmarks.timing import best_of, json_option, keep, rows, show
 from mlxtend.frequent_patterns import apriori, fpgrowth, hmine
 
 import masquerade as mq
-from masquerade.disguising.simulate import simulate_codes
+from masquerade.disguising.seeded import simulate_codes
 from masquerade.frames.baskets import basket_policy
 from masquerade.learn.itemsets import frequent_itemsets
 from masquerade.sources.records import Records

@@ -11,7 +11,7 @@ from benchmarks.timing import best_of, json_option, keep, rows, show
 from sklearn.naive_bayes import CategoricalNB
 
 import masquerade as mq
-from masquerade.disguising.simulate import simulate_codes
+from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.bayes import naive_bayes
 from masquerade.sources.records import Records
 

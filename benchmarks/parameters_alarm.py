@@ -17,9 +17,9 @@ from benchmarks.timing import best_of, json_option, keep, rows, show
 
 import masquerade as mq
 from masquerade.core.errors import MasqueradeWarning
-from masquerade.disguising.simulate import simulate_codes
+from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.bif import parse_bif
-from masquerade.learn.rows import labels_of
+from masquerade.learn.prediction_rows import labels_of
 from masquerade.sources.records import Records
 
 RECORDS = 1_000_000

@@ -14,22 +14,22 @@ from benchmarks.timing import json_option, keep
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
-from masquerade.disguising.reports import fresh_draws
+from masquerade.disguising.report_draws import fresh_draws
 from masquerade.kernels.keystream import Keystream
 from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.keyed import keyed_pseudonyms
 from masquerade.protocols.linking.party import LinkingParty
-from masquerade.protocols.pooling.masked import MaskedSum, PoolingParty
-from masquerade.protocols.pooling.tally import PooledTally
-from masquerade.protocols.products.helped import HelpedProducts
+from masquerade.protocols.linking.shared_secret import keyed_pseudonyms
+from masquerade.protocols.pooling.masked_sum import MaskedSum, PoolingParty
 from masquerade.protocols.products.helper import Helper
+from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.party import ProductParty
-from masquerade.protocols.products.tally import RevealedVerticalCounts
-from masquerade.protocols.products.twoparty import KeyOwner, PaillierProducts
+from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
 from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.messages import Request
 from masquerade.protocols.vertical.miner import Miner
 from masquerade.protocols.vertical.site import Held, Site
+from masquerade.sources.pooled import PooledTally
+from masquerade.sources.products import RevealedVerticalCounts
 from masquerade.sources.records import Records
 
 ROWS, KEYS, FEW = 1_000_000, 100_000, 200

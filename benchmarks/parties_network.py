@@ -21,8 +21,8 @@ import pandas as pd
 from benchmarks.timing import keep
 
 from masquerade.channels.policy import Policy
-from masquerade.parties.example import Plan, write_deployment
-from masquerade.parties.spec import Goal
+from masquerade.services.parties.example import Plan, write_deployment
+from masquerade.services.parties.session import Goal
 
 PARTIES = ("north", "south", "registry")
 COLUMNS = 5

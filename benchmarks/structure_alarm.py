@@ -19,9 +19,9 @@ import pyagrum as gum
 from benchmarks.timing import best_of, json_option, keep, rows, show
 
 import masquerade as mq
-from masquerade.disguising.simulate import simulate_codes
+from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.graph import differences
-from masquerade.learn.search import structure
+from masquerade.learn.structure_search import structure
 from masquerade.sources.records import Records
 
 RECORDS = 20_000

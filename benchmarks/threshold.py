@@ -16,15 +16,15 @@ import numpy as np
 from benchmarks.timing import json_option, keep
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from masquerade.crypto.oprf import output_of
 from masquerade.kernels.field61 import PRIME, evaluate
+from masquerade.protocols.threshold.agreement import Notice, Terms
+from masquerade.protocols.threshold.class_opening import open_reports
 from masquerade.protocols.threshold.client import Client
-from masquerade.protocols.threshold.deriving import as_bytes, key_of, polynomials_of, secret_of, tag_of
-from masquerade.protocols.threshold.layout import Layout
-from masquerade.protocols.threshold.ledger import SqliteLedger
-from masquerade.protocols.threshold.opening import open_reports
-from masquerade.protocols.threshold.oprf import output_of
+from masquerade.protocols.threshold.key_derivation import as_bytes, key_of, polynomials_of, secret_of, tag_of
+from masquerade.protocols.threshold.report_layout import Layout
+from masquerade.protocols.threshold.served_ledger import SqliteLedger
 from masquerade.protocols.threshold.server import RandomnessServer
-from masquerade.protocols.threshold.terms import Notice, Terms
 
 QUASI, SENSITIVE = 6, 10  # bytes of a row
 SHAPES = ((2, "all of size k"), (10, "Zipf"), (50, "Zipf"), (100, "all of size k"), (100, "Zipf"))

@@ -20,7 +20,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import masquerade as mq
 from masquerade.core.errors import MasqueradeWarning
-from masquerade.disguising.simulate import simulate_codes
+from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.tree import decision_tree
 from masquerade.sources.records import Records
 

@@ -4,7 +4,7 @@ import os
 
 from hypothesis import settings
 
-from masquerade.parties import example
+from masquerade.services.parties import example
 
 # the same examples in every run; HYPOTHESIS=search looks for others
 settings.register_profile("same", derandomize=True, database=None)

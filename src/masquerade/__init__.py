@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from masquerade.core.tally import Cached, Merged, Tally
     from masquerade.disguising.files import disguise_file
     from masquerade.disguising.frames import disguise
-    from masquerade.disguising.simulate import simulate
+    from masquerade.disguising.seeded import simulate
     from masquerade.frames.baskets import basket_policy, read_baskets
     from masquerade.sources.projected import projected
-    from masquerade.sources.simulated_projection import simulate_projected
+    from masquerade.sources.projection_seeded import simulate_projected
     from masquerade.sources.tally import tally
 
 __version__ = "0.1.0"
@@ -55,8 +55,8 @@ _HOME = {
     "privacy": "masquerade.channels.privacy",
     "projected": "masquerade.sources.projected",
     "read_baskets": "masquerade.frames.baskets",
-    "simulate": "masquerade.disguising.simulate",
-    "simulate_projected": "masquerade.sources.simulated_projection",
+    "simulate": "masquerade.disguising.seeded",
+    "simulate_projected": "masquerade.sources.projection_seeded",
     "tally": "masquerade.sources.tally",
 }
 

@@ -6,8 +6,9 @@ from tests.conformance.cases import Case
 
 from masquerade.protocols.aggregation.population import Population as Masked
 from masquerade.protocols.aggregation.record import Record
-from masquerade.protocols.aggregation.tally import AggregationTally
-from masquerade.protocols.frequency import FrequencyTally, Population
+from masquerade.protocols.frequency import Population
+from masquerade.sources.aggregation import AggregationTally
+from masquerade.sources.frequency import FrequencyTally
 
 FEW = 4  # every count of every person takes a proof
 SOME = 40

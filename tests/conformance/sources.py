@@ -28,16 +28,16 @@ from tests.conformance.people import FEW, SOME, by_aggregation, by_frequency_min
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.pooling.masked import MaskedSum, PoolingParty
-from masquerade.protocols.pooling.tally import PooledTally
-from masquerade.protocols.products.helped import HelpedProducts
+from masquerade.protocols.pooling.masked_sum import MaskedSum, PoolingParty
 from masquerade.protocols.products.helper import Helper
+from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.party import ProductParty
-from masquerade.protocols.products.tally import RevealedVerticalCounts
 from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.miner import Miner
 from masquerade.protocols.vertical.site import Held, Site
-from masquerade.sources.scanned import Limits
+from masquerade.sources.engine_cache import Limits
+from masquerade.sources.pooled import PooledTally
+from masquerade.sources.products import RevealedVerticalCounts
 
 STARTED: dict[str, Any] = {}
 NUMBERS = count()

@@ -22,7 +22,7 @@ from tests.e2e.test_cli_learn import LEARNERS, POLICY, people
 
 import masquerade as mq
 from masquerade.cli import progress
-from masquerade.sources import tables
+from masquerade.sources import engine_tables
 
 PATIENCE = 600  # seconds that a process may take on a machine that is busy
 ESTIMATE = ["estimate", "--by", "smoker,age", "--by", "cough", "--where", "asthma=true"]
@@ -321,7 +321,9 @@ def test_nobody_watches_in_a_pipe(monkeypatch):
 
 
 def test_duckdb_tells_its_share_while_it_scans(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "PATIENCE", 0.005)  # a scan of ten million rows takes a hundred times as long
+    monkeypatch.setattr(
+        engine_tables, "PATIENCE", 0.005
+    )  # a scan of ten million rows takes a hundred times as long
     table = parquet.read_table(folder / "part-0.parquet")
     parquet.write_table(pa.concat_tables([table] * 5_000), tmp_path / "many.parquet", row_group_size=1 << 18)
     shares = []

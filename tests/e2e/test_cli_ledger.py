@@ -9,8 +9,8 @@ from fractions import Fraction
 import pytest
 from tests.e2e import test_cli_app
 
-from masquerade.serving.release_ledger import FILE, Release, in_state
-from masquerade.serving.state import State
+from masquerade.services.common.release_ledger import FILE, Release, in_state
+from masquerade.services.common.state import State
 
 COLUMNS = Release(
     session="flu-2026",

@@ -1,7 +1,7 @@
 """Organisations as processes of their own, from the commands, with a miner and without; one is killed.
 
-What happens at every other place where a node can stop is in tests/parties; that Model I's errors are on
-average no larger than Model II's is in tests/unit/protocols/vertical.
+What happens at every other place where a node can stop is in tests/services/parties; that Model I's errors
+are on average no larger than Model II's is in tests/unit/protocols/vertical.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tests.e2e.test_cli_app import ok, refused
 import masquerade as mq
 from masquerade.papers.eleven_nodes import STRUCTURE, network
 from masquerade.papers.two_hospitals import OWNERS
-from masquerade.parties.services import Operator
-from masquerade.parties.settings import MinerSettings
-from masquerade.protocols.vertical.crossing import cross_parents
-from masquerade.serving.settings import load
+from masquerade.protocols.vertical.cross_parents import cross_parents
+from masquerade.services.common.settings import load
+from masquerade.services.parties.server import Operator
+from masquerade.services.parties.settings import MinerSettings
 
 COMMAND = str(Path(sys.executable).parent / "masquerade")
 SECONDS = 120  # for a start on a busy machine
@@ -215,7 +215,7 @@ def joined(world):
 
 def test_a_node_that_does_not_run_is_missed(tmp_path, monkeypatch):
     ok("session", "example", tmp_path / "try", "--n", 20)
-    monkeypatch.setattr("masquerade.parties.services.address_of.__defaults__", (0.0,))
+    monkeypatch.setattr("masquerade.services.parties.server.address_of.__defaults__", (0.0,))
     said = refused("session", "status", "--node", tmp_path / "try" / "university" / "miner.yaml")
     assert "is not running on this machine" in said
 

@@ -12,8 +12,8 @@ from tests.e2e import test_cli_app
 from tests.e2e.test_cli_app import refused
 
 from masquerade.cli import node_config
-from masquerade.serving import certificates, identities, tokens
-from masquerade.serving.settings import Limits, Listen, PeerSettings, SecretFile, Strict, Tls
+from masquerade.services.common import certificates, identity_keys, tokens
+from masquerade.services.common.settings import Limits, Listen, PeerSettings, SecretFile, Strict, Tls
 
 FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}\n")
 
@@ -98,7 +98,7 @@ def test_an_identity_is_in_its_file_and_its_public_part_is_shown(tmp_path):
     path = tmp_path / "north.identity"
     printed = ok("tls", "identity", path).strip()
     assert mode(path) == 0o600
-    assert identities.public_text(identities.load(path)) == printed
+    assert identity_keys.public_text(identity_keys.load(path)) == printed
     assert "never overwritten" in refused("tls", "identity", path)
 
 

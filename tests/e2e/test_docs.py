@@ -18,8 +18,8 @@ from tests.e2e.docs_runner import DocumentationError, blocks, commands, run_page
 from typer.main import get_command
 
 import masquerade as mq
+from masquerade.channels.channel_spec import ChannelSpec
 from masquerade.channels.policy_file import KINDS
-from masquerade.channels.spec import ChannelSpec
 from masquerade.cli.app import app
 from masquerade.core import errors
 

@@ -18,11 +18,11 @@ import pytest
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
 from masquerade.protocols.transport import ask
-from masquerade.serving import certificates, client, reading, tokens
-from masquerade.serving.app import Call, Reply, make_app
-from masquerade.serving.client import HttpTransport
-from masquerade.serving.peers import Peer
-from masquerade.serving.problems import (
+from masquerade.services.common import certificates, client, request_head, tokens
+from masquerade.services.common.app import Call, Reply, make_app
+from masquerade.services.common.client import HttpTransport
+from masquerade.services.common.peers import Peer
+from masquerade.services.common.problems import (
     KeyReused,
     NotAdmitted,
     NotFound,
@@ -32,9 +32,9 @@ from masquerade.serving.problems import (
     TooLarge,
     WrongVersion,
 )
-from masquerade.serving.running import _listening, background, run
-from masquerade.serving.settings import Limits
-from masquerade.serving.state import State
+from masquerade.services.common.server import _listening, background, run
+from masquerade.services.common.settings import Limits
+from masquerade.services.common.state import State
 
 SECRET = b"the patient smokes"
 TOKEN = tokens.make()
@@ -384,7 +384,7 @@ def test_other_versions_are_refused():
 
 
 def test_the_newest_version_that_both_speak_is_agreed_on(monkeypatch):
-    monkeypatch.setattr(reading, "VERSIONS", (1, 2, 3))
+    monkeypatch.setattr(request_head, "VERSIONS", (1, 2, 3))
     handler = Recorder()
     with plain(handler) as url:
         for offer, agreed in (("1", "1"), ("1, 2", "2"), ("2,1,9", "2"), ("4, 3", "3")):
@@ -394,7 +394,7 @@ def test_the_newest_version_that_both_speak_is_agreed_on(monkeypatch):
         monkeypatch.setattr(client, "VERSIONS", ("1", "2"))
         with transport(url) as sending:
             assert sending.exchange("north", b"x")
-        monkeypatch.setattr(reading, "VERSIONS", (1,))
+        monkeypatch.setattr(request_head, "VERSIONS", (1,))
         with transport(url) as sending:
             assert sending.exchange("north", b"y")
 
@@ -409,7 +409,7 @@ def test_a_body_beyond_the_limit_is_refused_declared_or_counted(monkeypatch):
             url, START + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + 3 * chunk + b"0\r\n\r\n"
         )
         assert streamed.startswith(b"HTTP/1.1 413 ")
-        monkeypatch.setattr("masquerade.serving.app._DISCARDING_SECONDS", 0.1)
+        monkeypatch.setattr("masquerade.services.common.app._DISCARDING_SECONDS", 0.1)
         endless = raw(url, START + b"Transfer-Encoding: chunked\r\n\r\n" + 5 * chunk)  # never ends by itself
         assert endless.startswith(b"HTTP/1.1 413 ")
         assert b"connection: close" in endless.lower()
@@ -685,10 +685,10 @@ def test_a_server_at_work_is_waited_for_but_not_for_ever():
 
 def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
     handler = Recorder()
-    monkeypatch.setattr("masquerade.serving.app._DISCARDING_SECONDS", 0.2)
+    monkeypatch.setattr("masquerade.services.common.app._DISCARDING_SECONDS", 0.2)
     with plain(handler, limits=Limits(seconds=0.2)) as url:
         assert raw(url, START + b"Content-Length: 9\r\n\r\nabc").startswith(b"HTTP/1.1 503 ")
-        monkeypatch.setattr("masquerade.serving.running._HEADER_SECONDS", 0.2)
+        monkeypatch.setattr("masquerade.services.common.server._HEADER_SECONDS", 0.2)
         assert raw(url, START) == b""  # nor are headers
         assert raw(url, b"") == b""
     assert handler.calls == []
@@ -796,7 +796,7 @@ def test_health_readiness_and_metrics(world):
         spoofed = web.get("/metrics", headers={"X-Forwarded-For": "192.0.2.1"})
         assert spoofed.status_code == 200  # nobody speaks for another address, in either direction
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("masquerade.serving.app.is_loopback", lambda _: False)
+            patch.setattr("masquerade.services.common.app.is_loopback", lambda _: False)
             assert web.get("/metrics").status_code == 401
             assert web.get("/metrics", headers={"X-Forwarded-For": "127.0.0.1"}).status_code == 401
             assert web.get("/metrics", headers=headers()).status_code == 200
@@ -828,10 +828,10 @@ def test_without_tls_only_this_machine_is_served(world, tmp_path):
 
 SERVER = """
 import sys, time
-from masquerade.serving.app import make_app
-from masquerade.serving.peers import Peer
-from masquerade.serving.running import run
-from masquerade.serving.settings import Limits
+from masquerade.services.common.app import make_app
+from masquerade.services.common.peers import Peer
+from masquerade.services.common.server import run
+from masquerade.services.common.settings import Limits
 
 def handler(call):
     print("started", flush=True)

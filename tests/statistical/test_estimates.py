@@ -11,8 +11,8 @@ from tests.statistical.checks import assert_coverage, assert_unbiased, assert_va
 import masquerade as mq
 from masquerade.core.covariance import LinearCovariance, Part
 from masquerade.core.table import CountTable
-from masquerade.disguising.simulate import simulate_codes
-from masquerade.sources.reading import Layout
+from masquerade.disguising.seeded import simulate_codes
+from masquerade.sources.query_plan import Layout
 from masquerade.sources.records import Records
 
 RUNS = 20_000

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.anonymity.kinds import Kinds, keys_of
+from masquerade.anonymity.row_classes import Kinds, keys_of
 from masquerade.kernels.jit import compiled
 
 Int32 = NDArray[np.int32]

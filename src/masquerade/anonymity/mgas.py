@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from masquerade.anonymity.merging import Ints, merged_neighbours, merged_pairs
+from masquerade.anonymity.agglomeration import Ints, merged_neighbours, merged_pairs
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.anonymity.board import Board, Int64
-from masquerade.anonymity.regrouping import EPSILON, improve, new_desk
-from masquerade.anonymity.settling import LENDERS, State, borrowed, entry_of, lend, place, price
+from masquerade.anonymity.board_moves import LENDERS, State, borrowed, entry_of, lend, place, price
+from masquerade.anonymity.local_search import EPSILON, improve, new_desk
 from masquerade.kernels.jit import compiled
 
 WORK = 6_000_000  # groups dissolved times patterns that fit a kind of row, in all

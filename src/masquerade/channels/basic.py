@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 
 from masquerade.channels.channel import LARGEST_DENOMINATOR, MOST_ENTRIES, Channel, dense, from_rows
-from masquerade.channels.rational import Rational, probability, rational
+from masquerade.channels.rationals import Rational, probability, rational
 from masquerade.core.errors import ChannelError
 from masquerade.core.schema import Category
 

@@ -251,7 +251,7 @@ def from_rows(
         entries = [(report, chance) for report, chance in sorted(row.items()) if chance]
         scale = math.lcm(*(chance.denominator for _, chance in entries))
         if scale > LARGEST_DENOMINATOR:
-            from masquerade.channels.rounding import rounded  # noqa: PLC0415  (rounding builds channels too)
+            from masquerade.channels.integer_weights import rounded  # noqa: PLC0415  (rounding builds channels too)
 
             return rounded([[row.get(m, Fraction(0)) for m in range(reports)] for row in rows], labels)
         for place, (report, chance) in enumerate(entries):

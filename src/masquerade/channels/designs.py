@@ -11,8 +11,8 @@ from typing import Literal
 
 from masquerade.channels.basic import check_categories, identity, near_symmetric, symmetric
 from masquerade.channels.channel import Channel, from_rows
-from masquerade.channels.rational import Rational, rational
-from masquerade.channels.rounding import rounded
+from masquerade.channels.integer_weights import rounded
+from masquerade.channels.rationals import Rational, rational
 from masquerade.core.errors import ChannelError
 
 SMALLEST_CHANCE = Fraction(1, 2**64)  # of a gaussian tail: far below the denominator, yet not impossible

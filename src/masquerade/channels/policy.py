@@ -14,15 +14,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from masquerade.channels import text
+from masquerade.channels import policy_text
 from masquerade.channels.basic import identity
 from masquerade.channels.channel import Channel
+from masquerade.channels.channel_spec import Additive, ChannelSpec
 from masquerade.channels.designs import bin_labels
 from masquerade.channels.policy_file import FORMAT, PolicySpec, VariableSpec, explain
-from masquerade.channels.spec import Additive, ChannelSpec
+from masquerade.core.atomic import write_whole
 from masquerade.core.errors import ChannelError, InputError, PolicyError, SchemaError, did_you_mean
 from masquerade.core.schema import Category, Field, Schema, Variable
-from masquerade.core.whole import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Policy:
         self._strata: dict[Category, tuple[Group, ...]] = {}
         if strata:
             self._stratify(*strata)
-        self._source = None if source is None else text.plain_values(source)
+        self._source = None if source is None else policy_text.plain_values(source)
 
     @classmethod
     def build(
@@ -106,7 +106,7 @@ class Policy:
     @classmethod
     def load(cls, path: str | Path) -> Policy:
         """Return the policy in a YAML or JSON file."""
-        values = text.read(Path(path))
+        values = policy_text.read(Path(path))
         try:
             return cls.from_dict(values)
         except InputError as error:
@@ -123,7 +123,7 @@ class Policy:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that `from_dict` reads back to the same policy."""
         if self._source is not None:
-            plain: dict[str, Any] = text.plain_values(self._source)
+            plain: dict[str, Any] = policy_text.plain_values(self._source)
             return plain
         if self.stratum_variable is not None:
             raise PolicyError("a policy with strata is written as a file, not from code.")
@@ -149,10 +149,10 @@ class Policy:
     def save(self, path: str | Path) -> None:
         """Write the policy as YAML or JSON, by the file's ending."""
         target = Path(path)
-        form = text.SUFFIXES.get(target.suffix.lower())
+        form = policy_text.SUFFIXES.get(target.suffix.lower())
         if form is None:
             raise PolicyError(f"{target}: a policy file ends in .yaml, .yml or .json.")
-        write_whole(target, text.write(self.to_dict(), form))
+        write_whole(target, policy_text.write(self.to_dict(), form))
 
     @cached_property
     def id(self) -> str:

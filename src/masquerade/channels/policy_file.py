@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field as Item
 from pydantic import ValidationError, field_validator
 
-from masquerade.channels.spec import ChannelSpec, Label, Number, Strict
+from masquerade.channels.channel_spec import ChannelSpec, Label, Number, Strict
 from masquerade.core.errors import did_you_mean
 
 if TYPE_CHECKING:

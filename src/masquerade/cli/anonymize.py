@@ -21,8 +21,8 @@ from masquerade.core.words import counted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from masquerade.anonymity.anonymizing import Anonymized
-    from masquerade.anonymity.checking import AnonymityReport
+    from masquerade.anonymity.anonymize import Anonymized
+    from masquerade.anonymity.measures import AnonymityReport
 
 
 class TableOrCommand(TyperGroup):

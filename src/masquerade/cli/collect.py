@@ -17,7 +17,7 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.core.words import counted
 
 if TYPE_CHECKING:
-    from masquerade.collect.settings import CollectSettings
+    from masquerade.services.collect.settings import CollectSettings
 
 UNFINISHED = 1
 PAUSE = 2.0  # seconds between two questions whether the epoch is closed
@@ -91,10 +91,10 @@ def enrol(
     Whoever has two credentials opens any class it can name: enrol people whom you know, each under one name.
     Example: masquerade collect enrol anna ben --office office.yaml --out credentials
     """
-    from masquerade.collect.office import enrol as ask  # noqa: PLC0415  (loads the web client)
-    from masquerade.collect.office import write_credentials  # noqa: PLC0415
-    from masquerade.collect.settings import OfficeSettings  # noqa: PLC0415
-    from masquerade.serving.settings import check_files, load  # noqa: PLC0415
+    from masquerade.services.collect.enrolment_office import enrol as ask  # noqa: PLC0415  (loads the web client)
+    from masquerade.services.collect.enrolment_office import write_credentials  # noqa: PLC0415
+    from masquerade.services.collect.settings import OfficeSettings  # noqa: PLC0415
+    from masquerade.services.common.settings import check_files, load  # noqa: PLC0415
 
     names = [*(people or []), *([] if listed is None else lines_of(listed))]
     if not names:
@@ -144,10 +144,10 @@ def submit(
     the randomness server has signed that the key is destroyed. Example: masquerade collect submit row.json
     --collection collection.yaml --credential anna.credential
     """
-    from masquerade.collect.client import Collection, Submission  # noqa: PLC0415
-    from masquerade.collect.rows import to_submit  # noqa: PLC0415
-    from masquerade.collect.settings import CollectionSettings  # noqa: PLC0415
-    from masquerade.serving.settings import check_files, load  # noqa: PLC0415
+    from masquerade.services.collect.client import Collection, Submission  # noqa: PLC0415
+    from masquerade.services.collect.settings import CollectionSettings  # noqa: PLC0415
+    from masquerade.services.collect.submission_rows import to_submit  # noqa: PLC0415
+    from masquerade.services.common.settings import check_files, load  # noqa: PLC0415
 
     settings = load(collection, CollectionSettings)
     check_files(settings, collection)
@@ -218,9 +218,9 @@ def open_classes(
     Rows of smaller classes are missing, and not at random. Opening again writes the same rows. Example:
     masquerade collect open --node collector.yaml --out rows.csv
     """
-    from masquerade.collect.results import described, opened_rows, write_rows  # noqa: PLC0415
-    from masquerade.collect.services import operator_of  # noqa: PLC0415
-    from masquerade.collect.settings import load_form  # noqa: PLC0415
+    from masquerade.services.collect.results import described, opened_rows, write_rows  # noqa: PLC0415
+    from masquerade.services.collect.server import operator_of  # noqa: PLC0415
+    from masquerade.services.collect.settings import load_form  # noqa: PLC0415
 
     if out != "-":
         check_target(Path(out), overwrite=overwrite)
@@ -246,7 +246,7 @@ def status(*, node: AtNode, json: Json = False) -> None:
 
     Example: masquerade collect status --node collector.yaml
     """
-    from masquerade.collect.services import operator_of  # noqa: PLC0415
+    from masquerade.services.collect.server import operator_of  # noqa: PLC0415
 
     with operator_of(either(node)) as operator:
         said = operator.ask("status", {})
@@ -272,7 +272,7 @@ def example(
     In earnest the two servers, the office and the people are on different machines, run by different people.
     Example: masquerade collect example try
     """
-    from masquerade.collect.example import commands, made_up, write_collection  # noqa: PLC0415
+    from masquerade.services.collect.example import commands, made_up, write_collection  # noqa: PLC0415
 
     if folder.exists():
         raise FileError(f"{folder}: exists already; name a new folder.")
@@ -283,14 +283,14 @@ def example(
 
 def serve(file: Path, kind: str) -> None:
     """Check the settings and every file they name, then serve."""
-    from masquerade.collect.services import serve as run  # noqa: PLC0415  (loads the web server)
+    from masquerade.services.collect.server import serve as run  # noqa: PLC0415  (loads the web server)
 
     run(checked(file, kind), announce=say)
 
 
 def checked(file: Path, kind: str) -> CollectSettings:
     """Return the settings of a server, after looking at every file they name."""
-    from masquerade.serving.settings import check_files  # noqa: PLC0415
+    from masquerade.services.common.settings import check_files  # noqa: PLC0415
 
     settings: CollectSettings = load_kind(file, kind)
     check_files(settings, file)
@@ -299,14 +299,14 @@ def checked(file: Path, kind: str) -> CollectSettings:
 
 def either(file: Path) -> CollectSettings:
     """Return the settings of a server of either kind."""
-    from masquerade.serving.settings_store import read  # noqa: PLC0415
+    from masquerade.services.common.settings_file import read  # noqa: PLC0415
 
     return checked(file, "collector" if "randomness" in read(file) else "randomness")
 
 
 def asked(file: Path, kind: str, what: str, values: dict[str, Any]) -> dict[str, Any]:
     """Let a server do something for its operator, and return what it says."""
-    from masquerade.collect.services import operator_of  # noqa: PLC0415
+    from masquerade.services.collect.server import operator_of  # noqa: PLC0415
 
     with operator_of(checked(file, kind)) as operator:
         return operator.ask(what, values)

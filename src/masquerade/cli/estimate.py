@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 import masquerade as mq
-from masquerade.cli.asking import conditions, tables_asked
-from masquerade.cli.learn_running import warnings_said
-from masquerade.cli.opening import Given, Place
+from masquerade.cli.data_source import Given, Place
+from masquerade.cli.learner_commands import warnings_said
 from masquerade.cli.options import (
     AcceptIncomplete,
     Engine,
@@ -24,12 +23,13 @@ from masquerade.cli.options import (
 )
 from masquerade.cli.output import as_json, check_target, emit, render, say
 from masquerade.cli.progress import watched
+from masquerade.cli.query_arguments import conditions, tables_asked
 from masquerade.core.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from masquerade.cli.answers import Answer
+    from masquerade.cli.answer_output import Answer
 
 Form = Literal["text", "json", "csv"]
 
@@ -84,7 +84,7 @@ def command(
 
     Example: masquerade estimate disguised.csv --policy policy.yaml --by smoker,region
     """
-    from masquerade.cli import answers  # noqa: PLC0415  (loads numpy)
+    from masquerade.cli import answer_output  # noqa: PLC0415  (loads numpy)
 
     form = wanted_form(out, json=json, csv=csv)
     loaded = mq.Policy.load(policy)
@@ -98,7 +98,7 @@ def command(
     with warnings_said(), watched("counting") as watch, counted.opened(watch) as source:
         tables = source.answer(queries)
         found = [
-            answers.Answer(
+            answer_output.Answer(
                 query,
                 table,
                 table.nonnegative(nonnegative) if nonnegative else table,
@@ -118,13 +118,13 @@ def command(
 
 def written(found: Sequence[Answer], form: Form, rows: int, *, to_file: bool) -> str:
     """Return the answers in the form asked for."""
-    from masquerade.cli import answers  # noqa: PLC0415
+    from masquerade.cli import answer_output  # noqa: PLC0415
 
     if form == "json":
         return as_json([answer.to_dict() for answer in found])
     if form == "csv":
-        return answers.as_csv(found[0])
-    return render(*answers.as_text(found, rows), to_file=to_file)
+        return answer_output.as_csv(found[0])
+    return render(*answer_output.as_text(found, rows), to_file=to_file)
 
 
 def wanted_form(out: str | None, *, json: bool, csv: bool) -> Form:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from masquerade.channels.measures import breach_bound
-from masquerade.cli.asking import shown
+from masquerade.cli.query_arguments import shown
 from masquerade.cli.words import NO_BOUND, channel_words, gamma_words, listed, number, percent
 from masquerade.core.errors import SingularChannel
 

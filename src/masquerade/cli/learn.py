@@ -8,14 +8,15 @@ import typer
 
 import masquerade as mq
 from masquerade.cli import learn_classifiers
-from masquerade.cli.learn_asking import (
+from masquerade.cli.data_source import Given, Place
+from masquerade.cli.learner_arguments import (
     correction_given,
     items_given,
     links_given,
     names_given,
     structure_given,
 )
-from masquerade.cli.learn_running import (
+from masquerade.cli.learner_commands import (
     Clear,
     ModelJson,
     ModelOut,
@@ -25,7 +26,6 @@ from masquerade.cli.learn_running import (
     Weights,
     learn,
 )
-from masquerade.cli.opening import Given, Place
 from masquerade.cli.options import AcceptIncomplete, Engine, Overwrite, PolicyFile, Reports, Url, Verbose
 from masquerade.core.errors import InputError
 

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 import typer
 
 import masquerade as mq
-from masquerade.cli.asking import known
-from masquerade.cli.learn_asking import names_given, scores_given
-from masquerade.cli.learn_running import (
+from masquerade.cli.data_source import Given, Place
+from masquerade.cli.learner_arguments import names_given, scores_given
+from masquerade.cli.learner_commands import (
     Clear,
     Features,
     ModelJson,
@@ -21,8 +21,8 @@ from masquerade.cli.learn_running import (
     Weights,
     learn,
 )
-from masquerade.cli.opening import Given, Place
 from masquerade.cli.options import AcceptIncomplete, Engine, Overwrite, PolicyFile, Reports, Url, Verbose
+from masquerade.cli.query_arguments import known
 from masquerade.core.errors import InputError
 
 

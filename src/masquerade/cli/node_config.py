@@ -37,8 +37,8 @@ def check_config(
 
     Keys, tokens and identities that others may read are refused. Example: masquerade config check party.yaml
     """
-    from masquerade.parties.checking import check_node  # noqa: PLC0415
-    from masquerade.serving.settings import check_files, named_files, overrides  # noqa: PLC0415
+    from masquerade.services.common.settings import check_files, named_files, overrides  # noqa: PLC0415
+    from masquerade.services.parties.preflight import check_node  # noqa: PLC0415
 
     known = kinds()
     if kind is not None and kind not in known:
@@ -60,7 +60,7 @@ def check_config(
 
 def load_kind(file: Path, kind: str) -> Any:
     """Return the settings in a file for a kind of service; a file for another kind is told so."""
-    from masquerade.serving.settings import load  # noqa: PLC0415
+    from masquerade.services.common.settings import load  # noqa: PLC0415
 
     try:
         return load(file, kinds()[kind])
@@ -73,7 +73,7 @@ def load_kind(file: Path, kind: str) -> Any:
 
 def kind_of(file: Path) -> str | None:
     """Return which kind of service a file has settings for; None if they are right for none."""
-    from masquerade.serving.settings import load  # noqa: PLC0415
+    from masquerade.services.common.settings import load  # noqa: PLC0415
 
     for kind, model in kinds().items():
         with suppress(InputError):
@@ -84,7 +84,7 @@ def kind_of(file: Path) -> str | None:
 
 def likeliest(file: Path) -> str:
     """Return the kind of file whose keys are most like those of a file that is right for none."""
-    from masquerade.serving.settings_store import read  # noqa: PLC0415
+    from masquerade.services.common.settings_file import read  # noqa: PLC0415
 
     keys = set(read(file))
 
@@ -97,8 +97,8 @@ def likeliest(file: Path) -> str:
 
 def kinds() -> Mapping[str, type[BaseModel]]:
     """Return the kinds of settings files and their models."""
-    from masquerade.collect.settings import KINDS as COLLECTING  # noqa: PLC0415  (loads pydantic)
-    from masquerade.parties.settings import KINDS as PARTIES  # noqa: PLC0415
-    from masquerade.parties.spec import SessionSpec  # noqa: PLC0415
+    from masquerade.services.collect.settings import KINDS as COLLECTING  # noqa: PLC0415  (loads pydantic)
+    from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
+    from masquerade.services.parties.settings import KINDS as PARTIES  # noqa: PLC0415
 
     return {**PARTIES, "session": SessionSpec, **COLLECTING}

@@ -16,8 +16,8 @@ from masquerade.cli.output import as_json, check_target, emit, render, say
 from masquerade.core.errors import FileError, InputError
 
 if TYPE_CHECKING:
-    from masquerade.parties.services import Operator
-    from masquerade.parties.settings import NodeSettings
+    from masquerade.services.parties.server import Operator
+    from masquerade.services.parties.settings import NodeSettings
 
 STOPPED = 1
 PAUSE = 0.2  # seconds between two looks at a session
@@ -76,15 +76,15 @@ def serve_miner(file: SettingsFile) -> None:
 
 def serve(file: Path, kind: str) -> None:
     """Check the settings and every file they name, then serve."""
-    from masquerade.parties.services import serve as run  # noqa: PLC0415  (loads the web server)
+    from masquerade.services.parties.server import serve as run  # noqa: PLC0415  (loads the web server)
 
     run(checked(file, kind), announce=say)
 
 
 def checked(file: Path, kind: str) -> NodeSettings:
     """Return the settings of a node, after looking at every file they name."""
-    from masquerade.parties.checking import check_node  # noqa: PLC0415
-    from masquerade.serving.settings import check_files  # noqa: PLC0415
+    from masquerade.services.common.settings import check_files  # noqa: PLC0415
+    from masquerade.services.parties.preflight import check_node  # noqa: PLC0415
 
     settings: NodeSettings = load_kind(file, kind)
     check_files(settings, file)
@@ -105,8 +105,8 @@ def create(
 
     Example: masquerade session create session.yaml --node miner.yaml
     """
-    from masquerade.parties.spec import SessionSpec  # noqa: PLC0415
-    from masquerade.serving.settings import load  # noqa: PLC0415
+    from masquerade.services.common.settings import load  # noqa: PLC0415
+    from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
 
     spec = load(file, SessionSpec, environment={})
     with reached(node) as operator:
@@ -207,7 +207,7 @@ def example(
     masquerade session example try
     """
     from masquerade.papers.two_hospitals import two_hospitals_and_a_registry  # noqa: PLC0415
-    from masquerade.parties.example import write_deployment  # noqa: PLC0415
+    from masquerade.services.parties.example import write_deployment  # noqa: PLC0415
 
     if folder.exists():
         raise FileError(f"{folder}: exists already; name a new folder.")
@@ -228,9 +228,9 @@ def example(
 
 def reached(file: Path) -> Operator:
     """Return how to speak to the service of a node."""
-    from masquerade.parties.services import Operator  # noqa: PLC0415
-    from masquerade.parties.settings import MinerSettings, PartySettings  # noqa: PLC0415
-    from masquerade.serving.settings import load  # noqa: PLC0415
+    from masquerade.services.common.settings import load  # noqa: PLC0415
+    from masquerade.services.parties.server import Operator  # noqa: PLC0415
+    from masquerade.services.parties.settings import MinerSettings, PartySettings  # noqa: PLC0415
 
     try:
         settings: NodeSettings = load(file, PartySettings)

@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from masquerade.core import whole
+from masquerade.core import atomic
 from masquerade.core.errors import FileError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def check_target(target: Path, *, overwrite: bool) -> None:
 def write_whole(target: Path, content: bytes, *, overwrite: bool) -> None:
     """Write a file that appears complete or not at all."""
     check_target(target, overwrite=overwrite)
-    whole.write_whole(target, content)
+    atomic.write_whole(target, content)
 
 
 def silence_stdout() -> None:

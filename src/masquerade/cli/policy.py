@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 import masquerade as mq
-from masquerade.cli.asking import shown
 from masquerade.cli.options import Data, Json, Out, Overwrite, PolicyArgument
 from masquerade.cli.output import as_json, check_target, emit, render, say
 from masquerade.cli.progress import progress
+from masquerade.cli.query_arguments import shown
 from masquerade.cli.words import gamma_words, listed
 from masquerade.core.errors import InputError, PolicyError
 
@@ -32,7 +32,7 @@ def init(data: Data, *, out: Out = None, overwrite: Overwrite = False) -> None:
     Example: masquerade policy init people.csv --out policy.yaml
     """
     from masquerade.cli.summaries import summaries  # noqa: PLC0415  (loads Arrow)
-    from masquerade.disguising.draft import draft  # noqa: PLC0415
+    from masquerade.disguising.policy_draft import draft  # noqa: PLC0415
     from masquerade.frames.files import open_batches  # noqa: PLC0415
 
     if out is not None and out != "-":
@@ -122,9 +122,9 @@ def loaded_or_explained(path: str) -> Policy:
 
 def undecided(path: str) -> list[str]:
     """Return the variables of a draft whose channel is not chosen yet."""
-    from masquerade.channels import text  # noqa: PLC0415
+    from masquerade.channels import policy_text  # noqa: PLC0415
 
-    values = text.read(Path(path))
+    values = policy_text.read(Path(path))
     entries = values.get("variables") if isinstance(values, dict) else None
     if not isinstance(entries, dict):
         return []

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import masquerade as mq
-from masquerade.cli.asking import shown
-from masquerade.cli.learn_running import warnings_said
-from masquerade.cli.opening import Given, origin_note, say_missing
+from masquerade.cli.data_source import Given, origin_note, say_missing
+from masquerade.cli.learner_commands import warnings_said
 from masquerade.cli.options import AcceptIncomplete, Data, Overwrite
 from masquerade.cli.output import as_json, emit, say
 from masquerade.cli.progress import progress
+from masquerade.cli.query_arguments import shown
 from masquerade.core.errors import InputError, PolicyMismatch, UnknownValue
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ class Reading:
 
     def labels(self, batch: pa.RecordBatch, *, text: bool) -> dict[str, Any]:
         """Return the labels of the columns that the model looks at."""
-        from masquerade.frames.encode import encode  # noqa: PLC0415  (loads Arrow)
-        from masquerade.learn.rows import labels_of  # noqa: PLC0415
+        from masquerade.frames.label_codes import encode  # noqa: PLC0415  (loads Arrow)
+        from masquerade.learn.prediction_rows import labels_of  # noqa: PLC0415
 
         return {
             field.variable.name: labels_of(

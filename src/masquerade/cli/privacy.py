@@ -94,7 +94,7 @@ def check(beliefs: Sequence[float], threshold: float, plot: str | None) -> None:
 
 def priors_given(texts: Sequence[str], policy: Policy) -> dict[str, list[float]]:
     """Return the distributions in "V=0.2,0.8"."""
-    from masquerade.cli.asking import known  # noqa: PLC0415
+    from masquerade.cli.query_arguments import known  # noqa: PLC0415
 
     found: dict[str, list[float]] = {}
     for text in texts:

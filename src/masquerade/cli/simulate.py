@@ -10,8 +10,8 @@ import typer
 
 import masquerade as mq
 from masquerade.cli.anonymize import names_in
-from masquerade.cli.learn_asking import names_given, structure_given
-from masquerade.cli.learn_running import PLOT_ENDINGS, picture_of, warnings_said
+from masquerade.cli.learner_arguments import names_given, structure_given
+from masquerade.cli.learner_commands import PLOT_ENDINGS, picture_of, warnings_said
 from masquerade.cli.options import Json, Overwrite
 from masquerade.cli.output import as_json, check_target, emit, render, say, write_whole
 from masquerade.cli.progress import progress
@@ -116,7 +116,7 @@ def users(
     if structure is not None and learn != "parameters":
         raise InputError("--structure is for --learn parameters.")
     check_plot(plot, overwrite=overwrite)
-    from masquerade.cli.simulated import BY, LEARNT, users_text  # noqa: PLC0415  (loads much)
+    from masquerade.cli.simulation_report import BY, LEARNT, users_text  # noqa: PLC0415  (loads much)
     from masquerade.simulation import Lesson, Trouble  # noqa: PLC0415
     from masquerade.simulation import users as simulated  # noqa: PLC0415
     from masquerade.simulation.people import FEW, TARGET  # noqa: PLC0415
@@ -229,7 +229,7 @@ def k_anonymity(
     if json:
         emit(as_json({**beside_n(result.to_dict(), records), **rungs}))
         return
-    from masquerade.cli.simulated import k_anonymity_text, suppression_text  # noqa: PLC0415
+    from masquerade.cli.simulation_report import k_anonymity_text, suppression_text  # noqa: PLC0415
 
     emit(render(*(k_anonymity_text if formulation == 1 else suppression_text)(result)))
 
@@ -301,7 +301,7 @@ def climbed(
     run: Callable[[int], Any], n: int, plot: str | None, drawing: Drawing, *, overwrite: bool
 ) -> tuple[Any, dict[str, Any]]:
     """Run n people, and fewer before if a picture is wanted; return the last result and all rungs."""
-    from masquerade.simulation.timing import Rung, ladder, timing_picture  # noqa: PLC0415
+    from masquerade.simulation.time_ladder import Rung, ladder, timing_picture  # noqa: PLC0415
 
     sizes: Sequence[int] = [n] if plot is None else ladder(n, drawing.least)
     rungs, result = [], None

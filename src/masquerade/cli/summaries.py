@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from masquerade.core.schema import Category
-from masquerade.disguising.draft import MOST_CATEGORIES, ColumnSummary, Kind
+from masquerade.disguising.policy_draft import MOST_CATEGORIES, ColumnSummary, Kind
 
 _NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
 _CODE = r"^[+-]?0\d"  # 007 is a code, not a number

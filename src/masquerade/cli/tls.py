@@ -13,7 +13,7 @@ from masquerade.cli.output import as_json, emit, say
 from masquerade.core.errors import FileError
 
 if TYPE_CHECKING:
-    from masquerade.serving.certificates import Pair
+    from masquerade.services.common.certificates import Pair
 
 tls_app = typer.Typer(
     help="Make certificates, tokens and identities for services.",
@@ -42,7 +42,7 @@ def init(
 
     Example: masquerade tls init tls
     """
-    from masquerade.serving import certificates  # noqa: PLC0415  (loads cryptography)
+    from masquerade.services.common import certificates  # noqa: PLC0415  (loads cryptography)
 
     made = certificates.init(folder, name=name)
     show(made, json=json)
@@ -67,7 +67,7 @@ def issue(
 
     Without --host it is for this machine alone. Example: masquerade tls issue tls north --host north.example
     """
-    from masquerade.serving import certificates  # noqa: PLC0415
+    from masquerade.services.common import certificates  # noqa: PLC0415
 
     show(certificates.issue(folder, name, tuple(host) if host else certificates.HOSTS, days), json=json)
 
@@ -78,7 +78,7 @@ def rotate(folder: Folder, name: Name, *, json: Json = False) -> None:
 
     Peers list both fingerprints until the service has been started again.
     """
-    from masquerade.serving import certificates  # noqa: PLC0415
+    from masquerade.services.common import certificates  # noqa: PLC0415
 
     made = certificates.rotate(folder, name)
     show(made, json=json)
@@ -92,7 +92,7 @@ def fingerprint(
     ],
 ) -> None:
     """Print the fingerprint of a certificate, as peers pin it."""
-    from masquerade.serving import certificates  # noqa: PLC0415
+    from masquerade.services.common import certificates  # noqa: PLC0415
 
     emit(certificates.fingerprint(certificate) + "\n")
 
@@ -108,7 +108,7 @@ def token(
     The file goes to the service that shows the token (token_file), the digest to the one that is shown it
     (token_digest). Example: masquerade tls token north.token
     """
-    from masquerade.serving import tokens  # noqa: PLC0415
+    from masquerade.services.common import tokens  # noqa: PLC0415
 
     made = tokens.make()
     write_new(file, made + "\n")
@@ -122,9 +122,9 @@ def identity(
     ],
 ) -> None:
     """Make the key that a service signs with, in a file of its own, and print its public part."""
-    from masquerade.serving import identities  # noqa: PLC0415
+    from masquerade.services.common import identity_keys  # noqa: PLC0415
 
-    emit(identities.public_text(identities.create(file)) + "\n")
+    emit(identity_keys.public_text(identity_keys.create(file)) + "\n")
 
 
 def show(made: Pair, *, json: bool) -> None:

@@ -18,7 +18,7 @@
     └── NotConverged                 an iteration stopped before reaching its tolerance
 
 Two further branches lie beside what raises them: what can go wrong below a protocol (`crypto.errors`), and
-between services (`serving.problems`).
+between services (`services.common.problems`).
 A command turns an ``InputError`` or ``QueryRefused`` into one line and exit code 2.
 """
 

@@ -16,8 +16,8 @@ except ImportError as error:
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.expand_message import expand_message
 from masquerade.crypto.group import SCALAR_SIZE, Group, Point, Secret
-from masquerade.crypto.hashing import expand_message
 
 _SIZE = 32
 _ZERO = bytes(_SIZE)

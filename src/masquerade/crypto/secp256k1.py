@@ -17,9 +17,9 @@ except ImportError as error:
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.expand_message import expand_message
 from masquerade.crypto.group import SCALAR_SIZE, Group, Point, Secret
-from masquerade.crypto.hashing import expand_message
-from masquerade.crypto.pointsums import combine_pointers, sum_in_buckets, sum_of_encodings
+from masquerade.crypto.point_sums import combine_pointers, sum_in_buckets, sum_of_encodings
 
 _CONTEXT = GLOBAL_CONTEXT.ctx
 _POINTER = ffi.typeof("secp256k1_pubkey *")

@@ -11,8 +11,8 @@ from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from masquerade.data.kinds import RawFile
-from masquerade.data.places import Patience, difference
+from masquerade.data.catalogue_types import RawFile
+from masquerade.data.locations import Patience, difference
 
 MOST_PACKED = 8 << 20  # the archives in the catalogue are all below 1 MB
 BUSY = (408, 425, 429, 500, 502, 503, 504)  # answers that may be another one soon

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pandas as pd
 
-from masquerade.data.kinds import DataSet
+from masquerade.data.catalogue_types import DataSet
 
 
 def wrong_count(found: DataSet, frame: pd.DataFrame) -> str:

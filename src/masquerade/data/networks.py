@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from masquerade.data.kinds import BNLEARN, CC_BY, FIMI, BasketFile, NetworkFile, RawFile
+from masquerade.data.catalogue_types import BNLEARN, CC_BY, FIMI, BasketFile, NetworkFile, RawFile
 
 
 def published(

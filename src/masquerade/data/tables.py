@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from masquerade.data.kinds import UCI, DataSet, RawFile
+from masquerade.data.catalogue_types import UCI, DataSet, RawFile
 
 
 def published(name: str, size: int, sha256: str, old: str, new: str) -> RawFile:

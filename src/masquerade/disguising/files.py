@@ -19,7 +19,7 @@ from masquerade.disguising.frames import (
     refuse_disguised,
 )
 from masquerade.disguising.memo import Memo
-from masquerade.disguising.reports import Draws, fresh_draws
+from masquerade.disguising.report_draws import Draws, fresh_draws
 from masquerade.frames.files import AtomicWriter, Batches, open_batches
 from masquerade.kernels.keystream import Keystream
 

@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
+from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, UnknownValue
-from masquerade.core.whole import write_whole
-from masquerade.disguising.reports import Codes, Draws
+from masquerade.disguising.report_draws import Codes, Draws
 from masquerade.kernels.draw import report_of_word
 
 FORMAT = 1

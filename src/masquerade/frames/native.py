@@ -14,7 +14,7 @@ from narwhals import dependencies
 from narwhals.exceptions import DuplicateError
 
 from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_you_mean
-from masquerade.frames import build
+from masquerade.frames import frame_builders
 from masquerade.frames.metadata import metadata_of, with_metadata
 
 __all__ = ["Columns", "columns_of", "metadata_of", "rebuild", "with_metadata"]
@@ -80,13 +80,13 @@ def rebuild(frame: Any, columns: Mapping[str, pa.Array | pa.ChunkedArray | None]
             raise SchemaError(f"There is no column {name!r} in the frame.{did_you_mean(name, source)}")
     native = source.frame
     if isinstance(native, (pa.Table, pa.RecordBatch)):
-        return build.arrow(native, columns)
+        return frame_builders.arrow(native, columns)
     if dependencies.is_pandas_dataframe(native):
-        return build.pandas(native, columns)
+        return frame_builders.pandas(native, columns)
     if dependencies.is_polars_dataframe(native):
-        built = build.polars(native, columns)
+        built = frame_builders.polars(native, columns)
         return built.lazy() if dependencies.is_polars_lazyframe(source.given) else built
-    return build.other(native, columns)
+    return frame_builders.other(native, columns)
 
 
 def _collected(frame: Any) -> Any:

@@ -7,11 +7,11 @@ from masquerade.learn.graph import AveragedNetwork, averaged, cpdag, shd
 from masquerade.learn.itemsets import Itemsets, frequent_itemsets
 from masquerade.learn.linear import linear_classifier
 from masquerade.learn.linear_model import LinearClassifier
+from masquerade.learn.link_strength import LearnedStructure
+from masquerade.learn.model_file import load, save
 from masquerade.learn.network import BayesianNetwork, ConditionalTable, bayesian_network, known_network
 from masquerade.learn.rules import Rules, association_rules
-from masquerade.learn.saving import load, save
-from masquerade.learn.search import structure
-from masquerade.learn.strength import LearnedStructure
+from masquerade.learn.structure_search import structure
 from masquerade.learn.tree import decision_tree
 from masquerade.learn.tree_model import DecisionTree
 

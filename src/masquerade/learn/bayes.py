@@ -18,8 +18,15 @@ from masquerade.core.schema import Schema, Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 from masquerade.core.words import counted
-from masquerade.learn import saving
-from masquerade.learn.rows import labels_of, most_likely, normalised, possible, row_codes, summed_logs
+from masquerade.learn import model_file
+from masquerade.learn.prediction_rows import (
+    labels_of,
+    most_likely,
+    normalised,
+    possible,
+    row_codes,
+    summed_logs,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,20 +139,20 @@ class NaiveBayes:
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values that `from_dict` reads back to the same model."""
         return {
-            **saving.header(KIND),
+            **model_file.header(KIND),
             "n": self.n,
             "alpha": self.alpha,
             "target": {
-                **saving.variable_values(self.target),
-                "probabilities": saving.number_values(self.prior),
-                "stderr": saving.number_values(self.prior_stderr),
+                **model_file.variable_values(self.target),
+                "probabilities": model_file.number_values(self.prior),
+                "stderr": model_file.number_values(self.prior_stderr),
                 "reliable": self.reliable.tolist(),
             },
             "features": [
                 {
-                    **saving.variable_values(feature),
-                    "probabilities": saving.number_values(table),
-                    "stderr": saving.number_values(errors),
+                    **model_file.variable_values(feature),
+                    "probabilities": model_file.number_values(table),
+                    "stderr": model_file.number_values(errors),
                 }
                 for feature, table, errors in zip(
                     self.features, self.probabilities, self.stderrs, strict=True
@@ -156,11 +163,11 @@ class NaiveBayes:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> NaiveBayes:
         """Return the model that plain values describe; what is none is an `InputError`."""
-        saving.check_header(values, KIND)
-        own = saving.entry(values, "target", dict)
-        target = saving.variable_of(own)
-        listed = saving.entry(values, "features", list)
-        features = tuple(saving.variable_of(item) for item in listed)
+        model_file.check_header(values, KIND)
+        own = model_file.entry(values, "target", dict)
+        target = model_file.variable_of(own)
+        listed = model_file.entry(values, "features", list)
+        features = tuple(model_file.variable_of(item) for item in listed)
         Schema((target, *features))
         shapes = [(len(target), len(feature)) for feature in features]
         tables = [
@@ -168,7 +175,7 @@ class NaiveBayes:
             for item, shape, feature in zip(listed, shapes, features, strict=True)
         ]
         prior, prior_stderr = distribution_of(own, (len(target),), target.name)
-        reliable = saving.entry(own, "reliable", list)
+        reliable = model_file.entry(own, "reliable", list)
         if len(reliable) != len(target) or any(type(item) is not bool for item in reliable):
             raise InputError(f"'reliable' must be {len(target)} times true or false.")
         return cls(
@@ -179,13 +186,13 @@ class NaiveBayes:
             tuple(table for table, _ in tables),
             tuple(errors for _, errors in tables),
             np.array(reliable, dtype=bool),
-            float(saving.entry(values, "alpha", float, int)),
-            saving.entry(values, "n", int),
+            float(model_file.entry(values, "alpha", float, int)),
+            model_file.entry(values, "n", int),
         )
 
     def save(self, path: str | Path) -> None:
         """Write the model as a JSON file."""
-        saving.save(self, path)
+        model_file.save(self, path)
 
     def _codes(self, frame: Any) -> dict[str, NDArray[np.intp]]:
         return row_codes(frame, self.schema, [feature.name for feature in self.features])
@@ -291,8 +298,10 @@ def warn_of_empty(target: Variable, counts: Floats) -> None:
 
 def distribution_of(values: Mapping[str, Any], shape: tuple[int, ...], name: str) -> tuple[Floats, Floats]:
     """Return probabilities and standard errors read from a file; rows must be distributions."""
-    table = saving.array_of(saving.entry(values, "probabilities", list), shape, f"{name}.probabilities")
-    errors = saving.array_of(saving.entry(values, "stderr", list), shape, f"{name}.stderr")
+    table = model_file.array_of(
+        model_file.entry(values, "probabilities", list), shape, f"{name}.probabilities"
+    )
+    errors = model_file.array_of(model_file.entry(values, "stderr", list), shape, f"{name}.stderr")
     if np.any(table < 0) or not np.allclose(table.sum(axis=-1), 1, atol=1e-9) or np.any(errors < 0):
         raise InputError(
             f"the probabilities of {name!r} must be rows that sum to 1, with errors of 0 or more."

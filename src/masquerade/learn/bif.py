@@ -18,10 +18,10 @@ import re
 from itertools import product
 from pathlib import Path
 
+from masquerade.core.atomic import write_whole
 from masquerade.core.axes import Floats
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.schema import Schema, Variable
-from masquerade.core.whole import write_whole
 from masquerade.learn.bif_parser import MARKS, Parser
 from masquerade.learn.network import BayesianNetwork
 from masquerade.learn.parameters import ConditionalTable

@@ -14,7 +14,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.supports import Item, Sets, Supports, ask
 from masquerade.core.tally import Tally
 from masquerade.learn.items import Items, Mask, items_of
-from masquerade.learn.saving import FORMAT, VERSION_KEY, array_of, entry, number_values
+from masquerade.learn.model_file import FORMAT, VERSION_KEY, array_of, entry, number_values
 
 if TYPE_CHECKING:
     import pandas as pd

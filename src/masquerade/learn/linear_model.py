@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema, Variable
-from masquerade.learn import saving
+from masquerade.learn import model_file
 from masquerade.learn.density import category_numbers
 from masquerade.learn.losses import expit
-from masquerade.learn.rows import labels_of, row_codes
+from masquerade.learn.prediction_rows import labels_of, row_codes
 
 Loss = Literal["pocket", "squares", "logistic"]
 Counts = Literal["auto", "mle", "simplex", "clip", "unbiased"]
@@ -122,7 +122,7 @@ class LinearClassifier:
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values that `from_dict` reads back to the same model."""
         return {
-            **saving.header(KIND),
+            **model_file.header(KIND),
             "n": self.n,
             "loss": self.loss,
             "ridge": self.ridge,
@@ -130,32 +130,32 @@ class LinearClassifier:
             "negative": self.negative,
             "accuracy": self.accuracy,
             "accuracy_stderr": self.accuracy_stderr,
-            "target": saving.variable_values(self.target),
+            "target": model_file.variable_values(self.target),
             "features": [
-                {**saving.variable_values(feature), "numbers": saving.number_values(coding)}
+                {**model_file.variable_values(feature), "numbers": model_file.number_values(coding)}
                 for feature, coding in zip(self.features, self.codings, strict=True)
             ],
             "columns": list(self.names),
-            "coefficients": saving.number_values(self.coefficients),
-            "stderr": None if self.stderr is None else saving.number_values(self.stderr),
+            "coefficients": model_file.number_values(self.coefficients),
+            "stderr": None if self.stderr is None else model_file.number_values(self.stderr),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LinearClassifier:
         """Return the model that plain values describe; what is none is an `InputError`."""
-        saving.check_header(values, KIND)
-        target = saving.variable_of(saving.entry(values, "target", dict))
-        listed = saving.entry(values, "features", list)
-        features = tuple(saving.variable_of(item) for item in listed)
+        model_file.check_header(values, KIND)
+        target = model_file.variable_of(model_file.entry(values, "target", dict))
+        listed = model_file.entry(values, "features", list)
+        features = tuple(model_file.variable_of(item) for item in listed)
         Schema((target, *features))
         codings = tuple(coding_of(item, feature) for item, feature in zip(listed, features, strict=True))
-        names = tuple(map(str, saving.entry(values, "columns", list)))
+        names = tuple(map(str, model_file.entry(values, "columns", list)))
         if len(names) != sum(coding.shape[1] for coding in codings) or len(target) < 2:
             raise InputError("'columns' must name every number of the features; 'target' needs two classes.")
         shape = (1 if len(target) == 2 else len(target), 1 + len(names))
-        errors = saving.entry(values, "stderr", list, type(None))
+        errors = model_file.entry(values, "stderr", list, type(None))
         numbers = {
-            key: float(saving.entry(values, key, float, int))
+            key: float(model_file.entry(values, key, float, int))
             for key in ("accuracy", "accuracy_stderr", "negative", "ridge")
         }
         return cls(
@@ -163,17 +163,19 @@ class LinearClassifier:
             features=features,
             codings=codings,
             names=names,
-            loss=one_of("loss", saving.entry(values, "loss", str), get_args(Loss)),
-            coefficients=saving.array_of(saving.entry(values, "coefficients", list), shape, "coefficients"),
-            stderr=None if errors is None else saving.array_of(errors, shape, "stderr"),
-            counts=one_of("counts", saving.entry(values, "counts", str), get_args(Counts)[1:]),
-            n=saving.entry(values, "n", int),
+            loss=one_of("loss", model_file.entry(values, "loss", str), get_args(Loss)),
+            coefficients=model_file.array_of(
+                model_file.entry(values, "coefficients", list), shape, "coefficients"
+            ),
+            stderr=None if errors is None else model_file.array_of(errors, shape, "stderr"),
+            counts=one_of("counts", model_file.entry(values, "counts", str), get_args(Counts)[1:]),
+            n=model_file.entry(values, "n", int),
             **numbers,
         )
 
     def save(self, path: str | Path) -> None:
         """Write the model as a JSON file."""
-        saving.save(self, path)
+        model_file.save(self, path)
 
 
 def winners(scores: Floats) -> NDArray[np.intp]:
@@ -211,9 +213,9 @@ def coding(variable: Variable, given: Sequence[float] | str | None) -> tuple[lis
 
 def coding_of(values: Mapping[str, Any], feature: Variable) -> Floats:
     """Return the numbers of a feature's categories from a file."""
-    listed = saving.entry(values, "numbers", list)
+    listed = model_file.entry(values, "numbers", list)
     columns = len(listed[0]) if listed and isinstance(listed[0], list) else 0
-    return saving.array_of(listed, (len(feature), columns), f"{feature.name}.numbers")
+    return model_file.array_of(listed, (len(feature), columns), f"{feature.name}.numbers")
 
 
 def one_of(name: str, given: str, known: Sequence[str]) -> Any:

@@ -15,7 +15,7 @@ from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
 from masquerade.core.tally import Tally
-from masquerade.learn import saving
+from masquerade.learn import model_file
 from masquerade.learn.parameters import (
     ConditionalTable,
     check_prior,
@@ -26,7 +26,7 @@ from masquerade.learn.parameters import (
     warn_of_unseen,
     weight_ratio,
 )
-from masquerade.learn.rows import labels_of
+from masquerade.learn.prediction_rows import labels_of
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -169,17 +169,17 @@ class BayesianNetwork:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the network as plain JSON values."""
-        return {**saving.header(KIND), "nodes": [table_values(table) for table in self.tables]}
+        return {**model_file.header(KIND), "nodes": [table_values(table) for table in self.tables]}
 
     @classmethod
     def from_dict(cls, values: Any) -> BayesianNetwork:
         """Return the network that `to_dict` described; anything else is an `InputError`."""
-        saving.check_header(values, KIND)
-        nodes = saving.entry(values, "nodes", list)
-        schema = Schema(saving.variable_of(node.get("variable")) for node in map(as_mapping, nodes))
+        model_file.check_header(values, KIND)
+        nodes = model_file.entry(values, "nodes", list)
+        schema = Schema(model_file.variable_of(node.get("variable")) for node in map(as_mapping, nodes))
         structure: dict[str, tuple[str, ...]] = {}
         for name, node in zip(schema, nodes, strict=True):
-            parents = saving.entry(node, "parents", list)
+            parents = model_file.entry(node, "parents", list)
             if not all(isinstance(parent, str) for parent in parents):
                 raise InputError(f"node {name!r}: the parents must be names.")
             structure[name] = tuple(parents)

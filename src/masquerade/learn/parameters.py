@@ -16,7 +16,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable, Interval
-from masquerade.learn import saving
+from masquerade.learn import model_file
 from masquerade.learn.ratio import ConfidenceSet, Flags, RatioErrors, ratio_errors, score_interval
 
 if TYPE_CHECKING:
@@ -216,20 +216,20 @@ def warn_of_unseen(tables: Sequence[ConditionalTable]) -> None:
 def table_values(table: ConditionalTable) -> dict[str, Any]:
     """Return a conditional table as plain JSON values."""
     values: dict[str, Any] = {
-        "variable": saving.variable_values(table.child),
+        "variable": model_file.variable_values(table.child),
         "parents": [parent.name for parent in table.parents],
-        "probabilities": saving.number_values(table.probabilities),
-        "stderr": saving.number_values(table.stderr),
+        "probabilities": model_file.number_values(table.probabilities),
+        "stderr": model_file.number_values(table.stderr),
         "reliable": table.reliable.tolist(),
     }
     if table.unbiased is not None:
-        values["unbiased"] = saving.number_values(table.unbiased)
+        values["unbiased"] = model_file.number_values(table.unbiased)
     if table.evidence is not None:
         own = table.evidence
         values["evidence"] = {
-            "records": saving.number_values(own.records),
-            "records_stderr": saving.number_values(own.records_stderr),
-            "with_records": saving.number_values(own.with_records),
+            "records": model_file.number_values(own.records),
+            "records_stderr": model_file.number_values(own.records_stderr),
+            "with_records": model_file.number_values(own.with_records),
             "prior": own.prior,
             "n": own.n,
             "sampling": own.sampling,
@@ -251,14 +251,14 @@ def table_of(values: Mapping[str, Any], child: Variable, parents: tuple[Variable
         check_rows(child.name, unbiased)
     if "evidence" not in values:
         return ConditionalTable(child, parents, probabilities, stderr, reliable, None, unbiased)
-    own = saving.entry(values, "evidence", dict)
+    own = model_file.entry(values, "evidence", dict)
     evidence = Evidence(
         numbers(own, "records", shape[:-1]),
         numbers(own, "records_stderr", shape[:-1]),
         numbers(own, "with_records", shape),
-        float(saving.entry(own, "prior", int, float)),
-        saving.entry(own, "n", int),
-        float(saving.entry(own, "sampling", int, float)),
+        float(model_file.entry(own, "prior", int, float)),
+        model_file.entry(own, "n", int),
+        float(model_file.entry(own, "sampling", int, float)),
     )
     if not all(np.all(np.isfinite(part)) for part in (evidence.records, evidence.records_stderr)):
         raise InputError(f"The numbers of records of {child.name!r} must be finite.")
@@ -267,7 +267,7 @@ def table_of(values: Mapping[str, Any], child: Variable, parents: tuple[Variable
 
 def numbers(values: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Floats:
     """Return an array among plain values; that of a node without parents may be one number."""
-    return saving.array_of(saving.entry(values, name, list, int, float, str), shape, name)
+    return model_file.array_of(model_file.entry(values, name, list, int, float, str), shape, name)
 
 
 def as_numbers(values: Any) -> Any:

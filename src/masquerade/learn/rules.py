@@ -25,7 +25,7 @@ from masquerade.learn.itemsets import (
     frequent_itemsets,
     whole_numbers,
 )
-from masquerade.learn.saving import array_of, check_header, entry, header, number_values
+from masquerade.learn.model_file import array_of, check_header, entry, header, number_values
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,13 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
-from masquerade.learn.gain import Association, association, clipped, information_gain, split_information
+from masquerade.learn.information_gain import (
+    Association,
+    association,
+    clipped,
+    information_gain,
+    split_information,
+)
 from masquerade.learn.tree_check import (
     MOST_TESTED_CELLS,
     Criterion,
@@ -46,14 +52,14 @@ def decision_tree(
     (``gain``), or with the largest gain/H(feature) among those of at least average gain (``gain_ratio``),
     from conditioned counts N̂(feature, target | path) with negatives set to zero and rescaled (clip).
     With `significance`, only features count whose dependence passes the G test corrected by its design
-    effect (see `masquerade.learn.gain.association`) and by Bonferroni for the features tried at the node:
-    where the target depends on no feature, a node is split with at most that probability, however noisy
-    the records. None turns the test off. A split needs two branches with `min_records` records; other
+    effect (see `masquerade.learn.information_gain.association`) and by Bonferroni for the features tried at
+    the node: where the target depends on no feature, a node is split with at most that probability, however
+    noisy the records. None turns the test off. A split needs two branches with `min_records` records; other
     branches that hold fewer, or none, by estimate are leaves marked `borrowed`: they carry their parent's
     classes, and if the estimate is not positive a `MasqueradeWarning` says how many there are. Class
-    probabilities come from the branch's own counts, negatives set to zero; their standard errors
-    from the delta method for N̂_k/N̂. With `prune`, C4.5's confidence (0.25 there), the grown tree is
-    cut back by pessimistic errors (see `masquerade.learn.tree_prune.pessimistic`).
+    probabilities come from the branch's own counts, negatives set to zero; their standard errors from the
+    delta method for N̂_k/N̂. With `prune`, C4.5's confidence (0.25 there), the grown tree is cut back by
+    pessimistic errors (see `masquerade.learn.tree_prune.pessimistic`).
     Reference: Quinlan (1986, 1993); Ma (2006), chapter 7; Rao & Scott (1984).
     Cost: one batch a level, of a two-way question for each open node and feature not asked on its path;
     conditions are weights inside the source, so tables do not grow with depth.

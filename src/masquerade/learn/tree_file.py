@@ -10,7 +10,7 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Variable
-from masquerade.learn import saving
+from masquerade.learn import model_file
 from masquerade.learn.tree_check import CRITERIA
 from masquerade.learn.tree_model import DecisionTree, Node, Split
 
@@ -21,9 +21,9 @@ TESTED = ("statistic", "design_effect", "p_value")
 def tree_to_dict(tree: DecisionTree) -> dict[str, Any]:
     """Return the tree as values that any JSON writer takes; nodes in their order, branches by place."""
     return {
-        **saving.header(KIND),
-        "target": saving.variable_values(tree.target),
-        "features": [saving.variable_values(feature) for feature in tree.features],
+        **model_file.header(KIND),
+        "target": model_file.variable_values(tree.target),
+        "features": [model_file.variable_values(feature) for feature in tree.features],
         "n": tree.n,
         "criterion": tree.criterion,
         "significance": tree.significance,
@@ -34,10 +34,10 @@ def tree_to_dict(tree: DecisionTree) -> dict[str, Any]:
 def node_values(node: Node) -> dict[str, Any]:
     """Return a node as plain values; where it hangs follows from the splits."""
     values: dict[str, Any] = {
-        "counts": saving.number_values(node.counts),
+        "counts": model_file.number_values(node.counts),
         "records_stderr": node.records_stderr,
-        "probabilities": saving.number_values(node.probabilities),
-        "stderr": saving.number_values(node.stderr),
+        "probabilities": model_file.number_values(node.probabilities),
+        "stderr": model_file.number_values(node.stderr),
         "borrowed": node.borrowed,
         "split": None,
     }
@@ -55,17 +55,17 @@ def node_values(node: Node) -> dict[str, Any]:
 
 def tree_from_dict(values: Mapping[str, Any]) -> DecisionTree:
     """Return the tree that `tree_to_dict` wrote; anything else is an `InputError` that says what is wrong."""
-    saving.check_header(values, KIND)
-    target = saving.variable_of(saving.entry(values, "target", dict))
-    features = tuple(saving.variable_of(item) for item in saving.entry(values, "features", list))
+    model_file.check_header(values, KIND)
+    target = model_file.variable_of(model_file.entry(values, "target", dict))
+    features = tuple(model_file.variable_of(item) for item in model_file.entry(values, "features", list))
     if len({feature.name for feature in features} | {target.name}) != len(features) + 1:
         raise InputError("a variable of the tree is listed twice.")
-    n = saving.entry(values, "n", int)
-    criterion = saving.entry(values, "criterion", str)
+    n = model_file.entry(values, "n", int)
+    criterion = model_file.entry(values, "criterion", str)
     if n < 0 or criterion not in CRITERIA:
         raise InputError("'n' is negative, or 'criterion' is none.")
     significance = maybe_number(values, "significance")
-    nodes = nodes_of(saving.entry(values, "nodes", list), target, features)
+    nodes = nodes_of(model_file.entry(values, "nodes", list), target, features)
     return DecisionTree(target, features, nodes, n, criterion, significance)
 
 
@@ -81,7 +81,7 @@ def nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variabl
         if not isinstance(values, Mapping):
             raise InputError(f"node {place} must be an object.")
         try:
-            split = split_of(saving.entry(values, "split", dict, type(None)), sizes, len(places))
+            split = split_of(model_file.entry(values, "split", dict, type(None)), sizes, len(places))
             nodes.append(node_of(values, len(target), places[place], split))
         except InputError as error:
             raise InputError(f"node {place}: {error}") from None
@@ -100,13 +100,13 @@ def node_of(
 ) -> Node:
     """Return one node."""
     counts, chances, errors = (
-        finite(saving.array_of(saving.entry(values, name, list), (classes,), name), name)
+        finite(model_file.array_of(model_file.entry(values, name, list), (classes,), name), name)
         for name in ("counts", "probabilities", "stderr")
     )
     spread = number(values, "records_stderr")
     if chances.min() < 0 or abs(chances.sum() - 1) > 1e-6 or errors.min() < 0 or spread < 0:
         raise InputError("probabilities do not add up to 1, or an error is negative.")
-    borrowed = saving.entry(values, "borrowed", bool)
+    borrowed = model_file.entry(values, "borrowed", bool)
     return Node(*hangs, counts, float(counts.sum()), spread, chances, errors, borrowed, split)
 
 
@@ -114,11 +114,11 @@ def split_of(values: Mapping[str, Any] | None, sizes: Mapping[str, int], followi
     """Return a split, or None for a leaf; its branches must be the next places in line."""
     if values is None:
         return None
-    feature = saving.entry(values, "feature", str)
+    feature = model_file.entry(values, "feature", str)
     if feature not in sizes:
         raise InputError(f"a split asks about {feature!r}, which is no feature.")
     places = list(range(following, following + sizes[feature]))
-    if saving.entry(values, "branches", list) != places:
+    if model_file.entry(values, "branches", list) != places:
         raise InputError(f"a split by {feature!r} must have the branches {places}.")
     tested = [maybe_number(values, name) for name in TESTED]
     return Split(feature, tuple(places), number(values, "gain"), number(values, "ratio"), *tested)
@@ -126,12 +126,12 @@ def split_of(values: Mapping[str, Any] | None, sizes: Mapping[str, int], followi
 
 def number(values: Mapping[str, Any], name: str) -> float:
     """Return a finite number."""
-    return float(finite(np.array(float(saving.entry(values, name, int, float))), name))
+    return float(finite(np.array(float(model_file.entry(values, name, int, float))), name))
 
 
 def maybe_number(values: Mapping[str, Any], name: str) -> float | None:
     """Return a finite number, or None."""
-    return None if saving.entry(values, name, int, float, type(None)) is None else number(values, name)
+    return None if model_file.entry(values, name, int, float, type(None)) is None else number(values, name)
 
 
 def finite(array: Floats, name: str) -> Floats:

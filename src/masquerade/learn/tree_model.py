@@ -14,8 +14,8 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.words import counted
-from masquerade.learn import saving
-from masquerade.learn.rows import labels_of, row_codes
+from masquerade.learn import model_file
+from masquerade.learn.prediction_rows import labels_of, row_codes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -196,7 +196,7 @@ class DecisionTree:
 
     def save(self, path: str | Path) -> None:
         """Write the tree as a JSON file."""
-        saving.save(self, path)
+        model_file.save(self, path)
 
     def __repr__(self) -> str:
         """Show the size."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
-from masquerade.learn.gain import entropy
+from masquerade.learn.information_gain import entropy
 from masquerade.learn.tree_model import DecisionTree, Node
 
 TIE = 1e-9

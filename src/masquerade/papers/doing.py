@@ -97,7 +97,7 @@ def presented(complete: Complete) -> Presented | Failed:
 
 def drawn(draw: Callable[[], Figure], identity: str) -> Picture:
     """Return a picture in the report's style, in every form that is needed."""
-    from masquerade.drawing.style import house_style, png, svg  # noqa: PLC0415  (loads matplotlib)
+    from masquerade.report.style import house_style, png, svg  # noqa: PLC0415  (loads matplotlib)
 
     with house_style():
         figure = draw()

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError
-from masquerade.core.whole import write_whole
 from masquerade.papers.doing import Measured
 from masquerade.papers.experiment import Comparison
 from masquerade.papers.page import report_html

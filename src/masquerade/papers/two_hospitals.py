@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from masquerade.channels.policy import Policy
 from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
-from masquerade.parties.example import Plan, horizontal, scattered, vertical
-from masquerade.parties.spec import Goal, Protocol
+from masquerade.services.parties.example import Plan, horizontal, scattered, vertical
+from masquerade.services.parties.session import Goal, Protocol
 
 OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
 

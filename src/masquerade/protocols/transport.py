@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted, did_you_mean
-from masquerade.crypto.encoding import Message
+from masquerade.crypto.byte_codec import Message
 from masquerade.crypto.errors import DecodingError
 
 LARGEST = 1 << 30  # bytes of a message

@@ -9,13 +9,13 @@ from markupsafe import Markup
 from matplotlib.ticker import MaxNLocator
 
 from masquerade import __version__
-from masquerade.drawing.page import filled
-from masquerade.drawing.style import ESTIMATE, NAIVE, canvas, house_style, open_frame, svg
+from masquerade.report.page import filled
+from masquerade.report.style import ESTIMATE, NAIVE, canvas, house_style, open_frame, svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from masquerade.anonymity.checking import AnonymityReport, SensitiveReport
+    from masquerade.anonymity.measures import AnonymityReport, SensitiveReport
 
 MOST_BARS = 12
 

@@ -9,8 +9,8 @@ import pandas as pd
 import pyarrow as pa
 
 from masquerade.channels.policy import Policy
+from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError
-from masquerade.core.whole import write_whole
 from masquerade.frames.files import AtomicWriter
 from masquerade.report.html import demo_html
 from masquerade.report.study import Study, run_study

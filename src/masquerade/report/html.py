@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 
 from masquerade import __version__
 from masquerade.core.guarantee import Guarantee
-from masquerade.drawing.page import filled
-from masquerade.drawing.style import house_style, svg
 from masquerade.report.graph import network_picture
+from masquerade.report.page import filled
 from masquerade.report.pictures import (
     Z95,
     breach_picture,
@@ -22,6 +21,7 @@ from masquerade.report.pictures import (
     parameters_picture,
 )
 from masquerade.report.study import Study
+from masquerade.report.style import house_style, svg
 from masquerade.report.words import bounds, count_row, gamma_text, parameter_row, printed_note, verdict
 
 

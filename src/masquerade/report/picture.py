@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from masquerade.core.whole import write_whole
-from masquerade.drawing.style import house_style, png
+from masquerade.core.atomic import write_whole
 from masquerade.report.pictures import counts_picture
 from masquerade.report.study import Study, run_study
+from masquerade.report.style import house_style, png
 
 PEOPLE = 20_000
 

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from masquerade.channels.measures import breach_bound
-from masquerade.drawing.style import (
+from masquerade.report.study import Comparison, Study
+from masquerade.report.style import (
     ESTIMATE,
     INK,
     MUTED,
@@ -23,7 +24,6 @@ from masquerade.drawing.style import (
     canvas,
     open_frame,
 )
-from masquerade.report.study import Comparison, Study
 from masquerade.report.words import VAGUE, gamma_text
 
 Z95 = NormalDist().inv_cdf(0.975)

@@ -5,12 +5,12 @@ and `suppression` have them k-anonymised without a trusted collector (formulatio
 passes as bytes. `made_up_people` are records to try them on.
 """
 
+from masquerade.simulation.census_run import PROTOCOLS, Simulation, users
 from masquerade.simulation.k_anonymity import KAnonymity, k_anonymity
-from masquerade.simulation.learning import LESSONS, Lesson
-from masquerade.simulation.partitioning import Suppression, suppression
+from masquerade.simulation.misbehaviour import Trouble
+from masquerade.simulation.model_comparison import LESSONS, Lesson
+from masquerade.simulation.partition import Suppression, suppression
 from masquerade.simulation.people import PEOPLE, People, made_up_people, people_from
-from masquerade.simulation.running import PROTOCOLS, Simulation, users
-from masquerade.simulation.trouble import Trouble
 
 __all__ = [
     "LESSONS",

@@ -10,13 +10,13 @@ from typing import Any, Literal, get_args
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.schema import Schema
-from masquerade.protocols.threshold.form import Form
-from masquerade.simulation import opening_faithful, opening_production
+from masquerade.protocols.threshold.row_schema import Form
+from masquerade.simulation import threshold_faithful, threshold_production
 from masquerade.simulation.costs import Cost
-from masquerade.simulation.counted import Caught
-from masquerade.simulation.opening import Opened, Row
+from masquerade.simulation.misbehaviour import Trouble
+from masquerade.simulation.outcome import Caught
 from masquerade.simulation.people import People, check_enough
-from masquerade.simulation.trouble import Trouble
+from masquerade.simulation.threshold_outcome import Opened, Row
 
 Mode = Literal["production", "faithful"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -87,7 +87,7 @@ def k_anonymity(
     form = form_of(people.policy.schema, quasi, sensitive)
     rows = rows_of(people, form)
     leaving, cheating = (trouble or Trouble()).among(len(people))
-    run = opening_production.run if mode == "production" else opening_faithful.run
+    run = threshold_production.run if mode == "production" else threshold_faithful.run
     result: Opened = run(rows, form, k, leaving, cheating)
     good = [row for place, row in enumerate(rows) if place not in leaving | cheating]
     sizes = Counter(own for own, _ in good)

@@ -18,7 +18,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
 from masquerade.core.tally import Tally
 from masquerade.evaluate import Accuracy, accuracy
-from masquerade.learn.rows import row_codes
+from masquerade.learn.prediction_rows import row_codes
 from masquerade.sklearn.reading import AnyPolicy, Clear, Disguised, Rows, clear_reading, disguised_reading
 from masquerade.sources.records import Records
 

@@ -14,7 +14,7 @@ from masquerade.channels.designs import bin_labels
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Category, Schema, Variable, category
-from masquerade.learn.rows import LARGEST_EXACT_FLOAT, row_codes
+from masquerade.learn.prediction_rows import LARGEST_EXACT_FLOAT, row_codes
 
 MOST_BINS = 16
 MOST_CELLS = 2**18  # of a table over all columns and the classes, where a learner needs one

@@ -15,9 +15,9 @@ from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Field, Schema, Variable
-from masquerade.frames.encode import encode
+from masquerade.frames.label_codes import encode
 from masquerade.frames.native import columns_of
-from masquerade.learn.rows import labels_of
+from masquerade.learn.prediction_rows import labels_of
 from masquerade.sklearn.learnt import Column, learnt_columns, number_labels
 from masquerade.sources.records import Records
 from masquerade.sources.tally import check_origin, missing_from, said_by, tally, warn_missing

@@ -19,7 +19,7 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
 from masquerade.frames.baskets import Baskets, check_baskets, sub_policy
 from masquerade.kernels.bits import Words, unpack
-from masquerade.sources.reading import Layout
+from masquerade.sources.query_plan import Layout
 from masquerade.sources.records import Records
 from masquerade.sources.supports import Codes, counted
 

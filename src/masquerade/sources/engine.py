@@ -17,17 +17,17 @@ from masquerade.core.errors import (
     UnknownValue,
     did_you_mean,
 )
-from masquerade.core.missing import Missing
+from masquerade.core.missing_data import Missing
 from masquerade.core.schema import Field
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
 from masquerade.sources import sql
-from masquerade.sources.coded import codes_of
-from masquerade.sources.reading import Layout
-from masquerade.sources.reports import ReportTally
-from masquerade.sources.scanned import Limits, Scanned
+from masquerade.sources.coded_rows import codes_of
+from masquerade.sources.engine_cache import Limits, Scanned
+from masquerade.sources.engine_tables import Table
+from masquerade.sources.query_plan import Layout
+from masquerade.sources.report_tally import ReportTally
 from masquerade.sources.sql import Column
 from masquerade.sources.supports import supports_of
-from masquerade.sources.tables import Table
 
 MOST_PACKED: Final = 1 << 30  # bytes of packed columns for supports
 MOST_SPREAD: Final = 1 << 28  # records whose codes of one column are spread out before packing

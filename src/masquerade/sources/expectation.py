@@ -14,7 +14,7 @@ from masquerade.channels.policy import Group
 from masquerade.core.axes import Floats, contract
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
-from masquerade.sources.reading import Axis, Layout, Reading
+from masquerade.sources.query_plan import Axis, Layout, Reading
 
 if TYPE_CHECKING:
     from masquerade.sources.records import Records

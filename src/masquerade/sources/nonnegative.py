@@ -8,7 +8,7 @@ from masquerade.core.table import Projection
 from masquerade.estimate.em import maximum_likelihood
 from masquerade.estimate.simplex import clip_and_rescale, onto_simplex
 from masquerade.estimate.symmetric import is_symmetric, symmetric_mle
-from masquerade.sources.reading import Reading
+from masquerade.sources.query_plan import Reading
 
 
 def projected(values: Floats, method: Projection) -> Floats:

@@ -13,9 +13,9 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.frames.files import open_batches
 from masquerade.frames.formats import STREAM, is_compressed
-from masquerade.sources.chunks import is_path
-from masquerade.sources.duck import DuckFiles
-from masquerade.sources.tables import Table, Watch
+from masquerade.sources.duckdb_files import DuckFiles
+from masquerade.sources.engine_tables import Table, Watch
+from masquerade.sources.row_chunks import is_path
 
 LOG = logging.getLogger("masquerade.sources")
 EngineName = Literal["auto", "memory", "duckdb"]

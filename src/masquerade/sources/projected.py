@@ -12,8 +12,8 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.schema import Schema
 from masquerade.estimate.rotation import Reduction
-from masquerade.sources.projecting import SECRET_BYTES, Owner
 from masquerade.sources.projection import Projected
+from masquerade.sources.projection_owner import SECRET_BYTES, Owner
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally, warn_missing
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
-from masquerade.core.missing import Missing
+from masquerade.core.missing_data import Missing
 from masquerade.core.supports import SupportAnswer, Supports
 from masquerade.sources.expectation import expect
-from masquerade.sources.reading import Layout
-from masquerade.sources.reports import ReportTally
-from masquerade.sources.store import Codes, Store
+from masquerade.sources.query_plan import Layout
+from masquerade.sources.record_store import Codes, Store
+from masquerade.sources.report_tally import ReportTally
 from masquerade.sources.supports import supports_of
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from masquerade.core.schema import Field
-from masquerade.frames.encode import OUTSIDE, labels_of_type, missing_mark
-from masquerade.sources.reading import Factor
+from masquerade.frames.label_codes import OUTSIDE, labels_of_type, missing_mark
+from masquerade.sources.query_plan import Factor
 
 # names of results, unlike any column that somebody would have
 COUNT, FIRST, SECOND, THIRD, UNREAD, SET = (

@@ -21,11 +21,11 @@ from masquerade.core.errors import QueryRefused, Refusal, SingularChannel
 from masquerade.core.supports import Item, Parts, Sets, SupportAnswer, Supports
 from masquerade.kernels.bits import Ints, Words, count_ones, count_sets, pack, weigh
 from masquerade.kernels.itemtree import LONGEST_PART, ItemTree, Weighed
-from masquerade.sources.blocks import Blocks, Plan
+from masquerade.sources.itemset_weights import Blocks, Plan
 
 if TYPE_CHECKING:
-    from masquerade.sources.reading import Factor, Layout
-    from masquerade.sources.store import Store
+    from masquerade.sources.query_plan import Factor, Layout
+    from masquerade.sources.record_store import Store
 
 Codes = NDArray[np.unsignedinteger[Any]]
 MOST_SUBSETS: Final = 1 << 22

@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, MasqueradeWarning, PolicyMismatch, UnknownValue
-from masquerade.core.missing import Missing
+from masquerade.core.missing_data import Missing
 from masquerade.core.schema import Category, Field, Schema, category
 from masquerade.frames.baskets import Baskets
-from masquerade.frames.encode import encode
 from masquerade.frames.files import open_batches
+from masquerade.frames.label_codes import encode
 from masquerade.frames.metadata import INCOMPLETE
 from masquerade.frames.native import columns_of, metadata_of
 from masquerade.sources.baskets import BasketRecords
-from masquerade.sources.chunks import Chunk, chunks, is_path
 from masquerade.sources.engine import Engine
+from masquerade.sources.engine_tables import IbisTable, SparkFrame, Watch, table_of
 from masquerade.sources.planner import EngineName, table_for
 from masquerade.sources.records import Records
-from masquerade.sources.tables import IbisTable, SparkFrame, Watch, table_of
+from masquerade.sources.row_chunks import Chunk, chunks, is_path
 
 MOST_INFERRED = 1000
 

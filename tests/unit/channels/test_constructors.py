@@ -12,7 +12,7 @@ from tests.unit.channels.exact import fractions, random_rows, times
 
 from masquerade import channels as ch
 from masquerade.channels.channel import Channel
-from masquerade.channels.rational import rational
+from masquerade.channels.rationals import rational
 from masquerade.core.errors import ChannelError, SingularChannel
 
 

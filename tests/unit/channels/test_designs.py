@@ -15,7 +15,7 @@ from masquerade import channels as ch
 from masquerade.channels.basic import near_symmetric
 from masquerade.channels.channel import LARGEST_DENOMINATOR
 from masquerade.channels.designs import bin_labels
-from masquerade.channels.rounding import DENOMINATOR, rounded
+from masquerade.channels.integer_weights import DENOMINATOR, rounded
 from masquerade.core.errors import ChannelError
 
 seeds = st.integers(0, 2**32 - 1)

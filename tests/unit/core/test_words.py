@@ -3,7 +3,7 @@
 import pandas as pd
 
 import masquerade as mq
-from masquerade.cli.simulated import people
+from masquerade.cli.simulation_report import people
 
 FRAME = pd.DataFrame({"sex": ["f", "m", "f", "m"], "ill": ["no", "yes", "no", "no"]})
 

@@ -11,7 +11,7 @@ from masquerade.crypto.ballots import BallotKeys, cast, knows_bit, knows_one_hot
 from masquerade.crypto.keys import AgreementKey, SigningKey, derive
 from masquerade.crypto.proofs import Drawn, Knows, _prove_from_parts
 from masquerade.crypto.ristretto255 import ristretto255
-from masquerade.crypto.sealing import _seal_from_parts
+from masquerade.crypto.sealed_messages import _seal_from_parts
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.shares import _split_from_parts
 from masquerade.crypto.statements import Ballot, branches_of, equal_logs, one_hot, possession, valid_bit

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from masquerade.core.errors import InputError
-from masquerade.crypto import keys, sealing
+from masquerade.crypto import keys, sealed_messages
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import (
     AgreementKey,
@@ -20,8 +20,8 @@ from masquerade.crypto.keys import (
     derive,
     verify_signature,
 )
-from masquerade.crypto.sealing import OVERHEAD, Opener, Sealer, seal, unseal
-from masquerade.crypto.singleuse import SingleUse
+from masquerade.crypto.sealed_messages import OVERHEAD, Opener, Sealer, seal, unseal
+from masquerade.crypto.single_use import SingleUse
 
 P = 2**255 - 19
 D = -121665 * pow(121666, -1, P) % P
@@ -236,7 +236,7 @@ def test_counted_messages_are_bound_to_direction_context_and_every_bit():
 
 
 def test_a_counter_ends_before_it_repeats(monkeypatch):
-    monkeypatch.setattr(sealing, "_MOST", 2)
+    monkeypatch.setattr(sealed_messages, "_MOST", 2)
     sealer = Sealer(KEY, "a to b")
     sealer.seal(b"", b"")
     sealer.seal(b"", b"")

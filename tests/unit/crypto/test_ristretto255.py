@@ -10,7 +10,7 @@ import pytest
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
-from masquerade.crypto.hashing import expand_message
+from masquerade.crypto.expand_message import expand_message
 from masquerade.crypto.ristretto255 import ristretto255
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "crypto"

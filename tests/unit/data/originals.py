@@ -7,9 +7,9 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from masquerade.data.loading import FILES, frame_of
-from masquerade.data.packages import home
-from masquerade.data.places import Places
+from masquerade.data.load import FILES, frame_of
+from masquerade.data.locations import Places
+from masquerade.data.package_readers import home
 
 NOWHERE = Path("/nonexistent")
 PACKAGES_ONLY = Places(None, NOWHERE, origins=())

@@ -18,11 +18,11 @@ from tests.unit.data.server import fails, first, never_ends, origin, sends
 
 from masquerade.core.errors import DataMissing, FileError, MasqueradeWarning
 from masquerade.data import download
+from masquerade.data.catalogue_types import BNLEARN, FIMI, UCI, RawFile
 from masquerade.data.download import NotFetched, fetch
-from masquerade.data.kinds import BNLEARN, FIMI, UCI, RawFile
-from masquerade.data.loading import FILES, frame_of, network_of, path_of
+from masquerade.data.load import FILES, frame_of, network_of, path_of
+from masquerade.data.locations import ORIGINS, Patience
 from masquerade.data.networks import NETWORKS
-from masquerade.data.places import ORIGINS, Patience
 from masquerade.data.tables import SETS
 
 QUICK = Patience(silence=5.0, whole=20.0, tries=2, pause=0.01)

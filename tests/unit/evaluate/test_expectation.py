@@ -9,7 +9,7 @@ from tests.statistical.checks import assert_unbiased, assert_variance
 
 import masquerade as mq
 from masquerade.core.errors import InputError, SchemaError, SingularChannel
-from masquerade.disguising.simulate import simulate_codes
+from masquerade.disguising.seeded import simulate_codes
 from masquerade.sources import expectation
 from masquerade.sources.expectation import expect
 from masquerade.sources.records import Records

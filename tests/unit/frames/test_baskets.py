@@ -7,7 +7,7 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError, PolicyError, UnknownValue
-from masquerade.disguising.simulate import simulate_codes
+from masquerade.disguising.seeded import simulate_codes
 from masquerade.frames.baskets import Baskets, basket_policy, read_baskets
 
 TEXT = "3 1 20\n\n1 1 3\n20\n\n"

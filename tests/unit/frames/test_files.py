@@ -14,7 +14,7 @@ import pytest
 from pyarrow import feather, parquet
 
 from masquerade.core.errors import FileError, SchemaError
-from masquerade.frames import csvfile, writing
+from masquerade.frames import csv_stream, file_writer
 from masquerade.frames.files import AtomicWriter, open_batches, sidecar_of
 
 TABLE = pa.table(
@@ -128,7 +128,7 @@ class TestEveryFormat:
         def no_space(*_args, **_options):
             raise OSError(28, "secret")
 
-        monkeypatch.setattr(writing, "_move", no_space)
+        monkeypatch.setattr(file_writer, "_move", no_space)
         with pytest.raises(FileError, match="no space left on device"):
             write(path, TABLE.slice(1), {"policy": "other"}, overwrite=True)
         assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == before
@@ -280,14 +280,14 @@ class TestCsv:
 
     @pytest.mark.parametrize("block", [64, 2 << 20])
     def test_a_row_of_another_length_is_named_by_its_number(self, tmp_path, monkeypatch, block):
-        monkeypatch.setattr(csvfile, "BLOCK", block)
+        monkeypatch.setattr(csv_stream, "BLOCK", block)
         path = self.text(tmp_path, "a,b\n" + "1,2\n" * 100 + "secret\n" + "1,2\n" * 100)
         message = refusal(path)
         assert message == f"{path}: data row 101 has 1 field, the first row has 2."
 
     @pytest.mark.parametrize("block", [64, 2 << 20])
     def test_fields_and_names_across_blocks(self, tmp_path, monkeypatch, block):
-        monkeypatch.setattr(csvfile, "BLOCK", block)
+        monkeypatch.setattr(csv_stream, "BLOCK", block)
         rows = [f"value {i}\nof, rows é" for i in range(50)]
         path = write(tmp_path / "people.csv", pa.table({"k": rows, "l": rows}))
         assert read(path, ["l"]) == {"l": rows}
@@ -305,7 +305,7 @@ class TestCsv:
             assert "secret" not in message
 
     def test_an_open_quotation_mark_in_a_long_file(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(csvfile, "BLOCK", 64)
+        monkeypatch.setattr(csv_stream, "BLOCK", 64)
         message = refusal(self.text(tmp_path, 'a,b\n"secret,2\n' + "3,4\n" * 100))
         assert "quotation mark" in message
         assert "secret" not in message

@@ -11,7 +11,7 @@ import pytest
 
 from masquerade.core.errors import InputError, SchemaError, UnknownValue
 from masquerade.core.schema import Field, Variable
-from masquerade.frames.encode import decode, encode
+from masquerade.frames.label_codes import decode, encode
 from masquerade.frames.native import columns_of, metadata_of, rebuild, with_metadata
 
 TEXT = Variable("v", ("no", "yes"))

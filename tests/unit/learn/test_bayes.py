@@ -11,7 +11,7 @@ from tests.statistical.checks import assert_unbiased, assert_variance
 
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError, UnknownValue
-from masquerade.disguising.simulate import simulate_codes
+from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.bayes import NaiveBayes, naive_bayes
 from masquerade.sources.records import Records
 

@@ -19,7 +19,7 @@ from masquerade.learn.graph import (
     skeleton,
     to_networkx,
 )
-from masquerade.learn.strength import LearnedStructure, Strength
+from masquerade.learn.link_strength import LearnedStructure, Strength
 
 NODES = "abcd"
 CHAIN = {"a": (), "b": ("a",), "c": ("b",)}

@@ -14,7 +14,7 @@ from tests.statistical.checks import assert_unbiased, assert_variance
 import masquerade as mq
 from masquerade.core.axes import contract
 from masquerade.core.errors import InputError, MasqueradeWarning, NotConverged, SchemaError, UnknownValue
-from masquerade.disguising.simulate import simulate_codes
+from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn import losses
 from masquerade.learn.linear import linear_classifier
 from masquerade.learn.linear_model import LinearClassifier, grid

@@ -14,8 +14,8 @@ from tests.statistical.checks import assert_unbiased, assert_variance, normal_bo
 
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
-from masquerade.disguising.simulate import simulate_codes
-from masquerade.learn import saving
+from masquerade.disguising.seeded import simulate_codes
+from masquerade.learn import model_file
 from masquerade.learn.network import BayesianNetwork, ancestral_order, known_network
 from masquerade.learn.network_plot import BOX_HEIGHT, box_width, coordinates, crossings, layered, ordered
 from masquerade.papers.eleven_nodes import PRINTED, STRUCTURE, network, table_1
@@ -114,8 +114,8 @@ def learned(n=2000):
 
 @pytest.mark.parametrize("net", [network(), learned(), learned(60), learned(60).projected()], ids=range(4))
 def test_a_saved_network_is_the_same(net, tmp_path):
-    saving.save(net, tmp_path / "net.json")
-    again = saving.load(tmp_path / "net.json")
+    model_file.save(net, tmp_path / "net.json")
+    again = model_file.load(tmp_path / "net.json")
     assert again.schema == net.schema
     assert again.structure == net.structure
     for one, other in zip(net.tables, again.tables, strict=True):

@@ -14,7 +14,7 @@ from tests.statistical.checks import assert_coverage, assert_unbiased, assert_va
 
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning
-from masquerade.disguising.simulate import simulate_codes
+from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.network import known_network
 from masquerade.learn.parameters import FEWEST_RECORDS, conditional_table, weight_ratio
 from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1

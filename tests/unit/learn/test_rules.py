@@ -13,7 +13,7 @@ from tests.statistical.checks import assert_unbiased, assert_variance
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
 from masquerade.core.supports import SupportAnswer
-from masquerade.disguising.simulate import simulate_codes
+from masquerade.disguising.seeded import simulate_codes
 from masquerade.frames.baskets import basket_policy
 from masquerade.learn.items import items_of
 from masquerade.learn.itemsets import Itemsets, frequent_itemsets

@@ -17,6 +17,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
 from masquerade.learn import scores
+from masquerade.learn.link_strength import link_strengths, residual_maps, strength, unevenness
 from masquerade.learn.scores import (
     AIC,
     BIC,
@@ -33,7 +34,6 @@ from masquerade.learn.scores import (
     gains,
     score_called,
 )
-from masquerade.learn.strength import link_strengths, residual_maps, strength, unevenness
 
 COUNTS = np.array([[7.0, 0.0, 3.5], [0.0, 0.0, 0.0], [2.0, 9.0, 1.0], [4.0, 4.0, 4.0]])
 

@@ -18,8 +18,8 @@ from tests.statistical.checks import assert_unbiased, assert_variance, normal_bo
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError, UnknownValue
 from masquerade.core.tally import Cached, Merged
-from masquerade.disguising.simulate import simulate_codes
-from masquerade.learn.saving import load
+from masquerade.disguising.seeded import simulate_codes
+from masquerade.learn.model_file import load
 from masquerade.learn.tree import Candidate, decision_tree, ranked
 from masquerade.learn.tree_model import DecisionTree
 from masquerade.sources.records import Records

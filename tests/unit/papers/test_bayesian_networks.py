@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 import masquerade as mq
-from masquerade.drawing.style import house_style
 from masquerade.papers import eleven_nodes
 from masquerade.papers.ma_2006 import (
     figure_5_1,
@@ -42,6 +41,7 @@ from masquerade.papers.ma_sivakumar_2005.two_models import (
     with_miner,
     without_miner,
 )
+from masquerade.report.style import house_style
 
 MODULES = (
     table_2,

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from scipy import integrate, stats
 from tests.statistical.checks import ALPHA, normal_bound
 
-from masquerade.drawing.style import house_style, png
 from masquerade.papers.ma_2006 import figure_6_1, table_2_1, trade_off, two_triangles
 from masquerade.papers.ma_2006.averages import mean_of, over_runs, per_run, pooled_calibration
+from masquerade.report.style import house_style, png
 
 RUNS = {
     "figure_2_2": 10,

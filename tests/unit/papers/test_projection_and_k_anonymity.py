@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from tests.statistical.checks import assert_unbiased
 
-from masquerade.drawing.style import house_style
 from masquerade.papers.meng_2004 import asia, double, table_6, table_7, table_8
 from masquerade.papers.wright_2005 import k_anonymity_tables
+from masquerade.report.style import house_style
 
 QUICK = True
 TABLES = {6: table_6, 7: table_7, 8: table_8}

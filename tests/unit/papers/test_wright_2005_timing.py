@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from masquerade.drawing.style import house_style
 from masquerade.papers.wright_2005 import bayes_timing, curves, frequency_timing
 from masquerade.papers.wright_2005.published import mined
 from masquerade.protocols.frequency import MOST_PROOFS
+from masquerade.report.style import house_style
 
 MODULES = {"frequency": (frequency_timing, 1), "bayes": (bayes_timing, bayes_timing.COUNTS)}
 

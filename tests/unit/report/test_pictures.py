@@ -10,12 +10,12 @@ from itertools import combinations
 import matplotlib as mpl
 import pytest
 
-from masquerade.drawing.style import CSS_NAMES, house_style, png, svg
 from masquerade.papers.eleven_nodes import STRUCTURE
 from masquerade.report.graph import RADIUS, layout, network_picture
 from masquerade.report.picture import main, story_picture
 from masquerade.report.pictures import channels_by_gamma, counts_picture, dodged, reach
 from masquerade.report.study import COUNTS, run_study
+from masquerade.report.style import CSS_NAMES, house_style, png, svg
 
 
 @pytest.fixture(scope="module")

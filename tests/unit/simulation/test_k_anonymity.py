@@ -9,8 +9,8 @@ import pytest
 
 import masquerade as mq
 from masquerade.simulation import PEOPLE, Trouble, k_anonymity, made_up_people, suppression
-from masquerade.simulation.opening_faithful import BAD
 from masquerade.simulation.people import QUASI, SENSITIVE
+from masquerade.simulation.threshold_faithful import BAD
 
 
 def classes_of(people, quasi):

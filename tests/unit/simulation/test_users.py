@@ -13,12 +13,12 @@ from masquerade.simulation import (
     PEOPLE,
     Lesson,
     Trouble,
-    by_frequency,
+    frequency,
     made_up_people,
     people_from,
     users,
 )
-from masquerade.simulation.by_aggregation import STUFFED
+from masquerade.simulation.aggregation import STUFFED
 from masquerade.simulation.people import FEW
 
 BAYES = Lesson("naive-bayes", "income", FEW)
@@ -77,7 +77,7 @@ def test_frequency_mining_goes_on_without_those_who_leave_and_in_another_epoch_a
 
 
 def test_people_who_did_not_agree_are_not_counted_in_another_epoch(monkeypatch):
-    monkeypatch.setattr(by_frequency, "User", unmoved(by_frequency.User))
+    monkeypatch.setattr(frequency, "User", unmoved(frequency.User))
     with pytest.raises(QueryRefused, match="as counted in epoch 'simulation 1': 1 of the users") as caught:
         users(made_up_people(24), BAYES, "frequency", trouble=Trouble(0, 0.04))
     assert [refusal.code for refusal in caught.value.refusals] == ["departed_too_few"]

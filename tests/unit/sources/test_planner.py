@@ -15,7 +15,7 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.sources import planner
-from masquerade.sources.duck import DuckFiles
+from masquerade.sources.duckdb_files import DuckFiles
 from masquerade.sources.engine import Engine
 from masquerade.sources.records import Records
 

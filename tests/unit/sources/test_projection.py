@@ -14,8 +14,8 @@ from tests.statistical.checks import assert_coverage, assert_unbiased, assert_va
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.estimate.walsh import product_columns
-from masquerade.sources.projecting import shared_normals
 from masquerade.sources.projection import Projected
+from masquerade.sources.projection_owner import shared_normals
 
 OWNERS = {"hospital": ["A", "B"], "insurer": ["D", "C"]}
 QUERIES = [
@@ -275,7 +275,7 @@ def test_shared_normals_are_normal():
 
 
 def test_nothing_but_the_study_can_be_seeded():
-    names = ("projected", "projecting", "projection", "projection_noise")
+    names = ("projected", "projection_owner", "projection", "projection_noise")
     found = [module for module in MODULES if module.name.removeprefix("masquerade.sources.") in names]
     assert len(found) == len(names)
     for module in found:

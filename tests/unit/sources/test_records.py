@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import masquerade as mq
 from masquerade.core.covariance import LinearCovariance, Part
 from masquerade.core.errors import InputError, QueryRefused
-from masquerade.disguising.simulate import simulate_codes
-from masquerade.sources.reading import Layout
+from masquerade.disguising.seeded import simulate_codes
+from masquerade.sources.query_plan import Layout
 from masquerade.sources.records import Records
 
 

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 import masquerade as mq
 from masquerade.core.errors import MasqueradeWarning
-from masquerade.drawing.style import ESTIMATE, MUTED, NAIVE, SERIES, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Row
 from masquerade.papers.ma_2006.averages import mean_of, over_runs
+from masquerade.report.style import ESTIMATE, MUTED, NAIVE, SERIES, canvas, open_frame
 
 PRINTED, TESTED, NO_MINER = "ID3, every split", "tested splits", "tested splits, no miner"
 SIGNIFICANCE: Mapping[str, float | None] = {PRINTED: None, TESTED: 0.05, NO_MINER: 0.05}

@@ -9,11 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import masquerade as mq
-from masquerade.drawing.style import ESTIMATE, GRID, NAIVE, SERIES, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_2006 import table_2_1
 from masquerade.papers.ma_2006.averages import calibration, first_run, mean_of, per_run, pooled_calibration
 from masquerade.papers.ma_2006.given import number, whole
+from masquerade.report.style import ESTIMATE, GRID, NAIVE, SERIES, canvas, open_frame
 
 SETTING = {"n": 5_000, "p": 0.5}
 

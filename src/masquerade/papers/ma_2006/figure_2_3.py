@@ -9,11 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import masquerade as mq
-from masquerade.drawing.style import ESTIMATE, MUTED, NAIVE, SERIES, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_2006 import two_triangles
 from masquerade.papers.ma_2006.averages import calibration, first_run, mean_of, per_run, pooled_calibration
 from masquerade.papers.ma_2006.given import number, whole
+from masquerade.report.style import ESTIMATE, MUTED, NAIVE, SERIES, canvas, open_frame
 
 SETTING = {"n": 100_000, "k_min": 1_500, "kept": 0.3}
 PAPER_GROUPS = 39

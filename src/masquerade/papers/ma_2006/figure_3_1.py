@@ -10,9 +10,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import masquerade as mq
-from masquerade.drawing.style import MUTED, NAIVE, SERIES, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_2006.given import number
+from masquerade.report.style import MUTED, NAIVE, SERIES, canvas, open_frame
 
 GROUPS = ((0, 1, 2), (3, 4, 5))
 SHOWN = 0.3  # where γ is compared

@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import masquerade as mq
-from masquerade.drawing.style import MUTED, SERIES, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_2006.given import whole
+from masquerade.report.style import MUTED, SERIES, canvas, open_frame
 
 GAMMAS = (2, 5, 9, 19, 49)
 BELIEFS = tuple(i / 100 for i in range(1, 100))

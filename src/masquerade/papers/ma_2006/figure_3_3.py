@@ -10,10 +10,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import masquerade as mq
-from masquerade.drawing.style import ESTIMATE, MUTED, NAIVE, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_2006.averages import mean_of
 from masquerade.papers.ma_2006.given import number, whole
+from masquerade.report.style import ESTIMATE, MUTED, NAIVE, canvas, open_frame
 
 SETTING = {"n": 10_000, "p": 0.4}
 NAMES = ("x1", "x2")

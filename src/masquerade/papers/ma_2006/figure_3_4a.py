@@ -9,11 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import masquerade as mq
-from masquerade.drawing.style import canvas
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_2006 import table_2_1
 from masquerade.papers.ma_2006.given import number, whole
 from masquerade.papers.ma_2006.trade_off import curves, falls_with_size, traded
+from masquerade.report.style import canvas
 
 KEPT = (0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000)

@@ -9,11 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import masquerade as mq
-from masquerade.drawing.style import canvas
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_2006 import two_triangles
 from masquerade.papers.ma_2006.given import number, whole
 from masquerade.papers.ma_2006.trade_off import curves, falls_with_size, traded
+from masquerade.report.style import canvas
 
 KEPT = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 SIZES = (25_000, 50_000, 100_000, 200_000, 400_000)

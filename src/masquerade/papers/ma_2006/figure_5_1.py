@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 import masquerade as mq
-from masquerade.drawing.style import SERIES, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_sivakumar_2005.distance import parameter_covariance
 from masquerade.papers.ma_sivakumar_2005.runs import mean_of, number, with_errors
 from masquerade.papers.ma_sivakumar_2005.seven_nodes import uniform_policy
 from masquerade.papers.ma_sivakumar_2005.two_models import with_miner
+from masquerade.report.style import SERIES, canvas, open_frame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import masquerade as mq
-from masquerade.drawing.style import MUTED, SERIES, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_2006.networks import DECLARED, ORDER, SITES, STRUCTURE, network
 from masquerade.papers.ma_sivakumar_2005.runs import number, over_runs, with_errors
 from masquerade.papers.ma_sivakumar_2005.seven_nodes import uniform_policy
 from masquerade.papers.ma_sivakumar_2005.two_models import with_miner, without_miner
+from masquerade.report.style import MUTED, SERIES, canvas, open_frame
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,13 +11,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import masquerade as mq
-from masquerade.drawing.style import ESTIMATE, MUTED, SERIES, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_2006.networks import DECLARED, network
 from masquerade.papers.ma_sivakumar_2005.distance import parameter_covariance
 from masquerade.papers.ma_sivakumar_2005.runs import Measured, number, over_runs, with_errors
 from masquerade.papers.ma_sivakumar_2005.seven_nodes import uniform_policy
 from masquerade.papers.ma_sivakumar_2005.two_models import learnt, with_miner, without_miner
+from masquerade.report.style import ESTIMATE, MUTED, SERIES, canvas, open_frame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

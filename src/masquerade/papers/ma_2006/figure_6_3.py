@@ -9,11 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import masquerade as mq
-from masquerade.drawing.style import ESTIMATE, GRID, NAIVE, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting, Value
 from masquerade.papers.ma_2006 import iris
 from masquerade.papers.ma_2006.averages import calibration, first_run, mean_of, pooled_calibration
 from masquerade.papers.ma_2006.given import number
+from masquerade.report.style import ESTIMATE, GRID, NAIVE, canvas, open_frame
 
 SETTING = {"p": 0.3}
 NARROW = 0.1  # width of the histogram of the original data

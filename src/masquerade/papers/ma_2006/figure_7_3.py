@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import masquerade as mq
-from masquerade.drawing.style import ESTIMATE, NAIVE, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
+from masquerade.report.style import ESTIMATE, NAIVE, canvas, open_frame
 
 SIZES = (2, 3)
 SHOWN = (0.1, 0.3, 0.5)  # where the curves are compared with the printed formulas

@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import masquerade as mq
-from masquerade.drawing.style import ESTIMATE, MUTED, NAIVE, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Row
 from masquerade.papers.ma_2006.averages import Mean, mean_of, over_runs
+from masquerade.report.style import ESTIMATE, MUTED, NAIVE, canvas, open_frame
 
 MIN_SUPPORT = 0.05
 REASONABLE = 0.10  # our reading of the text's word, per frequent itemset

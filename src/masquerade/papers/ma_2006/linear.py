@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import masquerade as mq
-from masquerade.drawing.style import ESTIMATE, MUTED, NAIVE, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Row
 from masquerade.papers.ma_2006.averages import Mean, mean_of, over_runs
+from masquerade.report.style import ESTIMATE, MUTED, NAIVE, canvas, open_frame
 
 WAYS = {
     "ours": ("estimated from disguised records", ESTIMATE, "o"),

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import masquerade as mq
-from masquerade.drawing.style import ESTIMATE, MUTED, NAIVE, SERIES, canvas, open_frame
 from masquerade.learn.scores import Correction, DesignEffect
 from masquerade.papers.experiment import Comparison, Row, Setting
 from masquerade.papers.ma_2006.networks import ORDER, kl_from_truth, network, wrong_links
 from masquerade.papers.ma_sivakumar_2005.runs import mean_of, number, over_runs, with_errors
 from masquerade.papers.ma_sivakumar_2005.seven_nodes import uniform_policy
 from masquerade.papers.ma_sivakumar_2005.two_models import learnt
+from masquerade.report.style import ESTIMATE, MUTED, NAIVE, SERIES, canvas, open_frame
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,9 @@ from math import hypot
 import pandas as pd
 from matplotlib.axes import Axes
 
-from masquerade.drawing.style import MUTED, SERIES, open_frame
 from masquerade.papers.experiment import Comparison
 from masquerade.papers.ma_2006.averages import Mean, mean_of, over_runs
+from masquerade.report.style import MUTED, SERIES, open_frame
 
 COLOURS = (MUTED, *SERIES)
 

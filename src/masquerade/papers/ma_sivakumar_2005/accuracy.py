@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import masquerade as mq
-from masquerade.drawing.style import ESTIMATE, NAIVE, SERIES
 from masquerade.papers.experiment import Row
 from masquerade.papers.ma_sivakumar_2005.distance import Expected, ckl, clipped, expected_ckl
 from masquerade.papers.ma_sivakumar_2005.seven_nodes import SHOWN, SITES, STRUCTURE, network, uniform_policy
 from masquerade.papers.ma_sivakumar_2005.two_models import learnt, taken_for_clear, with_miner, without_miner
+from masquerade.report.style import ESTIMATE, NAIVE, SERIES
 
 if TYPE_CHECKING:
     import pandas as pd

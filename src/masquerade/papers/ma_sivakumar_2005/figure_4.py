@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from masquerade.drawing.style import MUTED, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_sivakumar_2005.accuracy import LINES, distances, predicted
 from masquerade.papers.ma_sivakumar_2005.distance import PROJECTED
 from masquerade.papers.ma_sivakumar_2005.runs import Measured, number, over_runs, with_errors
 from masquerade.papers.ma_sivakumar_2005.seven_nodes import ARROWS, PLACES, SHOWN
+from masquerade.report.style import MUTED, canvas, open_frame
 
 if TYPE_CHECKING:
     import pandas as pd

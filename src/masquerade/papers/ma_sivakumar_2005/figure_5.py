@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from masquerade.drawing.style import MUTED, SERIES, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.ma_sivakumar_2005.accuracy import distances, predicted
 from masquerade.papers.ma_sivakumar_2005.distance import PROJECTED
@@ -16,6 +15,7 @@ from masquerade.papers.ma_sivakumar_2005.figure_4 import RECORDS as GOOD_RECORDS
 from masquerade.papers.ma_sivakumar_2005.runs import Measured, number, over_runs, with_errors
 from masquerade.papers.ma_sivakumar_2005.seven_nodes import ARROWS, PLACES, SHOWN
 from masquerade.papers.summary import means
+from masquerade.report.style import MUTED, SERIES, canvas, open_frame
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import masquerade as mq
-from masquerade.drawing.style import ESTIMATE, INK, MUTED, SERIES, canvas, open_frame
 from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
 from masquerade.papers.experiment import Comparison, Row, Setting
 from masquerade.papers.ma_sivakumar_2005.two_models import with_miner, without_miner
+from masquerade.report.style import ESTIMATE, INK, MUTED, SERIES, canvas, open_frame
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from masquerade.drawing.style import ESTIMATE, MUTED, NAIVE, canvas, open_frame
+from masquerade.report.style import ESTIMATE, MUTED, NAIVE, canvas, open_frame
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from masquerade.drawing.style import NAIVE, SERIES, canvas, open_frame
 from masquerade.papers.experiment import Comparison, Row, Setting
 from masquerade.papers.wright_2005.published import Mined
+from masquerade.report.style import NAIVE, SERIES, canvas, open_frame
 from masquerade.simulation import Lesson, made_up_people, users
-from masquerade.simulation.timing import duration, slope
+from masquerade.simulation.time_ladder import duration, slope
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

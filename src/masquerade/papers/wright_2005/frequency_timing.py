@@ -14,7 +14,7 @@ from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.wright_2005 import curves
 from masquerade.papers.wright_2005.published import Mined, mined
 from masquerade.simulation import Lesson
-from masquerade.simulation.learning import Tables
+from masquerade.simulation.model_comparison import Tables
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 import masquerade as mq
-from masquerade.drawing.style import INK, MASK_TINT, MUTED, NAIVE, canvas
 from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
+from masquerade.report.style import INK, MASK_TINT, MUTED, NAIVE, canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from masquerade.crypto.group import Point
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.smalllog import SmallLog
-from masquerade.protocols.frequency.voting import POINT, Pair, mask, public_keys, sum_of_keys
+from masquerade.crypto.small_log import SmallLog
+from masquerade.protocols.frequency.ballots import POINT, Pair, mask, public_keys, sum_of_keys
 
 
 @dataclass(frozen=True, slots=True)

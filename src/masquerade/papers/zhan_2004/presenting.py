@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from masquerade.drawing.style import ESTIMATE, MUTED, NAIVE, canvas, open_frame
 from masquerade.papers.experiment import Comparison
+from masquerade.report.style import ESTIMATE, MUTED, NAIVE, canvas, open_frame
 
 NEAREST = 0.51  # the θ nearest to one half
 FAIRLY = 0.05  # our reading of "fairly accurate": the accuracy that may be lost

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.crypto.encoding import Reader, Writer
+from masquerade.crypto.byte_codec import Reader, Writer
 from masquerade.crypto.errors import DecodingError
 
 MOST_COUNTS = 1 << 16

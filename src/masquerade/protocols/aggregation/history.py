@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from masquerade.core.errors import Refusal
 from masquerade.protocols.aggregation.roster import Context, Terms
-from masquerade.protocols.aggregation.survivors import NODE_SIZE, Root, Shown, decode_root
-from masquerade.protocols.ledger import Entry, Ledger
+from masquerade.protocols.aggregation.survivor_tree import NODE_SIZE, Root, Shown, decode_root
+from masquerade.protocols.people.ledger import Entry, Ledger
 
 FIRST = bytes(32)  # stands for the list before the first
 SESSION_SIZE, NUMBER_SIZE = 32, 4

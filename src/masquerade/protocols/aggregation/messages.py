@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from masquerade.core.errors import MasqueradeError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey
+from masquerade.protocols.aggregation.crypto_cache import Work
 from masquerade.protocols.aggregation.roster import Context, Signer
-from masquerade.protocols.aggregation.work import Work
 
 LABEL = "aggregation message"
 HEAD_SIZE = 9

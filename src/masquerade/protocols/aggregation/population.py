@@ -15,6 +15,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.aggregation.batch import Batch
+from masquerade.protocols.aggregation.crypto_cache import SharedWork
 from masquerade.protocols.aggregation.history import against_difference
 from masquerade.protocols.aggregation.messages import Kind, MessageRefused, kind_of
 from masquerade.protocols.aggregation.parameters import Parameters
@@ -22,8 +23,7 @@ from masquerade.protocols.aggregation.record import reported
 from masquerade.protocols.aggregation.roster import NONCE_SIZE, Terms, enrol
 from masquerade.protocols.aggregation.server import Outcome, Server
 from masquerade.protocols.aggregation.user import User
-from masquerade.protocols.aggregation.work import SharedWork
-from masquerade.protocols.ledger import Ledger, MemoryLedger
+from masquerade.protocols.people.ledger import Ledger, MemoryLedger
 
 Wire = Callable[[int, bytes], Iterable[bytes]]
 

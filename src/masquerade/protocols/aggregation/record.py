@@ -9,9 +9,9 @@ import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.disguising.reports import disguise_codes, fresh_draws
+from masquerade.disguising.report_draws import disguise_codes, fresh_draws
 from masquerade.kernels.keystream import Keystream
-from masquerade.protocols.ledger import Entry, Ledger
+from masquerade.protocols.people.ledger import Entry, Ledger
 
 REPORT = "aggregation report"
 

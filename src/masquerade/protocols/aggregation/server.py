@@ -16,8 +16,8 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey
 from masquerade.protocols.aggregation import masks
 from masquerade.protocols.aggregation.batch import Batch, Counts
-from masquerade.protocols.aggregation.convening import Convening, Outgoing
-from masquerade.protocols.aggregation.exchange import ADVERT_SIZE, SEALED_SIZE, write_announcement
+from masquerade.protocols.aggregation.committee_server import Convening, Outgoing
+from masquerade.protocols.aggregation.crypto_cache import Work
 from masquerade.protocols.aggregation.graph import Graph, complete_graph
 from masquerade.protocols.aggregation.history import FIRST, against_difference
 from masquerade.protocols.aggregation.messages import (
@@ -32,10 +32,10 @@ from masquerade.protocols.aggregation.messages import (
     unbundle,
 )
 from masquerade.protocols.aggregation.roster import Context, Terms
-from masquerade.protocols.aggregation.seeds import SHARE_SIZE, decode_share
-from masquerade.protocols.aggregation.survivors import Root, SurvivorTree, leaves_near
-from masquerade.protocols.aggregation.unmasking import Unmasking
-from masquerade.protocols.aggregation.work import Work
+from masquerade.protocols.aggregation.round_state import ADVERT_SIZE, SEALED_SIZE, write_announcement
+from masquerade.protocols.aggregation.seed_shares import SHARE_SIZE, decode_share
+from masquerade.protocols.aggregation.survivor_tree import Root, SurvivorTree, leaves_near
+from masquerade.protocols.aggregation.unmask import Unmasking
 
 PROMISE_SIZE = 32
 DRAWING = (Kind.COMMITMENT, Kind.REVEAL)

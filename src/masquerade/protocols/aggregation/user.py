@@ -15,18 +15,8 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, SigningKey
-from masquerade.protocols.aggregation import drawing, masks
-from masquerade.protocols.aggregation.exchange import (
-    ADVERT_SIZE,
-    MASKING,
-    SEALED_SIZE,
-    SEALING,
-    Round,
-    open_once,
-    own_commitment,
-    read_announcement,
-    seal_once,
-)
+from masquerade.protocols.aggregation import committee, masks
+from masquerade.protocols.aggregation.crypto_cache import Work
 from masquerade.protocols.aggregation.graph import Graph, complete_graph
 from masquerade.protocols.aggregation.history import History
 from masquerade.protocols.aggregation.messages import (
@@ -42,10 +32,20 @@ from masquerade.protocols.aggregation.messages import (
 )
 from masquerade.protocols.aggregation.record import Record
 from masquerade.protocols.aggregation.roster import NONCE_SIZE, Terms
-from masquerade.protocols.aggregation.seeds import SHARE_SIZE, deal, decode_share
-from masquerade.protocols.aggregation.survivors import leaves_near, read_shown
-from masquerade.protocols.aggregation.work import Work
-from masquerade.protocols.ledger import Ledger
+from masquerade.protocols.aggregation.round_state import (
+    ADVERT_SIZE,
+    MASKING,
+    SEALED_SIZE,
+    SEALING,
+    Round,
+    open_once,
+    own_commitment,
+    read_announcement,
+    seal_once,
+)
+from masquerade.protocols.aggregation.seed_shares import SHARE_SIZE, deal, decode_share
+from masquerade.protocols.aggregation.survivor_tree import leaves_near, read_shown
+from masquerade.protocols.people.ledger import Ledger
 
 
 class User:
@@ -127,23 +127,23 @@ class User:
         return signed(Kind.ADVERT, context, new.sealing.public + public, self._key)
 
     def _commit(self, now: Round, body: bytes) -> bytes:
-        attempt = drawing.read_call(body)
-        if self.place not in drawing.members(now.context, attempt, self.terms):
+        attempt = committee.read_call(body)
+        if self.place not in committee.members(now.context, attempt, self.terms):
             raise MessageRefused("This user is not among those who draw the graph.")
         nonce = now.nonces.setdefault(attempt, os.urandom(NONCE_SIZE))
-        fixed = drawing.commitment(now.context.opening.info, attempt, self.place, nonce)
+        fixed = committee.commitment(now.context.opening.info, attempt, self.place, nonce)
         return signed(Kind.COMMITMENT, now.context.opening, bytes([attempt]) + fixed, self._key)
 
     def _reveal(self, now: Round, body: bytes) -> bytes:
-        attempt, commitments = drawing.read_commitments(body, self.terms)
+        attempt, commitments = committee.read_commitments(body, self.terms)
         nonce = now.nonces.get(attempt)
         if nonce is None or attempt in now.revealed:
             raise MessageRefused("This user has no nonce to reveal, or has revealed it already.")
-        at = drawing.members(now.context, attempt, self.terms).index(self.place)
-        if commitments[at] != drawing.commitment(now.context.opening.info, attempt, self.place, nonce):
+        at = committee.members(now.context, attempt, self.terms).index(self.place)
+        if commitments[at] != committee.commitment(now.context.opening.info, attempt, self.place, nonce):
             raise MessageRefused("This user's own commitment was replaced.", ["the server"])
         now.revealed.add(attempt)
-        about = drawing.commitments_hash(now.context.opening.info, attempt, commitments)
+        about = committee.commitments_hash(now.context.opening.info, attempt, commitments)
         return signed(Kind.REVEAL, now.context.opening, bytes([attempt]) + nonce, self._key, about)
 
     def _share(self, now: Round, body: bytes) -> bytes:
@@ -241,7 +241,7 @@ class User:
     def _graph(self, now: Round, body: bytes) -> tuple[Graph, bytes]:
         if self.terms.parameters.complete:
             return complete_graph(self.terms.parameters.users), body
-        graph, rest = drawing.read_drawn(body, now.context, self.terms, self.work)
+        graph, rest = committee.read_drawn(body, now.context, self.terms, self.work)
         if self._history.graph(now.context.session) not in {None, graph.key}:
             raise MessageRefused("The session has another graph than before.", ["the server"])
         return graph, rest

@@ -20,33 +20,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from masquerade.protocols.frequency.agreement import MOST_PROOFS, Question, Terms
+    from masquerade.protocols.frequency.key_checks import RosterChecks
     from masquerade.protocols.frequency.miner import Round
     from masquerade.protocols.frequency.population import Population
-    from masquerade.protocols.frequency.roster import RosterChecks
-    from masquerade.protocols.frequency.tally import FrequencyTally
-    from masquerade.protocols.frequency.terms import MOST_PROOFS, Question, Terms
     from masquerade.protocols.frequency.user import User
-    from masquerade.protocols.ledger import FileLedger, Ledger, MemoryLedger
+    from masquerade.protocols.people.ledger import FileLedger, Ledger, MemoryLedger
 
 # loaded when first used: a process that checks proofs needs none of it
 _HOME = {
-    "MOST_PROOFS": "frequency.terms",
-    "FileLedger": "ledger",
-    "FrequencyTally": "frequency.tally",
-    "Ledger": "ledger",
-    "MemoryLedger": "ledger",
+    "MOST_PROOFS": "frequency.agreement",
+    "FileLedger": "people.ledger",
+    "Ledger": "people.ledger",
+    "MemoryLedger": "people.ledger",
     "Population": "frequency.population",
-    "Question": "frequency.terms",
-    "RosterChecks": "frequency.roster",
+    "Question": "frequency.agreement",
+    "RosterChecks": "frequency.key_checks",
     "Round": "frequency.miner",
-    "Terms": "frequency.terms",
+    "Terms": "frequency.agreement",
     "User": "frequency.user",
 }
 
 __all__ = [
     "MOST_PROOFS",
     "FileLedger",
-    "FrequencyTally",
     "Ledger",
     "MemoryLedger",
     "Population",

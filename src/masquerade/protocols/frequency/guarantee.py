@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from masquerade.channels.privacy import ASSUMPTIONS, guarantee_of
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.protocols.frequency.terms import MOST_PROOFS, Terms
+from masquerade.protocols.frequency.agreement import MOST_PROOFS, Terms
 
 MINER = "miner"
 

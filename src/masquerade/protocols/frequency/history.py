@@ -8,10 +8,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from masquerade.core.errors import FileError, Refusal
+from masquerade.protocols.frequency.agreement import Enrolled, Terms
 from masquerade.protocols.frequency.messages import HASH, ROUND, Invitation
 from masquerade.protocols.frequency.rules import against_difference, asks_clear, roster_refusals
-from masquerade.protocols.frequency.terms import Enrolled, Terms
-from masquerade.protocols.ledger import Entry, Ledger
+from masquerade.protocols.people.ledger import Entry, Ledger
 
 T = TypeVar("T")
 TURN = 4  # bytes of its number

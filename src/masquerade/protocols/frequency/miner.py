@@ -9,6 +9,9 @@ import numpy as np
 
 from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
 from masquerade.crypto.errors import DecodingError, LogOutOfRange
+from masquerade.protocols.frequency.agreement import Counts, Question, Terms
+from masquerade.protocols.frequency.ballots import Booth
+from masquerade.protocols.frequency.key_checks import check_endorsements, opened_booth
 from masquerade.protocols.frequency.messages import (
     ENDORSEMENT,
     KEYS,
@@ -21,9 +24,6 @@ from masquerade.protocols.frequency.messages import (
     Signed,
     bounded,
 )
-from masquerade.protocols.frequency.roster import check_endorsements, opened_booth
-from masquerade.protocols.frequency.terms import Counts, Question, Terms
-from masquerade.protocols.frequency.voting import Booth
 
 Phase = Literal["keys", "endorsements", "votes", "done"]
 _EXPECTED: dict[Phase, int] = {"keys": KEYS, "endorsements": ENDORSEMENT, "votes": VOTE}

@@ -6,12 +6,12 @@ from typing import Any
 
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.crypto.keys import SigningKey
-from masquerade.frames.encode import encode
+from masquerade.frames.label_codes import encode
 from masquerade.frames.native import columns_of
-from masquerade.protocols.frequency.roster import RosterChecks
-from masquerade.protocols.frequency.tally import FrequencyTally
-from masquerade.protocols.frequency.terms import Terms
+from masquerade.protocols.frequency.agreement import Terms
+from masquerade.protocols.frequency.key_checks import RosterChecks
 from masquerade.protocols.frequency.user import User
+from masquerade.sources.frequency import FrequencyTally
 
 
 class Population:

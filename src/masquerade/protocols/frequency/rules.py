@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from masquerade.core.errors import Refusal
-from masquerade.protocols.frequency.terms import MOST_PROOFS, Question, Terms, tolerated
+from masquerade.protocols.frequency.agreement import MOST_PROOFS, Question, Terms, tolerated
 
 Roster = frozenset[str]
 

@@ -14,10 +14,13 @@ import pyarrow as pa
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.singleuse import SingleUse
+from masquerade.crypto.single_use import SingleUse
 from masquerade.disguising.memo import Memo
-from masquerade.disguising.reports import disguise_codes
+from masquerade.disguising.report_draws import disguise_codes
+from masquerade.protocols.frequency.agreement import Terms
+from masquerade.protocols.frequency.ballots import Booth, Pair, make_keys
 from masquerade.protocols.frequency.history import History
+from masquerade.protocols.frequency.key_checks import RosterChecks, setting_of
 from masquerade.protocols.frequency.messages import (
     ENDORSEMENT,
     KEYS,
@@ -29,10 +32,7 @@ from masquerade.protocols.frequency.messages import (
     Signed,
     bounded,
 )
-from masquerade.protocols.frequency.roster import RosterChecks, setting_of
-from masquerade.protocols.frequency.terms import Terms
-from masquerade.protocols.frequency.voting import Booth, Pair, make_keys
-from masquerade.protocols.ledger import Entry, Ledger, MemoryLedger
+from masquerade.protocols.people.ledger import Entry, Ledger, MemoryLedger
 
 _TAGS = (b"masquerade frequency invitation 1", Gathered.TAG)
 

@@ -15,14 +15,14 @@ from fractions import Fraction
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Adversary, Disclosure, Guarantee
-from masquerade.protocols.adverts import check_names
+from masquerade.protocols.codec import SESSION_SIZE
 from masquerade.protocols.linking.chain import Chain
-from masquerade.protocols.linking.masking import POINT_SIZE
 from masquerade.protocols.linking.messages import Begin, Compare, Confirm, Done, Finish, Points, Pseudonyms
-from masquerade.protocols.linking.named import split_pseudonyms
 from masquerade.protocols.linking.party import MOST_KEYS
+from masquerade.protocols.linking.point_masks import POINT_SIZE
+from masquerade.protocols.linking.pseudonyms import split_pseudonyms
+from masquerade.protocols.session_keys import check_names
 from masquerade.protocols.transport import Transport, ask
-from masquerade.protocols.wire import SESSION_SIZE
 
 
 class Joiner:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from masquerade.crypto.encoding import Reader, Writer
+from masquerade.crypto.byte_codec import Reader, Writer
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SIGNATURE_SIZE
-from masquerade.protocols.wire import (
+from masquerade.protocols.codec import (
     DIGEST_SIZE,
     LONGEST_NAME,
     MOST_PARTIES,

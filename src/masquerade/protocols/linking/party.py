@@ -16,9 +16,11 @@ from masquerade.core.errors import InputError
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.disguising.frames import permutation
+from masquerade.protocols.codec import tag_of
 from masquerade.protocols.linking.chain import Chain, digest_of
-from masquerade.protocols.linking.keys import Key, normal_forms
-from masquerade.protocols.linking.masking import (
+from masquerade.protocols.linking.key_normal_form import Key, normal_forms
+from masquerade.protocols.linking.messages import PSEUDONYM_SIZE, Begin, Confirm, Done, Finish, Points
+from masquerade.protocols.linking.point_masks import (
     check_same,
     decoded,
     encoded,
@@ -26,9 +28,7 @@ from masquerade.protocols.linking.masking import (
     masked,
     quotient,
 )
-from masquerade.protocols.linking.messages import PSEUDONYM_SIZE, Begin, Confirm, Done, Finish, Points
-from masquerade.protocols.linking.named import NamedRecords
-from masquerade.protocols.wire import tag_of
+from masquerade.protocols.linking.pseudonyms import NamedRecords
 
 MOST_KEYS = 1_000_000
 

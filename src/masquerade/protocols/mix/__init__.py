@@ -14,10 +14,10 @@ The text of the paper (Yang, Zhong, Wright: Anonymity-preserving data collection
 this is a reconstruction with the proofs that it needs.
 """
 
+from masquerade.protocols.mix.agreement import MixTerms
+from masquerade.protocols.mix.driver import collect
 from masquerade.protocols.mix.records import Mixed, mix_guarantee, packed, record_width
 from masquerade.protocols.mix.roles import Collected, Leader, Miner, Respondent
-from masquerade.protocols.mix.running import collect
-from masquerade.protocols.mix.terms import MixTerms
 
 __all__ = [
     "Collected",

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from masquerade.core.errors import RoundAborted
-from masquerade.crypto.encoding import Message, Reader, Writer
+from masquerade.crypto.byte_codec import Message, Reader, Writer
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
 from masquerade.crypto.transcript import NOT_YET, Context, Transcript
-from masquerade.protocols.mix.terms import LONGEST_NAME, MOST_ROWS, MixTerms
+from masquerade.protocols.mix.agreement import LONGEST_NAME, MOST_ROWS, MixTerms
 
 PROTOCOL = "anonymous data collection"
 LARGEST = 2**30

@@ -13,9 +13,9 @@ from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Schema
-from masquerade.protocols.mix.elgamal import PIECE
+from masquerade.crypto.elgamal import PIECE
+from masquerade.protocols.mix.agreement import MixTerms
 from masquerade.protocols.mix.roles import Collected
-from masquerade.protocols.mix.terms import MixTerms
 from masquerade.sources.records import Records
 
 

@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from masquerade.core.errors import InputError, RoundAborted
-from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
-from masquerade.crypto.group import Point
-from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.proofs import Knows, prove
-from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.ledger import Entry, Ledger, MemoryLedger
-from masquerade.protocols.mix.elgamal import (
+from masquerade.crypto.elgamal import (
     Row,
     embedded,
     encode_rows,
@@ -21,7 +15,13 @@ from masquerade.protocols.mix.elgamal import (
     pieces_of,
     record_of,
 )
-from masquerade.protocols.mix.holders import (
+from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
+from masquerade.crypto.group import Point
+from masquerade.crypto.keys import SigningKey
+from masquerade.crypto.proofs import Knows, prove
+from masquerade.crypto.secp256k1 import secp256k1
+from masquerade.protocols.mix.agreement import MixTerms
+from masquerade.protocols.mix.key_holder import (
     Holder,
     checked_shuffle,
     known_randomness,
@@ -41,7 +41,7 @@ from masquerade.protocols.mix.messages import (
     transcript_for,
 )
 from masquerade.protocols.mix.shuffle import shuffle
-from masquerade.protocols.mix.terms import MixTerms
+from masquerade.protocols.people.ledger import Entry, Ledger, MemoryLedger
 
 
 class Respondent:

@@ -28,14 +28,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from masquerade.crypto.batches import Claim, Weighed
+from masquerade.crypto.elgamal import POINT, Row, decode_points, decode_rows, encode_rows, refreshed
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.group import Point
+from masquerade.crypto.proof_batches import Claim, Weighed
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.statements import Equation, Linear, Statement
 from masquerade.crypto.transcript import Transcript
-from masquerade.protocols.mix.elgamal import POINT, Row, decode_points, decode_rows, encode_rows, refreshed
 
 _ORDER = secp256k1.order
 

@@ -20,15 +20,15 @@ The text of the paper (Zhong, Yang, Wright: Privacy-enhancing k-anonymization of
 not at hand: this is a reconstruction from the talk's slides with the proofs that it needs.
 """
 
+from masquerade.protocols.partition.agreement import PartitionTerms
 from masquerade.protocols.partition.cost import check_cost, seconds_per_test
+from masquerade.protocols.partition.driver import Anonymised, Population, run
 from masquerade.protocols.partition.guarantee import partition_guarantee
 from masquerade.protocols.partition.holder import KeyHolder
 from masquerade.protocols.partition.miner import Miner
 from masquerade.protocols.partition.person import Person
-from masquerade.protocols.partition.randomness import Randomness
-from masquerade.protocols.partition.running import Anonymised, Population, run
-from masquerade.protocols.partition.terms import PartitionTerms
-from masquerade.protocols.partition.viewing import Boards, View, view_of
+from masquerade.protocols.partition.public_board import Boards, View, view_of
+from masquerade.protocols.partition.randomness_server import Randomness
 
 __all__ = [
     "Anonymised",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 
 from masquerade.core.errors import QueryRefused, Refusal
-from masquerade.crypto.batches import Claim, Weighed
+from masquerade.crypto.elgamal import Row, encrypt
 from masquerade.crypto.group import Secret
+from masquerade.crypto.proof_batches import Claim, Weighed
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.transcript import NOT_YET, Context, Transcript
-from masquerade.protocols.mix.elgamal import Row, encrypt
-from masquerade.protocols.mix.holders import opening_statement
-from masquerade.protocols.partition.comparing import check_mixing, mix_pairs, quotients
+from masquerade.protocols.mix.key_holder import opening_statement
+from masquerade.protocols.partition.comparison import check_mixing, mix_pairs, quotients
 
 MOST_PEOPLE = 300
 _MEASURED_ROWS = 4  # six pairs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.protocols.partition.terms import PartitionTerms
+from masquerade.protocols.partition.agreement import PartitionTerms
 
 NOTHING = Fraction(1)
 EVERYBODY, MINER, HOLDER, SERVER, PERSON = (

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from masquerade.core.errors import InputError, RoundAborted
+from masquerade.crypto.elgamal import Row
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.mix.elgamal import Row
-from masquerade.protocols.mix.holders import Holder
+from masquerade.protocols.mix.key_holder import Holder
 from masquerade.protocols.mix.messages import (
     ENDORSEMENT,
     SHUFFLE,
@@ -19,10 +19,10 @@ from masquerade.protocols.mix.messages import (
     opened_board,
 )
 from masquerade.protocols.mix.roles import check_endorsed
-from masquerade.protocols.partition.comparing import checked_mixing, mix_pairs, mixing_place, quotients
+from masquerade.protocols.partition.agreement import PartitionTerms
+from masquerade.protocols.partition.comparison import checked_mixing, mix_pairs, mixing_place, quotients
 from masquerade.protocols.partition.cost import check_cost
 from masquerade.protocols.partition.messages import MINER
-from masquerade.protocols.partition.terms import PartitionTerms
 
 
 class _Done(NamedTuple):

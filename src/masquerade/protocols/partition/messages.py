@@ -9,10 +9,10 @@ from typing import ClassVar
 from masquerade.core.errors import RoundAborted
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey, verify_signature
-from masquerade.crypto.sealing import seal, unseal
-from masquerade.protocols.mix.terms import LONGEST_NAME, MOST_ROWS
-from masquerade.protocols.partition.terms import PartitionTerms
-from masquerade.protocols.wire import DIGEST_SIZE, Blob, Fields, Fixed, Many, Number, Text
+from masquerade.crypto.sealed_messages import seal, unseal
+from masquerade.protocols.codec import DIGEST_SIZE, Blob, Fields, Fixed, Many, Number, Text
+from masquerade.protocols.mix.agreement import LONGEST_NAME, MOST_ROWS
+from masquerade.protocols.partition.agreement import PartitionTerms
 
 AGREEMENT, NOTICES, RELEASE = "agreement", "list of notices", "release"
 MINER, RANDOMNESS = "miner", "randomness server"

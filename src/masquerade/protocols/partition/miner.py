@@ -11,7 +11,8 @@ from masquerade.crypto.keys import AgreementKey, SigningKey
 from masquerade.protocols.mix import roles as mix
 from masquerade.protocols.mix.messages import OPENING, SHUFFLE, Board, opened_board
 from masquerade.protocols.mix.roles import check_endorsed
-from masquerade.protocols.partition.comparing import outcome_of
+from masquerade.protocols.partition.agreement import PartitionTerms
+from masquerade.protocols.partition.comparison import outcome_of
 from masquerade.protocols.partition.cost import check_cost
 from masquerade.protocols.partition.messages import (
     AGREEMENT,
@@ -28,8 +29,7 @@ from masquerade.protocols.partition.messages import (
     unsealed,
     word_of,
 )
-from masquerade.protocols.partition.terms import PartitionTerms
-from masquerade.protocols.partition.viewing import (
+from masquerade.protocols.partition.public_board import (
     Agreed,
     Boards,
     Checks,

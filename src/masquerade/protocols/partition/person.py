@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from masquerade.core.errors import InputError, RoundAborted
+from masquerade.crypto.elgamal import encode_rows, encrypt
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey
 from masquerade.crypto.proofs import Knows, prove
-from masquerade.crypto.sealing import unseal
+from masquerade.crypto.sealed_messages import unseal
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.ledger import Entry, Ledger, MemoryLedger
-from masquerade.protocols.mix.elgamal import encode_rows, encrypt
-from masquerade.protocols.mix.holders import known_randomness, opened_key
+from masquerade.protocols.mix.key_holder import known_randomness, opened_key
 from masquerade.protocols.mix.messages import SUBMISSION, Board, Signed, transcript_for
+from masquerade.protocols.partition.agreement import PartitionTerms
 from masquerade.protocols.partition.messages import (
     AGREEMENT,
     MINER,
@@ -32,11 +32,11 @@ from masquerade.protocols.partition.messages import (
     sealed_for,
     word_of,
 )
-from masquerade.protocols.partition.randomness import CREDENTIAL
-from masquerade.protocols.partition.terms import PartitionTerms
-from masquerade.protocols.partition.viewing import Agreed, Boards, Checks, Partition, View, groups_of
+from masquerade.protocols.partition.public_board import Agreed, Boards, Checks, Partition, View, groups_of
+from masquerade.protocols.partition.randomness_server import CREDENTIAL
+from masquerade.protocols.people.ledger import Entry, Ledger, MemoryLedger
+from masquerade.protocols.threshold.agreement import Closing, Notice
 from masquerade.protocols.threshold.client import Client
-from masquerade.protocols.threshold.terms import Closing, Notice
 
 Table = dict[str, tuple[str | None, ...]]
 

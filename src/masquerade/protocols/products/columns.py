@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
-from masquerade.protocols.wire import Words
+from masquerade.protocols.codec import Words
 
 
 class Part(NamedTuple):

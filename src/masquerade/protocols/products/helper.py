@@ -14,8 +14,8 @@ from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.sealing import seal, unseal
-from masquerade.protocols.adverts import Join, Membership, Roster, words_from
+from masquerade.crypto.sealed_messages import seal, unseal
+from masquerade.protocols.codec import Words, check_session, tag_of
 from masquerade.protocols.products.columns import Columns, width
 from masquerade.protocols.products.messages import (
     ELEMENTWISE,
@@ -25,7 +25,7 @@ from masquerade.protocols.products.messages import (
     Correlated,
     product_terms,
 )
-from masquerade.protocols.wire import Words, check_session, tag_of
+from masquerade.protocols.session_keys import Join, Membership, Roster, words_from
 
 CORRECTION = b"correction"
 

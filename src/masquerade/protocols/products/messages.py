@@ -12,12 +12,10 @@ import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.core.schema import Schema
-from masquerade.crypto.encoding import Reader, Writer
+from masquerade.crypto.byte_codec import Reader, Writer
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SIGNATURE_SIZE
-from masquerade.protocols.adverts import terms_of
-from masquerade.protocols.products.columns import Columns, Part
-from masquerade.protocols.wire import (
+from masquerade.protocols.codec import (
     SESSION,
     Blob,
     Fields,
@@ -28,6 +26,8 @@ from masquerade.protocols.wire import (
     Words,
     WordsOf,
 )
+from masquerade.protocols.products.columns import Columns, Part
+from masquerade.protocols.session_keys import terms_of
 
 MOST_WORDS = 2**27  # of one set of columns, 1 GiB
 MOST_NAMES = 1000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from masquerade.protocols.codec import DIGEST_SIZE, SESSION, Blob, Fields, Fixed, Many, Text
 from masquerade.protocols.products.messages import MOST_NAMES
-from masquerade.protocols.wire import DIGEST_SIZE, SESSION, Blob, Fields, Fixed, Many, Text
 
 MOST_BYTES = 1 << 30
 

@@ -18,8 +18,8 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import KeySpent, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
-from masquerade.protocols.adverts import Join, Membership, Roster
-from masquerade.protocols.pooling.masked import Consent, Proposal
+from masquerade.protocols.codec import Words, check_session, tag_of
+from masquerade.protocols.pooling.masked_sum import Consent, Proposal
 from masquerade.protocols.products.columns import Columns, Part, held, holding, width
 from masquerade.protocols.products.helper import Pair, check_pair, mask_of, multiplied, opened_from, share_of
 from masquerade.protocols.products.messages import (
@@ -34,7 +34,7 @@ from masquerade.protocols.products.messages import (
     Sums,
     product_terms,
 )
-from masquerade.protocols.wire import Words, check_session, tag_of
+from masquerade.protocols.session_keys import Join, Membership, Roster
 
 MOST_KEPT = 2**28  # numbers of one session, 2 GiB
 _ENTRY = 256  # numbers that the name of something kept counts for

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.crypto.encoding import Reader, Writer
+from masquerade.crypto.byte_codec import Reader, Writer
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.wire import (
+from masquerade.protocols.codec import (
     MOST_PARTIES,
     SESSION,
     Blob,

@@ -14,13 +14,13 @@ from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.sealing import seal, unseal
+from masquerade.crypto.sealed_messages import seal, unseal
 from masquerade.estimate.rotation import Reduction
-from masquerade.protocols.adverts import Advert, Join, Membership, Roster, terms_of
+from masquerade.protocols.codec import check_session, tag_of
 from masquerade.protocols.projection.messages import Deal, Dealt, Margin, Numbers, Submit, Take, Taken
-from masquerade.protocols.wire import check_session, tag_of
+from masquerade.protocols.session_keys import Advert, Join, Membership, Roster, terms_of
 from masquerade.sources.projected import check_owners, reduction_of
-from masquerade.sources.projecting import SECRET_BYTES, Owner
+from masquerade.sources.projection_owner import SECRET_BYTES, Owner
 
 LABEL = "projection secret"
 MOST_NUMBERS = 2**27

@@ -11,11 +11,11 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import RoundAborted
 from masquerade.core.schema import Schema
 from masquerade.estimate.rotation import Reduction
-from masquerade.protocols.adverts import Advert, Join, Joined, Roster
+from masquerade.protocols.codec import SESSION_SIZE
 from masquerade.protocols.projection.messages import Deal, Dealt, Margin, Numbers, Submit, Take, Taken
 from masquerade.protocols.projection.owner import projection_terms
+from masquerade.protocols.session_keys import Advert, Join, Joined, Roster
 from masquerade.protocols.transport import Transport, ask
-from masquerade.protocols.wire import SESSION_SIZE
 from masquerade.sources.projected import check_owners, reduction_of
 from masquerade.sources.projection import Projected
 

@@ -7,12 +7,15 @@ import secrets
 from typing import NoReturn
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
+from masquerade.crypto import oprf
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken
+from masquerade.crypto.oprf import POINT_SIZE
 from masquerade.crypto.ristretto255 import ristretto255 as group
-from masquerade.crypto.sealing import seal
+from masquerade.crypto.sealed_messages import seal
 from masquerade.kernels.field61 import PRIME
-from masquerade.protocols.threshold import oprf
-from masquerade.protocols.threshold.asking import (
+from masquerade.protocols.threshold.agreement import Notice
+from masquerade.protocols.threshold.key_derivation import key_of, secret_of, share_of, tag_of
+from masquerade.protocols.threshold.oprf_messages import (
     REFUSALS,
     Credential,
     Evaluation,
@@ -20,10 +23,7 @@ from masquerade.protocols.threshold.asking import (
     Request,
     read_reply,
 )
-from masquerade.protocols.threshold.deriving import key_of, secret_of, share_of, tag_of
-from masquerade.protocols.threshold.layout import Layout
-from masquerade.protocols.threshold.oprf import POINT_SIZE
-from masquerade.protocols.threshold.terms import Notice
+from masquerade.protocols.threshold.report_layout import Layout
 
 SERVER = "randomness server"
 

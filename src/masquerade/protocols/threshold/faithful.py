@@ -22,13 +22,13 @@ from functools import cached_property
 from typing import ClassVar, Final, NoReturn, Self
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.encoding import Message, Reader, Writer
+from masquerade.crypto.byte_codec import Message, Reader, Writer
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken, SharesInconsistent
 from masquerade.crypto.group import Point
 from masquerade.crypto.keys import derive
 from masquerade.crypto.proofs import Knows, proof_size, prove, verify
 from masquerade.crypto.ristretto255 import ristretto255 as group
-from masquerade.crypto.sealing import OVERHEAD, seal, unseal
+from masquerade.crypto.sealed_messages import OVERHEAD, seal, unseal
 from masquerade.crypto.shares import interpolate_points
 from masquerade.crypto.statements import Statement, equal_logs
 from masquerade.crypto.transcript import Context, Transcript

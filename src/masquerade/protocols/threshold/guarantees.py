@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.protocols.threshold.form import Form
-from masquerade.protocols.threshold.terms import Terms
+from masquerade.protocols.threshold.agreement import Terms
+from masquerade.protocols.threshold.row_schema import Form
 
 NOTHING = Fraction(1)
 COLLECTOR, SERVER, MEMBER, DEALER = "collector", "randomness server", "user of the same class", "dealer"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.words import counted
-from masquerade.protocols.threshold.terms import Terms
+from masquerade.protocols.threshold.agreement import Terms
 
 
 class Verdict(IntEnum):

@@ -18,12 +18,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
+from masquerade.crypto import oprf
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import Point
 from masquerade.crypto.keys import KEY_SIZE, SigningKey, derive
 from masquerade.crypto.ristretto255 import ristretto255 as group
-from masquerade.protocols.threshold import oprf
-from masquerade.protocols.threshold.asking import (
+from masquerade.protocols.threshold.agreement import Closing, Notice, Terms
+from masquerade.protocols.threshold.oprf_messages import (
     ID_SIZE,
     MOST_TOGETHER,
     Credential,
@@ -32,8 +33,7 @@ from masquerade.protocols.threshold.asking import (
     Request,
     fingerprint,
 )
-from masquerade.protocols.threshold.ledger import Ledger
-from masquerade.protocols.threshold.terms import Closing, Notice, Terms
+from masquerade.protocols.threshold.served_ledger import Ledger
 
 TOGETHER: Final = (
     8  # elements under one proof: the server saves most of the proof, a client checks it in 2 ms

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch
-from masquerade.crypto.encoding import Reader, Writer
+from masquerade.crypto.byte_codec import Reader, Writer
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.wire import LONGEST_TEXT, SESSION, Blob, Fields, Kind, Many, Number, Text
+from masquerade.protocols.codec import LONGEST_TEXT, SESSION, Blob, Fields, Kind, Many, Number, Text
 
 MOST_NAMES = 10_000
 MOST_BLOCKS = 1000

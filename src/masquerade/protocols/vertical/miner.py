@@ -7,11 +7,11 @@ from pathlib import Path
 
 from masquerade.core.errors import InputError
 from masquerade.protocols.transport import Transport
-from masquerade.protocols.vertical.arriving import Giver, Room
-from masquerade.protocols.vertical.assembling import Progress, assemble
-from masquerade.protocols.vertical.joining import seen_by
+from masquerade.protocols.vertical.assembly import Progress, assemble
+from masquerade.protocols.vertical.fetch import Giver, Room
+from masquerade.protocols.vertical.join import seen_by
 from masquerade.protocols.vertical.messages import Announce
-from masquerade.protocols.vertical.parts import ROWS_AT_ONCE
+from masquerade.protocols.vertical.pseudonym_ranges import ROWS_AT_ONCE
 from masquerade.sources.engine import Engine
 from masquerade.sources.records import Records
 

@@ -16,16 +16,16 @@ from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError
 from masquerade.disguising.frames import refuse_disguised
 from masquerade.disguising.memo import Memo
-from masquerade.disguising.reports import Codes, Draws, fresh_draws, through
-from masquerade.frames.encode import encode
+from masquerade.disguising.report_draws import Codes, Draws, fresh_draws, through
+from masquerade.frames.label_codes import encode
 from masquerade.frames.native import columns_of, metadata_of
 from masquerade.kernels.keystream import Keystream
-from masquerade.protocols.arrow import pack
-from masquerade.protocols.vertical.arriving import Arrived, schema_of
-from masquerade.protocols.vertical.combining import restricted
+from masquerade.protocols.arrow_stream import pack
+from masquerade.protocols.codec import check_session, tag_of
+from masquerade.protocols.vertical.fetch import Arrived, schema_of
+from masquerade.protocols.vertical.joint_policy import restricted
 from masquerade.protocols.vertical.messages import Announce, Cells, Described, Request, Shape
-from masquerade.protocols.vertical.parts import MOST_PARTS, Sorted, Tags, tags_of
-from masquerade.protocols.wire import check_session, tag_of
+from masquerade.protocols.vertical.pseudonym_ranges import MOST_PARTS, Sorted, Tags, tags_of
 
 
 class Held(NamedTuple):

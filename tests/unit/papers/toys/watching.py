@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from masquerade.drawing.style import canvas, open_frame
 from masquerade.papers.experiment import Comparison
+from masquerade.report.style import canvas, open_frame
 
 TRACES = "TOY_CALLS"
 

@@ -16,11 +16,11 @@ from tests.unit.protocols.aggregation.people import (
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.aggregation import drawing
+from masquerade.protocols.aggregation import committee
 from masquerade.protocols.aggregation.history import LISTED, NUMBER_SIZE, SESSION_SIZE
 from masquerade.protocols.aggregation.messages import Kind, MessageRefused, bundle, plain, signed
-from masquerade.protocols.aggregation.seeds import SHARE_SIZE
-from masquerade.protocols.aggregation.survivors import SurvivorTree, leaves_near
+from masquerade.protocols.aggregation.seed_shares import SHARE_SIZE
+from masquerade.protocols.aggregation.survivor_tree import SurvivorTree, leaves_near
 
 
 def listed(server, gone=()):
@@ -383,7 +383,7 @@ def test_the_committee_follows_from_the_session():
     population = on_a_circle()
     one, two = server_of(population), server_of(population, nonce=bytes([1] * 16))
     committees = [
-        [drawing.members(server.context, attempt, population.terms) for attempt in range(8)]
+        [committee.members(server.context, attempt, population.terms) for attempt in range(8)]
         for server in (one, two)
     ]
     assert committees[0] != committees[1]

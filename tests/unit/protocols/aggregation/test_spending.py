@@ -7,7 +7,7 @@ from masquerade.core.errors import FileError, InputError, QueryRefused
 from masquerade.protocols.aggregation.messages import Kind, MessageRefused
 from masquerade.protocols.aggregation.record import Record, reported
 from masquerade.protocols.aggregation.user import User
-from masquerade.protocols.ledger import FileLedger, MemoryLedger
+from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 
 
 class Full(MemoryLedger):

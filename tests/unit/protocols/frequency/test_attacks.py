@@ -7,23 +7,20 @@ from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, fr
 
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError, QueryRefused, RoundAborted
-from masquerade.crypto import batches
+from masquerade.crypto import proof_batches
 from masquerade.crypto.errors import DecodingError, KeySpent, LogOutOfRange, SealBroken
-from masquerade.crypto.processes import spread
+from masquerade.crypto.process_pool import spread
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.frequency import (
     FileLedger,
-    FrequencyTally,
     MemoryLedger,
     Population,
     Question,
     Round,
     User,
 )
-from masquerade.protocols.frequency.messages import ENDORSEMENT, KEYS, VOTE, Gathered, Signed
-from masquerade.protocols.frequency.roster import setting_of
-from masquerade.protocols.frequency.voting import (
+from masquerade.protocols.frequency.ballots import (
     POINT,
     Pair,
     PublicKeys,
@@ -37,6 +34,9 @@ from masquerade.protocols.frequency.voting import (
     sum_of_keys,
     validity,
 )
+from masquerade.protocols.frequency.key_checks import setting_of
+from masquerade.protocols.frequency.messages import ENDORSEMENT, KEYS, VOTE, Gathered, Signed
+from masquerade.sources.frequency import FrequencyTally
 
 G = secp256k1.generator
 P = 2**256 - 2**32 - 977
@@ -556,10 +556,12 @@ def test_messages_out_of_order_get_an_objection_and_change_nothing():
 
 def test_a_large_round_is_checked_by_other_processes_and_names_the_same_cheats(monkeypatch):
     """Keys and votes of 6 users and 9 counts, where 20 are many: both are shared out by default."""
-    monkeypatch.setattr(batches, "_MANY", 20)
+    monkeypatch.setattr(proof_batches, "_MANY", 20)
     shared = []
     monkeypatch.setattr(
-        batches, "spread", lambda work, tasks, workers: shared.append(workers) or spread(work, tasks, workers)
+        proof_batches,
+        "spread",
+        lambda work, tasks, workers: shared.append(workers) or spread(work, tasks, workers),
     )
     village = Village(6)
     current = Round(village.terms, 1, village.names, (Question(("smoker", "region")), BY_REGION))

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
+from masquerade.protocols.codec import tag_of
 from masquerade.protocols.linking.chain import JOINER, Chain
 from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.keys import normal_forms
-from masquerade.protocols.linking.masking import encoded, hashed
+from masquerade.protocols.linking.key_normal_form import normal_forms
 from masquerade.protocols.linking.messages import (
     Begin,
     Compare,
@@ -25,8 +25,8 @@ from masquerade.protocols.linking.messages import (
     Step,
 )
 from masquerade.protocols.linking.party import LinkingParty
+from masquerade.protocols.linking.point_masks import encoded, hashed
 from masquerade.protocols.transport import LocalTransport
-from masquerade.protocols.wire import tag_of
 
 NAMES = ("north", "registry", "south")
 KEYS = {

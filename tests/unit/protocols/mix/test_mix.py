@@ -13,6 +13,7 @@ from tests.unit.protocols.mix.parties import Mix
 
 import masquerade as mq
 from masquerade.core.errors import InputError, RoundAborted
+from masquerade.crypto.elgamal import POINT, decode_rows, encode_rows, encrypt, refreshed
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
@@ -27,7 +28,6 @@ from masquerade.protocols.mix import (
     packed,
     record_width,
 )
-from masquerade.protocols.mix.elgamal import POINT, decode_rows, encode_rows, encrypt, refreshed
 from masquerade.protocols.mix.messages import (
     ENDORSEMENT,
     OPENING,
@@ -67,7 +67,7 @@ def test_who_sends_no_record_is_counted_and_harms_nobody():
     size = 2 * POINT
     noise = encode_rows([(encrypt(G, mix.miner.key.point, r := secp256k1.random_secret()),)])
     from masquerade.crypto.proofs import Knows, prove  # noqa: PLC0415
-    from masquerade.protocols.mix.holders import known_randomness  # noqa: PLC0415
+    from masquerade.protocols.mix.key_holder import known_randomness  # noqa: PLC0415
     from masquerade.protocols.mix.messages import transcript_for  # noqa: PLC0415
 
     where = transcript_for(mix.terms, "r1", SUBMISSION, roster=mix.miner.key.id)
@@ -105,9 +105,9 @@ def test_copies_of_another_ciphertext_are_refused_and_named():
 def test_two_senders_who_share_a_ciphertext_are_both_refused():
     mix = Mix(5)
     secret = secp256k1.random_secret()
+    from masquerade.crypto.elgamal import embedded  # noqa: PLC0415
     from masquerade.crypto.proofs import Knows, prove  # noqa: PLC0415
-    from masquerade.protocols.mix.elgamal import embedded  # noqa: PLC0415
-    from masquerade.protocols.mix.holders import known_randomness  # noqa: PLC0415
+    from masquerade.protocols.mix.key_holder import known_randomness  # noqa: PLC0415
     from masquerade.protocols.mix.messages import transcript_for  # noqa: PLC0415
 
     sent = mix.submissions()

@@ -7,12 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.errors import DecodingError, ProofRejected
-from masquerade.crypto.proofs import Knows, prove
-from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.transcript import NOT_YET, Context, Transcript
-from masquerade.protocols.mix import shuffle as module
-from masquerade.protocols.mix.elgamal import (
+from masquerade.crypto.elgamal import (
     PIECE,
     Ciphertext,
     decode_rows,
@@ -24,6 +19,11 @@ from masquerade.protocols.mix.elgamal import (
     record_of,
     refreshed,
 )
+from masquerade.crypto.errors import DecodingError, ProofRejected
+from masquerade.crypto.proofs import Knows, prove
+from masquerade.crypto.secp256k1 import secp256k1
+from masquerade.crypto.transcript import NOT_YET, Context, Transcript
+from masquerade.protocols.mix import shuffle as module
 from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
 
 G = secp256k1.generator

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from masquerade.anonymity.from_distances import partition_distances
-from masquerade.protocols.mix.holders import opened_batch
+from masquerade.anonymity.distance_cover import partition_distances
+from masquerade.protocols.mix.key_holder import opened_batch
 from masquerade.protocols.mix.messages import Board, Signed, board_hash
 from masquerade.protocols.partition import Population
-from masquerade.protocols.partition.comparing import mixing_place, quotients
+from masquerade.protocols.partition.comparison import mixing_place, quotients
 from masquerade.protocols.partition.messages import Word
 
 ROWS = [

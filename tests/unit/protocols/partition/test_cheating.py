@@ -6,15 +6,15 @@ import pytest
 from tests.unit.protocols.partition.parties import ROWS, board, clear_distances, pairs, signed, small
 
 from masquerade.core.errors import InputError, RoundAborted
+from masquerade.crypto.elgamal import POINT, Ciphertext, decode_rows, encode_rows, encrypt
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mix.elgamal import POINT, Ciphertext, decode_rows, encode_rows, encrypt
-from masquerade.protocols.mix.holders import opening_statement
+from masquerade.protocols.mix.key_holder import opening_statement
 from masquerade.protocols.mix.messages import ENDORSEMENT, OPENING, SHUFFLE, Board, Signed, transcript_for
 from masquerade.protocols.mix.shuffle import shuffle
-from masquerade.protocols.partition.comparing import Mixing, mix_pairs, outcome_of
-from masquerade.protocols.partition.viewing import Boards, view_of
+from masquerade.protocols.partition.comparison import Mixing, mix_pairs, outcome_of
+from masquerade.protocols.partition.public_board import Boards, view_of
 
 
 @pytest.fixture

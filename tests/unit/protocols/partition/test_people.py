@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from tests.unit.protocols.partition.parties import ROWS, board, signed, small, word
 
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
+from masquerade.crypto.elgamal import POINT, decode_rows
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.ledger import FileLedger
-from masquerade.protocols.mix.elgamal import POINT, decode_rows
 from masquerade.protocols.mix.messages import SUBMISSION, Board, Signed
 from masquerade.protocols.partition import Boards, Person
-from masquerade.protocols.partition.comparing import Mixing
+from masquerade.protocols.partition.comparison import Mixing
 from masquerade.protocols.partition.messages import (
     AGREEMENT,
     NOTICES,
@@ -31,8 +30,9 @@ from masquerade.protocols.partition.messages import (
     Release,
     Word,
 )
-from masquerade.protocols.threshold.asking import Credential, Refused, Request
-from masquerade.protocols.threshold.terms import Closing, Notice
+from masquerade.protocols.people.ledger import FileLedger
+from masquerade.protocols.threshold.agreement import Closing, Notice
+from masquerade.protocols.threshold.oprf_messages import Credential, Refused, Request
 
 
 class Watched:

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.protocols.partition.parties import ROWS, clear_distances, small
 
-from masquerade.anonymity.from_distances import partition_distances
+from masquerade.anonymity.distance_cover import partition_distances
 from masquerade.core.errors import InputError, QueryRefused
 from masquerade.crypto.keys import AgreementKey, SigningKey
 from masquerade.protocols.partition import KeyHolder, Miner, PartitionTerms, Population, cost, run
-from masquerade.protocols.partition.viewing import view_of
+from masquerade.protocols.partition.public_board import view_of
 
 
 def suppressed(rows, k, partition=partition_distances):

@@ -3,10 +3,10 @@
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.papers.eleven_nodes import network, table_1
-from masquerade.protocols.pooling.masked import MaskedSum, PoolingParty
-from masquerade.protocols.pooling.ring import RingParty, RingSumOpenToNeighbours, forwarding
-from masquerade.protocols.pooling.tally import PooledTally
+from masquerade.protocols.pooling.masked_sum import MaskedSum, PoolingParty
+from masquerade.protocols.pooling.ring_sum import RingParty, RingSumOpenToNeighbours, forwarding
 from masquerade.protocols.transport import LocalTransport
+from masquerade.sources.pooled import PooledTally
 
 NAMES = ("east", "north", "west")
 SCHEMA = network().schema

@@ -19,12 +19,12 @@ import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import AgreementKey, SigningKey
-from masquerade.protocols.adverts import Advert, Join, Roster
-from masquerade.protocols.pooling.counting import pooling_terms
-from masquerade.protocols.pooling.masked import Ask, Masked, MaskedSum, PoolingParty
-from masquerade.protocols.pooling.ring import Passed, RingParty
+from masquerade.protocols.codec import Batch, tag_of
+from masquerade.protocols.pooling.local_counts import pooling_terms
+from masquerade.protocols.pooling.masked_sum import Ask, Masked, MaskedSum, PoolingParty
+from masquerade.protocols.pooling.ring_sum import Passed, RingParty
+from masquerade.protocols.session_keys import Advert, Join, Roster
 from masquerade.protocols.transport import LocalTransport
-from masquerade.protocols.wire import Batch, tag_of
 
 BY_A = mq.Query(by="A")
 
@@ -69,7 +69,7 @@ def test_the_modulus_is_above_the_largest_sum(monkeypatch):
     many = [f"p{i}" for i in range(2**11)]
     with pytest.raises(InputError, match="above the largest sum"):
         RingParty("p0", many, shares()[0], bytes(16), largest=2**53)
-    monkeypatch.setattr("masquerade.protocols.pooling.masked.LARGEST_PARTY", 2**64 // 3 + 1)
+    monkeypatch.setattr("masquerade.protocols.pooling.masked_sum.LARGEST_PARTY", 2**64 // 3 + 1)
     with pytest.raises(InputError, match="may reach the modulus"):
         MaskedSum(NAMES, LocalTransport({}), CLEAR)
 
@@ -277,11 +277,11 @@ def test_ring_messages_are_refused_out_of_turn():
 
 def test_oversized_batches_and_messages_are_refused(monkeypatch):
     source = pooled(shares())
-    monkeypatch.setattr("masquerade.protocols.pooling.tally.MOST_CELLS", 7)
+    monkeypatch.setattr("masquerade.sources.pooled.MOST_CELLS", 7)
     assert source.check([BY_A, mq.Query(by="T")]) == []
     (refusal,) = source.check([BY_A, mq.Query(by=("A", "T"), where={"S": 1})])
     assert refusal.code == "too_many_cells"
-    monkeypatch.setattr("masquerade.protocols.pooling.counting.MOST_CELLS", 3)
+    monkeypatch.setattr("masquerade.protocols.pooling.local_counts.MOST_CELLS", 3)
     with pytest.raises(QueryRefused, match="east: A batch has at most 3 cells, this one 4"):
         source.answer([BY_A, mq.Query(by="T")])  # a party has limits of its own
     with pytest.raises(InputError, match="at most 10 bytes"):

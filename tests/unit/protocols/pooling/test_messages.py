@@ -9,7 +9,7 @@ import masquerade as mq
 from masquerade.core.errors import Refusal
 from masquerade.crypto.errors import DecodingError
 from masquerade.papers.eleven_nodes import table_1
-from masquerade.protocols.adverts import Advert, Join, Joined, Roster
+from masquerade.protocols.codec import Batch, tag_of
 from masquerade.protocols.linking.messages import (
     Begin,
     BeginKeyed,
@@ -20,13 +20,13 @@ from masquerade.protocols.linking.messages import (
     Points,
     Pseudonyms,
 )
-from masquerade.protocols.pooling.masked import Ask, Consent, Masked, Proposal
-from masquerade.protocols.pooling.ring import Passed
+from masquerade.protocols.pooling.masked_sum import Ask, Consent, Masked, Proposal
+from masquerade.protocols.pooling.ring_sum import Passed
 from masquerade.protocols.products.columns import Columns, Part
 from masquerade.protocols.products.messages import Correlate, Correlated, Multiply, Opened, Show, Shown, Sums
 from masquerade.protocols.products.paillier_messages import Ciphertexts, Encrypt, Key, Open, Plaintexts
+from masquerade.protocols.session_keys import Advert, Join, Joined, Roster
 from masquerade.protocols.vertical.messages import Announce, Cells, Described, Parameters, Request, Shape
-from masquerade.protocols.wire import Batch, tag_of
 
 S = bytes(range(16))
 D = bytes(32)

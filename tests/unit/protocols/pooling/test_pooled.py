@@ -17,7 +17,7 @@ from tests.unit.protocols.pooling.pools import (
 import masquerade as mq
 from masquerade.core.tally import Tally
 from masquerade.papers.eleven_nodes import STRUCTURE
-from masquerade.protocols.pooling.tally import PooledTally
+from masquerade.sources.pooled import PooledTally
 
 
 @pytest.fixture(scope="module")

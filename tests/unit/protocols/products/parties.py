@@ -3,11 +3,11 @@
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.papers.eleven_nodes import network
-from masquerade.protocols.products.helped import HelpedProducts
 from masquerade.protocols.products.helper import Helper
+from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.party import ProductParty
-from masquerade.protocols.products.tally import RevealedVerticalCounts
 from masquerade.protocols.transport import LocalTransport
+from masquerade.sources.products import RevealedVerticalCounts
 
 SCHEMA = network().schema
 FRAME = network().sample(1500, seed=21)

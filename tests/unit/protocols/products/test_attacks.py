@@ -12,9 +12,9 @@ import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.adverts import Join, Roster
+from masquerade.protocols.codec import tag_of
 from masquerade.protocols.products.columns import Columns, Part
-from masquerade.protocols.products.helped import HelpedProducts
+from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.messages import (
     ASKER,
     ELEMENTWISE,
@@ -27,8 +27,8 @@ from masquerade.protocols.products.messages import (
     Shown,
     Sums,
 )
-from masquerade.protocols.products.tally import RevealedVerticalCounts
-from masquerade.protocols.wire import tag_of
+from masquerade.protocols.session_keys import Join, Roster
+from masquerade.sources.products import RevealedVerticalCounts
 
 QUERY = mq.Query(by=("A", "L"))
 A = Columns("x", (Part("x", ("A",)),))

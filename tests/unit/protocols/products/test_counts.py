@@ -11,11 +11,11 @@ from tests.unit.protocols.products.parties import CLEAR, FRAME, OWNERS, counts, 
 import masquerade as mq
 from masquerade.core.tally import Tally
 from masquerade.papers.eleven_nodes import STRUCTURE
-from masquerade.protocols.adverts import Join, Roster
+from masquerade.protocols.codec import tag_of
 from masquerade.protocols.products.columns import counts_from
 from masquerade.protocols.products.messages import Correlate, Show, Shown
-from masquerade.protocols.products.tally import RevealedVerticalCounts
-from masquerade.protocols.wire import tag_of
+from masquerade.protocols.session_keys import Join, Roster
+from masquerade.sources.products import RevealedVerticalCounts
 
 QUERIES = [
     mq.Query(),
@@ -128,7 +128,7 @@ def test_refusals_come_before_anything_leaves(monkeypatch):
     products, carrier = session(roles())
     source = RevealedVerticalCounts(products)
     before = len(carrier.seen)
-    monkeypatch.setattr("masquerade.protocols.products.helped.MOST_WORDS", 2 * len(FRAME))
+    monkeypatch.setattr("masquerade.protocols.products.helper_client.MOST_WORDS", 2 * len(FRAME))
     assert source.check([mq.Query(by=("A", "S"))]) == []
     for query in (mq.Query(by=("A", "T", "S")), mq.Query(by=("A", "L", "B", "X"))):
         assert [refusal.code for refusal in source.check([query])] == ["too_many_cells"]

@@ -15,12 +15,12 @@ from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Ro
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.papers.eleven_nodes import network
-from masquerade.protocols.adverts import Advert, Join, Joined, Roster
+from masquerade.protocols.codec import tag_of
 from masquerade.protocols.projection.messages import Deal, Dealt, Margin, Numbers, Submit, Take, Taken
 from masquerade.protocols.projection.owner import ProjectionOwner, projection_terms
 from masquerade.protocols.projection.receiver import receive_projected
+from masquerade.protocols.session_keys import Advert, Join, Joined, Roster
 from masquerade.protocols.transport import LocalTransport
-from masquerade.protocols.wire import tag_of
 
 SCHEMA = network().schema
 N = 120

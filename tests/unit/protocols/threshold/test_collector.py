@@ -5,11 +5,11 @@ from tests.unit.protocols.threshold.world import World
 
 from masquerade.core.errors import FileError, InputError, QueryRefused
 from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.protocols.threshold.agreement import Closing, Terms
 from masquerade.protocols.threshold.collector import Collector
-from masquerade.protocols.threshold.ledger import MemoryLedger
+from masquerade.protocols.threshold.report_store import FileStore
+from masquerade.protocols.threshold.served_ledger import MemoryLedger
 from masquerade.protocols.threshold.server import RandomnessServer
-from masquerade.protocols.threshold.store import FileStore
-from masquerade.protocols.threshold.terms import Closing, Terms
 
 
 def code(caught):

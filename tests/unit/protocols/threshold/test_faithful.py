@@ -9,7 +9,7 @@ from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken, SharesInconsistent
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.ristretto255 import ristretto255 as group
-from masquerade.crypto.sealing import unseal
+from masquerade.crypto.sealed_messages import unseal
 from masquerade.crypto.shares import Share, interpolate_points, recover
 from masquerade.protocols.threshold.faithful import Deal, Dealer, Dealing, Miner, Submission, User
 

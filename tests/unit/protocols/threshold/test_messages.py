@@ -7,9 +7,9 @@ from tests.unit.protocols.threshold.world import World
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.threshold.asking import Credential, Evaluation, Refused, Request, read_reply
+from masquerade.protocols.threshold.agreement import Closing, Notice, Terms
 from masquerade.protocols.threshold.faithful import Deal, Dealer, Dealing, Submission, User
-from masquerade.protocols.threshold.terms import Closing, Notice, Terms
+from masquerade.protocols.threshold.oprf_messages import Credential, Evaluation, Refused, Request, read_reply
 
 
 def samples():

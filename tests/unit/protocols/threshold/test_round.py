@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.protocols.threshold.world import Insiders, World
 
-from masquerade.protocols.threshold.opening import open_reports
+from masquerade.protocols.threshold.agreement import Terms
+from masquerade.protocols.threshold.class_opening import open_reports
 from masquerade.protocols.threshold.outcome import Verdict
-from masquerade.protocols.threshold.terms import Terms
 
 
 def expected(rows, k):

@@ -7,16 +7,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.unit.protocols.threshold.world import SEED, World
 
 from masquerade.core.errors import FileError, InputError, QueryRefused, RoundAborted
+from masquerade.crypto import oprf
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.ristretto255 import ristretto255 as group
-from masquerade.protocols.threshold import oprf
-from masquerade.protocols.threshold.asking import Credential, Evaluation, Refused, Request, read_reply
+from masquerade.protocols.threshold.agreement import Closing, Notice, Terms, equivocates
 from masquerade.protocols.threshold.client import Client
 from masquerade.protocols.threshold.collector import Collector
-from masquerade.protocols.threshold.ledger import MemoryLedger, SqliteLedger
+from masquerade.protocols.threshold.oprf_messages import Credential, Evaluation, Refused, Request, read_reply
 from masquerade.protocols.threshold.outcome import Verdict
+from masquerade.protocols.threshold.served_ledger import MemoryLedger, SqliteLedger
 from masquerade.protocols.threshold.server import RandomnessServer
-from masquerade.protocols.threshold.terms import Closing, Notice, Terms, equivocates
 
 
 def reason(reply):

@@ -2,15 +2,15 @@
 
 import os
 
+from masquerade.crypto.oprf import output_of
 from masquerade.kernels.field61 import PRIME
+from masquerade.protocols.threshold.agreement import Notice, Terms
 from masquerade.protocols.threshold.client import Client, report_of
 from masquerade.protocols.threshold.collector import Collector
-from masquerade.protocols.threshold.deriving import secret_of
-from masquerade.protocols.threshold.layout import Layout
-from masquerade.protocols.threshold.ledger import MemoryLedger
-from masquerade.protocols.threshold.oprf import output_of
+from masquerade.protocols.threshold.key_derivation import secret_of
+from masquerade.protocols.threshold.report_layout import Layout
+from masquerade.protocols.threshold.served_ledger import MemoryLedger
 from masquerade.protocols.threshold.server import RandomnessServer
-from masquerade.protocols.threshold.terms import Notice, Terms
 
 SEED = bytes(range(32))
 

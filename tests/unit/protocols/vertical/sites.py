@@ -7,19 +7,19 @@ import numpy as np
 
 import masquerade as mq
 from masquerade.core.errors import MasqueradeWarning
-from masquerade.disguising.reports import fresh_draws
-from masquerade.disguising.simulate import seeded_bytes
+from masquerade.disguising.report_draws import fresh_draws
+from masquerade.disguising.seeded import seeded_bytes
 from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
 from masquerade.papers.ma_sivakumar_2005.parameters import SITES as SPLIT
-from masquerade.protocols.arrow import unpack
+from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.transport import LocalTransport
-from masquerade.protocols.vertical.arriving import schema_of
-from masquerade.protocols.vertical.combining import restricted
-from masquerade.protocols.vertical.crossing import assembled, own_families
+from masquerade.protocols.vertical.cross_parents import assembled, own_families
+from masquerade.protocols.vertical.fetch import schema_of
+from masquerade.protocols.vertical.joint_policy import restricted
 from masquerade.protocols.vertical.messages import Cells, Request
 from masquerade.protocols.vertical.miner import Miner
-from masquerade.protocols.vertical.modelone import LearningSite
-from masquerade.protocols.vertical.parts import tags_of
+from masquerade.protocols.vertical.model_one import LearningSite
+from masquerade.protocols.vertical.pseudonym_ranges import tags_of
 from masquerade.protocols.vertical.site import Held, Site
 
 NETWORK = network()

@@ -22,15 +22,15 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyError, PolicyMismatch, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.papers.eleven_nodes import STRUCTURE, table_1
-from masquerade.protocols.arrow import pack
+from masquerade.protocols.arrow_stream import pack
+from masquerade.protocols.codec import tag_of
 from masquerade.protocols.transport import LocalTransport
-from masquerade.protocols.vertical.combining import combined, restricted
-from masquerade.protocols.vertical.crossing import assembled, cross_parents
+from masquerade.protocols.vertical.cross_parents import assembled, cross_parents
+from masquerade.protocols.vertical.joint_policy import combined, restricted
 from masquerade.protocols.vertical.messages import Announce, Cells, Described, Parameters, Request, Shape
 from masquerade.protocols.vertical.miner import Miner
-from masquerade.protocols.vertical.modelone import shared_parameters
+from masquerade.protocols.vertical.model_one import shared_parameters
 from masquerade.protocols.vertical.site import Block, site
-from masquerade.protocols.wire import tag_of
 
 AGREED = {party: policy.id for party, policy in POLICIES.items()}
 N = 60

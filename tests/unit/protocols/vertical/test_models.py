@@ -27,11 +27,16 @@ from masquerade.papers.eleven_nodes import STRUCTURE, table_1
 from masquerade.protocols.linking.joiner import Joiner
 from masquerade.protocols.linking.party import LinkingParty
 from masquerade.protocols.transport import LocalTransport
-from masquerade.protocols.vertical.combining import combined
-from masquerade.protocols.vertical.crossing import assembled, cross_parents, cross_variables, own_families
+from masquerade.protocols.vertical.cross_parents import (
+    assembled,
+    cross_parents,
+    cross_variables,
+    own_families,
+)
+from masquerade.protocols.vertical.joint_policy import combined
 from masquerade.protocols.vertical.messages import Parameters
 from masquerade.protocols.vertical.miner import Miner
-from masquerade.protocols.vertical.modelone import LearningSite, shared_parameters
+from masquerade.protocols.vertical.model_one import LearningSite, shared_parameters
 from masquerade.protocols.vertical.site import Block, site
 
 

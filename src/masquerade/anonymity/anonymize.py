@@ -1,0 +1,183 @@
+"""A k-anonymous table with few stars, for tables of any size.
+
+Rows are shown by value, by generalised value or with stars, each row on its own (local recoding). The
+search is over patterns: see `board` and `search`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.anonymity.board import Board, new_board
+from masquerade.anonymity.columns import STAR, Column, checked, coded, text_column
+from masquerade.anonymity.hierarchies import Hierarchy, as_hierarchies, check_columns
+from masquerade.anonymity.level_lattice import finest_nodes, nodes_for
+from masquerade.anonymity.row_classes import Kinds, Ladder, collapsed
+from masquerade.anonymity.search import fewest_stars
+from masquerade.anonymity.utility import Utility, measured
+from masquerade.core.errors import InputError
+from masquerade.core.words import counted
+
+Int64 = NDArray[np.int64]
+Words = tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Anonymized:
+    """A k-anonymous table: `frame`, and for every row its class in `groups`.
+
+    `levels` says for every row and quasi-identifier how it is shown: 0 as it was, the column's entry of
+    `tops` as a star, in between generalised. `stars` tells the stars, `utility` what was lost.
+    """
+
+    frame: Any
+    quasi_identifiers: tuple[str, ...]
+    k: int
+    groups: Int64
+    levels: NDArray[np.int8]
+    tops: tuple[int, ...]
+    utility: Utility
+
+    @property
+    def stars(self) -> NDArray[np.bool_]:
+        """Tell for every row and quasi-identifier whether it is a star."""
+        stars: NDArray[np.bool_] = self.levels == np.array(self.tops, dtype=np.int8)
+        return stars
+
+    def summary(self) -> str:
+        """Return what was done, as text."""
+        return f"{self.k}-anonymous in {', '.join(self.quasi_identifiers)}: {self.utility.summary()}"
+
+
+def anonymize(
+    frame: Any,
+    quasi_identifiers: Sequence[str],
+    k: int,
+    *,
+    hierarchies: Mapping[str, Hierarchy] | Mapping[str, Any] | None = None,
+) -> Anonymized:
+    """Return a table in which every combination of quasi-identifiers that is shown occurs at least k times.
+
+    Values are starred, or generalised where `hierarchies` say how (from `load_hierarchies`, or plain values
+    as in such a file); every row is kept, in its place, and every other column as it is. A column in which
+    anything was changed comes back as text. Missing values are a category of their own.
+
+    Formula: minimise Σ loss over cells, a star counting 1, subject to classes of at least k rows.
+    Cost: O(kinds · Π levels) memory and time, then a search of bounded effort; kinds are distinct rows.
+    Error: NP-hard, so a local optimum. On the Adult data it is within 0.5% of a lower bound.
+    Privacy: k-anonymity hides a row among k. It bounds no belief, and what a class has in common is told.
+    """
+    table = checked(frame, quasi_identifiers, k)
+    known = _hierarchies(hierarchies, quasi_identifiers)
+    columns = [coded(table[name]) for name in quasi_identifiers]
+    rows = len(table)
+    if 0 < rows < k:
+        raise InputError(
+            f"A table of {counted(rows, 'row')} has no classes of {k}: give more rows or a smaller 'k'."
+        )
+    for column in columns:
+        if STAR in column.words:
+            raise InputError(
+                f"Column {column.name!r} already has the text {STAR!r}, which stands for a suppressed value; "
+                "give the table before it was suppressed, or another text."
+            )
+    ladders, words = zip(*(_ladder(column, known.get(column.name)) for column in columns), strict=True)
+    distinct, kind, weights = collapsed(np.stack([column.codes for column in columns], axis=1))
+    kinds = Kinds(distinct, weights, ladders)
+    if rows:
+        board = new_board(kinds, nodes_for(kinds, k), k)
+        fewest_stars(board, k)
+        node_of, nodes = _shown(board, kinds, kind)
+    else:
+        node_of, nodes = np.zeros(0, dtype=np.int64), np.zeros((1, len(columns)), dtype=np.int8)
+    levels = nodes[node_of]
+    changed = [
+        text_column(column.name, _texts(column, ladder, own, levels[:, i]), table)
+        for i, (column, ladder, own) in enumerate(zip(columns, ladders, words, strict=True))
+        if levels[:, i].any()
+    ]
+    return _result(table.with_columns(*changed).to_native(), tuple(quasi_identifiers), k, kinds, kind, levels)
+
+
+def _hierarchies(given: Any, quasi_identifiers: Sequence[str]) -> dict[str, Hierarchy]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InputError(
+            "'hierarchies' come from load_hierarchies(path), or are plain values as in such a file."
+        )
+    plain = not all(isinstance(own, Hierarchy) for own in given.values())
+    known = as_hierarchies(given) if plain else dict(given)
+    check_columns(known, quasi_identifiers)
+    return known
+
+
+def _ladder(column: Column, hierarchy: Hierarchy | None) -> tuple[Ladder, list[Words]]:
+    """Return the levels of a column as codes and as words, the star left out of the words."""
+    if hierarchy is None:
+        return Ladder.build(len(column.values)), [column.words]
+    rows = np.zeros(len(column.values), dtype=np.int64)
+    rows[column.codes[::-1]] = np.arange(len(column.codes), 0, -1)  # first row of every value, from 1
+    found = hierarchy.words(column.name, column.values, lambda place: int(rows[place]))
+    codes: list[Int64] = []
+    names: list[Words] = [column.words]
+    for number, level in enumerate(found, start=1):
+        distinct = sorted({word for word in level if word is not None})
+        place = {word: i for i, word in enumerate([*distinct, *([None] if None in level else [])])}
+        own = np.array([place[word] for word in level], dtype=np.int64)
+        if (
+            codes
+            and len(set(zip(codes[-1].tolist(), own.tolist(), strict=True))) > codes[-1].max(initial=-1) + 1
+        ):
+            raise InputError(
+                f"column {column.name!r}: level {number} of its hierarchy is no coarser than the one below."
+            )
+        codes.append(own)
+        names.append(tuple(place))
+    return Ladder.build(len(column.values), codes), names
+
+
+def _shown(board: Board, kinds: Kinds, kind: Int64) -> tuple[Int64, NDArray[np.int8]]:
+    """Return the group of every row, and the node of every group, made as fine as its rows allow."""
+    used = np.flatnonzero(board.shown)
+    groups = np.unique(board.pattern[used], return_inverse=True)[1]
+    nodes = finest_nodes(kinds, board.kind[used].astype(np.int64), groups)
+    # entries come kind by kind, as do the rows in this order: which of several equal rows goes where is
+    # decided by their place in the table alone
+    node_of = np.empty(len(kind), dtype=np.int64)
+    node_of[np.argsort(kind, kind="stable")] = np.repeat(groups, board.shown[used])
+    return node_of, nodes
+
+
+def _texts(
+    column: Column, ladder: Ladder, words: Sequence[Words], levels: NDArray[np.int8]
+) -> list[str | None]:
+    """Return a column as it is shown."""
+    table = np.empty((ladder.top + 1, len(column.values)), dtype=object)
+    for level, own in enumerate(words):
+        table[level] = [own[code] for code in ladder.codes[level]]
+    table[ladder.top] = STAR
+    shown: list[str | None] = table[levels, column.codes].tolist()
+    return shown
+
+
+def _result(  # noqa: PLR0917
+    frame: Any, names: tuple[str, ...], k: int, kinds: Kinds, kind: Int64, levels: NDArray[np.int8]
+) -> Anonymized:
+    """Return the table with its classes (rows that look alike) and its losses."""
+    tops = np.array(kinds.root, dtype=np.int8)
+    loss = np.zeros(len(kind))
+    shown = []
+    for place, ladder in enumerate(kinds.ladders):
+        values, own = kinds.codes[kind, place], levels[:, place]
+        loss += np.stack(ladder.loss)[own, values]
+        shown.append(np.stack(ladder.codes)[own, values] * (ladder.top + 1) + own)
+    _, groups, sizes = collapsed(np.stack(shown, axis=1))
+    if len(sizes) and sizes.min() < k:
+        raise RuntimeError("A class is smaller than k: this is a bug; nothing is returned.")
+    return Anonymized(frame, names, k, groups, levels, kinds.root, measured(levels, tops, loss, sizes, k))

@@ -1,0 +1,346 @@
+"""The policy file's channels, validated: one small model per kind, each builds its `Channel`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import prod
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    WithJsonSchema,
+)
+
+from masquerade.channels import basic, designs, survey_designs
+from masquerade.channels.channel import Channel
+from masquerade.channels.rationals import rational
+from masquerade.core.errors import ChannelError
+from masquerade.core.schema import Variable
+
+Number = Annotated[
+    Fraction,
+    BeforeValidator(rational),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number"},
+                {"type": "string", "pattern": r"^[-+]?[0-9.]+([eE][-+]?[0-9]+)?(/[0-9]+)?$"},
+            ],
+            "description": "a decimal such as 0.25, or a fraction as text such as '1/3'; taken exactly",
+        }
+    ),
+]
+Label = StrictBool | StrictInt | StrictStr
+
+
+class Strict(BaseModel):
+    """A part of the policy file; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Identity(Strict):
+    """Not disguised."""
+
+    kind: Literal["identity"]
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        return basic.identity(joint_size(variables))
+
+
+class Binary(Strict):
+    """The first category is changed with probability p1, the second with p2; or both with p."""
+
+    kind: Literal["binary"]
+    p: Number | None = None
+    p1: Number | None = None
+    p2: Number | None = None
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        need_size(variables, 2, self.kind)
+        return basic.binary(*one_or_two(self.p, self.p1, self.p2))
+
+
+class Symmetric(Strict):
+    """The truth with probability 1 − p, else any other category alike; also over several variables."""
+
+    kind: Literal["symmetric"]
+    p: Number
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        return basic.symmetric(joint_size(variables), self.p)
+
+
+class Ternary(Strict):
+    """Three categories in a ring: to the next with probability p1, to the one after with p2; or both p."""
+
+    kind: Literal["ternary"]
+    p: Number | None = None
+    p1: Number | None = None
+    p2: Number | None = None
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        need_size(variables, 3, self.kind)
+        return basic.ternary(*one_or_two(self.p, self.p1, self.p2))
+
+
+class Grouped(Strict):
+    """Changed only within groups of categories: symmetric with p, or one channel per group."""
+
+    kind: Literal["grouped"]
+    groups: list[list[Label]]
+    p: Number | None = None
+    channels: list[ChannelSpec] | None = None
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        (variable,) = need_one(variables, self.kind)
+        if (self.p is None) == (self.channels is None):
+            raise ChannelError("a grouped channel takes either 'p' or 'channels'.")
+        codes = [[variable.code(label) for label in group] for group in self.groups]
+        if self.channels is None:
+            within = [basic.symmetric(len(group), self.p or 0) for group in self.groups]
+        else:
+            parts = [Variable(variable.name, tuple(group)) for group in self.groups]
+            if len(self.channels) != len(parts):
+                raise ChannelError(
+                    f"{len(parts)} groups need {len(parts)} channels. Got {len(self.channels)}."
+                )
+            within = [spec.build([part]) for spec, part in zip(self.channels, parts, strict=True)]
+        return basic.grouped(codes, within)
+
+
+class Matrix(Strict):
+    """Any probabilities: one row per truth, one column per report; 'reports' names the columns."""
+
+    kind: Literal["matrix"]
+    rows: list[list[Number]]
+    reports: list[Label] | None = None
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        size = joint_size(variables)
+        if len(self.rows) != size:
+            raise ChannelError(f"the matrix has {len(self.rows)} rows for {size} categories.")
+        return basic.matrix(self.rows, self.reports)
+
+
+class Flip(Strict):
+    """Multivariate randomized response: a whole group of variables as it is with theta, else reversed."""
+
+    kind: Literal["flip"]
+    theta: Number | list[Number]
+    groups: list[list[str]] | None = None
+    opposites: dict[str, list[Label]] | None = Field(
+        default=None,
+        description="for a variable with more than two categories: the opposite of each, in order",
+    )
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        names = [variable.name for variable in variables]
+        known = self.opposites or {}
+        for name in [*known, *(name for group in self.groups or [] for name in group)]:
+            if name not in names:
+                raise ChannelError(f"{name!r} is not one of the variables disguised together.")
+        groups = [[names.index(name) for name in group] for group in self.groups or [names]]
+        opposites = [
+            [variable.code(label) for label in known[variable.name]] if variable.name in known else None
+            for variable in variables
+        ]
+        return basic.flip([len(variable) for variable in variables], self.theta, groups, opposites)
+
+
+class Warner(Strict):
+    """Warner's design: 'are you A?' with probability p, else 'are you not A?'."""
+
+    kind: Literal["warner"]
+    p: Number
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        need_size(variables, 2, self.kind)
+        return survey_designs.warner(self.p)
+
+
+class UnrelatedQuestion(Strict):
+    """The sensitive question with probability p, else a harmless one with known prevalence of 'yes'."""
+
+    kind: Literal["unrelated_question"]
+    p: Number
+    prevalence: Number
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        need_size(variables, 2, self.kind)
+        return survey_designs.unrelated_question(self.p, self.prevalence)
+
+
+class ForcedResponse(Strict):
+    """Forced 'yes' with probability p_yes, forced 'no' with p_no, else the truth."""
+
+    kind: Literal["forced_response"]
+    p_yes: Number
+    p_no: Number
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        need_size(variables, 2, self.kind)
+        return survey_designs.forced_response(self.p_yes, self.p_no)
+
+
+class Crosswise(Strict):
+    """'Are your answers to both questions the same?'; p is the prevalence of the harmless 'yes'."""
+
+    kind: Literal["crosswise"]
+    p: Number
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        need_size(variables, 2, self.kind)
+        return survey_designs.crosswise(self.p)
+
+
+class Kuk(Strict):
+    """Kuk's cards: the number of red ones drawn from a deck that depends on the answer."""
+
+    kind: Literal["kuk"]
+    p1: Number
+    p2: Number
+    cards: int = Field(default=1, ge=1, le=1000)
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        need_size(variables, 2, self.kind)
+        return survey_designs.kuk(self.p1, self.p2, self.cards)
+
+
+class ForGamma(Strict):
+    """The best symmetric channel with this γ."""
+
+    kind: Literal["for_gamma"]
+    gamma: Number
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        return designs.for_gamma(joint_size(variables), self.gamma)
+
+
+class ForEpsilon(Strict):
+    """The best symmetric channel with this ε (local differential privacy)."""
+
+    kind: Literal["for_epsilon"]
+    epsilon: Number
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        return designs.for_epsilon(joint_size(variables), self.epsilon)
+
+
+class Invariant(Strict):
+    """Invariant PRAM: leaves the given distribution as it is."""
+
+    kind: Literal["invariant"]
+    prior: list[Number]
+    base: ChannelSpec
+    strength: Number = Fraction(1)
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        return designs.invariant(self.prior, self.base.build(variables), self.strength)
+
+
+class Additive(Strict):
+    """Noise added to a binned number, reported as a bin (the variable needs 'bins' of equal width)."""
+
+    kind: Literal["additive"]
+    noise: Literal["uniform", "gaussian"]
+    scale: Number
+    margin: int | None = Field(default=None, ge=0, le=10_000)
+
+    def build_binned(self, edges: Sequence[Fraction], categories: int) -> Channel:
+        if categories != len(edges) - 1:
+            raise ChannelError("additive noise cannot hide a missing number; choose another channel.")
+        return designs.additive(edges, self.noise, self.scale, self.margin)
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        raise ChannelError(f"additive noise needs 'bins' on {variables[0].name!r}, and that variable alone.")
+
+
+class Composition(Strict):
+    """Several channels one after the other."""
+
+    kind: Literal["composition"]
+    steps: list[ChannelSpec] = Field(min_length=1)
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        first, *rest = self.steps
+        result = first.build(variables)
+        for step in rest:
+            labels = result.labels or tuple(range(result.reports))
+            result = result.then(step.build([Variable("report", labels)]))
+        return result
+
+
+class Undecided(Strict):
+    """What a drafted policy holds until a person decides."""
+
+    kind: Literal["decide"]
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        raise ChannelError(
+            f"still to be decided for {variables[0].name!r}: choose a channel such as "
+            "{kind: for_gamma, gamma: 19}, or remove 'channel' to release it undisguised."
+        )
+
+
+ChannelSpec = Annotated[
+    Identity
+    | Binary
+    | Symmetric
+    | Ternary
+    | Grouped
+    | Matrix
+    | Flip
+    | Warner
+    | UnrelatedQuestion
+    | ForcedResponse
+    | Crosswise
+    | Kuk
+    | ForGamma
+    | ForEpsilon
+    | Invariant
+    | Additive
+    | Composition
+    | Undecided,
+    Field(discriminator="kind"),
+]
+
+for model in (Grouped, Invariant, Composition):
+    model.model_rebuild()
+
+
+def joint_size(variables: Sequence[Variable]) -> int:
+    """Return the number of combinations of the variables' categories."""
+    return prod(len(variable) for variable in variables)
+
+
+def need_one(variables: Sequence[Variable], kind: str) -> Sequence[Variable]:
+    """Refuse several variables where the channel is for one."""
+    if len(variables) != 1:
+        raise ChannelError(f"a {kind} channel is for one variable, not for several together.")
+    return variables
+
+
+def need_size(variables: Sequence[Variable], size: int, kind: str) -> None:
+    """Refuse a variable with another number of categories than the channel is for."""
+    (variable,) = need_one(variables, kind)
+    if len(variable) != size:
+        raise ChannelError(
+            f"a {kind} channel needs {size} categories; {variable.name!r} has {len(variable)}."
+        )
+
+
+def one_or_two(p: Fraction | None, p1: Fraction | None, p2: Fraction | None) -> tuple[Any, Any]:
+    """Return (p1, p2) from either spelling."""
+    if p is not None and p1 is None and p2 is None:
+        return p, p
+    if p is None and p1 is not None and p2 is not None:
+        return p1, p2
+    raise ChannelError("give either 'p', or both 'p1' and 'p2'.")

@@ -1,0 +1,192 @@
+"""Simulations in words: what came out, what it cost whom, who was caught, who learns what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from masquerade.cli.guarantees import plain_table
+from masquerade.cli.words import listed
+from masquerade.core.words import counted
+from masquerade.simulation.time_ladder import duration
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from masquerade.simulation import KAnonymity, Simulation, Suppression
+    from masquerade.simulation.costs import Cost
+    from masquerade.simulation.model_comparison import Compared
+    from masquerade.simulation.outcome import Caught
+
+MOST_SHOWN = 12
+LEARNT = {
+    "naive-bayes": "Naive Bayes",
+    "tree": "A decision tree",
+    "rules": "Association rules",
+    "parameters": "Network parameters",
+    "structure": "A network structure",
+    "tables": "Tables",
+}
+BY = {"frequency": "frequency mining", "aggregation": "secure aggregation", "mix": "a mix"}
+
+
+def users_text(result: Simulation, learnt: str) -> list[RenderableType]:
+    """Return what a simulation of users says."""
+    lines = [
+        f"{learnt} over {people(result.n)} by {BY[result.protocol]}: {result.counted:,} counted"
+        + (f", {result.left:,} left" if result.left else "")
+        + ".",
+        compared_text(result.compared, result.counted),
+    ]
+    lines += caught_lines(result.caught)
+    lines += [f"- {note}" for note in result.notes]
+    return [
+        "\n".join(lines),
+        "",
+        result.model.summary(),
+        "",
+        cost_table(result.cost),
+        cost_note(result.cost),
+        "",
+        guarantee_text(result.guarantee.summary()),
+    ]
+
+
+def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
+    """Return what a simulation of k-anonymity says."""
+    lines = [
+        f"k-anonymity over {people(result.n)}, formulation 1, {result.mode}, k = {result.k}: "
+        f"{counted(result.opened, 'row')} of {counted(result.classes, 'class', 'classes')} "
+        f"{'is' if result.opened == 1 else 'are'} open"
+        + (f"; {people(result.left)} left" if result.left else "")
+        + ".",
+        *(f"- {n:,} not: {why}." for why, n in result.closed.items()),
+        f"Quasi-identifiers: {listed(result.quasi)}; sensitive: {listed(result.sensitive)}.",
+        (
+            "Exactly the rows opened that the clear table of all good reports would show."
+            if result.as_expected
+            else "Fewer rows opened than the clear table of all good reports would show: bad ones hindered."
+        ),
+        *caught_lines(result.faults),
+        *unnamed_lines(result.cheated - len({one.name for one in result.faults})),
+    ]
+    return [
+        "\n".join(lines),
+        "",
+        cost_table(result.cost),
+        cost_note(result.cost),
+        "",
+        guarantee_text(result.guarantee.summary()),
+    ]
+
+
+def suppression_text(result: Suppression) -> list[RenderableType]:
+    """Return what a simulation of formulation 2 says, the table of groups included."""
+    cells = len(result.rows) * len(result.quasi)
+    lines = [
+        f"k-anonymity over {people(result.n)}, formulation 2, k = {result.k}: "
+        f"{counted(len(result.rows), 'row')} in {counted(result.groups, 'group')}, {result.suppressed:,} of "
+        f"{counted(cells, 'cell')} suppressed"
+        + (f"; {people(result.left)} left" if result.left else "")
+        + ".",
+        (
+            "The table is the one that the algorithm makes where all rows are seen."
+            if result.as_expected
+            else "The table is not the one that the algorithm makes where all rows are seen."
+        ),
+        *caught_lines(result.faults),
+    ]
+    return [
+        "\n".join(lines),
+        "",
+        released(result),
+        cost_table(result.cost),
+        cost_note(result.cost),
+        "",
+        guarantee_text(result.guarantee.summary()),
+    ]
+
+
+def released(result: Suppression) -> Table:
+    """Return the rows that the table shows, each once, with how often it does."""
+    table = plain_table("What everybody sees")
+    for name in result.quasi:
+        table.add_column(name)
+    table.add_column("rows", justify="right")
+    found = Counter(result.rows)
+    for row, times in list(found.items())[:MOST_SHOWN]:
+        table.add_row(*("*" if value is None else value for value in row), f"{times:,}")
+    if len(found) > MOST_SHOWN:
+        table.add_row(f"… {len(found) - MOST_SHOWN:,} more")
+    return table
+
+
+def people(number: int) -> str:
+    """Return a number of people in words."""
+    return counted(number, "person", "people")
+
+
+def compared_text(found: Compared, number: int) -> str:
+    """Say whether the model is that of the clear records, and what differs if not."""
+    whom = f"the clear records of the {people(number)} counted"
+    if found.equal:
+        return f"The model equals that of {whom}: all {found.counts:,} counts are the same."
+    text = (
+        f"The model differs from that of {whom}: {found.differing:,} of {found.counts:,} counts are others, "
+        f"the most by {found.largest:+,.6g} ({found.where})"
+    )
+    if found.errors is not None:
+        text += f"; at most {found.errors:.2f} standard errors of the disguise"
+    return text + "."
+
+
+def caught_lines(caught: Sequence[Caught]) -> list[str]:
+    """Return who was caught, by what gave them away."""
+    reasons = dict.fromkeys(one.why for one in caught)
+    return [f"Caught: {listed([one.name for one in caught if one.why == why])} ({why})." for why in reasons]
+
+
+def unnamed_lines(number: int) -> list[str]:
+    """Say how many cheaters nobody could name."""
+    why = "their classes stay closed, and there a bad share looks like any other"
+    return [f"Not named: {number:,} more who cheated; {why}."] if number > 0 else []
+
+
+def cost_table(cost: Cost) -> Table:
+    """Return who paid what."""
+    table = plain_table("What it cost")
+    table.add_column("")
+    for name in ("processor time", "sent", "received"):
+        table.add_column(name, justify="right")
+    person, sent, received = cost.client_seconds, cost.sent, cost.received
+    table.add_row("a person, on average", duration(person.mean), size(sent.mean), size(received.mean))
+    table.add_row("a person, at worst", duration(person.worst), size(sent.worst), size(received.worst))
+    for role, seconds in cost.roles.items():
+        table.add_row(role, duration(seconds), "", "")
+    return table
+
+
+def cost_note(cost: Cost) -> str:
+    """Say how the figures were taken."""
+    whom = f"{people(cost.measured_on)} who shared no work"
+    rounds = counted(cost.rounds, "round")
+    clock = f"{duration(cost.wall)} by the clock, all in one process"
+    return f"{rounds}, {clock}. A person’s time is that of {whom}."
+
+
+def guarantee_text(summary: str) -> str:
+    """Return who learns what as a list."""
+    return "\n".join(["Who learns what", *(f"- {line}" for line in summary.split("\n"))])
+
+
+def size(count: float) -> str:
+    """Return a number of bytes for reading.
+
+    >>> size(251), size(22860), size(3_000_000)
+    ('251 B', '22.9 kB', '3.0 MB')
+    """
+    if count < 1000:
+        return f"{count:,.0f} B"
+    return f"{count / 1000:,.1f} kB" if count < 1e6 else f"{count / 1e6:,.1f} MB"

@@ -1,0 +1,154 @@
+"""Verifying many proofs at once, and naming the ones that fail.
+
+All equations of a batch are weighed by fresh random numbers of 128 bits and added up: in a group of prime
+order the sum is the identity when all hold, and otherwise with probability at most 2⁻¹²⁸.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from masquerade.crypto.errors import DecodingError, ProofRejected
+from masquerade.crypto.group import Point
+from masquerade.crypto.process_pool import spread
+from masquerade.crypto.proofs import open_proof, verify
+from masquerade.crypto.statements import Statement, bases_of, group_of
+from masquerade.crypto.transcript import Transcript
+
+T = TypeVar("T")
+_ALONE = 8  # as few as this are verified one by one
+_MANY = 4096  # from here on, another process is worth its start
+_WEIGHT = 16
+
+
+class Claim(NamedTuple):
+    """A proof with what it is said to show; the transcript is copied before it is used."""
+
+    statement: Statement
+    proof: bytes
+    transcript: Transcript
+
+
+def rejected(
+    items: Iterable[T],
+    claim_of: Callable[[T], Claim],
+    *,
+    batch: int = 25_000,
+    workers: int = 2,
+    each: int = 1,
+    alone: bool = False,
+) -> list[int]:
+    """Return the positions of the items whose proof fails or whose claim does not decode, in order.
+
+    `claim_of` turns an item, usually a received message, into a claim, which is about `each` counts or keys.
+    Thousands of them are shared out among `workers` processes if both can be sent there (`spread`); `batch`
+    of them, and so memory, are weighed at once. All proofs must be at hand before the call: the weights are
+    drawn inside. `alone` verifies one proof after the other, which weighs nothing.
+    """
+    listed = list(items)
+    workers = workers if len(listed) * each >= _MANY else 1
+    rounds = -(-len(listed) // (max(batch // each, 1) * workers)) or 1
+    size = -(-len(listed) // (rounds * workers)) or 1
+    chunks = [listed[at : at + size] for at in range(0, len(listed), size)]
+    found = spread(partial(_rejected_in, claim_of=claim_of, each=each, alone=alone), chunks, workers)
+    return [number * size + index for number, indices in enumerate(found) for index in indices]
+
+
+def _rejected_in(items: Sequence[T], claim_of: Callable[[T], Claim], *, each: int, alone: bool) -> list[int]:
+    if not alone:
+        return _search(range(len(items)), items, claim_of, each)
+    if len(items) > _MANY // 16:
+        _prepare_common_bases(items[:2], claim_of)
+    return [index for index, item in enumerate(items) if not _holds(item, claim_of)]
+
+
+def _prepare_common_bases(two: Sequence[T], claim_of: Callable[[T], Claim]) -> None:
+    """Tabulate the bases that come in every claim, as those of two show."""
+    try:
+        bases = [{base for part in claim_of(item).statement for base in bases_of(part)} for item in two]
+    except DecodingError:
+        return
+    for base in bases[0].intersection(*bases[1:]):
+        base.group.prepare(base)
+
+
+def _search(
+    indices: Sequence[int], items: Sequence[T], claim_of: Callable[[T], Claim], each: int
+) -> list[int]:
+    """Return the indices that fail, by halving what fails as a whole."""
+    if len(indices) * each <= _ALONE:
+        return [index for index in indices if not _holds(items[index], claim_of)]
+    weighed, unreadable = Weighed(), []
+    for index in indices:
+        try:
+            weighed.add(claim_of(items[index]))
+        except DecodingError:
+            unreadable.append(index)
+    if weighed.holds():
+        return unreadable
+    read = sorted(set(indices).difference(unreadable))
+    if len(read) == 1:
+        return sorted([*unreadable, *read])
+    half = len(read) // 2
+    found = [_search(part, items, claim_of, each) for part in (read[:half], read[half:])]
+    return sorted([*unreadable, *found[0], *found[1]])
+
+
+def _holds(item: T, claim_of: Callable[[T], Claim]) -> bool:
+    try:
+        claim = claim_of(item)
+        verify(claim.statement, claim.proof, claim.transcript.copy())
+    except (DecodingError, ProofRejected):
+        return False
+    return True
+
+
+def random_weights(n: int) -> list[int]:
+    """Return fresh numbers of 128 bits, none zero, for weighing equations against each other."""
+    drawn = secrets.token_bytes(_WEIGHT * n)
+    return [int.from_bytes(drawn[at : at + _WEIGHT], "big") or 1 for at in range(0, len(drawn), _WEIGHT)]
+
+
+class Weighed:
+    """The running sum Σ weight·(A + c·image − c·shift·G − Σ s·base) over all equations of the claims added.
+
+    Points are kept, not claims: a batch holds little. Commitments keep short weights, at half the cost.
+    """
+
+    def __init__(self) -> None:
+        self._points: dict[bytes, Point] = {}  # by encoding: bases and keys come again and again
+        self._scalars: dict[bytes, int] = {}
+        self._commitments: list[Point] = []
+        self._weights: list[int] = []
+
+    def add(self, claim: Claim) -> None:
+        """Take in a claim, or raise `DecodingError` and take in nothing of it."""
+        group = group_of(claim.statement)
+        opened = open_proof(claim.statement, claim.proof, claim.transcript.copy())
+        commitments = [group.decode(encoding) for encoding in opened.commitments]
+        weights = random_weights(len(commitments))
+        scalars, points, generator, at = self._scalars, self._points, group.generator, 0
+        for linear, c, s in zip(opened.branches, opened.challenges, opened.responses, strict=True):
+            for image, terms, shift in linear.equations:
+                weight = weights[at]
+                weighed = [(image, weight * c), *[(base, -weight * s[k]) for k, base in terms]]
+                if shift:
+                    weighed.append((generator, -weight * c * shift))
+                for point, scalar in weighed:
+                    encoding = point.hashed
+                    points[encoding] = point
+                    scalars[encoding] = scalars.get(encoding, 0) + scalar
+                at += 1
+        self._commitments += commitments
+        self._weights += weights
+
+    def holds(self) -> bool:
+        """Return whether the sum is the identity."""
+        if not self._commitments:
+            return True
+        points = [*self._points.values(), *self._commitments]
+        scalars = [*self._scalars.values(), *self._weights]
+        return points[0].group.combine_public(points, scalars).is_identity

@@ -1,0 +1,51 @@
+"""Disguise with a seed, for studies: what comes out is marked as simulated and is no release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.policy import Policy, check_policy
+from masquerade.disguising.frames import checked_keep, disguise_columns, marks
+from masquerade.disguising.report_draws import Codes, disguise_codes, fresh_draws
+from masquerade.frames.baskets import Baskets
+from masquerade.frames.native import columns_of, metadata_of, rebuild, with_metadata
+from masquerade.kernels.draw import Bytes
+
+
+def seeded_bytes(seed: int | np.random.Generator) -> Bytes:
+    """Return a source of pseudo-random bytes."""
+    generator = np.random.default_rng(seed)
+
+    def fresh(n: int) -> NDArray[np.uint8]:
+        return np.frombuffer(generator.bytes(n), dtype=np.uint8).copy()
+
+    return fresh
+
+
+def simulate(frame: Any, policy: Policy, seed: int | np.random.Generator, *, keep: Sequence[str] = ()) -> Any:
+    """Return the frame disguised by a seeded generator: repeatable, and therefore not private.
+
+    `keep` passes columns on undisguised, as in `disguise`.
+    """
+    check_policy(policy)
+    if isinstance(frame, Baskets):
+        draws = fresh_draws(seeded_bytes(seed))
+        return frame.through(policy, lambda codes, part: disguise_codes(codes, part, draws))
+    columns = columns_of(frame)
+    kept = checked_keep(keep, policy)
+    reports = disguise_columns(columns, policy, fresh_draws(seeded_bytes(seed)), text=False)
+    result = rebuild(
+        columns, {name: reports.get(name) for name in columns if name in reports or name in kept}
+    )
+    return with_metadata(result, marks(policy, metadata_of(columns.frame)) | {"simulated": "true"})
+
+
+def simulate_codes(
+    codes: dict[str, Codes], policy: Policy, seed: int | np.random.Generator
+) -> dict[str, Codes]:
+    """Return report codes drawn by a seeded generator."""
+    return disguise_codes(codes, policy, fresh_draws(seeded_bytes(seed)))

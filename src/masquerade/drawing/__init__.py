@@ -1,1 +1,0 @@
-"""How pictures look, wherever they stand."""

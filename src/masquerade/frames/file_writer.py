@@ -1,0 +1,246 @@
+"""Files written whole or not at all: next to their place under a hidden name, then moved there."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Protocol, Self
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+from pyarrow import ipc, parquet
+
+from masquerade.core.atomic import hidden_file, settle, write_whole
+from masquerade.core.errors import FileError
+from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unwritable
+from masquerade.frames.metadata import with_schema_metadata
+
+
+class _Sink(Protocol):
+    """Where batches go, in some format."""
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Write one batch."""
+
+    def close(self) -> None:
+        """Write what is left; the stream below stays open."""
+
+
+class AtomicWriter:
+    """Writes record batches to a file that appears complete, or does not appear.
+
+    Format by ending; `metadata` goes into the Arrow schema, or next to a CSV. ``-`` writes a CSV to
+    standard output as it comes, without metadata. An existing file is refused unless `overwrite`, and
+    one of the `inputs` always, before anything is read or written.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        schema: pa.Schema,
+        metadata: Mapping[str, str],
+        *,
+        overwrite: bool = False,
+        inputs: Iterable[str | Path] = (),
+    ) -> None:
+        self._name, self._overwrite, self._metadata = str(path), overwrite, dict(metadata)
+        self._format = format_of(path)
+        self._schema = _plain(with_schema_metadata(schema, metadata))
+        self._stack = contextlib.ExitStack()
+        self._sink: _Sink | None = None
+        if self._format is Format.CSV:
+            _check_flat(self._name, self._schema)
+        if self._name != STREAM:
+            # A link keeps being one: the file it points to is replaced.
+            self._target = Path(path).resolve()
+            try:
+                self._check(inputs)
+            except OSError as error:
+                raise unwritable(self._name, error) from None
+
+    def __enter__(self) -> Self:
+        """Open a hidden file next to the target."""
+        if self._name == STREAM:
+            self._sink = _sink(self._format, sys.stdout.buffer, self._schema)
+            return self
+        try:
+            self._stream, self._hidden = hidden_file(self._target)
+            self._stack.callback(_remove, self._hidden)
+            self._stack.enter_context(self._stream)
+            self._sink = _sink(self._format, self._stream, self._schema)
+        except BaseException as error:
+            self._stack.close()
+            if isinstance(error, OSError):
+                raise unwritable(self._name, error) from None
+            raise
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write a batch of the schema's columns."""
+        if self._sink is None:
+            raise RuntimeError("An AtomicWriter writes inside its with block only.")
+        try:
+            self._sink.write_batch(batch.cast(self._schema))
+        except BrokenPipeError:
+            raise  # the reader of our standard output has gone: no fault of the file
+        except OSError as error:
+            raise unwritable(self._name, error) from None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Move the file to its place, or remove it if anything went wrong."""
+        sink, self._sink = self._sink, None
+        with self._stack:  # whatever happens, nothing hidden stays behind
+            if sink is None:
+                return
+            if error is not None:
+                with contextlib.suppress(Exception):  # the first error is the one to tell
+                    sink.close()
+                return
+            try:
+                sink.close()
+                if self._name == STREAM:
+                    sys.stdout.buffer.flush()
+                else:
+                    settle(self._stream)
+                    self._publish()
+            except BrokenPipeError:
+                raise
+            except OSError as failure:
+                raise unwritable(self._name, failure) from None
+
+    def _check(self, inputs: Iterable[str | Path]) -> None:
+        """Refuse, before any work, a target that cannot or must not be written."""
+        target, name = self._target, self._name
+        if is_compressed(name):
+            raise FileError(
+                f"{name}: compressed CSV files are read, not written; write a .csv or a .parquet."
+            )
+        if any(_same_file(target, source) for source in inputs):
+            raise FileError(f"{name}: this file is also the input; write to another one.")
+        if target.exists() and not target.is_file():
+            what = "a directory" if target.is_dir() else "not a regular file"
+            raise FileError(f"{name}: cannot be written: this is {what}.")
+        for existing in (target, *([sidecar_of(target)] if self._format is Format.CSV else [])):
+            if existing.exists() and not self._overwrite:
+                shown = name if existing is target else str(existing)
+                raise FileError(f"{shown}: exists already; overwrite=True (--overwrite) replaces it.")
+        if not target.parent.is_dir():
+            raise FileError(f"{name}: cannot be written: there is no directory {target.parent}.")
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            raise FileError(f"{name}: cannot be written: no permission in {target.parent}.")
+
+    def _publish(self) -> None:
+        """Put the file, and for a CSV its metadata first, in place; the metadata goes back on failure."""
+        if self._format is Format.CSV:
+            sidecar = sidecar_of(self._target)
+            before = sidecar.read_bytes() if sidecar.exists() else None
+            after = json.dumps(self._metadata, indent=2).encode() + b"\n" if self._metadata else None
+            with contextlib.ExitStack() as undo:
+                undo.callback(_replace_bytes, sidecar, before)
+                _replace_bytes(sidecar, after)
+                _move(self._hidden, self._target, overwrite=self._overwrite)
+                undo.pop_all()
+        else:
+            _move(self._hidden, self._target, overwrite=self._overwrite)
+        _settle_directory(self._target.parent)
+
+
+class _CsvSink:
+    """Rows of text, quoted only in batches that need it."""
+
+    def __init__(self, stream: IO[bytes], schema: pa.Schema) -> None:
+        self._stream = stream
+        header = io.StringIO()
+        csv.writer(header, lineterminator="\n").writerow(schema.names)
+        stream.write(header.getvalue().encode())
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Write one batch; Arrow quotes all texts or none, and refuses none where some need it."""
+        rendered = None
+        with contextlib.suppress(pa.ArrowInvalid):
+            rendered = _rendered(batch, "none")
+        self._stream.write(_rendered(batch, "needed") if rendered is None else rendered)
+
+    def close(self) -> None:
+        """Nothing is left: the stream belongs to the writer."""
+
+
+def _rendered(batch: pa.RecordBatch, quoting: str) -> memoryview:
+    buffer = pa.BufferOutputStream()
+    options = arrow_csv.WriteOptions(include_header=False, quoting_style=quoting)
+    arrow_csv.write_csv(batch, buffer, options)
+    return memoryview(buffer.getvalue())
+
+
+def _sink(kind: Format, stream: IO[bytes], schema: pa.Schema) -> Any:
+    if kind is Format.CSV:
+        return _CsvSink(stream, schema)
+    if kind is Format.PARQUET:
+        return parquet.ParquetWriter(stream, schema)
+    return ipc.new_file(stream, schema)
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return the schema without dictionaries: an Arrow file could not change them between batches."""
+    for place, field in enumerate(schema):
+        if pa.types.is_dictionary(field.type):
+            schema = schema.set(place, field.with_type(field.type.value_type))
+    return schema
+
+
+def _check_flat(name: str, schema: pa.Schema) -> None:
+    for field in schema:
+        if pa.types.is_nested(field.type):
+            raise FileError(f"{name}: column {field.name!r} holds lists or structures, which a CSV cannot.")
+
+
+def _move(hidden: Path, target: Path, *, overwrite: bool) -> None:
+    """Rename; without `overwrite`, a file that appeared meanwhile is left alone."""
+    if not overwrite:
+        try:
+            os.link(hidden, target)
+        except FileExistsError:
+            raise FileError(f"{target}: another program has created this file meanwhile.") from None
+        except OSError:
+            pass  # a file system without links: the check made at the start has to do
+        else:
+            return  # the hidden name is removed by the writer
+    hidden.replace(target)
+
+
+def _replace_bytes(path: Path, content: bytes | None) -> None:
+    """Make a small file hold `content`, or not exist."""
+    if content is None:
+        path.unlink(missing_ok=True)
+        return
+    write_whole(path, content)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _settle_directory(directory: Path) -> None:
+    """Bring the new name to the disk; some file systems know no such thing."""
+    with contextlib.suppress(OSError):
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _same_file(target: Path, source: str | Path) -> bool:
+    try:
+        return str(source) != STREAM and target.samefile(source)
+    except OSError:
+        return False

@@ -1,0 +1,170 @@
+"""Models as readable JSON files: versioned, checked on load, no pickle.
+
+A file holds one object: ``{"masquerade_model": 1, "kind": "naive_bayes", …}``. The rest is what the model's
+own `to_dict` says and its `from_dict` reads back; the helpers here keep those two short and strict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import FileError, InputError, did_you_mean
+from masquerade.core.schema import Variable
+
+FORMAT = 1
+VERSION_KEY = "masquerade_model"
+
+# loaded when a file asks for one: reading a tree needs no network
+KINDS = {
+    "frequent_itemsets": "masquerade.learn.itemsets:Itemsets",
+    "association_rules": "masquerade.learn.rules:Rules",
+    "bayesian_network": "masquerade.learn.network:BayesianNetwork",
+    "decision_tree": "masquerade.learn.tree:DecisionTree",
+    "linear_classifier": "masquerade.learn.linear:LinearClassifier",
+    "naive_bayes": "masquerade.learn.bayes:NaiveBayes",
+    "structure": "masquerade.learn.structure_search:LearnedStructure",
+}
+
+
+class Model(Protocol):
+    """What every model offers: plain JSON values, with the header of `header`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model as plain JSON values."""
+
+
+def save(model: Model, path: str | Path) -> None:
+    """Write a model as JSON; the file is replaced whole or not at all."""
+    target = Path(path)
+    values = model.to_dict()
+    check_header(values, None)
+    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        try:
+            with part.open("x", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileError(f"{target}: cannot be written ({error.strerror}).") from None
+
+
+def load(path: str | Path) -> Any:
+    """Return the model in a file that `save` wrote; what is none is refused in one line."""
+    target = Path(path)
+    try:
+        values = json.loads(target.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"{target}: cannot be read ({error.strerror}).") from None
+    except json.JSONDecodeError as error:
+        raise FileError(f"{target}: line {error.lineno}: not valid JSON ({error.msg}).") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise FileError(f"{target}: not a model file, nor any JSON text.") from None
+    try:
+        return model_of(values)
+    except InputError as error:
+        raise InputError(f"{target}: {error}") from None
+
+
+def model_of(values: Any) -> Any:
+    """Return the model that plain JSON values describe."""
+    kind = check_header(values, None)
+    module, _, name = KINDS[kind].partition(":")
+    try:
+        home = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:  # something that the model needs is not installed: that is another story
+            raise
+        raise InputError(f"models of kind {kind!r} are not read by this version.") from None
+    return getattr(home, name).from_dict(values)
+
+
+def header(kind: str) -> dict[str, Any]:
+    """Return how the values of every model begin."""
+    return {VERSION_KEY: FORMAT, "kind": kind}
+
+
+def check_header(values: Any, kind: str | None) -> str:
+    """Return the kind of model that values describe; refuse another version or a kind other than `kind`."""
+    if not isinstance(values, Mapping) or VERSION_KEY not in values:
+        raise InputError(f"not a model: it must be a JSON object with {VERSION_KEY!r}: {FORMAT}.")
+    version = values[VERSION_KEY]
+    if type(version) is not int or version != FORMAT:
+        raise InputError(f"model format {version!r} is not known; this version reads {FORMAT}.")
+    found = values.get("kind")
+    if not isinstance(found, str) or found not in KINDS:
+        raise InputError(f"there is no kind of model {found!r}.{did_you_mean(found, KINDS)}")
+    if kind is not None and found != kind:
+        raise InputError(f"the model is of kind {found!r}, not {kind!r}.")
+    return found
+
+
+def entry(values: Mapping[str, Any], name: str, *kinds: type) -> Any:
+    """Return one of the values, which must be there and of one of the types."""
+    if name not in values:
+        raise InputError(f"the model lacks {name!r}.")
+    found = values[name]
+    if type(found) not in kinds:  # true is no number
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise InputError(f"{name!r} must be of type {wanted}. Got {type(found).__name__} instead.")
+    return found
+
+
+def variable_values(variable: Variable) -> dict[str, Any]:
+    """Return a variable as plain values."""
+    return {"name": variable.name, "categories": list(variable.categories)}
+
+
+def variable_of(values: Any) -> Variable:
+    """Return the variable that plain values describe."""
+    if not isinstance(values, Mapping):
+        raise InputError("a variable must be an object with 'name' and 'categories'.")
+    return Variable(entry(values, "name", str), tuple(entry(values, "categories", list)))
+
+
+def number_values(array: Floats) -> Any:
+    """Return an array as nested lists; JSON has no infinity, so it is written as the text "inf"."""
+    if np.isnan(array).any():
+        raise InputError("A model with undefined numbers cannot be saved.")
+    return _finite(np.asarray(array, dtype=float).tolist())
+
+
+def array_of(values: Any, shape: Sequence[int], name: str) -> Floats:
+    """Return nested lists as an array of the given shape; anything else is an `InputError`."""
+    try:
+        array = np.array(_numbers(values), dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name!r} must be numbers in lists of equal length.") from None
+    if array.shape != tuple(shape):
+        wanted, found = ("×".join(map(str, sizes)) or "one" for sizes in (shape, array.shape))
+        raise InputError(f"{name!r} must be {wanted} numbers. Got {found}.")
+    if np.isnan(array).any():
+        raise InputError(f"{name!r} has undefined numbers.")
+    return array
+
+
+def _finite(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_finite(value) for value in values]
+    return values if np.isfinite(values) else str(values)
+
+
+def _numbers(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_numbers(value) for value in values]
+    if values in ("inf", "-inf") or type(values) in (int, float):
+        return float(values)
+    raise TypeError

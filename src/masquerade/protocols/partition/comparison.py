@@ -1,0 +1,173 @@
+"""Counting in how many attributes two rows agree, without seeing which, or any value.
+
+Every pair of rows becomes one ciphertext for each attribute: of nothing where the two agree, of something
+else where they do not. One key holder after the other
+
+1. multiplies each by a fresh number, and proves that it did just that: what is not nothing becomes random;
+2. re-encrypts and permutes the attributes of each pair, and proves that it did just that.
+
+Opened in the end, each pair shows how many of its ciphertexts hold nothing. A number cannot be zero: the
+product would have no encoding.
+
+Cost: for each pair and attribute about 1 ms to blind, shuffle and prove, half of that to check.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.errors import RoundAborted
+from masquerade.crypto.elgamal import Ciphertext, Row, decode_rows, encode_rows
+from masquerade.crypto.errors import DecodingError, ProofRejected
+from masquerade.crypto.group import Point
+from masquerade.crypto.proof_batches import Claim, Weighed
+from masquerade.crypto.proofs import Knows, prove
+from masquerade.crypto.secp256k1 import secp256k1
+from masquerade.crypto.statements import Part, Statement, equal_logs
+from masquerade.crypto.transcript import Transcript
+from masquerade.protocols.codec import Blob, Fields, Many
+from masquerade.protocols.mix.agreement import MixTerms
+from masquerade.protocols.mix.key_holder import PublicKey
+from masquerade.protocols.mix.messages import LARGEST, SHUFFLE, Signed, transcript_for
+from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
+
+Between = NDArray[np.uint16]
+Where = Callable[[bytes], Transcript]
+MOST_PAIRS = 50_000_000
+_BLINDING = b"blinding"
+
+
+@dataclass(frozen=True, slots=True)
+class Mixing(Fields):
+    """What a key holder made of all pairs: blinded, with one proof; then each pair's shuffle."""
+
+    blinded: bytes
+    proof: bytes
+    shuffles: tuple[bytes, ...]
+
+    TAG: ClassVar[bytes] = b"masquerade partition mixing 1"
+    FIELDS: ClassVar = (
+        ("blinded", Blob(LARGEST)),
+        ("proof", Blob(LARGEST)),
+        ("shuffles", Many(Blob(1 << 20), MOST_PAIRS)),
+    )
+
+
+class Mixed(NamedTuple):
+    """The message of a key holder, and the rows that came out."""
+
+    message: bytes
+    rows: tuple[Row, ...]
+
+
+def quotients(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return a row for every two rows, in the order of `combinations`: nothing where they agree."""
+    negated = [tuple(Ciphertext(-pair.a, -pair.b) for pair in row) for row in rows]
+    return tuple(
+        tuple(Ciphertext(x.a + y.a, x.b + y.b) for x, y in zip(rows[i], negated[j], strict=True))
+        for i, j in combinations(range(len(rows)), 2)
+    )
+
+
+def mixing_place(terms: MixTerms, key: PublicKey, batch: bytes, holder: str) -> Where:
+    """Return where the proofs of a key holder begin; `batch` is the hash of the rows that are compared."""
+
+    def where(label: bytes) -> Transcript:
+        query = hashlib.sha256(b"masquerade partition mixing" + batch + label).digest()
+        return transcript_for(terms, holder, SHUFFLE, roster=key.id, query=query)
+
+    return where
+
+
+def mix_pairs(rows: Sequence[Row], key: Point, where: Where) -> Mixed:
+    """Return all pairs blinded and shuffled, with proofs."""
+    factors = [[secp256k1.random_secret() for _ in row] for row in rows]
+    blinded = tuple(
+        tuple(
+            Ciphertext(secp256k1.multiply(pair.a, r), secp256k1.multiply(pair.b, r))
+            for pair, r in zip(row, own, strict=True)
+        )
+        for row, own in zip(rows, factors, strict=True)
+    )
+    knows = [Knows((r,)) for own in factors for r in own]
+    proof = prove(_blinding(rows, blinded), knows, where(_BLINDING))
+    shuffled = [shuffle(_apart(row), key, where(_label(p))) for p, row in enumerate(blinded)]
+    message = Mixing(encode_rows(blinded), proof, tuple(one.encode() for one in shuffled))
+    return Mixed(message.encode(), tuple(_together(one) for one in shuffled))
+
+
+def check_mixing(rows: Sequence[Row], key: Point, message: bytes, where: Where) -> tuple[Row, ...]:
+    """Return the rows that came out, or raise `ProofRejected` or `DecodingError`."""
+    mixing, width = Mixing.decode(message), len(rows[0])
+    blinded = decode_rows(mixing.blinded, width)
+    if len(blinded) != len(rows) or len(mixing.shuffles) != len(rows):
+        raise ProofRejected("A mixing returns as many pairs as it was given.")
+    weighed = Weighed()
+    weighed.add(Claim(_blinding(rows, blinded), mixing.proof, where(_BLINDING)))
+    if not weighed.holds():
+        raise ProofRejected("The proof does not show that these pairs were blinded.")
+    shuffled = [Shuffled.decode(data, width, 1) for data in mixing.shuffles]
+    for p, (row, one) in enumerate(zip(blinded, shuffled, strict=True)):
+        check_shuffle(_apart(row), key, one, where(_label(p)))
+    return tuple(_together(one) for one in shuffled)
+
+
+def checked_mixing(
+    terms: MixTerms, key: PublicKey, batch: bytes, rows: Sequence[Row], signed: Signed
+) -> tuple[Row, ...]:
+    """Return what a key holder made of the pairs, if its proofs hold; otherwise abort and name it."""
+    where = mixing_place(terms, key, batch, signed.sender)
+    try:
+        return check_mixing(rows, key.point, signed.payload, where)
+    except (DecodingError, ProofRejected):
+        raise RoundAborted(
+            f"{signed.sender} did not prove that it blinded and shuffled, and nothing else.",
+            spent=False,
+            culprits=(signed.sender,),
+        ) from None
+
+
+def outcome_of(message: bytes, pairs: int, width: int) -> tuple[Row, ...]:
+    """Return the rows that a mixing says came out, decoded strictly, without checking any proof."""
+    mixing = Mixing.decode(message)
+    if len(mixing.shuffles) != pairs:
+        raise DecodingError(f"This mixing has {pairs} pairs. Got {len(mixing.shuffles)} instead.")
+    return tuple(_together(Shuffled.decode(data, width, 1)) for data in mixing.shuffles)
+
+
+def distances_of(rows: Sequence[Row], partials: Sequence[Sequence[Point]], people: int) -> Between:
+    """Return in how many attributes every two people differ, from all partial decryptions."""
+    masks = iter([secp256k1.sum_points(points) for points in zip(*partials, strict=True)])
+    between = np.zeros((people, people), dtype=np.uint16)
+    for (i, j), row in zip(combinations(range(people), 2), rows, strict=True):
+        between[i, j] = between[j, i] = sum(pair.b != next(masks) for pair in row)
+    return between
+
+
+def _blinding(rows: Sequence[Row], blinded: Sequence[Row]) -> Statement:
+    """State for every ciphertext that both its points were multiplied by one number."""
+    parts: list[Part] = []
+    for before, after in zip(rows, blinded, strict=True):
+        for old, new in zip(before, after, strict=True):
+            parts += equal_logs([(new.a, old.a), (new.b, old.b)])
+    return tuple(parts)
+
+
+def _label(pair: int) -> bytes:
+    return b"shuffle " + pair.to_bytes(8, "big")
+
+
+def _apart(row: Row) -> tuple[Row, ...]:
+    """Return the attributes of a pair as rows of their own, which a shuffle moves."""
+    return tuple((pair,) for pair in row)
+
+
+def _together(shuffled: Shuffled) -> Row:
+    return tuple(row[0] for row in shuffled.rows)

@@ -1,0 +1,1 @@
+"""What protects people across rounds: the ledger of what left their devices."""

@@ -1,0 +1,265 @@
+"""Secure sum by pairwise masks: every two parties share a keystream that one adds and the other subtracts.
+
+Whoever adds up sees the sums and nothing else, whatever it is told by fewer than all but one of the others.
+The words are numbers modulo 2^64, beyond every possible sum, so a sum is never taken for another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
+from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.query import Query
+from masquerade.core.tally import Tally
+from masquerade.crypto.keys import SigningKey
+from masquerade.protocols.codec import (
+    SESSION,
+    SESSION_SIZE,
+    Batch,
+    BatchOf,
+    Fields,
+    Number,
+    Refusals,
+    Words,
+    WordsOf,
+    check_session,
+    tag_of,
+)
+from masquerade.protocols.pooling.local_counts import LARGEST_PARTY, MOST_CELLS, LocalCounts, pooling_terms
+from masquerade.protocols.session_keys import (
+    Advert,
+    Join,
+    Joined,
+    Membership,
+    Roster,
+    check_names,
+    words_from,
+)
+from masquerade.protocols.transport import Transport, ask
+
+LEAST_PARTIES = 3
+MODULUS_BITS = 64
+OTHER_POOLS = (
+    "sums of other pools about the same records do not combine with these to the counts of one or two "
+    "parties, as those of a pool with one party more would"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal(Fields):
+    """Questions of a round, before anything is counted."""
+
+    session: bytes
+    round: int
+    batch: Batch
+
+    TAG: ClassVar[bytes] = b"masquerade pooling proposal 1"
+    FIELDS: ClassVar = (SESSION, ("round", Number(8)), ("batch", BatchOf()))
+
+
+@dataclass(frozen=True, slots=True)
+class Consent(Fields):
+    """What a party says to a proposal: nothing against it, or why not."""
+
+    session: bytes
+    round: int
+    refusals: tuple[Refusal, ...]
+
+    TAG: ClassVar[bytes] = b"masquerade pooling consent 1"
+    FIELDS: ClassVar = (SESSION, ("round", Number(8)), ("refusals", Refusals()))
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Fields):
+    """Questions of a round that all parties consent to."""
+
+    session: bytes
+    round: int
+    batch: Batch
+
+    TAG: ClassVar[bytes] = b"masquerade pooling ask 1"
+    FIELDS: ClassVar = (SESSION, ("round", Number(8)), ("batch", BatchOf()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Masked(Fields):
+    """A party's cells plus its masks."""
+
+    session: bytes
+    round: int
+    cells: Words
+
+    TAG: ClassVar[bytes] = b"masquerade pooling masked 1"
+    FIELDS: ClassVar = (SESSION, ("round", Number(8)), ("cells", WordsOf(MOST_CELLS)))
+
+
+class PoolingParty:
+    """A party that counts its own records and answers with masked cells.
+
+    It learns nothing. `peers` are the identities of the other parties, known beforehand; `roster` are those
+    the pool must be of. `earlier` are rosters of other pools about the same records: one that differs by
+    fewer than three parties is refused, since the difference of two sums would be the counts of so few.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Tally,
+        identity: SigningKey,
+        peers: Mapping[str, bytes],
+        *,
+        variables: Collection[str] | None = None,
+        roster: Collection[str] | None = None,
+        earlier: Sequence[Collection[str]] = (),
+        most_cells: int | None = None,
+    ) -> None:
+        self.name, self._counts = name, LocalCounts(source, variables, most_cells=most_cells)
+        self._membership = Membership(name, identity, peers)
+        self._terms = pooling_terms(self._counts.policy)
+        self._due = None if roster is None else frozenset(roster)
+        self._earlier = [frozenset(pool) for pool in earlier]
+        self._last: tuple[int, bytes, bytes] = (0, b"", b"")
+
+    def receive(self, message: bytes) -> bytes:
+        """Return the reply to a message; a refused one changes nothing."""
+        tag = tag_of(message)
+        if tag == Join.TAG:
+            return self._join(Join.decode(message)).encode()
+        if tag == Roster.TAG:
+            return self._membership.accept(Roster.decode(message)).encode()
+        if tag == Proposal.TAG:
+            return self._consent(Proposal.decode(message)).encode()
+        return self._masked(Ask.decode(message))
+
+    def _join(self, offer: Join) -> Advert:
+        if len(offer.roster) < LEAST_PARTIES:
+            raise InputError(too_few(len(offer.roster)))
+        if self._due is not None and frozenset(offer.roster) != self._due:
+            raise InputError("The pool is of other parties than agreed on.")
+        for roster in self._earlier:
+            for gone in (roster - set(offer.roster), set(offer.roster) - roster):
+                if 1 <= len(gone) < LEAST_PARTIES:
+                    raise InputError(
+                        f"An earlier session differs by {len(gone)} parties: the difference of the sums "
+                        "would be theirs."
+                    )
+        return self._membership.join(offer, self._terms)
+
+    def _consent(self, proposal: Proposal) -> Consent:
+        check_session(proposal.session, self._membership.session)
+        refusals = self._counts.refusals(proposal.batch.queries)
+        return Consent(proposal.session, proposal.round, tuple(refusals))
+
+    def _masked(self, question: Ask) -> bytes:
+        """Answer a round once; the same questions again get the same bytes, others are refused."""
+        check_session(question.session, self._membership.session)
+        last, digest, reply = self._last
+        if question.round == last and question.batch.digest == digest:
+            return reply
+        if question.round != last + 1:
+            raise InputError(
+                f"Round {question.round} is not the next one: it was answered, or one is missing."
+            )
+        cells = self._counts.counts(question.batch.queries)
+        masked = cells + self._mask(question, len(cells))
+        reply = Masked(question.session, question.round, masked).encode()
+        self._last = (question.round, question.batch.digest, reply)
+        return reply
+
+    def _mask(self, question: Ask, cells: int) -> Words:
+        total = np.zeros(cells, dtype=np.uint64)
+        for peer in self._membership.members:
+            if peer != self.name:
+                key = self._membership.secret(
+                    peer, "pooling mask", question.round.to_bytes(8, "big"), question.batch.digest
+                )
+                words = words_from(key, cells)
+                total = total + words if self.name < peer else total - words
+        return total
+
+
+class MaskedSum:
+    """Adds up what parties send: learns the sums over all parties, and nothing about one of them.
+
+    Whoever runs it may be a party or an outsider. A party that does not answer aborts the round.
+    """
+
+    def __init__(
+        self, parties: Sequence[str], transport: Transport, policy: Policy, *, session: bytes | None = None
+    ) -> None:
+        check_names(parties)
+        if len(parties) < LEAST_PARTIES:
+            raise InputError(too_few(len(parties)))
+        if len(parties) * LARGEST_PARTY >= 1 << MODULUS_BITS:
+            raise InputError(f"The sums of {len(parties):,} parties may reach the modulus 2^{MODULUS_BITS}.")
+        self.parties, self._transport, self._policy = tuple(parties), transport, policy
+        self.session = os.urandom(SESSION_SIZE) if session is None else session
+        self._round = 0
+        self._join()
+
+    def _join(self) -> None:
+        offer = Join(self.session, pooling_terms(self._policy), self.parties)
+        adverts = [ask(self._transport, party, offer, Advert, spent=False) for party in self.parties]
+        roster = Roster(self.session, tuple(advert.encode() for advert in adverts))
+        for party in self.parties:
+            joined = ask(self._transport, party, roster, Joined, spent=False)
+            if joined.roster != roster.digest:
+                raise RoundAborted(f"Party {party!r} saw another roster.", spent=False, culprits=(party,))
+
+    def totals(self, queries: Sequence[Query]) -> Words:
+        """Return the sums of all cells; no party counts before all consent."""
+        batch = Batch(tuple(queries))
+        following = self._round + 1
+        refusals: list[Refusal] = []
+        for party in self.parties:
+            reply = ask(
+                self._transport, party, Proposal(self.session, following, batch), Consent, spent=False
+            )
+            refusals += [Refusal(item.code, f"{party}: {item.reason}") for item in reply.refusals]
+        if refusals:
+            raise QueryRefused(refusals)
+        self._round = following
+        total: Words | None = None
+        for party in self.parties:
+            answer = ask(self._transport, party, Ask(self.session, following, batch), Masked, spent=True)
+            if (answer.session, answer.round) != (self.session, following) or (
+                total is not None and len(answer.cells) != len(total)
+            ):
+                raise RoundAborted(f"Party {party!r} answered something else.", spent=True, culprits=(party,))
+            total = answer.cells if total is None else total + answer.cells
+        if total is None or np.any(total > np.uint64(len(self.parties) * LARGEST_PARTY)):
+            raise RoundAborted(
+                "The sums are beyond what the parties can hold: one of them was asked something else or did "
+                "not keep to the protocol.",
+                spent=True,
+            )
+        return total
+
+    def guarantee(self, names: Sequence[str]) -> Guarantee:
+        """Return who learns what: the sums, as long as two parties keep their masks to themselves."""
+        return Guarantee(
+            (Disclosure("whoever adds up", "pooled counts over all parties", tuple(names), None),),
+            (
+                "X25519, HKDF-SHA-256 and AES-256 are secure, and Ed25519 identities were known beforehand",
+                OTHER_POOLS,
+                "a party may count falsely: nothing checks its numbers",
+            ),
+            {"whoever adds up": "malicious", "party": "semi-honest"},
+            len(self.parties) - 2,
+            dropouts=0,
+        )
+
+
+def too_few(parties: int) -> str:
+    """Say why a sum of so few parties is refused."""
+    return (
+        f"A secure sum needs at least {LEAST_PARTIES} parties, here are {parties}: with two, each subtracts "
+        "its own counts from the sum and has the other's."
+    )

@@ -1,0 +1,260 @@
+"""Scalar products between exactly two parties without a helper (Goethals et al. 2004), for few records.
+
+One party, the key owner, encrypts its indicator columns; the other, the evaluator, multiplies the ciphertexts
+of the rows where its own column is one, adds a mask drawn from all of Z_n and re-randomises; the owner
+decrypts and returns a number that tells it nothing; the evaluator takes the mask off and checks that it is a
+count.
+
+Semi-honest only, on both sides. An owner who encrypts a_r = 2^r in row r would read the other column off the
+sum: here the evaluator sees that it is no count, but an owner who encrypts one person's row alone goes
+unnoticed. An evaluator who raises row r to the power 2^r reads the owner's whole column, always unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
+from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.query import Query
+from masquerade.core.schema import Schema
+from masquerade.crypto.paillier import BITS, PaillierKey, PaillierPublic
+from masquerade.protocols.codec import (
+    SESSION_SIZE,
+    Batch,
+    check_session,
+    tag_of,
+)
+from masquerade.protocols.pooling.masked_sum import Consent, Proposal
+from masquerade.protocols.products.columns import Holding, Part, holding, width
+from masquerade.protocols.products.messages import product_terms
+from masquerade.protocols.products.paillier_messages import (
+    MOST_BYTES,
+    Ciphertexts,
+    Encrypt,
+    Key,
+    Open,
+    Plaintexts,
+)
+from masquerade.protocols.transport import Transport, ask
+
+MOST_ROWS = 10_000
+NO_HELPER = ""
+
+
+class KeyOwner:
+    """The party that encrypts; it learns nothing unless it is told the counts."""
+
+    def __init__(
+        self,
+        name: str,
+        codes: Mapping[str, NDArray[Any]],
+        *,
+        schema: Schema,
+        owners: Mapping[str, Sequence[str]],
+        alignment: bytes = b"",
+        variables: Collection[str] | None = None,
+        key: PaillierKey | None = None,
+    ) -> None:
+        self._own, self._terms = two_sided(name, codes, schema, owners, alignment)
+        self._consented = frozenset(self._own.schema if variables is None else variables)
+        self._key = PaillierKey() if key is None else key
+        self._session: bytes | None = None
+        self._encrypted: dict[tuple[str, ...], bytes] = {}
+
+    def receive(self, message: bytes) -> bytes:
+        """Return the reply to a message; a refused one changes nothing."""
+        tag = tag_of(message)
+        if tag == Open.TAG:
+            return self._open(Open.decode(message)).encode()
+        if self._session is None:
+            raise InputError("No session was opened yet.")
+        if tag == Proposal.TAG:
+            return self._consent(Proposal.decode(message), self._session).encode()
+        if tag == Encrypt.TAG:
+            return self._encrypt(Encrypt.decode(message), self._session).encode()
+        return self._decrypt(Ciphertexts.decode(message), self._session).encode()
+
+    def _open(self, opening: Open) -> Key:
+        if opening.terms != self._terms:
+            raise InputError("The session has other terms: another schema, other owners or other records.")
+        if self._session not in {None, opening.session}:
+            raise InputError("This party serves one session; a new one needs a fresh key.")
+        self._session = opening.session
+        return Key(opening.session, self._key.public.n.to_bytes(self._key.public.size, "big"))
+
+    def _consent(self, proposal: Proposal, session: bytes) -> Consent:
+        check_session(proposal.session, session)
+        refusals = [
+            Refusal("not_consented", f"{name!r} may not be counted here.", query)
+            for query in proposal.batch.queries
+            for name in query.names
+            if name in self._own.schema and name not in self._consented
+        ]
+        return Consent(session, proposal.round, tuple(refusals))
+
+    def _encrypt(self, question: Encrypt, session: bytes) -> Ciphertexts:
+        """Encrypt columns once; asked again, the same ciphertexts serve."""
+        check_session(question.session, session)
+        names = question.names
+        if not names or names != tuple(name for name in self._own.schema if name in names):
+            raise InputError("These are not variables of this party in the order of the schema.")
+        if not self._consented.issuperset(names):
+            raise InputError("A variable may not be counted here.")
+        if names not in self._encrypted:
+            bits = self._own.indicators(names).ravel().tolist()
+            self._encrypted[names] = self._key.public.encode(self._key.encrypt(bit) for bit in bits)
+        return Ciphertexts(session, self._encrypted[names])
+
+    def _decrypt(self, sums: Ciphertexts, session: bytes) -> Plaintexts:
+        check_session(sums.session, session)
+        public = self._key.public
+        plain = [self._key.decrypt(value) for value in public.decode(sums.values)]
+        return Plaintexts(session, b"".join(value.to_bytes(public.size, "big") for value in plain))
+
+
+class PaillierProducts:
+    """The evaluator: holds the other columns, learns the counts and nothing else about the owner's."""
+
+    def __init__(
+        self,
+        name: str,
+        codes: Mapping[str, NDArray[Any]],
+        transport: Transport,
+        *,
+        schema: Schema,
+        owners: Mapping[str, Sequence[str]],
+        alignment: bytes = b"",
+    ) -> None:
+        self._own, terms = two_sided(name, codes, schema, owners, alignment)
+        self.name, self.owners, self.schema, self.n = name, owners, schema, self._own.n
+        (self._other,) = (party for party in owners if party != name)
+        self._transport, self.session = transport, os.urandom(SESSION_SIZE)
+        reply = ask(transport, self._other, Open(self.session, terms), Key, spent=False)
+        self._key = PaillierPublic(int.from_bytes(reply.n, "big"))
+        if self._key.n.bit_length() < BITS or self._key.n % 2 == 0:
+            raise InputError(f"The key of {self._other!r} has fewer than {BITS} bits, or is none.")
+        self._columns: dict[tuple[str, ...], list[list[int]]] = {}
+        self._known: dict[tuple[Part, Part], NDArray[np.int64]] = {}
+        self._round = 0
+
+    def refusals(self, parts: Sequence[Part]) -> list[Refusal]:
+        """Return why sums over these parts are not formed."""
+        for part in parts:
+            size = width(self.schema, [part]) * self.n * 2 * self._key.size
+            if part.party != self.name and size > MOST_BYTES:
+                reason = f"The encrypted columns would have {size:,} bytes (at most {MOST_BYTES:,})."
+                return [Refusal("too_many_cells", reason)]
+        return []
+
+    def propose(self, queries: Sequence[Query]) -> None:
+        """Raise `QueryRefused` unless the key owner consents."""
+        self._round += 1
+        proposal = Proposal(self.session, self._round, Batch(tuple(queries)))
+        reply = ask(self._transport, self._other, proposal, Consent, spent=False)
+        if reply.refusals:
+            raise QueryRefused(reply.refusals)
+
+    def moments(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
+        """Return the sums of products of every choice of one column, or none, of each part.
+
+        The owner's margins are products with a column of ones, which every evaluator has.
+        """
+        moments = np.empty([width(self.schema, [part]) + 1 for part in parts], dtype=np.int64)
+        moments[(0,) * len(parts)] = self.n
+        for place, part in enumerate(parts):
+            index = tuple(slice(1, None) if i == place else 0 for i in range(len(parts)))
+            own = part.party == self.name
+            moments[index] = self._own.sums(part.names) if own else self._joint(part, None)[:, 0]
+        if len(parts) == 2:
+            theirs = next(part for part in parts if part.party != self.name)
+            mine = next(part for part in parts if part.party == self.name)
+            across = self._joint(theirs, mine)
+            moments[1:, 1:] = across if parts[0] == theirs else across.T
+        return moments
+
+    def _joint(self, theirs: Part, mine: Part | None) -> NDArray[np.int64]:
+        """Return the sums of products of the owner's columns and own ones, each asked once."""
+        key = (theirs, mine or Part(self.name, ()))
+        if key not in self._known:
+            own = np.ones((1, self.n), dtype=np.uint64) if mine is None else self._own.indicators(mine.names)
+            self._known[key] = self._multiply(self._encrypted(theirs.names), own)
+        return self._known[key]
+
+    def _multiply(self, theirs: list[list[int]], own: NDArray[np.uint64]) -> NDArray[np.int64]:
+        n, size = self._key.n, self._key.size
+        chosen = [np.flatnonzero(column).tolist() for column in own]
+        masks, sums = [], []
+        for column in theirs:
+            for rows in chosen:
+                masks.append(secrets.randbelow(n))
+                fresh = self._key.encrypt(masks[-1])  # adds the mask and re-randomises in one
+                sums.append(self._key.product([fresh, *(column[row] for row in rows)]))
+        question = Ciphertexts(self.session, self._key.encode(sums))
+        reply = ask(self._transport, self._other, question, Plaintexts, spent=True).values
+        if len(reply) != size * len(sums):
+            raise RoundAborted(
+                f"{self._other!r} decrypted something else.", spent=True, culprits=(self._other,)
+            )
+        opened = [int.from_bytes(reply[i * size : (i + 1) * size], "big") for i in range(len(sums))]
+        counts = [(value - mask) % n for value, mask in zip(opened, masks, strict=True)]
+        most = [len(rows) for rows in chosen] * len(theirs)
+        if any(count > bound for count, bound in zip(counts, most, strict=True)):
+            raise RoundAborted(
+                "A sum of products is no count: the other party did not encrypt zeros and ones.",
+                spent=True,
+                culprits=(self._other,),
+            )
+        return np.array(counts, dtype=np.int64).reshape(len(theirs), len(chosen))
+
+    def _encrypted(self, names: tuple[str, ...]) -> list[list[int]]:
+        if names not in self._columns:
+            question = Encrypt(self.session, names)
+            reply = ask(self._transport, self._other, question, Ciphertexts, spent=True)
+            values = self._key.decode(reply.values)
+            lines = width(self.schema, [Part(self._other, names)])
+            if len(values) != lines * self.n:
+                raise RoundAborted(f"{self._other!r} encrypted something else.", spent=True)
+            self._columns[names] = [values[i * self.n : (i + 1) * self.n] for i in range(lines)]
+        return self._columns[names]
+
+    def guarantee(self) -> Guarantee:
+        """Return who learns what: counts for the evaluator, as long as both sides keep to the protocol."""
+        return Guarantee(
+            (Disclosure(self.name, "exact counts of every table asked for", tuple(self.schema), None),),
+            (
+                f"Paillier's encryption with {self._key.n.bit_length()} bits is secure",
+                f"{self.name} weighs rows by zeros and ones: with powers of two it would read whole columns",
+                f"{self._other} encrypts zeros and ones of its true records",
+                "records were linked row by row beforehand, and their number is public",
+            ),
+            dict.fromkeys(self.owners, "semi-honest"),
+            0,
+            dropouts=0,
+        )
+
+
+def two_sided(
+    name: str,
+    codes: Mapping[str, NDArray[Any]],
+    schema: Schema,
+    owners: Mapping[str, Sequence[str]],
+    alignment: bytes,
+) -> tuple[Holding, bytes]:
+    """Return own columns and the terms; refuse more than two parties and more rows than can be encrypted."""
+    if len(owners) != 2 or name not in owners:
+        raise InputError(
+            "Scalar products without a helper are for exactly two parties; others need a helper."
+        )
+    own = holding(Schema([schema[variable] for variable in schema if variable in owners[name]]), codes)
+    if own.n > MOST_ROWS:
+        raise InputError(
+            f"Without a helper at most {MOST_ROWS:,} records are counted. Got {own.n:,} instead."
+        )
+    return own, product_terms(schema, owners, NO_HELPER, own.n, alignment)

@@ -1,0 +1,196 @@
+"""Who takes part in a session: names, fresh keys signed by known identities, and the secrets pairs share.
+
+Whoever carries the messages can read adverts but cannot make one: every party checks every signature against
+the identities it knew beforehand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from masquerade.core.errors import InputError
+from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey, verify_signature
+from masquerade.protocols.codec import (
+    DIGEST_SIZE,
+    MOST_PARTIES,
+    SESSION,
+    Blob,
+    Fields,
+    Fixed,
+    Many,
+    Text,
+    Words,
+    check_session,
+)
+
+LARGEST_ADVERT = 1000
+ADVERT = "advert of a party"
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Fields):
+    """A session is offered: its id, what it is about (a digest of its terms), and who is to take part."""
+
+    session: bytes
+    terms: bytes
+    roster: tuple[str, ...]
+
+    TAG: ClassVar[bytes] = b"masquerade parties join 1"
+    FIELDS: ClassVar = (SESSION, ("terms", Fixed(DIGEST_SIZE)), ("roster", Many(Text(), MOST_PARTIES)))
+
+
+@dataclass(frozen=True, slots=True)
+class Advert(Fields):
+    """A party's fresh key for one session with these terms, signed."""
+
+    session: bytes
+    terms: bytes
+    party: str
+    key: bytes
+    signature: bytes
+
+    TAG: ClassVar[bytes] = b"masquerade parties advert 1"
+    FIELDS: ClassVar = (
+        SESSION,
+        ("terms", Fixed(DIGEST_SIZE)),
+        ("party", Text()),
+        ("key", Fixed(KEY_SIZE)),
+        ("signature", Fixed(SIGNATURE_SIZE)),
+    )
+
+    @property
+    def signed(self) -> tuple[bytes, ...]:
+        """Return what the signature covers."""
+        return (self.session, self.terms, self.party.encode(), self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Roster(Fields):
+    """The adverts of all who take part."""
+
+    session: bytes
+    adverts: tuple[bytes, ...]
+
+    TAG: ClassVar[bytes] = b"masquerade parties roster 1"
+    FIELDS: ClassVar = (SESSION, ("adverts", Many(Blob(LARGEST_ADVERT), MOST_PARTIES)))
+
+    @property
+    def digest(self) -> bytes:
+        """Return the sha256 of the whole roster."""
+        return hashlib.sha256(self.encode()).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(Fields):
+    """A party has checked the roster with this digest and keeps to it."""
+
+    session: bytes
+    roster: bytes
+
+    TAG: ClassVar[bytes] = b"masquerade parties joined 1"
+    FIELDS: ClassVar = (SESSION, ("roster", Fixed(DIGEST_SIZE)))
+
+
+class Membership:
+    """One member of one session: makes its advert, checks everybody else's, derives the secrets it shares.
+
+    The key is fresh and never stored, so a member that restarts begins another session.
+    """
+
+    def __init__(self, name: str, identity: SigningKey, peers: Mapping[str, bytes]) -> None:
+        self.name, self._identity, self._peers = name, identity, {**peers, name: identity.public}
+        self._key = AgreementKey()
+        self._offer: Join | None = None
+        self._keys: dict[str, bytes] = {}
+        self.roster = b""
+
+    @property
+    def session(self) -> bytes:
+        """Return the id of the session, once joined."""
+        if self._offer is None:
+            raise InputError("No session was joined yet.")
+        return self._offer.session
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Return all who take part, this one included."""
+        if not self.roster or self._offer is None:
+            raise InputError("The roster is not known yet.")
+        return self._offer.roster
+
+    def join(self, offer: Join, terms: bytes) -> Advert:
+        """Return the advert for a session; only one is ever joined, and only under terms agreed to."""
+        if self._offer is not None and offer != self._offer:
+            raise InputError("This party has joined a session already; a new one needs fresh keys.")
+        if offer.terms != terms:
+            raise InputError("The session has other terms: another policy, schema or bound.")
+        if self.name not in offer.roster or len(set(offer.roster)) < len(offer.roster):
+            raise InputError("The roster names a party twice, or not this one.")
+        unknown = [name for name in offer.roster if name not in self._peers]
+        if unknown:
+            raise InputError(f"No identity is known for {', '.join(map(repr, unknown))}.")
+        self._offer = offer
+        unsigned = Advert(offer.session, terms, self.name, self._key.public, bytes(64))
+        return replace(unsigned, signature=self._identity.sign(ADVERT, *unsigned.signed))
+
+    def accept(self, roster: Roster) -> Joined:
+        """Check every advert and derive the shared secrets; another roster afterwards is refused."""
+        offer = self._offer
+        if offer is None:
+            raise InputError("No session was joined yet.")
+        check_session(roster.session, offer.session)
+        if self.roster and roster.digest != self.roster:
+            raise InputError("Another roster was shown for the same session.")
+        adverts = [Advert.decode(data) for data in roster.adverts]
+        if tuple(advert.party for advert in adverts) != offer.roster:
+            raise InputError("The roster is not the one that the session was offered with.")
+        for advert in adverts:
+            self._check(advert, offer)
+        keys = {advert.party: advert.key for advert in adverts}
+        if keys.pop(self.name) != self._key.public:
+            raise InputError("The roster shows another key for this party.")
+        self._keys, self.roster = keys, roster.digest
+        return Joined(offer.session, self.roster)
+
+    def secret(self, peer: str, label: str, *context: bytes) -> bytes:
+        """Return a secret that only this member and `peer` can derive, for one labelled purpose."""
+        if peer not in self._keys:
+            raise InputError(f"Party {peer!r} shares no secret with {self.name!r}.")
+        return self._key.agree(self._keys[peer], label, self.session, self.roster, *context)
+
+    def _check(self, advert: Advert, offer: Join) -> None:
+        if (advert.session, advert.terms) != (offer.session, offer.terms):
+            raise InputError(f"The advert of party {advert.party!r} belongs to another session.")
+        try:
+            verify_signature(self._peers[advert.party], advert.signature, ADVERT, *advert.signed)
+            self._key.agree(advert.key, ADVERT)  # refuses a key of small order before anything is sent
+        except SealBroken:
+            raise SealBroken(
+                f"The advert of party {advert.party!r} is not signed by its known identity."
+            ) from None
+        except DecodingError:
+            raise InputError(f"Party {advert.party!r} has a key that is none.") from None
+
+
+def terms_of(*facts: str) -> bytes:
+    """Return the digest of what a session is about."""
+    return hashlib.sha256("\0".join(("masquerade terms", *facts)).encode()).digest()
+
+
+def words_from(key: bytes, count: int) -> Words:
+    """Return uniform 64-bit words that everybody with the key can repeat (AES-256 in counter mode)."""
+    stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(stream.update(bytes(8 * count)), dtype="<u8").astype(np.uint64, copy=False)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a roster with an empty or repeated name."""
+    if any(not name for name in names) or len(set(names)) < len(names):
+        raise InputError("Parties need names, each its own.")

@@ -1,0 +1,130 @@
+"""From shares to secrets: draws of k, then error correction, for all classes at once.
+
+A secret is accepted only if the tag of the class follows from it, so a wrong one never passes; bad shares
+cost draws. With a share β of bad ones a draw succeeds with probability (1 − β)^k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.kernels.field61 import Elements, decode, lagrange_at_zero
+from masquerade.kernels.keystream import Keystream
+from masquerade.protocols.threshold.key_derivation import LIMBS, as_bytes, tag_of
+
+Ints = NDArray[np.int64]
+DRAWS: Final = 20
+_MOST_DECODED: Final = 1024  # shares beyond 4k: error correction takes time with their square
+_MOST_CHOICES, _MOST_PRODUCTS = 5000, 2_000_000  # of k shares, and in all of them: a few milliseconds a class
+
+_keystream = Keystream()
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """Shares by class: class c has those from ``starts[c]`` to ``starts[c + 1] − 1``.
+
+    `point` numbers the distinct x of all classes: shares with the same number say something about the same x,
+    and not always the same thing.
+    """
+
+    xs: Elements
+    ys: Elements
+    point: Ints
+    starts: Ints
+    tags: list[bytes]
+
+    @property
+    def sizes(self) -> Ints:
+        """Return the number of shares of each class."""
+        return np.diff(self.starts)
+
+    def drawn(self, classes: Ints) -> tuple[Ints, Ints]:
+        """Return the places of shares with distinct x, class by class in random order, and how many of each.
+
+        Where several speak about one x, chance decides which is heard.
+        """
+        sizes = self.sizes[classes]
+        order = shuffled(self.starts[classes], self.starts[classes + 1])
+        _, first = np.unique(self.point[order], return_index=True)
+        if first.size < order.size:
+            heard = np.sort(first)
+            which = np.repeat(np.arange(classes.size), sizes)[heard]
+            order, sizes = order[heard], np.bincount(which, minlength=classes.size)
+        return order, sizes
+
+
+def recovered(shares: Shares, k: int) -> tuple[Elements, NDArray[np.bool_]]:
+    """Return the secrets of classes with at least k distinct x each, (classes, limbs), and which were found.
+
+    Formula: `lagrange_at_zero` on k shares drawn at random, up to 20 times; then all choices of k shares if
+    they are few, so that k good shares of a small class are always found; else `decode` on up to 4k + 1024
+    shares, which finds the polynomial if at most (m − k)/2 of these m shares are bad. A class with exactly k
+    shares has nothing to spare: it is tried once.
+    """
+    secrets = np.zeros((len(shares.tags), LIMBS), dtype=np.uint64)
+    found = np.zeros(len(shares.tags), dtype=np.bool_)
+    for attempt in range(DRAWS):
+        left = np.flatnonzero(~found & ((shares.sizes > k) | (attempt == 0)))
+        if not left.size:
+            break
+        order, sizes = shares.drawn(left)
+        drawn = order[((np.cumsum(sizes) - sizes)[:, None] + np.arange(k)).ravel()]
+        values = lagrange_at_zero(
+            shares.xs[drawn], shares.ys[drawn], np.arange(0, drawn.size, k, dtype=np.int64), k
+        )
+        wanted = [shares.tags[c] for c in left.tolist()]
+        fits = [tag_of(secret) == tag for secret, tag in zip(as_bytes(values), wanted, strict=True)]
+        found[left[fits]] = True
+        secrets[left[fits]] = values[fits]
+    for c in np.flatnonzero(~found & (shares.sizes > k)):
+        for secret in _all_choices(shares, c, k) if _few(shares.sizes[c], k) else _corrected(shares, c, k):
+            if tag_of(as_bytes(secret[None])[0]) == shares.tags[c]:
+                found[c], secrets[c] = True, secret
+                break
+    return secrets, found
+
+
+def shuffled(starts: Ints, ends: Ints) -> Ints:
+    """Return the places of all classes, class by class, each in an order nobody could foresee."""
+    sizes = ends - starts
+    which = np.repeat(np.arange(starts.size), sizes)
+    places = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(starts, sizes)
+    # at least 32 random bits below the number of the class, so that one sort does both
+    below = np.uint64(64 - max(int(starts.size - 1).bit_length(), 1))
+    random = _keystream(8 * places.size).view(np.uint64) & ((np.uint64(1) << below) - np.uint64(1))
+    shuffle: Ints = places[np.argsort((which.astype(np.uint64) << below) | random)]
+    return shuffle
+
+
+def _few(size: np.int64, k: int) -> bool:
+    choices = comb(int(size), k)
+    return choices <= _MOST_CHOICES and choices * k * k <= _MOST_PRODUCTS
+
+
+def _all_choices(shares: Shares, c: np.int64, k: int) -> Elements:
+    """Return what every k shares of a class with distinct x give, (choices, limbs)."""
+    places = range(shares.starts[c], shares.starts[c + 1])
+    chosen = np.array(list(combinations(places, k)), dtype=np.int64)
+    points = shares.point[chosen]  # ascending, so equal ones stand side by side
+    chosen = chosen[(points[:, 1:] != points[:, :-1]).all(axis=1)].ravel()
+    starts = np.arange(0, chosen.size, k, dtype=np.int64)
+    return lagrange_at_zero(shares.xs[chosen], shares.ys[chosen], starts, k)
+
+
+def _corrected(shares: Shares, c: np.int64, k: int) -> Elements:
+    """Return the secret after error correction, (1, limbs), or nothing, (0, limbs)."""
+    order = shares.drawn(np.array([c]))[0][: 4 * k + _MOST_DECODED]
+    secret = np.empty((1, LIMBS), dtype=np.uint64)
+    for limb in range(LIMBS):
+        found, coefficients = decode(shares.xs[order], shares.ys[order, limb].copy(), k)
+        if not found:
+            return secret[:0]
+        secret[0, limb] = coefficients[0]
+    return secret

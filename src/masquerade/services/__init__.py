@@ -1,0 +1,1 @@
+"""Services: what all of them share, organisations in sessions, and collections from people."""

@@ -1,0 +1,103 @@
+"""What both servers are made of: state, identity, form and terms, and who may ask what."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from masquerade.core.errors import InputError
+from masquerade.services.collect.settings import CollectSettings, load_form
+from masquerade.services.common import identity_keys, logs
+from masquerade.services.common.exactly_once import Call, Handler
+from masquerade.services.common.peers import Peer, by_name
+from masquerade.services.common.problems import NotAdmitted, NotFound
+from masquerade.services.common.state import INTERRUPTED, ONCE, SESSION, State
+from masquerade.services.parties.node import as_object, peers_of
+
+ANYBODY: Final = Peer("Anybody")  # a capital letter: no peer in a settings file can be called so
+OPERATE: Final = "operate/{what}"
+Operation = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Server:
+    """Everything behind the address of a server; a subclass says what it does at which place."""
+
+    places: dict[str, Handler]
+    operations: dict[str, Operation]
+
+    def __init__(self, settings: CollectSettings, other: str) -> None:
+        self.settings = settings
+        self.identity = identity_keys.load(settings.identity)
+        if settings.peers[other].identity == identity_keys.public_text(self.identity):
+            raise InputError(
+                f"{other!r} has the same identity as this server: the two must be different ones."
+            )
+        self.form = load_form(settings.form)
+        self.terms = settings.epoch.terms(self.form)
+        self.peers = by_name(peers_of(settings))
+        self.log = logs.logger(settings.name)
+        self.state = State.open(settings.state)
+        self._refuse_after_a_restore()
+
+    def _refuse_after_a_restore(self) -> None:
+        """End the epoch of a state that came from a backup, even one before it: it may have begun since."""
+        notes = self.state.notes
+        if self.state.restored and notes.get(INTERRUPTED, self.epoch) is None:
+            notes.put(INTERRUPTED, self.epoch, b"")
+        if notes.get(INTERRUPTED, self.epoch) is None:
+            return
+        self.state.close()
+        raise InputError(
+            f"This server's state was restored from a backup, and what has happened in epoch {self.epoch!r} "
+            "is not known: it is over. Name a new epoch in the settings of both servers."
+        )
+
+    @property
+    def epoch(self) -> str:
+        """Return the name of the current epoch."""
+        return self.terms.epoch
+
+    @property
+    def once(self) -> Path:
+        """Return the folder of what may happen only once, which no backup brings back."""
+        return self.state.folder / ONCE
+
+    def remember(self, notice: bytes) -> None:
+        """Remember that the epoch began, so that a restore of older state shows."""
+        self.state.notes.put(SESSION, self.epoch, notice)
+
+    def remembered(self) -> bytes | None:
+        """Return the notice of the epoch, None if it has not begun."""
+        return self.state.notes.get(SESSION, self.epoch)
+
+    def handle(self, call: Call) -> bytes:
+        """Answer a message."""
+        what = call.parameters.get("what")
+        if what is not None:
+            if call.peer.name != self.settings.name:
+                raise NotAdmitted("Only this server's own operator may do this.")
+            if what not in self.operations:
+                raise NotFound("There is no such operation here.")
+            return json.dumps(self.operations[what](as_object(call.body))).encode()
+        answer = self.places[call.place](call)
+        return answer if isinstance(answer, bytes) else answer.body
+
+    def ready(self) -> bool:
+        """Tell whether requests should be sent here."""
+        return True
+
+    def described(self) -> str:
+        """Return a line for the operator when the service starts."""
+        return f"epoch {self.epoch!r}, k = {self.terms.k}"
+
+    def close(self) -> None:
+        """Let go of files."""
+        self.state.close()
+
+
+def digest_of(notice: bytes) -> str:
+    """Return the digest of a notice as it is published."""
+    return hashlib.sha256(notice).hexdigest()

@@ -1,0 +1,228 @@
+"""A person's side: one request to the randomness server, and one report to the collector after the closing.
+
+What leaves this machine, and when: a blinded element, from which nobody learns anything; then, only after the
+randomness server has signed that the key of the epoch is destroyed, the report. Both servers see the network
+address that a message comes from, unless something in between hides it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from masquerade.core.errors import InputError, QueryRefused, RoundAborted
+from masquerade.crypto.errors import SealBroken
+from masquerade.protocols.threshold.agreement import Closing, Notice
+from masquerade.protocols.threshold.client import Client
+from masquerade.protocols.threshold.oprf_messages import Credential
+from masquerade.services.collect.client_record import Record, load_record, mark_of, save_record
+from masquerade.services.collect.messages import Batch, Shown
+from masquerade.services.collect.settings import CollectionSettings, ServerSettings, load_form
+from masquerade.services.common.client import HttpTransport
+from masquerade.services.common.peers import Peer
+
+RANDOMNESS: Final = "randomness server"
+COLLECTOR: Final = "collector"
+NOT_YET: Final = frozenset({"epoch_open", "key_lost"})  # of a closing: the operator has not closed the epoch
+Outcome = Literal["waiting", "delivered"]
+
+
+class Collection:
+    """A collection as a person sees it: its form and terms, and connections to its two servers.
+
+    Each person who shares nothing with others uses a collection of its own: one connection tells the
+    collector that what comes over it has one sender.
+    """
+
+    def __init__(self, settings: CollectionSettings, *, timeout: float = 30.0, retries: int = 5) -> None:
+        self.form = load_form(settings.form)
+        self.terms = settings.epoch.terms(self.form)
+        self.identities = {
+            RANDOMNESS: bytes.fromhex(settings.randomness.identity),
+            COLLECTOR: bytes.fromhex(settings.collector.identity),
+        }
+        self._notice: bytes | None = None
+        self._published = None if settings.notice is None else bytes.fromhex(settings.notice)
+        self._http = HttpTransport(
+            "a person",
+            [_peer(RANDOMNESS, settings.randomness), _peer(COLLECTOR, settings.collector)],
+            authority=settings.authority,
+            timeout=timeout,
+            retries=retries,
+        )
+
+    def send(self, server: str, place: str, message: bytes) -> bytes:
+        """Send a message and return the reply."""
+        return self._http.exchange(server, message, place=place)
+
+    def notice(self) -> bytes:
+        """Return the epoch's notice, after making sure that it is the one that everybody is shown.
+
+        It is compared with the digest that was published, and with what the collector was shown.
+        """
+        if self._notice is None:
+            self._notice = self._compared()
+        return self._notice
+
+    def _compared(self) -> bytes:
+        notice = self.send(RANDOMNESS, "notice", self.terms.epoch.encode())
+        said = Notice.decode(notice)
+        said.verify(self.identities[RANDOMNESS])
+        if said.terms != self.terms:
+            raise InputError(
+                "The randomness server's notice is for another k or form than yours: nothing was asked."
+            )
+        if self._published is not None and not hmac.compare_digest(said.digest, self._published):
+            raise SealBroken(
+                "The notice is not the one that was published: the server may tell people apart."
+            )
+        shown = Shown.decode(self.send(COLLECTOR, "notice", b""))
+        shown.verify(self.identities[COLLECTOR])
+        if not hmac.compare_digest(shown.notice, notice):
+            raise SealBroken(
+                "The collector was shown another notice: the randomness server may tell people apart."
+            )
+        return notice
+
+    def closing(self, notice: bytes) -> bytes | None:
+        """Return the server's signed word that the key of a notice is destroyed, None until it is."""
+        try:
+            closing = self.send(RANDOMNESS, "closing", self.terms.epoch.encode())
+        except QueryRefused as refused:
+            if {refusal.code for refusal in refused.refusals} <= NOT_YET:
+                return None
+            raise
+        said = Closing.decode(closing)
+        said.verify(self.identities[RANDOMNESS])
+        if said.notice != Notice.decode(notice).digest:
+            raise SealBroken("The closing is of another epoch, or of another key: nothing was reported.")
+        return closing
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Submission:
+    """One person's row in one epoch: `ask` first, `deliver` once it is closed; both may be repeated.
+
+    `record` is a file of this person and epoch alone. It is written before anything leaves, so that whatever
+    happens, the same request and the same report are sent again and no others.
+    """
+
+    def __init__(
+        self, row: Mapping[str, object], credential: bytes, to: Collection, record: str | Path
+    ) -> None:
+        self._to, self._path = to, Path(record)
+        self._credential = Credential.decode(credential)
+        self._quasi, self._sensitive = to.form.fill(row)
+        self._mark = mark_of(self._credential, self._quasi, self._sensitive)
+        self._record = load_record(self._path)
+        known = self._record
+        if known is not None:
+            if Notice.decode(known.notice).terms != to.terms:
+                raise InputError(f"{self._path}: is the record of another collection or epoch.")
+            if not hmac.compare_digest(known.mark, self._mark):
+                raise InputError(
+                    f"{self._path}: another row was begun with this credential; an epoch takes one a person."
+                )
+
+    def ask(self) -> None:
+        """Have the blinded quasi-identifier evaluated, and keep the report that follows.
+
+        Raises `QueryRefused` where the server refuses: ``already_spent`` means that this credential was used
+        without this record, by somebody else or before the record was lost.
+        """
+        if self._record is None:
+            notice = self._to.notice()
+            client = self._client(notice)
+            request = client.request(self._quasi)
+            self._save(Record(notice, self._mark, client.kept()))
+        elif self._record.report:
+            return
+        else:
+            client = self._client(self._record.notice)
+            request = client.resume(self._quasi, self._record.kept)
+        replies = Batch.decode(self._to.send(RANDOMNESS, "evaluate", Batch((request,)).encode())).items
+        if len(replies) != 1:
+            raise RoundAborted(
+                "The randomness server did not give one reply to one request.",
+                spent=True,
+                culprits=(RANDOMNESS,),
+            )
+        report = client.report(replies[0], self._sensitive)
+        assert self._record is not None  # noqa: S101  (saved above)
+        self._save(replace(self._record, kept=b"", report=report))
+
+    def deliver(self) -> bool:
+        """Send the report if the epoch is closed; return whether the collector has it."""
+        record = self._record
+        if record is None or not record.report:
+            raise InputError("A report comes after the evaluation: ask first.")
+        if record.delivered:
+            return True
+        closing = self._to.closing(record.notice)
+        if closing is None:
+            return False
+        try:
+            self._to.send(COLLECTOR, "reports", record.report)
+        except QueryRefused as refused:
+            if {refusal.code for refusal in refused.refusals} != {"epoch_open"}:
+                raise
+            self._to.send(COLLECTOR, "begin", closing)
+            self._to.send(COLLECTOR, "reports", record.report)
+        self._save(replace(record, delivered=True))
+        return True
+
+    def _client(self, notice: bytes) -> Client:
+        return Client(
+            self._credential.encode(),
+            notice,
+            identity=self._to.identities[RANDOMNESS],
+            published=Notice.decode(notice).digest,  # compared when it was got
+        )
+
+    def _save(self, record: Record) -> None:
+        save_record(self._path, record)
+        self._record = record
+
+
+def submit(
+    row: Mapping[str, object],
+    credential: bytes,
+    to: Collection | CollectionSettings,
+    *,
+    record: str | Path,
+    wait: float = 0.0,
+    pause: float = 5.0,
+) -> Outcome:
+    """Take part with one row: ask, wait at most `wait` seconds for the epoch's closing, and report.
+
+    "waiting" means that the epoch is still open: call again later with the same record, row and credential.
+    """
+    if isinstance(to, CollectionSettings):
+        with Collection(to) as collection:
+            return submit(row, credential, collection, record=record, wait=wait, pause=pause)
+    submission = Submission(row, credential, to, record)
+    submission.ask()
+    until = time.monotonic() + wait
+    while not submission.deliver():
+        left = until - time.monotonic()
+        if left <= 0:
+            return "waiting"
+        time.sleep(min(pause, left))
+    return "delivered"
+
+
+def _peer(name: str, server: ServerSettings) -> Peer:
+    return Peer(name, server.url, server.fingerprints)

@@ -1,0 +1,197 @@
+"""The collector as a service: it takes reports once the epoch's key is destroyed, and opens once.
+
+Reports, and the mark that they were opened, lie in the part of the state that no backup brings back: restored
+to a time before the opening, a collector would open again, with one report more, and the difference would be
+one person's row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from typing import Any
+
+from masquerade.core.errors import InputError, QueryRefused, Refusal
+from masquerade.crypto.errors import DecodingError
+from masquerade.protocols.threshold.agreement import Closing, Notice
+from masquerade.protocols.threshold.collector import Collector
+from masquerade.protocols.threshold.outcome import Opening
+from masquerade.protocols.threshold.report_layout import Layout
+from masquerade.protocols.threshold.report_store import FileStore
+from masquerade.services.collect.base import Server, digest_of
+from masquerade.services.collect.guarantees import service_guarantee
+from masquerade.services.collect.messages import Shown
+from masquerade.services.collect.results import packed, summary_of
+from masquerade.services.collect.settings import CollectorSettings
+from masquerade.services.common.client import HttpTransport
+from masquerade.services.common.exactly_once import Call
+from masquerade.services.common.problems import Busy, PartyUnreachable
+from masquerade.services.parties.server import files_of
+
+_MARK_SIZE = 16
+_FETCH_SECONDS = 5.0
+
+
+class Taking:
+    """One epoch's reports on the disk; one that came before is not taken twice, so that people may retry."""
+
+    def __init__(self, notice: bytes, server: Server, identity: bytes, most: int) -> None:
+        layout = Layout.of(Notice.decode(notice))
+        folder = server.once / f"epoch-{digest_of(notice)[:16]}"
+        self.notice, self._most, self._size = notice, most, layout.size
+        self.store = FileStore(folder, layout.size)
+        self.collector = Collector(notice, identity=identity, k=server.terms.k, store=self.store)
+        self._lock = threading.Lock()
+        self._seen = {_mark(one) for one in _split(self.store.read(), self._size)}
+        self._opening: Opening | None = None
+
+    def take(self, run: bytes) -> int:
+        """Keep a run of reports, and return how many of them are safe now."""
+        if not run or len(run) % self._size:
+            raise DecodingError(f"A report has {self._size} bytes. Got {len(run):,} bytes instead.")
+        reports = _split(run, self._size)
+        with self._lock:
+            new = {_mark(one): one for one in reports}
+            new = {mark: one for mark, one in new.items() if mark not in self._seen}
+            if len(self._seen) + len(new) > self._most:
+                raise QueryRefused(
+                    [Refusal("too_many", "This collector has as many reports as it may take.")]
+                )
+            if new:
+                self.collector.take(b"".join(new.values()))
+                self._seen.update(new)
+        return len(reports)
+
+    def open(self, readable: Any) -> Opening:
+        """Return the opening; asked again, the same one."""
+        with self._lock:
+            if self._opening is None:
+                self._opening = self.collector.open_classes(readable)
+            return self._opening
+
+    @property
+    def received(self) -> int:
+        """Return how many reports there are."""
+        return len(self._seen)
+
+    @property
+    def closing(self) -> Closing | None:
+        """Return the server's closing, if it has come."""
+        found = self.store.noted("closing")
+        return None if found is None else Closing.decode(found)
+
+
+class Collecting(Server):
+    """Places for anybody: notice, begin, reports. For the operator: open, result, status."""
+
+    settings: CollectorSettings
+
+    def __init__(self, settings: CollectorSettings) -> None:
+        super().__init__(settings, settings.randomness)
+        self._signer = bytes.fromhex(settings.peers[settings.randomness].identity or "")
+        self._taking: Taking | None = None
+        self._fetching = threading.Lock()
+        self.places = {"notice": self._notice, "begin": self._begin, "reports": self._reports}
+        self.operations = {"open": self._open, "result": self._result, "status": self._status}
+        known = self.remembered()
+        try:
+            if known is not None:
+                self._taking = self._made(known)
+        except BaseException:
+            self.state.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of files."""
+        if self._taking is not None:
+            self._taking.store.close()
+        super().close()
+
+    def _current(self) -> Taking:
+        """Return the epoch, after getting its notice from the randomness server the first time."""
+        if self._taking is None:
+            if not self._fetching.acquire(blocking=False):
+                raise Busy("This collector is asking the randomness server for its notice. Ask again.")
+            try:
+                if self._taking is None:
+                    notice = self._fetched()
+                    made = self._made(notice)
+                    self.remember(notice)
+                    self._taking = made
+            finally:
+                self._fetching.release()
+        return self._taking
+
+    def _fetched(self) -> bytes:
+        try:
+            with HttpTransport(
+                self.settings.name,
+                self.peers,
+                **files_of(self.settings),
+                timeout=_FETCH_SECONDS,
+                retries=0,
+                limits=self.settings.limits,
+            ) as http:
+                return http.exchange(self.settings.randomness, self.epoch.encode(), place="notice")
+        except PartyUnreachable:
+            raise Busy(
+                "The randomness server, whose notice is needed first, cannot be reached. Ask again."
+            ) from None
+
+    def _made(self, notice: bytes) -> Taking:
+        said = Notice.decode(notice)
+        said.verify(self._signer)
+        if said.terms != self.terms:
+            raise InputError(
+                f"The notice of epoch {self.epoch!r} is for another k or form than this collector's "
+                "settings: the two servers must be given the same ones."
+            )
+        return Taking(notice, self, self._signer, self.settings.most_reports)
+
+    def _notice(self, _call: Call) -> bytes:
+        return Shown.signed(self._current().notice, self.identity).encode()
+
+    def _begin(self, call: Call) -> bytes:
+        taking = self._current()
+        taking.collector.begin(call.body)
+        return json.dumps({"state": taking.collector.state}).encode()
+
+    def _reports(self, call: Call) -> bytes:
+        return json.dumps({"taken": self._current().take(call.body)}).encode()
+
+    def _open(self, _given: dict[str, Any]) -> dict[str, Any]:
+        return self._summary(self._current(), self._current().open(self.form.readable))
+
+    def _result(self, _given: dict[str, Any]) -> dict[str, Any]:
+        taking = self._current()
+        if taking.collector.state != "done":
+            raise QueryRefused([Refusal("not_opened", "The classes of this epoch have not been opened yet.")])
+        opening = taking.open(self.form.readable)
+        return {**self._summary(taking, opening), "opening": packed(opening)}
+
+    def _summary(self, taking: Taking, opening: Opening) -> dict[str, Any]:
+        closing = taking.closing
+        return {
+            **summary_of(opening, 0 if closing is None else closing.evaluations),
+            "guarantee": service_guarantee(self.terms, self.form).to_dict(),
+        }
+
+    def _status(self, _given: dict[str, Any]) -> dict[str, Any]:
+        taking = self._current()
+        closing = taking.closing
+        return {
+            "epoch": self.epoch,
+            "state": taking.collector.state,
+            "reports": taking.received,
+            "evaluations": None if closing is None else closing.evaluations,
+            "notice": digest_of(taking.notice),
+        }
+
+
+def _split(run: bytes, size: int) -> list[bytes]:
+    return [run[at : at + size] for at in range(0, len(run), size)]
+
+
+def _mark(report: bytes) -> bytes:
+    return hashlib.sha256(report).digest()[:_MARK_SIZE]

@@ -1,0 +1,180 @@
+"""The randomness server as a service.
+
+It evaluates once for each credential in each epoch, remembered in the part of its state that no backup brings
+back. The key of an epoch is nowhere but in the memory of this process: a server that is started again has
+lost it, says so, and can only close the epoch. A new epoch has a new name.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal
+from masquerade.crypto.keys import derive
+from masquerade.protocols.threshold.agreement import Closing, Notice
+from masquerade.protocols.threshold.oprf_messages import REFUSALS
+from masquerade.protocols.threshold.served_ledger import SqliteLedger
+from masquerade.protocols.threshold.server import RandomnessServer
+from masquerade.services.collect.base import Server, digest_of
+from masquerade.services.collect.messages import MOST_ENROLLED, Batch
+from masquerade.services.collect.settings import RandomnessSettings
+from masquerade.services.common.client import HttpTransport
+from masquerade.services.common.exactly_once import Call
+from masquerade.services.common.problems import NotAdmitted
+from masquerade.services.parties.node import as_object
+from masquerade.services.parties.server import files_of
+
+LEDGER = "evaluations.sqlite"
+OPEN, CLOSED, KEY_LOST = "open", "closed", "key_lost"
+_LONGEST_NAME = 200
+_TELL_SECONDS = 5.0
+
+
+class Randomness(Server):
+    """Anybody: notice, evaluate, closing. The enrolment office: enrol. The operator: close, status."""
+
+    settings: RandomnessSettings
+
+    def __init__(self, settings: RandomnessSettings) -> None:
+        super().__init__(settings, settings.collector)
+        try:
+            self._ledger = SqliteLedger(self.once / LEDGER)
+        except BaseException:
+            self.state.close()
+            raise
+        try:
+            seed = derive(self.identity.reveal(), "collect randomness server")
+            self._server = RandomnessServer(seed, self._ledger, signing=self.identity)
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+        self.places = {
+            "notice": self._notice,
+            "evaluate": self._evaluate,
+            "closing": self._closing,
+            "enrol": self._enrol,
+        }
+        self.operations = {"close": self._close, "status": self._status}
+
+    def _begin(self) -> None:
+        """Open the epoch of the settings, unless it has been open before."""
+        known = self._ledger.notice(self.epoch)
+        self._has_key = known is None
+        if known is None:
+            known = self._server.open(self.terms.encode())
+        elif Notice.decode(known).terms != self.terms:
+            raise InputError(
+                f"Epoch {self.epoch!r} began with another k or form than the settings have now: other terms "
+                "need a new name."
+            )
+        self.remember(known)
+        if self.condition == KEY_LOST:
+            self.log.warning("key lost", code=KEY_LOST)
+
+    @property
+    def condition(self) -> str:
+        """Return "open", "closed" or "key_lost"."""
+        if self._ledger.finished(self.epoch):
+            return CLOSED
+        return OPEN if self._has_key else KEY_LOST
+
+    def ready(self) -> bool:
+        """Tell whether people can ask or learn that the epoch is closed."""
+        return self.condition != KEY_LOST
+
+    def described(self) -> str:
+        """Return what the operator makes public when the service starts."""
+        if self.condition == KEY_LOST:
+            return (
+                f"epoch {self.epoch!r}: the key was lost when this server stopped, nobody can be served any "
+                "more; close the epoch, and name a new one"
+            )
+        digest = digest_of(self._server.notice(self.epoch))
+        head = f"epoch {self.epoch!r} is {self.condition}, k = {self.terms.k}"
+        return f"{head}; its notice, to be published: {digest}"
+
+    def close(self) -> None:
+        """Let go of files."""
+        self._ledger.close()
+        super().close()
+
+    def _notice(self, call: Call) -> bytes:
+        return self._server.notice(self._named(call))
+
+    def _evaluate(self, call: Call) -> bytes:
+        return Batch(tuple(self._server.evaluate(Batch.decode(call.body).items))).encode()
+
+    def _closing(self, call: Call) -> bytes:
+        epoch = self._named(call)
+        if self._ledger.finished(epoch):
+            return self._server.close(epoch)
+        self._server.notice(epoch)  # refuses what has never been
+        if epoch != self.epoch or self.condition == KEY_LOST:
+            raise QueryRefused([Refusal(KEY_LOST, REFUSALS[KEY_LOST])])
+        raise QueryRefused([Refusal("epoch_open", f"Epoch {epoch!r} is still open: no report is due yet.")])
+
+    def _enrol(self, call: Call) -> bytes:
+        if call.peer.name != self.settings.office:
+            raise NotAdmitted("Only the enrolment office may enrol people.")
+        people = as_object(call.body).get("people")
+        if (
+            not isinstance(people, list)
+            or not 1 <= len(people) <= MOST_ENROLLED
+            or not all(isinstance(one, str) and 0 < len(one) <= _LONGEST_NAME for one in people)
+        ):
+            raise InputError(
+                f"'people' is a list of 1 to {MOST_ENROLLED:,} names, each at most 200 letters long."
+            )
+        return json.dumps({"credentials": [self._server.enrol(one).hex() for one in people]}).encode()
+
+    def _close(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Destroy the key for good, and hand the signed closing to the collector if it can be reached."""
+        epoch = given.get("epoch", self.epoch)
+        if not isinstance(epoch, str):
+            raise InputError("Name an epoch.")
+        closing = self._server.close(epoch)
+        problem = self._handed_on(closing) if epoch == self.epoch else None
+        said = Closing.decode(closing)
+        self.log.info("epoch closed", number=said.evaluations)
+        return {
+            "epoch": epoch,
+            "evaluations": said.evaluations,
+            "closing": closing.hex(),
+            "collector_told": problem is None and epoch == self.epoch,
+            "problem": problem,
+        }
+
+    def _handed_on(self, closing: bytes) -> str | None:
+        """Tell the collector; if that fails, people bring it the closing themselves."""
+        try:
+            with HttpTransport(
+                self.settings.name,
+                self.peers,
+                **files_of(self.settings),
+                timeout=_TELL_SECONDS,
+                retries=self.settings.retries,
+                limits=self.settings.limits,
+            ) as http:
+                http.exchange(self.settings.collector, closing, place="begin")
+        except MasqueradeError as error:
+            return str(error)
+        return None
+
+    def _status(self, _given: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "state": self.condition,
+            "evaluations": self._ledger.spent(self.epoch),
+            "notice": digest_of(self._server.notice(self.epoch)),
+        }
+
+    def _named(self, call: Call) -> str:
+        """Return the epoch that a caller means, the current one if it names none."""
+        if len(call.body) > _LONGEST_NAME:
+            raise InputError("The name of an epoch has at most 200 bytes.")
+        try:
+            return call.body.decode() or self.epoch
+        except UnicodeDecodeError:
+            raise InputError("The name of an epoch is text in UTF-8.") from None

@@ -1,0 +1,136 @@
+"""What the collector's operator gets: the open rows, what did not open counted, and bad reports named."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from masquerade.core.errors import InputError
+from masquerade.core.words import counted
+from masquerade.crypto.errors import DecodingError
+from masquerade.frames.files import AtomicWriter
+from masquerade.frames.label_codes import decode
+from masquerade.frames.metadata import INCOMPLETE
+from masquerade.protocols.threshold.agreement import Terms
+from masquerade.protocols.threshold.outcome import REASONS, Opening, Verdict
+from masquerade.protocols.threshold.row_schema import Form
+from masquerade.sources.opened import OpenedRows, tally_opened
+
+MOST_NAMED: Final = 1000  # bad reports that are listed one by one
+MOST_SHOWN: Final = 20
+_FIELDS: Final = {
+    "quasi": "u1",
+    "quasi_length": "<i8",
+    "sensitive": "u1",
+    "sensitive_length": "<i8",
+    "class_of": "<i8",
+    "verdicts": "u1",
+}
+
+
+def summary_of(opening: Opening, evaluations: int) -> dict[str, Any]:
+    """Return what became of the reports, in numbers; and which ones are wrong, by their place."""
+    faults = opening.faults()
+    return {
+        "epoch": opening.terms.epoch,
+        "k": opening.terms.k,
+        "evaluations": evaluations,
+        "received": opening.received,
+        "opened": opening.opened,
+        "classes": len(opening.quasi),
+        "not_opened": {
+            REASONS[verdict]: opening.count(verdict)
+            for verdict in Verdict
+            if verdict is not Verdict.OPENED and opening.count(verdict)
+        },
+        "small_classes": {str(size): number for size, number in opening.small.items()},
+        "bad_reports": len(faults),
+        "bad": [{"report": fault.report + 1, "reason": fault.reason} for fault in faults[:MOST_NAMED]],
+        "more_reports_than_evaluations": max(0, opening.received - evaluations),
+    }
+
+
+def packed(opening: Opening) -> dict[str, Any]:
+    """Return an opening as JSON values."""
+    arrays = {name: _text(getattr(opening, name), kind) for name, kind in _FIELDS.items()}
+    small = {str(size): number for size, number in opening.small.items()}
+    return {"terms": opening.terms.encode().hex(), "small": small, **arrays}
+
+
+def unpacked(values: Mapping[str, Any]) -> Opening:
+    """Return the opening that JSON values stand for."""
+    try:
+        terms = Terms.decode(bytes.fromhex(values["terms"]))
+        arrays = {
+            name: np.frombuffer(base64.b64decode(values[name], validate=True), kind)
+            for name, kind in _FIELDS.items()
+        }
+        small = {int(size): int(number) for size, number in values["small"].items()}
+        quasi = arrays["quasi"].reshape(-1, terms.quasi_size)
+        sensitive = arrays["sensitive"].reshape(-1, terms.sensitive_size)
+        if len(arrays["class_of"]) != len(sensitive) or (
+            len(sensitive) and not 0 <= arrays["class_of"].min() <= arrays["class_of"].max() < len(quasi)
+        ):
+            raise DecodingError("An opening has a class for every row.")
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, DecodingError):
+            raise
+        raise DecodingError("The collector's result is not one.") from None
+    return Opening(
+        terms,
+        quasi,
+        arrays["quasi_length"],
+        sensitive,
+        arrays["sensitive_length"],
+        arrays["class_of"],
+        arrays["verdicts"],
+        small,
+    )
+
+
+def opened_rows(result: Mapping[str, Any], form: Form, *, accept_incomplete: bool = False) -> OpenedRows:
+    """Return the collector's result as a `Tally` that says that rows are missing, and not at random."""
+    if "opening" not in result:
+        raise InputError("The collector gave no rows: the classes have not been opened yet.")
+    return tally_opened(unpacked(result["opening"]), form, accept_incomplete=accept_incomplete)
+
+
+def write_rows(rows: OpenedRows, path: str | Path, *, overwrite: bool = False) -> None:
+    """Write the open rows as CSV, Parquet or Arrow; that rows are missing travels with them."""
+    columns = {name: decode(rows.codes[name], rows.schema[name].categories) for name in rows.schema}
+    table = pa.table(columns)
+    terms = rows.opening.terms
+    metadata = {INCOMPLETE: rows.incompleteness, "epoch": terms.epoch, "k": str(terms.k)}
+    with AtomicWriter(path, table.schema, metadata, overwrite=overwrite) as target:
+        for batch in table.to_batches():
+            target.write(batch)
+
+
+def described(result: Mapping[str, Any], out: str) -> list[str]:
+    """Return what became of the reports, in words."""
+    closed = result["received"] - result["opened"]
+    rows, classes = counted(result["opened"], "row"), counted(result["classes"], "class", "classes")
+    lines = [
+        f"epoch {result['epoch']!r}: {rows} of {classes}: {out}.",
+        f"{closed:,} of {counted(result['received'], 'report')} did not open{':' if closed else '.'}",
+        *[f"{number:,}: {reason}." for reason, number in result["not_opened"].items()],
+        *[f"report {item['report']:,}: {item['reason']}." for item in result["bad"][:MOST_SHOWN]],
+    ]
+    if result["more_reports_than_evaluations"]:
+        lines.append(
+            f"there are {result['more_reports_than_evaluations']:,} more reports than evaluations: somebody "
+            "sent made-up ones, or several."
+        )
+    if closed:
+        lines.append("rows are missing, and not at random: rare quasi-identifiers are missing most.")
+    return lines
+
+
+def _text(array: NDArray[Any], kind: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(array, dtype=kind).tobytes()).decode("ascii")

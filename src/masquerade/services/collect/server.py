@@ -1,0 +1,58 @@
+"""Running the two servers, and how their operators speak to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from masquerade.core.errors import InputError
+from masquerade.services.collect.base import ANYBODY, OPERATE, Server
+from masquerade.services.collect.collector import Collecting
+from masquerade.services.collect.randomness_server import Randomness
+from masquerade.services.collect.settings import CollectorSettings, CollectSettings, RandomnessSettings
+from masquerade.services.common.app import make_app
+from masquerade.services.parties.server import Operator, run_here
+
+
+def server_of(settings: CollectSettings) -> Server:
+    """Return what settings are for."""
+    if isinstance(settings, RandomnessSettings):
+        return Randomness(settings)
+    if isinstance(settings, CollectorSettings):
+        return Collecting(settings)
+    raise InputError("These are settings of neither a randomness server nor a collector.")
+
+
+def app_of(server: Server) -> Any:
+    """Return the application of a server.
+
+    Replies are kept in memory alone: every place may be asked again without harm, and a store of replies
+    would tell when each report came.
+    """
+    return make_app(
+        server.settings.name,
+        peers=server.peers,
+        limits=server.settings.limits,
+        handler=server.handle,
+        ready=server.ready,
+        places=(*server.places, OPERATE),
+        anonymous=ANYBODY,
+    )
+
+
+def serve(settings: CollectSettings, *, announce: Callable[[str], object] = print) -> None:
+    """Serve until told to stop."""
+
+    def listening(line: str) -> None:
+        announce(line)
+        announce(server.described())
+
+    with closing(server_of(settings)) as server:
+        run_here(app_of(server), settings, listening)
+
+
+def operator_of(settings: CollectSettings, patience: float = 10.0) -> Operator:
+    """Return how the operator speaks to a server on this machine, waiting for one that is being started."""
+    kind = "randomness" if isinstance(settings, RandomnessSettings) else "collector"
+    return Operator(settings, f"masquerade collect {kind} serve", patience)

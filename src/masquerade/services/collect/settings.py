@@ -1,0 +1,230 @@
+"""The files of a collection: the form, the two servers, the enrolment office, and what people are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, model_validator
+
+from masquerade.core.schema import Schema, Variable
+from masquerade.protocols.threshold.agreement import MOST_K, Terms
+from masquerade.protocols.threshold.row_schema import Form
+from masquerade.services.common.settings import (
+    MIB,
+    Bytes,
+    Digest,
+    Limits,
+    Listen,
+    PeerSettings,
+    PublicFile,
+    PublicKey,
+    Strict,
+    Tls,
+    Url,
+    is_loopback,
+    load,
+)
+from masquerade.services.parties.session import Name
+from masquerade.services.parties.settings import NodeSettings
+
+Categories = Annotated[tuple[StrictStr | StrictInt | StrictBool, ...], Field(min_length=1)]
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class FormSettings(Strict):
+    """The form that everybody fills in: variables with their categories, in two parts."""
+
+    masquerade: Literal[1]
+    """The version of the format, 1."""
+    quasi: dict[str, Categories] = Field(min_length=1)
+    """By variable, the categories of what makes a class: rows open if at least k people share all of it."""
+    sensitive: dict[str, Categories] = Field(min_length=1)
+    """By variable, the categories of the rest of a row, which is seen only where its class opens."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        self.form()
+        return self
+
+    def form(self) -> Form:
+        """Return the form; what is wrong with it is an error here."""
+        parts = (self.quasi, self.sensitive)
+        variables = [Variable(name, labels) for part in parts for name, labels in part.items()]
+        return Form(Schema(variables), tuple(self.quasi), tuple(self.sensitive))
+
+
+def load_form(path: str | Path) -> Form:
+    """Return the form in a file."""
+    return load(path, FormSettings, environment={}).form()
+
+
+class EpochSettings(Strict):
+    """One round of collecting, the same for both servers and everybody."""
+
+    name: Name
+    """Its name, which is used once."""
+    k: int = Field(ge=2, le=MOST_K)
+    """The least number of rows of a class that open."""
+    shown: bool = False
+    """Whether quasi-identifiers travel in clear, as in the talk; the collector then sees all of them."""
+
+    def terms(self, form: Form) -> Terms:
+        """Return the terms that follow for a form."""
+        return form.terms(self.name, self.k, shown=self.shown)
+
+
+class OpenLimits(Limits):
+    """Limits of a service that takes requests from anybody."""
+
+    body_bytes: Bytes = 1 * MIB
+    """The longest message, taken or sent."""
+    concurrency: int = Field(default=32, ge=1, le=1024)
+    """The most requests worked on at once; whoever comes then is told to ask later."""
+    seconds: float = Field(default=30.0, gt=0, le=86_400, allow_inf_nan=False)
+    """Seconds for a message to arrive, and for its caller to wait."""
+
+
+class CollectSettings(NodeSettings):
+    """What both servers have; the other server is one of the peers."""
+
+    form: PublicFile
+    """The form that everybody fills in."""
+    epoch: EpochSettings
+    """The round of collecting."""
+    limits: OpenLimits = OpenLimits()
+    """How much is taken, given and worked on."""
+    retries: int = Field(1, ge=0, le=20)
+    """Of the randomness server alone: how often it tries again to tell the collector of the closing."""
+
+    @model_validator(mode="after")
+    def _no_consents(self) -> Self:
+        if self.consents:
+            raise ValueError("consents: a server of a collection takes part in no sessions")
+        return self
+
+    def _other(self, name: str, role: str) -> PeerSettings:
+        """Return the other server, which must be somebody else, somewhere else."""
+        peer = self.peers.get(name)
+        if peer is None or peer.url is None:
+            raise ValueError(f"{role} must name a peer that has a url")
+        if peer.url.startswith("https://") and not peer.fingerprints:
+            raise ValueError(f"{role}: this peer needs the fingerprints of its certificate")
+        if same_place(peer.url, self.listen):
+            raise ValueError(f"{role}: the two servers must not run at the same address")
+        return peer
+
+
+class RandomnessSettings(CollectSettings):
+    """The randomness server: it evaluates once for each person enrolled."""
+
+    office: Name
+    """The office that enrols people, a peer with `fingerprints` or a `token_digest`."""
+    collector: Name
+    """The other server, a peer with a `url` and, for https://, `fingerprints`."""
+
+    @model_validator(mode="after")
+    def _others(self) -> Self:
+        self._other(self.collector, "collector")
+        office = self.peers.get(self.office)
+        if office is None or not (office.fingerprints or office.token_digest):
+            raise ValueError("office must name a peer that is known by fingerprints or a token_digest")
+        if self.office == self.collector:
+            raise ValueError("office: the collector must not enrol people, or it opens any class it can name")
+        return self
+
+
+class CollectorSettings(CollectSettings):
+    """The collector: it takes reports and opens classes that reached k."""
+
+    randomness: Name
+    """The other server, a peer with a `url`, an `identity` and, for https://, `fingerprints`."""
+    most_reports: int = Field(default=2_000_000, ge=1)
+    """The most reports of an epoch; beyond, none is taken."""
+
+    @model_validator(mode="after")
+    def _others(self) -> Self:
+        if self._other(self.randomness, "randomness").identity is None:
+            raise ValueError("randomness: this peer needs its identity, which signs notices and closings")
+        return self
+
+
+class OfficeSettings(Strict):
+    """The enrolment office: how it shows itself to the randomness server."""
+
+    masquerade: Literal[1]
+    """The version of the format, 1."""
+    name: Name
+    """What the office is called in messages about what went wrong."""
+    tls: Tls | None = None
+    """The certificate that the office shows; not needed where it shows a token."""
+    authority: PublicFile | None = None
+    """Without `tls`: who signs the randomness server's certificate (PEM), if not the system's authorities."""
+    randomness: PeerSettings
+    """The randomness server: its `url` and `fingerprints`, and a `token_file` if the office shows a token."""
+
+
+class ServerSettings(Strict):
+    """A server as people know it: its address, its certificate and its identity."""
+
+    url: Url
+    """Where it is reached."""
+    fingerprints: tuple[Digest, ...] = ()
+    """Its certificate is pinned by these (`masquerade tls fingerprint`); for https:// there must be one."""
+    identity: PublicKey
+    """Its public signing key (`masquerade tls identity` prints it)."""
+
+
+class CollectionSettings(Strict):
+    """What every person is given, the same file for all."""
+
+    masquerade: Literal[1]
+    """The version of the format, 1."""
+    form: PublicFile
+    """The form that everybody fills in."""
+    epoch: EpochSettings
+    """The round of collecting."""
+    randomness: ServerSettings
+    """The randomness server."""
+    collector: ServerSettings
+    """The collector, which must be another server."""
+    authority: PublicFile | None = None
+    """Who signs both servers' certificates (PEM); without it, the system's authorities."""
+    notice: PublicKey | None = None
+    """The digest of the randomness server's notice, as published; the collector's copy is compared, too."""
+
+    @model_validator(mode="after")
+    def _two_servers(self) -> Self:
+        first, second = self.randomness, self.collector
+        if place_of(first.url) == place_of(second.url):
+            raise ValueError(
+                "randomness and collector have the same address: one server would see everything"
+            )
+        if first.identity == second.identity:
+            raise ValueError("randomness and collector have the same identity: one would see everything")
+        if set(first.fingerprints) & set(second.fingerprints):
+            raise ValueError("randomness and collector have the same certificate: one would see everything")
+        return self
+
+
+def place_of(url: str) -> tuple[str, int]:
+    """Return host and port of an address; all names of this machine are one."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower().rstrip(".")
+    return "loopback" if is_loopback(host) else host, parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
+
+
+def same_place(url: str, listen: Listen) -> bool:
+    """Tell whether an address is certainly this service's own."""
+    host = "loopback" if is_loopback(listen.host) else listen.host.lower()
+    return listen.port != 0 and place_of(url) == (host, listen.port)
+
+
+KINDS: dict[str, type[BaseModel]] = {
+    "randomness": RandomnessSettings,
+    "collector": CollectorSettings,
+    "office": OfficeSettings,
+    "collection": CollectionSettings,
+    "form": FormSettings,
+}

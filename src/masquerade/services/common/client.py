@@ -1,0 +1,293 @@
+"""Calling other parties: messages over HTTPS that are sent as often as needed and acted on once.
+
+A server's certificate has to be signed by the authority and pinned for exactly this peer, and that is checked
+before the first byte of a request is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+import httpx
+
+from masquerade.core.errors import InputError, MasqueradeError, did_you_mean
+from masquerade.services.common import problems
+from masquerade.services.common.peers import Peer, by_name
+from masquerade.services.common.problems import (
+    NotAdmitted,
+    PartyUnreachable,
+    ServiceFailed,
+    TimedOut,
+    TooLarge,
+)
+from masquerade.services.common.settings import Limits, is_loopback
+from masquerade.services.common.tls_contexts import Tls, client_context
+
+VERSIONS = ("1",)  # that this client speaks
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
+_PATH = re.compile(r"/?[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*")
+_CONNECT_SECONDS = 10.0
+_IDLE_SECONDS = 3.0  # a connection is used again for a shorter time than servers keep it (5)
+
+
+class HttpTransport:
+    """Messages to peers over the network.
+
+    Every exchange has an idempotency key of its own, kept over its retries: a server that got the message and
+    whose reply was lost sends that reply again and does nothing twice.
+
+    Parameters
+    ----------
+    me
+        Our own name, for messages to people.
+    place
+        Where messages go, below ``/v1/`` of a peer's address: text in which ``{party}`` and ``{me}`` are
+        filled in, or a function of the party's name.
+    certificate, key
+        What we show to servers that ask for certificates.
+    authority
+        Who signs servers' certificates; the system's authorities if not given. Pinning comes on top.
+    timeout
+        Seconds that one try may take.
+    retries
+        How often to try again after a connection failed, a time ran out or a server was busy.
+    patience
+        Seconds in all to go on asking a server that says it is still working on the message.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        peers: Iterable[Peer] | Mapping[str, Peer],
+        *,
+        place: str | Callable[[str], str] = "messages",
+        certificate: str | Path | None = None,
+        key: str | Path | None = None,
+        authority: str | Path | None = None,
+        timeout: float = 60.0,
+        retries: int = 5,
+        patience: float = 900.0,
+        limits: Limits | None = None,
+    ) -> None:
+        if timeout <= 0 or retries < 0:
+            raise InputError(
+                f"A timeout is positive and retries are not negative. Got {timeout} and {retries}."
+            )
+        self._me, self._peers, self._place = me, by_name(peers), place
+        self._tls = Tls(certificate, key, authority)
+        self._timeout, self._retries, self._limits = timeout, retries, limits or Limits()
+        self._patience = patience
+        self._clients: dict[str, httpx.Client] = {}
+        self._lock = threading.Lock()
+
+    def exchange(
+        self, party: str, message: bytes, *, place: str | None = None, key: str | None = None
+    ) -> bytes:
+        """Deliver a message and return the reply.
+
+        With a `key` that was stored beforehand, an exchange that a crash cut short can be taken up again.
+        """
+        chosen = place if place is not None else self._place
+        if not isinstance(chosen, str):
+            chosen = chosen(party)
+        path = chosen.replace("{party}", party).replace("{me}", self._me)
+        return self._send(party, "POST", path, bytes(message), key or secrets.token_urlsafe(24))
+
+    def get_json(self, party: str, path: str) -> Any:
+        """Return what a peer says at a path: below ``/v1/``, or anywhere if it begins with a slash."""
+        return _json(self._send(party, "GET", path, None, None), party)
+
+    def post_json(
+        self, party: str, path: str, value: Any, *, key: str | None = None, repeatable: bool = False
+    ) -> Any:
+        """Send JSON, return JSON; what is `repeatable`, a question that changes nothing, leaves no trace."""
+        body = json.dumps(value, allow_nan=False).encode()
+        chosen = None if repeatable else key or secrets.token_urlsafe(24)
+        return _json(self._send(party, "POST", path, body, chosen), party)
+
+    def close(self) -> None:
+        """Close every connection."""
+        while self._clients:
+            self._clients.popitem()[1].close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, party: str, method: str, path: str, body: bytes | None, key: str | None) -> bytes:
+        peer = self._peer(party)
+        client = self._client(peer)
+        if body is not None and len(body) > self._limits.body_bytes:
+            raise TooLarge(
+                f"A message has at most {self._limits.body_bytes:,} bytes. Got {len(body):,} for {party!r}."
+            )
+        if not _PATH.fullmatch(path):
+            raise InputError(
+                f"A place consists of letters, digits, '.', '_', '~', '-' and '/'. Got {path!r}."
+            )
+        headers = {"Masquerade-Version": ", ".join(VERSIONS), "Accept-Encoding": "identity"}
+        if peer.token is not None:
+            headers["Authorization"] = f"Bearer {peer.token}"
+        if body is not None:
+            headers["Content-Type"] = "application/octet-stream"
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        request = client.build_request(
+            method, path if path.startswith("/") else f"/v1/{path}", content=body, headers=headers
+        )
+        return self._tried(peer, client, request)
+
+    def _tried(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> bytes:
+        trouble, retry_after, failed = "", "", 0
+        until = time.monotonic() + self._patience
+        while failed <= self._retries:
+            if failed:
+                time.sleep(_pause(failed, retry_after))
+            try:
+                answer = self._once(peer, client, request)
+            except httpx.TransportError as error:
+                _raise_if_hopeless(peer, self._me, error)
+                trouble = _in_words(error, secured=request.url.scheme == "https")
+                retry_after, failed = "", failed + 1
+                continue
+            if answer.status // 100 == 2:
+                return _checked(answer, request, peer.name)
+            problem = problems.decode(answer.status, answer.content, party=peer.name)
+            if answer.status not in problems.RETRIED:
+                raise _traced(problem, answer)
+            if not isinstance(problem, TimedOut):
+                trouble, retry_after, failed = str(problem), answer.headers.get("Retry-After", ""), failed + 1
+            elif time.monotonic() > until:  # it works on what we asked: that is no failure, but it has an end
+                raise TimedOut(f"Party {peer.name!r} is still at work after {self._patience:g} seconds.")
+        tries = "1 try" if self._retries == 0 else f"{self._retries + 1} tries"
+        raise PartyUnreachable(
+            f"Party {peer.name!r} at {peer.url} gave no answer in {tries}; at last: {trouble.rstrip('.')}. "
+            "See that it runs and is not overloaded, and that the address is right; then try again."
+        )
+
+    def _once(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> _Answer:
+        """Send once and return a reply that is not longer than allowed and not later than allowed."""
+        deadline = time.monotonic() + self._timeout
+        most = self._limits.reply_bytes
+        response = client.send(request, stream=True)
+        try:
+            if "content-encoding" in response.headers:
+                raise ServiceFailed(f"Party {peer.name!r} encoded its reply, which was not asked for.")
+            content = bytearray()
+            for chunk in response.iter_raw():
+                content += chunk
+                if len(content) > most:
+                    raise TooLarge(f"The reply of party {peer.name!r} is longer than {most:,} bytes.")
+                if time.monotonic() > deadline:
+                    raise httpx.ReadTimeout("the reply took too long", request=request)
+            return _Answer(response.status_code, response.headers, bytes(content))
+        finally:
+            response.close()
+
+    def _peer(self, party: str) -> Peer:
+        if party not in self._peers:
+            raise InputError(f"There is no party {party!r}.{did_you_mean(party, self._peers)}")
+        return self._peers[party]
+
+    def _client(self, peer: Peer) -> httpx.Client:
+        with self._lock:
+            if peer.name not in self._clients:
+                self._clients[peer.name] = self._connected(peer)
+            return self._clients[peer.name]
+
+    def _connected(self, peer: Peer) -> httpx.Client:
+        try:
+            parts = urlsplit(peer.url or "")
+            usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable or parts.hostname is None:
+            raise InputError(
+                f"Party {peer.name!r} needs an address such as https://host:8443. Got {peer.url!r}."
+            )
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
+            raise InputError(
+                f"Party {peer.name!r} is not on this machine: its address must begin with https://."
+            )
+        verify: ssl.SSLContext | bool = False
+        if parts.scheme == "https":
+            verify = client_context(peer, self._tls)
+        return httpx.Client(
+            base_url=peer.url or "",
+            verify=verify,
+            trust_env=False,  # no proxy and no password file may come between
+            follow_redirects=False,
+            limits=httpx.Limits(keepalive_expiry=_IDLE_SECONDS),
+            timeout=httpx.Timeout(self._timeout, connect=min(self._timeout, _CONNECT_SECONDS)),
+        )
+
+
+class _Answer(NamedTuple):
+    status: int
+    headers: httpx.Headers
+    content: bytes
+
+
+def _pause(attempt: int, retry_after: str) -> float:
+    """Return seconds before a retry: twice as long each time, in part at random so that callers spread."""
+    longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**attempt)
+    wished = min(_LONGEST_PAUSE, float(retry_after)) if retry_after.isdecimal() else 0.0
+    return max(wished, longest * (0.5 + secrets.randbelow(1000) / 2000))
+
+
+def _raise_if_hopeless(peer: Peer, me: str, error: BaseException) -> None:
+    """Turn a failed handshake into an error at once: another try would fail the same way."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            raise NotAdmitted(
+                f"The certificate of the server at {peer.url} is not valid for party {peer.name!r}: "
+                f"{cause.verify_message}. Nothing was sent."
+            ) from None
+        if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or ""):
+            raise NotAdmitted(
+                f"Party {peer.name!r} does not accept the certificate of {me!r}, or got none "
+                f"({(cause.reason or '').lower().replace('_', ' ')})."
+            ) from None
+        cause = cause.__cause__ or cause.__context__
+
+
+def _in_words(error: httpx.TransportError, *, secured: bool) -> str:
+    if isinstance(error, httpx.TimeoutException):
+        return "no answer in time"
+    words = re.sub(r"^\[.*?\]\s*", "", str(error)).lower() or type(error).__name__
+    if secured and isinstance(error, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError):
+        return f"{words} (a server that does not accept our certificate closes the connection, too)"
+    return words
+
+
+def _checked(answer: _Answer, request: httpx.Request, party: str) -> bytes:
+    if "/v1/" in request.url.path and answer.headers.get("Masquerade-Version") not in VERSIONS:
+        raise ServiceFailed(f"Party {party!r} answered in a version that it was not offered.")
+    return answer.content
+
+
+def _traced(problem: MasqueradeError, answer: _Answer) -> MasqueradeError:
+    """Return the problem; one whose details stayed on the other side with its name in the log there."""
+    request = answer.headers.get("Masquerade-Request", "")
+    if isinstance(problem, ServiceFailed) and re.fullmatch(r"[0-9a-f]{16}", request):
+        return ServiceFailed(f"{problem} It is request {request} there.")
+    return problem
+
+
+def _json(content: bytes, party: str) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise ServiceFailed(f"Party {party!r} answered with something that is not JSON.") from None

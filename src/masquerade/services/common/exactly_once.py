@@ -1,0 +1,271 @@
+"""Every message is worked on once: jobs in threads, and replies that are on the disk before they are sent.
+
+A job belongs to its idempotency key, not to the connection that started it. Whoever asks again with the same
+key while it runs waits for the same job, and afterwards gets the stored reply, byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import NamedTuple, Protocol, TypeVar
+
+from masquerade.services.common import problems
+from masquerade.services.common.peers import Peer
+from masquerade.services.common.problems import Busy, KeyReused, TimedOut, TooLarge
+from masquerade.services.common.settings import Limits
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A message that was let in: whose it is, where it goes, and what it says.
+
+    `parameters` are the parts of the place that its template names.
+    """
+
+    peer: Peer
+    place: str
+    body: bytes = field(repr=False)
+    key: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply with a status of its own."""
+
+    body: bytes = field(repr=False)
+    status: int = 200
+
+
+Handler = Callable[[Call], bytes | Reply]
+
+
+class StoredReply(Protocol):
+    """What was replied under a key, and to what."""
+
+    @property
+    def place(self) -> str:
+        """Return where the message went."""
+
+    @property
+    def body_digest(self) -> bytes | str:
+        """Return the digest of the message."""
+
+    @property
+    def status(self) -> int:
+        """Return the status of the reply."""
+
+    @property
+    def reply(self) -> bytes:
+        """Return the reply."""
+
+
+class Replies(Protocol):
+    """Where replies are kept."""
+
+    def find(self, peer: str, key: str) -> StoredReply | None:
+        """Return what was replied to a peer under a key."""
+
+    def keep(  # noqa: PLR0917  (a row of a table)
+        self, peer: str, key: str, place: str, body_digest: str, status: int, reply: bytes
+    ) -> None:
+        """Keep a reply durably: it is on the disk when this returns."""
+
+
+class Kept(NamedTuple):
+    """A reply kept in memory."""
+
+    place: str
+    body_digest: str
+    status: int
+    reply: bytes
+
+
+class MemoryReplies:
+    """The latest replies, for a service without a state: they end with the process."""
+
+    def __init__(self, most: int = 256, most_bytes: int = 64 << 20) -> None:
+        self._kept: OrderedDict[tuple[str, str], Kept] = OrderedDict()
+        self._most, self._most_bytes, self._bytes = most, most_bytes, 0
+        self._lock = threading.Lock()
+
+    def find(self, peer: str, key: str) -> Kept | None:
+        """Return what was replied to a peer under a key."""
+        with self._lock:
+            return self._kept.get((peer, key))
+
+    def keep(  # noqa: PLR0917  (a row of a table)
+        self, peer: str, key: str, place: str, body_digest: str, status: int, reply: bytes
+    ) -> None:
+        """Keep a reply, and forget the oldest beyond the limits."""
+        with self._lock:
+            self._kept[peer, key] = Kept(place, body_digest, status, reply)
+            self._bytes += len(reply)
+            while len(self._kept) > self._most or (self._bytes > self._most_bytes and len(self._kept) > 1):
+                self._bytes -= len(self._kept.popitem(last=False)[1].reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a job came to; `failure` is what the handler raised, for the log."""
+
+    status: int
+    body: bytes
+    failure: Exception | None = None
+    replayed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One message being worked on, and whether somebody gave up waiting for it."""
+
+    place: str
+    digest: str
+    done: asyncio.Future[Done]
+    abandoned: bool = False
+
+
+class Answering:
+    """The jobs of one service: no more at once than its limits allow, and none twice for the same key."""
+
+    def __init__(self, replies: Replies, limits: Limits) -> None:
+        self._replies, self._limits = replies, limits
+        self._jobs: set[Job] = set()
+        self._by_key: dict[tuple[str, str], Job] = {}
+        self._requests = 0
+        self.stopping = False
+
+    def enter(self) -> None:
+        """Take one of the places for requests, or raise `Busy`; `leave` gives it back."""
+        if self.stopping:
+            raise Busy("This service is stopping and takes nothing new. Ask again later.")
+        abandoned = sum(job.abandoned for job in self._jobs)
+        if self._requests + abandoned >= self._limits.concurrency:
+            raise Busy(
+                f"This service works on at most {self._limits.concurrency} requests at once. Ask later."
+            )
+        self._requests += 1
+
+    def leave(self) -> None:
+        """Give the place back; a job that still runs keeps one."""
+        self._requests -= 1
+
+    @property
+    def running(self) -> int:
+        """Return how many requests and jobs there are."""
+        return max(self._requests, len(self._jobs))
+
+    async def answer(self, call: Call, handler: Handler) -> Done:
+        """Return what a message comes to, working on it once."""
+        job = await self._job(call, handler)
+        await asyncio.wait({job.done}, timeout=self._limits.seconds)
+        if not job.done.done():
+            job.abandoned = True
+            raise TimedOut(
+                f"This took longer than {self._limits.seconds:g} seconds and goes on. Ask again with its key."
+            )
+        return job.done.result()
+
+    async def finish(self, seconds: float) -> bool:
+        """Wait for every job that runs; tell whether all have ended."""
+        if self._jobs:
+            await asyncio.wait({job.done for job in self._jobs}, timeout=max(0.0, seconds))
+        return not self._jobs
+
+    async def _job(self, call: Call, handler: Handler) -> Job:
+        if call.key is None:
+            return self._start(call, handler, "")
+        digest = await in_thread(lambda: body_digest(call.body))
+        name = (call.peer.name, call.key)
+        job = self._by_key.get(name)
+        if job is None:  # nothing is awaited between this look and the start
+            job = self._by_key[name] = self._start(call, handler, digest)
+            job.done.add_done_callback(lambda _: self._by_key.pop(name, None))
+        elif (job.place, job.digest) != (call.place, digest):
+            raise _reused()
+        return job
+
+    def _start(self, call: Call, handler: Handler, digest: str) -> Job:
+        job = Job(call.place, digest, in_thread(lambda: self._work(call, handler, digest)))
+        self._jobs.add(job)
+
+        def ended(outcome: asyncio.Future[Done]) -> None:
+            self._jobs.discard(job)
+            if not outcome.cancelled():
+                outcome.exception()  # looked at, even if nobody waits for it any more
+
+        job.done.add_done_callback(ended)
+        return job
+
+    def _work(self, call: Call, handler: Handler, digest: str) -> Done:
+        if call.key is not None:
+            stored = self._replies.find(call.peer.name, call.key)
+            if stored is not None:
+                if (stored.place, stored.body_digest) != (call.place, digest):
+                    raise _reused()
+                return Done(stored.status, bytes(stored.reply), replayed=True)
+        done = self._handled(call, handler)
+        if call.key is not None:
+            self._replies.keep(call.peer.name, call.key, call.place, digest, done.status, done.body)
+        return done
+
+    def _handled(self, call: Call, handler: Handler) -> Done:
+        try:
+            reply = self._fitting(handler(call))
+        except Busy:
+            raise  # nothing was done, so there is nothing to keep: the same key may try again
+        except Exception as failure:  # noqa: BLE001  (whatever it was, it is the reply to this key from now on)
+            status, body = problems.encode(failure)
+            return Done(status, body, failure)
+        return Done(reply.status, bytes(reply.body))
+
+    def _fitting(self, given: bytes | Reply) -> Reply:
+        reply = given if isinstance(given, Reply) else Reply(given)
+        if len(reply.body) > self._limits.reply_bytes:
+            raise TooLarge(f"The reply would be longer than {self._limits.reply_bytes:,} bytes.")
+        return reply
+
+
+def body_digest(body: bytes) -> str:
+    """Return what stands for a message in the store."""
+    return "sha256:" + sha256(body).hexdigest()
+
+
+def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    """Start work in a thread that does not keep the process alive, and return its outcome to come."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            result = work()
+        except Exception as error:  # noqa: BLE001  (raised again where the outcome is awaited)
+            tell(outcome.set_exception, error)
+        except BaseException as error:  # noqa: BLE001  (an exit from one call is not the end of the service)
+            tell(outcome.set_exception, RuntimeError(type(error).__name__))
+        else:
+            tell(outcome.set_result, result)
+
+    def tell(set_outcome: Callable[[T], None] | Callable[[BaseException], None], value: object) -> None:
+        def set_unless_cancelled() -> None:
+            if not outcome.done():
+                set_outcome(value)  # type: ignore[arg-type]
+
+        try:
+            loop.call_soon_threadsafe(set_unless_cancelled)
+        except RuntimeError:  # the loop has ended: nobody waits any more, and what must last is on the disk
+            return
+
+    threading.Thread(target=run, name="masquerade call", daemon=True).start()
+    return outcome
+
+
+def _reused() -> KeyReused:
+    return KeyReused("This idempotency key was used for another message. Nothing was done; use a new key.")

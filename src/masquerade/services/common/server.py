@@ -1,0 +1,264 @@
+"""Running a service: TLS, one announced address, and an orderly end on SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from masquerade.core.errors import InputError
+from masquerade.services.common import logs
+from masquerade.services.common.app import Service
+from masquerade.services.common.request_head import CERTIFICATE
+from masquerade.services.common.settings import is_loopback
+from masquerade.services.common.tls_contexts import Tls, server_context
+
+GRACE_SECONDS = 30.0
+_HEADER_SECONDS = 15.0  # from a connection, or from the first byte of a request, to the end of its headers
+_MOST_CONNECTIONS = 512
+
+
+def run(
+    app: FastAPI,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8443,
+    certificate: str | Path | None = None,
+    key: str | Path | None = None,
+    authority: str | Path | None = None,
+    grace_seconds: float = GRACE_SECONDS,
+    announce: Callable[[str], object] = print,
+) -> None:
+    """Serve until SIGTERM or SIGINT, finish what runs within `grace_seconds`, and return.
+
+    With `authority`, callers show a certificate that it signed; where the service also knows tokens, or takes
+    callers without credentials, they may do without one. Where certificates are required, probes of
+    ``/health`` and ``/ready`` need one too. Port 0 takes any free port; the one line that is announced ends
+    in the real address. An application is run once: after its end it takes nothing new.
+    """
+    tls = Tls(certificate, key, authority)
+    server, listening = _prepared(app, (host, port), tls, grace_seconds, announce)
+    with _quiet(server.service.name):
+        server.run(sockets=[listening])
+
+
+@contextmanager
+def background(
+    app: FastAPI,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    certificate: str | Path | None = None,
+    key: str | Path | None = None,
+    authority: str | Path | None = None,
+    grace_seconds: float = GRACE_SECONDS,
+) -> Iterator[str]:
+    """Serve in a thread of this process, and give the address; at the end the service stops in order."""
+    addresses: list[str] = []
+    tls = Tls(certificate, key, authority)
+    server, listening = _prepared(app, (host, port), tls, grace_seconds, addresses.append)
+    failures: list[BaseException] = []
+
+    def serve() -> None:
+        try:
+            server.run(sockets=[listening])
+        except BaseException as error:  # noqa: BLE001  (raised again by whoever waits for the start)
+            failures.append(error)
+
+    thread = threading.Thread(target=serve, name=f"masquerade {server.service.name}", daemon=True)
+    with _quiet(server.service.name):
+        thread.start()
+        try:
+            while not addresses and thread.is_alive():
+                time.sleep(0.005)
+            if not addresses:
+                raise InputError(f"The service {server.service.name!r} did not start: {failures}")
+            yield addresses[0].rsplit(" ", 1)[1]
+        finally:
+            server.handle_exit(signal.SIGTERM, None)
+            thread.join()
+
+
+class _Server(uvicorn.Server):
+    """A server that tells its address, and that takes a signal as a wish to finish and return."""
+
+    def __init__(
+        self, config: uvicorn.Config, service: Service, grace_seconds: float, started: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self.service, self._grace, self._tell = service, grace_seconds, started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and say where."""
+        await super().startup(sockets)
+        self._tell()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, and wait for requests and then for jobs that nobody waits for any more."""
+        deadline = time.monotonic() + self._grace
+        self.service.stop()
+        await super().shutdown(sockets)
+        await self.service.answering.finish(deadline - time.monotonic())
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Take SIGTERM and SIGINT as a wish to end in order: unlike the base, they are not raised again."""
+        self.service.stop()
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+        self.should_exit = True
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1 that hands on the caller's certificate and does not wait for headers for ever."""
+
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        secured = transport.get_extra_info("ssl_object")
+        shown = None if secured is None else secured.getpeercert(binary_form=True)
+        self.app_state = {**self.app_state, CERTIFICATE: shown}  # a copy: the given one is all connections'
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._idle() and self.timeout_keep_alive_task is None:
+            if self._waiting is None:
+                self._wait()
+        else:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(_HEADER_SECONDS, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _give_up(self) -> None:
+        if self._idle() and not self.transport.is_closing():
+            self.transport.close()
+
+
+def _prepared(
+    app: FastAPI,
+    at: tuple[str, int],
+    tls: Tls,
+    grace_seconds: float,
+    announce: Callable[[str], object],
+) -> tuple[_Server, socket.socket]:
+    service: Service = app.state.service
+    host, port = at
+    secured = server_context(
+        tls, certificates_required=not service.takes_tokens, refused=service.refused_handshake
+    )
+    if secured is None and not is_loopback(host):
+        raise InputError(
+            f"Without a certificate a service listens on this machine only, such as 127.0.0.1. Got {host!r}."
+        )
+    config = uvicorn.Config(
+        app,
+        http=_Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # nobody may say on another's behalf where a request comes from
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=math.ceil(grace_seconds),
+    )
+    config.load()
+    config.ssl = secured
+    listening = _listening(host, port)
+    name, real = host, listening.getsockname()[1]
+    shown = f"[{name}]" if ":" in name else name
+    line = f"masquerade {service.name} listens at http{'' if secured is None else 's'}://{shown}:{real}"
+
+    def started() -> None:
+        announce(line)
+        sys.stdout.flush()  # whoever waits for the line reads it through a pipe
+
+    return _Server(config, service, grace_seconds, started), listening
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    listening = None
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # the protocol is named because asyncio sends small replies at once only where it sees TCP
+        listening = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(256)
+    except OSError as error:
+        if listening is not None:
+            listening.close()
+        reason = (error.strerror or str(error)).lower()
+        raise InputError(f"Cannot listen at {host}, port {port}: {reason}.") from None
+    return listening
+
+
+class _Plain(logging.Handler):
+    """What the server below says, in our log: its sentence and an error's type, never its text."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(logging.WARNING)
+        self._log = logs.logger(name)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts: dict[str, Any] = {"source": record.name}
+        if record.exc_info and record.exc_info[0] is not None:
+            facts["error"] = record.exc_info[0].__name__
+        self._log.warning("server", **facts)
+
+
+_BELOW = (logging.getLogger("uvicorn"), logging.getLogger("asyncio"))
+_quieted = 0
+_quieting = threading.Lock()
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Turn what uvicorn and asyncio would write to stderr, traces included, into log lines without data."""
+    handler = _Plain(name)
+    _shift(+1)
+    for log in _BELOW:
+        log.addHandler(handler)
+    try:
+        yield
+    finally:
+        for log in _BELOW:
+            log.removeHandler(handler)
+        _shift(-1)
+
+
+def _shift(by: int) -> None:
+    """Count services in this process: while there is one, nothing goes on to handlers of others."""
+    global _quieted  # noqa: PLW0603  (loggers are the process's, too)
+    with _quieting:
+        _quieted += by
+        for log in _BELOW:
+            log.propagate = _quieted == 0

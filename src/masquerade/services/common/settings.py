@@ -1,0 +1,317 @@
+"""What every service is told: parts of its settings file, checked strictly, and how the file is loaded.
+
+A settings file is YAML. It holds no secret: keys and tokens lie in files of their own, which only the owner
+may read, or are represented by a digest. A relative path is taken from the folder of the settings file.
+
+::
+
+    listen: {host: 0.0.0.0, port: 8443}
+    tls: {certificate: tls/north.pem, key: tls/north.key, authority: tls/ca.pem}
+    limits: {body_bytes: 64 MiB, seconds: 60}
+    peers:
+      miner: {url: "https://miner.example:8443", fingerprints: ["sha256:…"]}
+
+`MASQUERADE_LISTEN__PORT=9000` in the environment overrides `listen.port`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from masquerade.core.errors import FileError, InputError
+from masquerade.services.common import settings_file as store
+from masquerade.services.common.settings_errors import explain
+
+M = TypeVar("M", bound=BaseModel)
+UNITS: Final = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 1 << 10,
+    "MIB": 1 << 20,
+    "GIB": 1 << 30,
+    "TIB": 1 << 40,
+}
+MIB: Final = 1 << 20
+DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class Strict(BaseModel):
+    """A part of a settings file: unknown keys are refused, nothing changes, paths start at its folder.
+
+    What stands below a field is its description, which docs/settings.md shows.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def placed(cls, value: Any, info: ValidationInfo) -> Any:
+        """Take relative paths from the folder of the file that is being loaded."""
+        folder = (info.context or {}).get("folder")
+        return value if folder is None else placed(value, folder)
+
+
+def placed(value: Any, folder: Path) -> Any:
+    """Return paths, alone or in lists and mappings, made absolute from a folder."""
+    if isinstance(value, Path):
+        return Path(os.path.normpath(folder / value.expanduser()))
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(placed(item, folder) for item in value)
+    if isinstance(value, dict):
+        return {key: placed(item, folder) for key, item in value.items()}
+    return value
+
+
+def size(value: object) -> object:
+    """Return a number of bytes, written plainly or with a unit.
+
+    >>> size("64 MiB"), size("1.5 kB"), size(10)
+    (67108864, 1500, 10)
+    """
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", value)
+    if match is None or match[2].upper() not in UNITS:
+        raise ValueError("must be a number of bytes, such as 1048576, 64 MiB or 2 GB.")
+    try:
+        exact = Decimal(match[1].replace("_", "")) * UNITS[match[2].upper()]
+    except InvalidOperation:
+        exact = Decimal("0.5")
+    if exact != int(exact):
+        raise ValueError("must be a whole number of bytes.")
+    return int(exact)
+
+
+def _file_name(value: object) -> object:
+    """Refuse what is no name of a file, above all a secret written in place of one."""
+    if isinstance(value, (str, Path)) and (
+        not str(value) or len(str(value)) > 1024 or not str(value).isprintable()
+    ):
+        raise ValueError("must be the name of a file; keys and tokens are never written into the settings.")
+    return value
+
+
+def _digest(value: str) -> str:
+    kind, _, digits = value.strip().lower().partition(":")
+    text = f"{kind}:{digits.replace(':', '')}"
+    if not DIGEST.fullmatch(text):
+        raise ValueError("must be 'sha256:' and 64 hexadecimal digits, as masquerade tls prints it.")
+    return text
+
+
+def _public_key(value: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{64}", value.strip().lower()):
+        raise ValueError("must be 64 hexadecimal digits, as masquerade tls identity prints it.")
+    return value.strip().lower()
+
+
+def _url(value: str) -> str:
+    text = value.strip().rstrip("/")
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host, parts = None, urlsplit("")
+    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
+        raise ValueError("must be an address such as https://north.example:8443.")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must not hold a user or password; give token_file instead.")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise ValueError("must begin with https://; without encryption only this machine is spoken to.")
+    return text
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine itself, by its name or address alone."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+class MustExist:
+    """Marks a path to a file that `check_files` looks for."""
+
+
+class OwnerOnly(MustExist):
+    """Marks a path to a secret: nobody but its owner may read that file."""
+
+
+Bytes = Annotated[int, BeforeValidator(size), Field(ge=1)]
+Digest = Annotated[str, AfterValidator(_digest)]
+PublicKey = Annotated[str, AfterValidator(_public_key)]
+Url = Annotated[str, AfterValidator(_url)]
+AnyPath = Annotated[Path, BeforeValidator(_file_name)]
+PublicFile = Annotated[Path, BeforeValidator(_file_name), MustExist()]
+SecretFile = Annotated[Path, BeforeValidator(_file_name), OwnerOnly()]
+
+
+class Limits(Strict):
+    """How much a service takes, gives and works on; what is beyond is refused."""
+
+    body_bytes: Bytes = 64 * MIB
+    """The longest message, taken or sent."""
+    reply_bytes: Bytes = 64 * MIB
+    """The longest reply, given or taken."""
+    rows: int = Field(default=20_000_000, ge=1)
+    """In sessions: the most records that a party links, and that a node takes of one party."""
+    cells: int = Field(default=2**24, ge=1)
+    """In sessions of pooled counts: the most cells of all tables that are asked for at once."""
+    concurrency: int = Field(default=8, ge=1, le=1024)
+    """The most requests worked on at once; whoever comes then is told to ask later."""
+    arrow_bytes: Bytes = 256 * MIB
+    """In sessions: the most bytes of an Arrow body, once decompressed; records of a party come in these."""
+    seconds: float = Field(default=60.0, gt=0, le=86_400, allow_inf_nan=False)
+    """Seconds for a message to arrive, for its caller to wait, and in sessions for one try at a peer."""
+
+
+class Listen(Strict):
+    """Where a service is reached."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """The address or name to listen at; without `tls` one of this machine alone."""
+    port: int = Field(default=8443, ge=0, le=65_535)
+    """The port; 0 takes any free one."""
+
+
+class Tls(Strict):
+    """The service's own certificate and key, and the authority that its peers' certificates come from."""
+
+    certificate: PublicFile
+    """The certificate that this service shows (PEM), whether it serves or calls."""
+    key: SecretFile
+    """The private key of that certificate (PEM)."""
+    authority: PublicFile | None = None
+    """Who signs others' certificates (PEM); without it the system's authorities do, and callers show none."""
+
+
+class PeerSettings(Strict):
+    """Another service: where it is, and by what it is recognised."""
+
+    url: Url | None = None
+    """Where it is reached; a peer that only calls needs none."""
+    fingerprints: tuple[Digest, ...] = ()
+    """Its certificate is pinned by these (`masquerade tls fingerprint`); two while it is being replaced."""
+    token_digest: Digest | None = None
+    """The digest of the token that it shows to us (`masquerade tls token` prints it)."""
+    token_file: SecretFile | None = None
+    """The token that we show to it."""
+    identity: PublicKey | None = None
+    """Its public signing key (`masquerade tls identity`); sessions need it of parties and helper."""
+
+    @model_validator(mode="after")
+    def recognisable(self) -> PeerSettings:
+        """Refuse a peer of which nothing is known."""
+        if not (self.url or self.fingerprints or self.token_digest or self.identity):
+            raise ValueError("needs a url to reach it, or fingerprints or a token_digest to recognise it by.")
+        return self
+
+
+def load(path: str | Path, model: type[M], *, environment: Mapping[str, str] | None = None) -> M:
+    """Return the settings in a YAML file, with overrides from the environment.
+
+    An error is one line: the file (or the variable), the key and what would be right, never the value.
+    """
+    file = Path(path)
+    values = store.read(file)
+    sources = store.override(values, model, os.environ if environment is None else environment)
+    try:
+        return model.model_validate(values, context={"folder": file.absolute().parent})
+    except ValidationError as error:
+        raise InputError(f"{file}: {explain(error, values, model, sources)}") from None
+
+
+def overrides(
+    path: str | Path, model: type[BaseModel], *, environment: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return which keys of a settings file the environment overrides, and by which variable."""
+    found = store.override(store.read(Path(path)), model, os.environ if environment is None else environment)
+    return {".".join(key): variable for key, variable in found.items()}
+
+
+def check_files(settings: BaseModel, source: str | Path = "settings") -> None:
+    """Refuse settings whose files are missing, cannot be read, or whose secrets others may read."""
+    for name, path, secret in named_files(settings):
+        where = f"{source}: {name}"
+        try:
+            found = path.stat()
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            reason = (error.strerror or "input/output error").lower()
+            # of a secret not even the path is shown: it may be the secret itself, in the wrong place
+            raise FileError(f"{where}: {'the file' if secret else path} cannot be read ({reason}).") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise FileError(f"{where}: {path} must be a file.")
+        if secret:
+            check_private(path, where)
+
+
+def check_private(path: Path, where: str = "") -> None:
+    """Refuse a secret file that anybody but its owner may read or write."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        prefix = f"{where}: " if where else ""
+        raise FileError(
+            f"{prefix}{path} may be read by others (mode {mode:03o}); chmod 600 {path} closes it."
+        )
+
+
+def named_files(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Path, bool]]:
+    """Yield the files that settings name: dotted key, path, and whether it is a secret."""
+    for name, field in type(settings).model_fields.items():
+        marks = [mark for mark in _metadata(field.annotation, field.metadata) if isinstance(mark, MustExist)]
+        secret = any(isinstance(mark, OwnerOnly) for mark in marks)
+        for key, value in _leaves(getattr(settings, name), f"{prefix}{name}"):
+            if isinstance(value, BaseModel):
+                yield from named_files(value, f"{key}.")
+            elif isinstance(value, Path) and marks:
+                yield key, value, secret
+
+
+def _metadata(annotation: Any, found: Sequence[object] = ()) -> Iterator[object]:
+    yield from found
+    yield from getattr(annotation, "__metadata__", ())
+    for inner in getattr(annotation, "__args__", ()):
+        yield from _metadata(inner)
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _leaves(item, f"{key}.{name}")
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from _leaves(item, f"{key}.{i}")
+    else:
+        yield key, value

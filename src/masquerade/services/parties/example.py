@@ -1,0 +1,185 @@
+"""A whole deployment on one machine: certificates, identities, settings, policies and made-up records.
+
+It serves to try services out and to copy settings from. The people are drawn from the 11-node network of the
+papers; every party gets some of the columns (vertical), some of the rows (pooled) or some of the cells.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from masquerade.channels.policy import Policy
+from masquerade.core.atomic import write_whole
+from masquerade.core.errors import InputError
+from masquerade.protocols.vertical.joint_policy import restricted
+from masquerade.services.common import certificates, identity_keys
+from masquerade.services.parties.session import RULES, Goal, Protocol, SessionSpec
+
+MINER, HELPER = "university", "helper"
+PORTS, MOST_TRIED = range(10_000, 32_000), 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who holds which records: a frame and a policy by party, and what is learnt from all of them."""
+
+    protocol: Protocol
+    frames: Mapping[str, Sequence[pd.DataFrame]]
+    policies: Mapping[str, Policy]
+    key: str
+    goal: Goal
+    linking: str | None = None
+    session: str = "example"
+
+
+def write_deployment(folder: Path, plan: Plan, *, ports: Mapping[str, int] | None = None) -> dict[str, Path]:
+    """Write everything that every node needs into a folder of its own; return the settings files by node."""
+    rules = RULES[plan.protocol]
+    parties = tuple(plan.frames)
+    convener = parties[0] if rules.one_of_two else MINER
+    nodes = tuple(dict.fromkeys((*parties, convener, *((HELPER,) if rules.helper else ()))))
+    spec = SessionSpec.model_validate(
+        {
+            "session": plan.session,
+            "protocol": plan.protocol,
+            "parties": parties,
+            "convener": convener,
+            "helper": HELPER if rules.helper else None,
+            "linking": (plan.linking or "intersection") if rules.linked else None,
+            "learn": plan.goal.model_dump(exclude_defaults=True),
+        }
+    )
+    tls = folder / "tls"
+    tls.mkdir(parents=True)
+    certificates.init(tls)
+    at = dict(ports or free_ports(nodes))
+    known = {}
+    for node in nodes:
+        certificates.issue(tls, node)
+        (folder / node).mkdir()
+        key = identity_keys.create(folder / node / "identity.key")
+        known[node] = {
+            "url": f"https://127.0.0.1:{at[node]}",
+            "fingerprints": [certificates.fingerprint(tls / f"{node}.pem")],
+            "identity": identity_keys.public_text(key),
+        }
+    if spec.linking == "keyed":
+        shared = secrets.token_bytes(32)
+        for party in parties:
+            write_whole(folder / party / "linking.key", shared, private=True)
+    consent = spec.model_dump(
+        mode="json", include={"session", "protocol", "parties", "convener", "helper", "linking"}
+    )
+    files = {}
+    for node in nodes:
+        settings: dict[str, Any] = {
+            "masquerade": 1,
+            "name": node,
+            "listen": {"port": at[node]},
+            "tls": {name: f"../tls/{node}{end}" for name, end in (("certificate", ".pem"), ("key", ".key"))}
+            | {"authority": "../tls/ca.pem"},
+            "identity": "identity.key",
+            "state": "state",
+            "peers": {name: facts for name, facts in known.items() if name != node},
+        }
+        if node in plan.frames:
+            settings |= written_data(folder / node, plan, node, keyed=spec.linking == "keyed")
+            settings["consents"] = [{**consent, "variables": list(plan.policies[node].schema)}]
+        elif node == HELPER:
+            settings["consents"] = [consent]
+        files[node] = folder / node / ("miner.yaml" if node in {MINER, HELPER} else "party.yaml")
+        write_whole(files[node], yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+    text = yaml.safe_dump(
+        {"masquerade": 1, **spec.model_dump(mode="json", exclude_defaults=True)}, sort_keys=False
+    )
+    write_whole(folder / "session.yaml", text)
+    return files
+
+
+def written_data(folder: Path, plan: Plan, node: str, *, keyed: bool) -> dict[str, Any]:
+    """Write a party's records and policy, and return the part of its settings that names them."""
+    names = []
+    for i, frame in enumerate(plan.frames[node]):
+        name = "records.parquet" if len(plan.frames[node]) == 1 else f"records-{i + 1}.parquet"
+        frame.to_parquet(folder / name, index=False)
+        names.append(name)
+    plan.policies[node].save(folder / "policy.yaml")
+    data: dict[str, Any] = {"files": names, "policy": "policy.yaml", "key": plan.key}
+    return {"data": data | ({"linking_key": "linking.key"} if keyed else {})}
+
+
+def vertical(
+    people: pd.DataFrame,
+    policy: Policy,
+    owners: Mapping[str, Sequence[str]],
+    protocol: Protocol,
+    goal: Goal,
+    *,
+    seed: int,
+    missing: float = 0.1,
+    linking: str = "intersection",
+) -> Plan:
+    """Share out columns: every party has its own, of most people, in an order of its own."""
+    generator = np.random.default_rng(seed)
+    keyed = people.assign(person=[f"P{i:06d}" for i in range(len(people))])
+    kept = len(people) if linking == "keyed" else round(len(people) * (1 - missing))
+    frames = {
+        party: [
+            keyed.iloc[generator.permutation(len(people))[:kept]][["person", *names]].reset_index(drop=True)
+        ]
+        for party, names in owners.items()
+    }
+    policies = {party: restricted(policy, names) for party, names in owners.items()}
+    return Plan(protocol, frames, policies, "person", goal, linking)
+
+
+def scattered(
+    people: pd.DataFrame, policy: Policy, owners: Mapping[str, Sequence[str]], goal: Goal, *, seed: int
+) -> Plan:
+    """Share out cells: of half of the people each party has its own columns, of the rest its neighbour's."""
+    keyed = people.assign(person=[f"P{i:06d}" for i in range(len(people))])
+    order = np.random.default_rng(seed).permutation(len(people))
+    halves = [keyed.iloc[order[: len(people) // 2]], keyed.iloc[order[len(people) // 2 :]]]
+    parties = list(owners)
+    frames, policies = {}, {}
+    for party, neighbour in zip(parties, parties[1:] + parties[:1], strict=True):
+        columns = (owners[party], owners[neighbour])
+        frames[party] = [
+            half[["person", *names]].reset_index(drop=True)
+            for half, names in zip(halves, columns, strict=True)
+        ]
+        policies[party] = restricted(policy, [*columns[0], *columns[1]])
+    return Plan("arbitrary-with-miner", frames, policies, "person", goal, "intersection")
+
+
+def horizontal(
+    people: pd.DataFrame, policy: Policy, parties: Sequence[str], goal: Goal, *, seed: int
+) -> Plan:
+    """Share out rows: every party has some people, with all of their columns."""
+    generator = np.random.default_rng(seed)
+    keyed = people.assign(person=[f"P{i:06d}" for i in range(len(people))])
+    at = generator.integers(0, len(parties), len(people))
+    frames = {party: [keyed[at == i].reset_index(drop=True)] for i, party in enumerate(parties)}
+    return Plan("pooled-counts", frames, dict.fromkeys(parties, policy), "person", goal)
+
+
+def free_ports(nodes: Sequence[str]) -> dict[str, int]:
+    """Return a free port for every node, below those that a machine gives to its own connections."""
+    found: dict[str, int] = {}
+    for port in secrets.SystemRandom().sample(PORTS, min(MOST_TRIED, len(PORTS))):
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            found[nodes[len(found)]] = port
+        if len(found) == len(nodes):
+            return found
+    raise InputError("No free port was found on this machine.")

@@ -1,0 +1,256 @@
+"""What a party holds: its records as codes, and the keys that name the people in them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from masquerade.channels.channel import Channel
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError, SchemaError, UnknownValue
+from masquerade.disguising.frames import refuse_disguised
+from masquerade.disguising.memo import MOST_PLACES, Memo
+from masquerade.disguising.report_draws import Codes, Draws, disguise_codes, fresh_draws
+from masquerade.frames.file_reader import open_batches
+from masquerade.frames.label_codes import encode
+from masquerade.kernels.keystream import Keystream
+from masquerade.protocols.linking.key_normal_form import Key, normal_form
+from masquerade.protocols.vertical.joint_policy import restricted
+from masquerade.services.parties.settings import DataSettings
+from masquerade.sources.records import Records
+
+LENGTH = 2  # bytes before the text in a key's normal form
+KEYS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyColumn(Sequence[Key]):
+    """The keys of a block; they become Python's own values only while somebody looks at them."""
+
+    column: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    @overload
+    def __getitem__(self, place: int) -> Key: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Key]: ...
+    def __getitem__(self, place: int | slice) -> Key | list[Key]:
+        if isinstance(place, slice):
+            listed: list[Key] = self.column[place].to_pylist()
+            return listed
+        key: Key = self.column[place].as_py()
+        return key
+
+    def __iter__(self) -> Iterator[Key]:
+        for begin in range(0, len(self), KEYS_AT_ONCE):
+            yield from self[begin : begin + KEYS_AT_ONCE]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Some variables of some records: codes, and the key of every record where there is one."""
+
+    codes: dict[str, Codes]
+    keys: pa.Array | None
+    rows: int
+
+    def take(self, rows: NDArray[np.intp]) -> Cells:
+        """Return some records, in the order given."""
+        keys = None if self.keys is None else self.keys.take(pa.array(rows))
+        return Cells({name: column[rows] for name, column in self.codes.items()}, keys, len(rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holding:
+    """All that a party brings into a session: the policy of the variables it consents to, and their cells.
+
+    In an arbitrary partition every file is a block of its own, with some of the variables; otherwise there is
+    one block with all of them. Reports are drawn for the whole policy (`memo_id`) and the `places` of its
+    channels there: two sessions with different variables of one policy get the same reports. `nameless` is
+    the digest of the files where no key names the people in them.
+    """
+
+    policy: Policy
+    blocks: tuple[Cells, ...]
+    memo_id: str
+    places: tuple[int, ...]
+    nameless: str = ""
+
+    @property
+    def whole(self) -> Cells:
+        """Return the one block of a party that holds all of its variables of all of its records."""
+        (block,) = self.blocks
+        return block
+
+    @property
+    def digest(self) -> str:
+        """Return the sha256 of policy, keys and values: other records have another one."""
+        found = hashlib.sha256(self.memo_id.encode())
+        for block in self.blocks:
+            for name, codes in block.codes.items():
+                found.update(name.encode() + b"\0")
+                found.update(np.ascontiguousarray(codes).data)
+            if block.keys is not None:
+                hash_texts(found, block.keys)
+        return found.hexdigest()
+
+    def people(self, rows: NDArray[np.intp] | None = None) -> str:
+        """Return the digest of a set of people: of all here, or of those in some places among the keys.
+
+        Neither the order of records nor what is asked about people changes it; where nobody is named, the
+        files stand for them.
+        """
+        if self.nameless:
+            return self.nameless
+        if len(self.blocks) == 1:
+            keys = keys_of(self.whole).column
+        else:
+            keys = pa.array([str(key) for key in self.keys()], pa.string())
+        chosen = keys if rows is None else keys.take(pa.array(rows))
+        found = hashlib.sha256()
+        hash_texts(found, chosen.take(pc.sort_indices(chosen)))
+        return found.hexdigest()
+
+    @property
+    def rows(self) -> int:
+        """Return how many records there are, at most, over all blocks."""
+        return sum(block.rows for block in self.blocks)
+
+    def keys(self) -> Sequence[Key]:
+        """Return the keys of all people here, each once, in order of appearance.
+
+        Linking refuses a key that names two records; over several blocks that must be seen here.
+        """
+        if len(self.blocks) == 1:
+            return keys_of(self.whole)
+        found: dict[Key, None] = {}
+        for block in self.blocks:
+            listed = keys_of(block)
+            if len(set(listed)) < len(listed):
+                raise InputError("A key names two records of this party: one record a person can be linked.")
+            found |= dict.fromkeys(listed)
+        return list(found)
+
+    def source(self, memo: Memo) -> Records:
+        """Return a source over own records: clear, or their reports where the policy disguises."""
+        block = self.whole
+        if not self.policy.disguised:
+            return Records(block.codes, self.policy)
+        reports = disguise_codes(block.codes, self.policy, self.draws(memo, block))
+        memo.saved(self.memo_id)
+        return Records(reports, self.policy)
+
+    def draws(self, memo: Memo, block: Cells) -> Draws:
+        """Return draws that the memo repeats: a person's value is disguised once and for all."""
+        if block.keys is None:
+            if self.policy.disguised:
+                raise InputError("Disguising needs to know whose record it is: data.key in the settings.")
+            return fresh_draws(Keystream())
+        draws, places = memo.draws(self.memo_id, person_names(block.keys), "key"), self.places
+
+        def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
+            return draws(codes, channel, rows, places[place])
+
+        return drawn
+
+
+def person_names(keys: pa.Array) -> pa.Array | pa.ChunkedArray:
+    """Return what the memo knows people by: keys as they are linked, so that a respelling is nobody else."""
+    if pa.types.is_integer(keys.type):
+        return keys  # the memo takes them for their digits
+    listed = KeyColumn(keys)
+    return pa.chunked_array(
+        [
+            pa.array(
+                [normal_form(key)[LENGTH:].decode() for key in listed[at : at + KEYS_AT_ONCE]], pa.string()
+            )
+            for at in range(0, len(listed), KEYS_AT_ONCE)
+        ],
+        pa.string(),
+    )
+
+
+def keys_of(block: Cells) -> KeyColumn:
+    """Return the keys of a block."""
+    if block.keys is None:
+        raise InputError(
+            "The records have no key to be linked by: name its column, data.key in the settings."
+        )
+    return KeyColumn(block.keys)
+
+
+def read_holding(settings: DataSettings, variables: Sequence[str], *, apart: bool) -> Holding:
+    """Read the variables of a session from the files of a party; `apart` keeps the files as blocks."""
+    whole = Policy.load(settings.policy)
+    for name in variables:
+        whole.schema[name]
+    policy = whole if set(variables) == set(whole.schema) else restricted(whole, variables)
+    if set(policy.schema) != set(variables):
+        extra = sorted(set(policy.schema) - set(variables))
+        raise InputError(f"{', '.join(map(repr, extra))} is disguised together with others: consent to all.")
+    if whole.stratum_variable is not None and policy is not whole:
+        raise InputError("A policy with strata is consented to as a whole: list all of its variables.")
+    paths = [str(path) for path in settings.files]
+    groups = [[path] for path in paths] if apart else [paths]
+    blocks = tuple(read_block(group, settings.key, policy, some=apart) for group in groups)
+    held = {name for block in blocks for name in block.codes}
+    missing = [name for name in policy.schema if name not in held]
+    if missing:
+        raise SchemaError(f"No file has the column {missing[0]!r}.")
+    names = [group.names for group in whole.groups]
+    places = (
+        tuple(range(MOST_PLACES)) if policy is whole else tuple(names.index(g.names) for g in policy.groups)
+    )
+    return Holding(policy, blocks, whole.id, places, "" if settings.key is not None else content_of(paths))
+
+
+def content_of(paths: Sequence[str]) -> str:
+    """Return the digest of what is in some files."""
+    found = hashlib.sha256()
+    for path in paths:
+        with Path(path).open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()
+
+
+def hash_texts(found: hashlib._Hash, keys: pa.Array) -> None:
+    """Hash keys as texts, in their order."""
+    for buffer in pa.concat_arrays([keys.cast(pa.string())]).buffers():
+        found.update(b"" if buffer is None else buffer)
+
+
+def read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: bool) -> Cells:
+    """Read the columns of a policy (those that are there, if `some` suffice) and the key."""
+    with open_batches(paths, None) as looked:
+        present = set(looked.file_names)
+    wanted = [name for name in policy.schema if name in present] if some else list(policy.schema)
+    columns = wanted + ([key] if key is not None else [])
+    with open_batches(paths, columns) as batches:
+        refuse_disguised(batches.metadata, paths[0])
+        parts: dict[str, list[Codes]] = {name: [] for name in wanted}
+        keys: list[pa.Array] = []
+        for batch in batches:
+            for field in policy.fields:
+                name = field.variable.name
+                if name in parts:
+                    try:
+                        parts[name].append(encode(batch.column(name), field, text=batches.text))
+                    except UnknownValue as error:
+                        raise error.shifted(batches.rows_before, batches.file) from None
+            if key is not None:
+                keys.append(batch.column(key))
+    joined = pa.chunked_array(keys).combine_chunks() if keys else None
+    if joined is not None and joined.null_count:
+        raise InputError(f"{paths[0]}: {joined.null_count:,} records have no value of {key!r}.")
+    rows = sum(map(len, next(iter(parts.values())))) if parts else 0
+    return Cells({name: np.concatenate(codes) for name, codes in parts.items()}, joined, rows)

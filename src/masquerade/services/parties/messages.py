@@ -1,0 +1,122 @@
+"""What a convener and a party say around a protocol's own messages: small JSON objects, read strictly."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+from pydantic import Field, ValidationError
+
+from masquerade.core.errors import InputError
+from masquerade.crypto.errors import DecodingError
+from masquerade.services.common.settings import Strict
+from masquerade.services.parties.session import SessionSpec
+
+EPOCH_SIZE = 16
+Hex16 = Field(pattern=r"^[0-9a-f]{32}$")
+Hex32 = Field(pattern=r"^[0-9a-f]{64}$")
+M = TypeVar("M", bound=Strict)
+
+
+class Begin(Strict):
+    """A session is to begin, or to go on, in an epoch."""
+
+    spec: SessionSpec
+    epoch: str = Hex16
+
+
+class Begun(Strict):
+    """A party takes part: the policy of its variables, signed, and whether its records are still linked.
+
+    Or the session has `ended` here, in this very epoch.
+    """
+
+    policy: dict[str, Any] | None
+    linked: bool
+    signature: str = ""
+    ended: bool = False
+
+
+class Settle(Strict):
+    """Linking is done: fix which records take part."""
+
+    epoch: str = Hex16
+
+
+class Settled(Strict):
+    """How many records take part, and the digest of their pseudonyms, signed."""
+
+    records: int
+    alignment: str = Hex32
+    signature: str = ""
+
+
+class Arrange(Strict):
+    """What everybody's variables are, and which records take part, each signed by its party."""
+
+    epoch: str = Hex16
+    policies: dict[str, dict[str, Any]]
+    signatures: dict[str, str]
+    records: int = Field(0, ge=0)
+    alignment: str = Field("", pattern=r"^([0-9a-f]{64})?$")
+    aligned: dict[str, str] = Field(default_factory=dict)
+
+
+class Learn(Strict):
+    """Learn own nodes: their parents by K2 in an order, or their parameters in a structure."""
+
+    epoch: str = Hex16
+    order: tuple[str, ...] | None = None
+    max_parents: int = Field(3, ge=0, le=10)
+    structure: dict[str, tuple[str, ...]] | None = None
+
+
+class Learnt(Strict):
+    """What a party found out about its own nodes: parents or parameters."""
+
+    nodes: dict[str, Any]
+
+
+class Share(Strict):
+    """The model that was learnt, for everybody."""
+
+    epoch: str = Hex16
+    model: dict[str, Any]
+
+
+class End(Strict):
+    """The session is over: forget pseudonyms and keys."""
+
+    epoch: str = Hex16
+
+
+class Done(Strict):
+    """Nothing more to say."""
+
+
+def encode(message: Strict) -> bytes:
+    """Return a message as JSON."""
+    return message.model_dump_json().encode()
+
+
+def plain(values: dict[str, Any]) -> str:
+    """Return plain values as the text of a file."""
+    return json.dumps(values, ensure_ascii=False, indent=1) + "\n"
+
+
+def decode(data: bytes, kind: type[M]) -> M:
+    """Read a message; what is not one is a `DecodingError` that says where, never what it was."""
+    try:
+        return kind.model_validate(json.loads(data))
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise DecodingError(f"The message is wrong at {place or 'its top'}: {first['msg']}.") from None
+    except (ValueError, RecursionError):
+        raise DecodingError("The message is no JSON object.") from None
+
+
+def check_epoch(given: str, due: bytes) -> None:
+    """Refuse a message of another epoch."""
+    if given != due.hex():
+        raise InputError("The message belongs to another epoch of this session.")

@@ -1,0 +1,216 @@
+"""What a node remembers of its sessions across restarts: text, epoch, what was linked, what left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
+from masquerade.services.common.release_ledger import Release, ReleaseLedger
+from masquerade.services.common.state import State
+from masquerade.services.parties.disclosures import Leaving
+from masquerade.services.parties.linkage import Linked
+from masquerade.services.parties.session import SessionSpec
+
+SCOPE = "session"
+# what a restored state must remember too, and therefore stands in scopes of its own
+RELEASED, POOLS, ENDED, RECORDS, EPOCHS = "released", "pools", "ended", "records", "epochs"
+PEOPLE, TEXTS = "people", "texts"
+MOST_EPOCHS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A session as a node knows it."""
+
+    spec: SessionSpec
+    epoch: bytes
+    ended: bool
+
+
+class Memory:
+    """The sessions in a node's state; everything is on the disk when a method returns."""
+
+    def __init__(self, state: State, ledger: ReleaseLedger) -> None:
+        self._state, self._ledger = state, ledger
+
+    def sessions(self) -> list[Remembered]:
+        """Return all sessions."""
+        names = [name for name in self._state.notes.names(SCOPE) if "/" not in name]
+        found = [self.find(name) for name in names]
+        return [item for item in found if item is not None]
+
+    def find(self, session: str) -> Remembered | None:
+        """Return a session, None if it has not begun here."""
+        data = self._state.notes.get(SCOPE, session)
+        if data is None:
+            return None
+        values: dict[str, Any] = json.loads(data)
+        spec = SessionSpec.model_validate(values["spec"])
+        return Remembered(spec, bytes.fromhex(values["epoch"]), bool(values["ended"]))
+
+    def begin(self, spec: SessionSpec, epoch: bytes, records: str) -> None:
+        """Remember that a session is in an epoch; what was linked in another one is destroyed.
+
+        `records` is the digest of the records: within one session they must stay the same, since two results
+        over nearly the same people differ by what is true of the few.
+        """
+        name, before = spec.session, self.find(spec.session)
+        known = self._state.notes.get(RECORDS, name)
+        if known is not None and known != records.encode():
+            raise RoundAborted(
+                f"The records here are not those that session {name!r} began with; other records need a "
+                "session of another name.",
+                spent=False,
+            )
+        epochs = int(self._state.notes.get(EPOCHS, name) or 0)
+        if epochs >= MOST_EPOCHS:
+            reason = f"Session {name!r} has begun {epochs} times here; that is enough."
+            raise RoundAborted(reason, spent=False)
+        with self._state.transaction():
+            if before is not None and before.epoch != epoch:
+                self._state.notes.delete(SCOPE, f"{name}/linked")
+            self._note(spec, epoch, ended=False)
+            self._state.notes.put(RECORDS, name, records.encode())
+            self._state.notes.put(TEXTS, name, spec.digest.encode())
+            if before is None or before.epoch != epoch:
+                self._state.notes.put(EPOCHS, name, str(epochs + 1).encode())
+            if spec.protocol == "pooled-counts":
+                self._state.notes.put(POOLS, "/".join(sorted(spec.parties)), b"1")
+        if before is not None and before.epoch != epoch:
+            self._state.replies.forget(f"sessions/{name}")
+
+    def has_released_otherwise(self, spec: SessionSpec) -> bool:
+        """Tell whether anything has left in a session of this name under another text."""
+        known = self._state.notes.get(TEXTS, spec.session)
+        return known not in (None, spec.digest.encode()) and any(
+            entry.release.session == spec.session for entry in self._ledger.entries()
+        )
+
+    def ended(self, session: str) -> bytes | None:
+        """Return the epoch in which a session has ended here, None if it has not."""
+        return self._state.notes.get(ENDED, session)
+
+    def pools(self) -> list[frozenset[str]]:
+        """Return the parties of every pool that this one was part of."""
+        return [frozenset(name.split("/")) for name in self._state.notes.names(POOLS)]
+
+    def end(self, spec: SessionSpec, epoch: bytes) -> None:
+        """Remember that a session is over; its pseudonyms are destroyed."""
+        with self._state.transaction():
+            self._state.notes.delete(SCOPE, f"{spec.session}/linked")
+            self._note(spec, epoch, ended=True)
+            self._state.notes.put(ENDED, spec.session, epoch)
+        self._state.replies.forget(f"sessions/{spec.session}")  # cells were sent under pseudonyms
+
+    def _note(self, spec: SessionSpec, epoch: bytes, *, ended: bool) -> None:
+        values = {"spec": spec.model_dump(mode="json"), "epoch": epoch.hex(), "ended": ended}
+        self._state.notes.put(SCOPE, spec.session, json.dumps(values).encode())
+
+    def keep_linked(self, session: str, linked: Linked, least: int) -> None:
+        """Remember which of the records held take part, until the session ends; too few are refused."""
+        if len(linked.rows) < least:
+            raise too_few(f"{len(linked.rows):,} records take part; this node's file asks for {least:,}.")
+        self._state.notes.put(SCOPE, f"{session}/linked", linked.to_bytes())
+
+    def check_people(self, session: str, people: str, *, exact: bool, others: bool) -> None:
+        """Refuse other people than a session began with, or than earlier exact results were about.
+
+        Two exact results about nearly the same people differ by what is true of the few, and so do sums and
+        differences of several: only the very same people tell nothing new. `others` says that this node's
+        file agrees to other people than those of earlier sessions.
+        """
+        for name in self._state.notes.names(PEOPLE):
+            known = json.loads(self._state.notes.get(PEOPLE, name) or b"{}")
+            if known.get("people") == people:
+                continue
+            if name == session:
+                raise RoundAborted(
+                    f"Other people take part in session {session!r} than when something left in it: results "
+                    "would differ by what is true of a few.",
+                    spent=False,
+                )
+            if exact and known.get("exact") and not others:
+                reason = (
+                    f"Other people take part than in session {name!r}: exact results would differ by what is "
+                    "true of a few. This node's file can agree to that (other_people in its consent)."
+                )
+                raise QueryRefused([Refusal("other_people", reason)])
+
+    def bind_people(self, session: str, people: str, *, exact: bool, others: bool) -> None:
+        """Remember, for good, whom results of a session are about, unless `check_people` refuses them.
+
+        Nothing comes between the two: of sessions that go on side by side, the first to answer decides.
+        """
+        with self._state.transaction():
+            self.check_people(session, people, exact=exact, others=others)
+            if self._state.notes.get(PEOPLE, session) is None:
+                values = {"people": people, "exact": exact}
+                self._state.notes.put(PEOPLE, session, json.dumps(values).encode())
+
+    def linked(self, session: str, epoch: bytes) -> Linked | None:
+        """Return which records take part in an epoch, None if they are not linked in it."""
+        begun = self.find(session)
+        data = self._state.notes.get(SCOPE, f"{session}/linked")
+        if data is None or begun is None or begun.epoch != epoch:
+            return None
+        return Linked.from_bytes(data)
+
+    def check_draw(self, draw: str, policy: str) -> None:
+        """Refuse to draw reports anew where others of the same policy have left already."""
+        others = {
+            entry.release.draw
+            for entry in self._ledger.entries()
+            if entry.release.draw is not None and entry.release.draw.endswith(f":{policy}")
+        }
+        if others - {draw}:
+            raise RoundAborted(
+                "Reports under this party's policy have left before, drawn with another memo: memo.json of "
+                "its state folder is lost or older. It must be restored; without it every person would be "
+                "disguised a second time, and only a new policy may do that.",
+                spent=False,
+            )
+
+    def released(
+        self,
+        spec: SessionSpec,
+        recipient: str,
+        item: Leaving,
+        reply: bytes,
+        *,
+        rows: int,
+        draw: str,
+        question: str = "",
+    ) -> None:
+        """Write into the ledger what leaves, before it does; what has left before is not written twice.
+
+        `draw` names the draws behind reports: the same reports again tell nothing new. Of exact answers it is
+        the `question` that tells whether they are the same.
+        """
+        what = [spec.session, recipient, item.kind, item.variables, item.policy, draw, rows, question]
+        facts = json.dumps(what)
+        name = hashlib.sha256(facts.encode()).hexdigest()
+        if self._state.notes.get(RELEASED, name) is not None:
+            return
+        self._ledger.append(
+            Release(
+                session=spec.session,
+                protocol=spec.protocol,
+                recipient=recipient,
+                kind=item.kind,
+                variables=item.variables,
+                rows=rows,
+                policy=item.policy,
+                gamma=item.gamma,
+                digest=hashlib.sha256(reply).hexdigest(),
+                draw=draw,
+            )
+        )
+        self._state.notes.put(RELEASED, name, b"1")
+
+
+def too_few(reason: str) -> QueryRefused:
+    """Return the refusal of records that are too few."""
+    return QueryRefused([Refusal("too_few_records", reason)])

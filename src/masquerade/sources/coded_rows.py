@@ -1,0 +1,117 @@
+"""Distinct rows that an engine sends, batch by batch, as coded tables in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from masquerade.frames.label_codes import MISSING, encode
+from masquerade.sources import sql
+from masquerade.sources.query_plan import Layout
+from masquerade.sources.record_store import Store
+from masquerade.sources.sql import Column
+
+MERGED_AT_ONCE = 1 << 20
+LARGEST_KEY = 1 << 62
+
+
+class Overflow(Exception):
+    """A result has more rows than can be held."""
+
+
+class Gathering:
+    """The distinct rows of some columns, gathered into a `Store`.
+
+    Values that are spelled in several ways arrive as several rows; these are merged as they come.
+    """
+
+    def __init__(
+        self, names: Sequence[str], columns: Mapping[str, Column], *, weighted: bool, most: int
+    ) -> None:
+        self.names, self._columns, self._weighted, self._most = tuple(names), columns, weighted, most
+        keys = (sql.COUNT, sql.FIRST, sql.SECOND) if weighted else (sql.COUNT,)
+        self._codes: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
+        self._sums: dict[str, list[NDArray[Any]]] = {key: [] for key in keys}
+        self._rows = self._merged = 0
+        self._spelled = any(columns[name].text or columns[name].field.missing is not None for name in names)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take some rows; too many are an `Overflow`, an unlisted value is an `UnknownValue`."""
+        for name, parts in self._codes.items():
+            parts.append(codes_of(batch[name], self._columns[name]))
+        for key, parts in self._sums.items():
+            parts.append(numbers(batch[key], key))
+        self._rows += len(batch)
+        if self._spelled and self._rows - self._merged >= max(self._merged, MERGED_AT_ONCE):
+            self._merge()
+        if self._rows > self._most:
+            raise Overflow
+
+    def store(self, layout: Layout, sizes: Mapping[str, int]) -> Store:
+        """Return all rows as a store.
+
+        Rows of weights v are kept as (Σv)²/Σv² records of weight Σv²/Σv.
+        """
+        columns = {name: joined(parts, np.uint8) for name, parts in self._codes.items()}
+        counts = joined(self._sums[sql.COUNT], np.int64)
+        rows = int(counts.sum())
+        if not self._weighted:
+            return Store(layout, columns, sizes, rows, counts)
+        first, second = (joined(self._sums[key], np.float64) for key in (sql.FIRST, sql.SECOND))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weights = np.where(first > 0, second / first, 0.0)
+            times = np.where(second > 0, first**2 / second, 0.0)
+        return Store(layout, columns, sizes, rows, times, weights)
+
+    def _merge(self) -> None:
+        """Add up rows that are equal once they are coded."""
+        columns = [joined(parts, np.uint8) for parts in self._codes.values()]
+        shape = [len(self._columns[name].field.variable) for name in self.names]
+        if prod(shape) <= LARGEST_KEY and columns:
+            keys, place = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True)
+            codes = np.unravel_index(keys, shape)
+            for parts, old, new in zip(self._codes.values(), columns, codes, strict=True):
+                parts[:] = [new.astype(old.dtype)]
+            for key, parts in self._sums.items():
+                total = np.zeros(len(keys), dtype=parts[0].dtype)
+                np.add.at(total, place, joined(parts, total.dtype.type))
+                self._sums[key] = [total]
+            self._rows = len(keys)
+        self._merged = self._rows
+
+
+def codes_of(values: pa.Array | pa.ChunkedArray, column: Column) -> NDArray[Any]:
+    """Return the codes of values, or those that the engine has found already."""
+    if not column.cut_by_engine:
+        return encode(values, column.field, text=column.text)
+    size = len(column.field.variable)
+    marks: NDArray[Any] = numbers(values, sql.COUNT)
+    wrong = marks[marks >= size]
+    if len(wrong):
+        example = np.nan if wrong[0] == size + MISSING else np.inf
+        encode(pa.array([example]), column.field)  # raises what is said of such a value
+    return marks.astype(np.min_scalar_type(size - 1))
+
+
+def numbers(values: pa.Array | pa.ChunkedArray, key: str) -> NDArray[Any]:
+    """Return a sum of ours; nothing was added up where there is none."""
+    found: NDArray[Any] = values.cast(sql.sum_type(key)).fill_null(0).to_numpy(zero_copy_only=False)
+    return found
+
+
+def split(batch: pa.RecordBatch, parts: Mapping[int, Gathering]) -> None:
+    """Give the rows of several grouping sets to the parts that gather them, by the number of the set."""
+    marks = numbers(batch[sql.SET], sql.SET)
+    for mark in np.unique(marks).tolist():
+        parts[mark].add(batch.filter(pc.equal(pa.array(marks), mark)))
+
+
+def joined(parts: Sequence[NDArray[Any]], empty: type[np.generic]) -> NDArray[Any]:
+    """Return the parts as one array."""
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=empty)

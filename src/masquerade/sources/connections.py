@@ -1,0 +1,208 @@
+"""Tables by name: a connection to PostgreSQL or a Spark session, opened, used, and closed again.
+
+Who has a connection or session already gives its table to `mq.tally` instead. No message here repeats a URL
+or what a driver says about one: a mistyped URL has its password where a host should be.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from masquerade.core.errors import EngineError, InputError
+from masquerade.sources.engine_tables import SPARK, told
+
+if TYPE_CHECKING:
+    from masquerade.core.schema import Field
+
+URL: Final = "MASQUERADE_URL"
+# what a connection does if neither the URL nor the environment says otherwise: give up on a silent server
+PATIENT: Final = {
+    "connect_timeout": "15",
+    "keepalives_idle": "60",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "fallback_application_name": "masquerade",
+}
+NO_TABLE: Final = (
+    "PostgreSQL: there is no table or view {!r} in this database. Outside the search path it is "
+    "written as schema.table."
+)
+
+
+def url_of(given: str | None) -> str | None:
+    """Return the URL that was given, or the one in the environment."""
+    return given or os.environ.get(URL) or None
+
+
+@contextmanager
+def postgres_table(name: str, url: str | None = None) -> Iterator[Any]:
+    """Yield a table of PostgreSQL as an Ibis table that stays in one state for as long as it is used.
+
+    Without a `url` the usual variables and files say where it is (PGHOST, PGUSER, …, ~/.pgpass). The
+    connection is read-only and sees one state of the database: rows that arrive meanwhile are not counted
+    in one question and left out of another.
+    """
+    try:
+        import ibis  # type: ignore[import-untyped]  # noqa: PLC0415  (an extra)
+        import psycopg  # noqa: PLC0415
+    except ImportError:
+        raise InputError(missing_extra("PostgreSQL", "postgres")) from None
+    connection = connected(psycopg, url)
+    try:
+        with told("PostgreSQL"):
+            place = found(connection, name)
+        if place is None:
+            raise InputError(NO_TABLE.format(name))
+        with told("PostgreSQL"):
+            table = ibis.postgres.from_connection(connection).table(place[1], database=place[0])
+        yield table
+    finally:
+        connection.close()
+
+
+def connected(psycopg: Any, url: str | None) -> Any:
+    """Return a connection that reads one state and cannot write."""
+    settings = "PGHOST, PGPORT, PGUSER, … or their defaults" if url is None else "the URL"
+    try:
+        given = psycopg.conninfo.conninfo_to_dict(url or "")
+    except psycopg.ProgrammingError:
+        raise InputError(
+            "PostgreSQL: the URL cannot be read. It looks like postgresql://user@host:5432/database; in a "
+            "password, characters such as @ : / % are written as %40 %3A %2F %25."
+        ) from None
+    settled = {*given, *(key for key in PATIENT if f"PG{key.upper()}" in os.environ)}
+    ours = {key: value for key, value in PATIENT.items() if key not in settled}
+    try:
+        connection = psycopg.connect(url or "", **ours)
+    except psycopg.Error as error:
+        raise EngineError(f"PostgreSQL: no connection by {settings}: {why(error)}.") from None
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    connection.read_only = True
+    return connection
+
+
+def why(error: Exception) -> str:
+    """Return why there is no connection, in words of our own."""
+    said = str(error).lower()
+    reasons = {
+        "password authentication failed": "user name or password was refused",
+        "no password supplied": "the server asks for a password and none was given",
+        "no pg_hba.conf entry": "the server lets nobody in from here, or not without TLS",
+        "role ": "the server does not know this user",
+        "database ": "the server has no such database",
+        "timeout": "the server did not answer in time",
+        "refused": "nobody answers at this host and port: is the server running there",
+        "no such file": "nobody answers at this socket: is the server running there",
+        "resolve": "the host is unknown",
+        "translate host": "the host is unknown",
+    }
+    return next((reason for sign, reason in reasons.items() if sign in said), "it failed")
+
+
+def found(connection: Any, name: str) -> tuple[str, str] | None:
+    """Return schema and table that a name stands for, read as SQL reads it, then to the letter."""
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(
+                "SELECT n.nspname, c.relname FROM pg_catalog.pg_class c "
+                "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+                "WHERE c.oid = coalesce(to_regclass(%s), to_regclass("
+                "(SELECT string_agg(quote_ident(part), '.') FROM unnest(string_to_array(%s, '.')) AS part))) "
+                "AND c.relkind IN ('r', 'v', 'm', 'f', 'p')",
+                [name, name],
+            )
+        except connection.ProgrammingError:  # "a..b" is no name at all
+            return None
+        row = cursor.fetchone()
+    return None if row is None else (str(row[0]), str(row[1]))
+
+
+@contextmanager
+def spark_table(
+    names: Sequence[str], master: str | None = None, fields: Sequence[Field] = ()
+) -> Iterator[Any]:
+    """Yield a Spark frame: a table of the session's catalogue, or Parquet or CSV files by path or pattern.
+
+    The session is the active one, or a new one on `master` (``spark://host:7077``, ``yarn``, ``local[4]``;
+    without it, what Spark's own settings say), which is stopped afterwards. CSV columns are text until
+    `fields` say what they hold.
+    """
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415  (an extra)
+    except ImportError:
+        raise InputError(missing_extra("Spark", "spark")) from None
+    active = SparkSession.getActiveSession()
+    session = active or started(SparkSession, master)
+    try:
+        with told("Spark"):
+            frame = read(session, names, fields)
+        if frame is None:
+            raise InputError(
+                f"Spark: there is no {'file' if is_files(names) else 'table'} {', '.join(names)!r} that it "
+                "can read. Files end in .parquet, .csv or .csv.gz, folders of Parquet files in /."
+            )
+        yield frame
+    finally:
+        if active is None:
+            session.stop()
+
+
+def started(session_class: Any, master: str | None) -> Any:
+    """Return a new session."""
+    builder = session_class.builder.appName("masquerade").config("spark.ui.showConsoleProgress", "false")
+    if master is not None:
+        builder = builder.master(master)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Spark's about the machine, not ours to pass on
+            return builder.getOrCreate()
+    except Exception as error:  # noqa: BLE001  (from Java, or from Python on the way there)
+        raise EngineError(
+            f"Spark: no session ({type(error).__name__}). It needs Java, and a master that answers, such as "
+            "spark://host:7077, yarn or local[4]."
+        ) from None
+
+
+def read(session: Any, names: Sequence[str], fields: Sequence[Field]) -> Any | None:
+    """Return the frame that names stand for; None if there is nothing of this name."""
+    from pyspark.errors import AnalysisException  # noqa: PLC0415
+
+    try:
+        if not is_files(names):
+            return session.read.table(names[0])
+        if not all(map(is_csv, names)):
+            return session.read.parquet(*names)
+        columns = session.read.csv(list(names), header=True).columns
+        kinds = {field.variable.name: spark_type(field) for field in fields}
+        schema = ", ".join(f"{SPARK.name(name)} {kinds.get(name, 'STRING')}" for name in columns)
+        # a value of another type ends the scan: read as missing, it would be counted as what it is not
+        return session.read.csv(list(names), schema, header=True, enforceSchema=False, mode="FAILFAST")
+    except AnalysisException:
+        return None
+
+
+def spark_type(field: Field) -> str:
+    """Return the type of a CSV column that holds the values of a variable."""
+    if field.edges is not None:
+        return "DOUBLE"
+    kinds = {type(label) for label in field.variable.categories}
+    return "BIGINT" if kinds == {int} else "BOOLEAN" if kinds == {bool} else "STRING"
+
+
+def is_files(names: Sequence[str]) -> bool:
+    """Tell paths from the name of a table."""
+    return len(names) > 1 or any("/" in n or "*" in n or is_csv(n) or n.endswith(".parquet") for n in names)
+
+
+def is_csv(name: str) -> bool:
+    """Tell CSV files by their ending."""
+    return name.lower().endswith((".csv", ".csv.gz"))
+
+
+def missing_extra(engine: str, extra: str) -> str:
+    """Return what to do about a package that is not there."""
+    return f"{engine} needs packages that are not installed: pip install 'masquerade[{extra}]'."

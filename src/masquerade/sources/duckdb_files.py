@@ -1,0 +1,216 @@
+"""Files read by an embedded DuckDB, out of core: no server, nothing to set up."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from glob import has_magic
+from pathlib import Path
+from typing import Any
+from weakref import finalize
+
+import pyarrow as pa
+from pyarrow import ipc, parquet
+
+from masquerade.core.errors import (
+    EngineError,
+    FileError,
+    InputError,
+    MasqueradeError,
+    SchemaError,
+    UnknownValue,
+)
+from masquerade.frames.files import open_batches
+from masquerade.frames.formats import STREAM, Format, format_of
+from masquerade.sources.engine_tables import DUCKDB, Watch, watching, without_row
+from masquerade.sources.row_chunks import first_unknown
+from masquerade.sources.sql import Column
+
+BATCH = 1 << 18
+MEMORY = "2GB"  # beyond it DuckDB writes to its own private folder
+
+
+class DuckFiles:
+    """Parquet, CSV or Arrow files as one table of DuckDB.
+
+    Parquet is read by DuckDB itself, on all cores; CSV and Arrow files, and Parquet files that differ in
+    the types of columns, pass through our own readers, so that they mean the same as in memory. `watch` is
+    told the share of a scan that is done.
+    """
+
+    dialect = DUCKDB
+
+    def __init__(self, data: Any, *, watch: Watch | None = None) -> None:
+        import duckdb  # noqa: PLC0415
+
+        if STREAM in (data if isinstance(data, (list, tuple)) else [data]):
+            raise InputError("Standard input can be read once only: write it to a file, or count in memory.")
+        with open_batches(data, []) as batches:
+            self.paths, self.text, self.names = batches.paths, batches.text, batches.file_names
+        self._data, self._watch = data, watch
+        self._types = {} if self.text else types_in(self.paths)
+        self._spill = tempfile.mkdtemp(prefix="masquerade-")  # private, and gone with this object
+        finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
+        self._failed = duckdb.Error
+        self._connection = duckdb.connect()
+        for setting, value in {
+            "temp_directory": self._spill,
+            "memory_limit": MEMORY,
+            "preserve_insertion_order": False,
+            "enable_progress_bar": watch is not None,
+            "enable_progress_bar_print": False,
+        }.items():
+            self._connection.execute(f"SET {setting} = {self.dialect.label(value)}")
+        self._parquet = self._listed() if all(format_of(p) is Format.PARQUET for p in self.paths) else None
+        files = "1 file" if len(self.paths) == 1 else f"{len(self.paths):,} files"
+        self.title = f"DuckDB over {files}"
+
+    def kinds(self, names: Sequence[str]) -> dict[str, pa.DataType]:
+        """Return the types of columns."""
+        chosen = ", ".join(self.dialect.name(name) for name in names)
+        (batch,) = self.fetch(lambda table: f"SELECT {chosen} FROM {table} LIMIT 0", names)  # noqa: S608
+        return dict(zip(names, batch.schema.types, strict=True))
+
+    def policies(self, names: Sequence[str]) -> set[str]:
+        """Return nothing: what files say of themselves is looked at before they are opened."""
+        del names
+        return set()
+
+    def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
+        """Run SQL over the files; only the columns that it needs are read."""
+        with self._relation(columns) as (table, raised), watching(self._watch, self._progress):
+            try:
+                reader: Any = self._connection.sql(write(table)).to_arrow_reader(BATCH)
+                with closing(reader):
+                    empty = True
+                    for batch in reader:
+                        empty = False
+                        yield batch
+                    if empty:
+                        yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+            except (self._failed, pa.ArrowException, OSError) as error:
+                if raised and isinstance(raised[0], MasqueradeError):
+                    raise raised[0] from None
+                raise self._failure(error) from None
+
+    def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
+        """Return the error about a value with its file and row, which only reading in order can tell."""
+        return first_unknown(self._data, without_row(error), column.field, text=column.text)
+
+    @contextmanager
+    def _relation(self, columns: Sequence[str]) -> Iterator[tuple[str, list[Exception]]]:
+        raised: list[Exception] = []
+        used = list(columns) or list(self.names[:1])
+        if not self.text and not self._types.keys() >= set(used):
+            open_batches(self._data, used)  # says which file lacks which column
+        types = {name: common_type(name, self._types[name], self.paths) for name in used if not self.text}
+        alike = all(len(set(self._types[name])) == 1 for name in types)
+        if self._parquet is not None and alike:
+            yield self._parquet, raised
+            return
+        schema = pa.schema([(name, types.get(name, pa.string())) for name in used])
+        with open_batches(self._data, used) as batches:
+            self._connection.register("reports_", reader_of(schema, iter(batches), raised))
+            try:
+                yield "reports_", raised
+            finally:
+                self._connection.unregister("reports_")
+
+    def _listed(self) -> str:
+        """Return the table of Parquet files, each taken by its name alone, whatever signs are in it."""
+        places = [str(Path(path).absolute()) for path in self.paths]
+        for number, place in enumerate(places):
+            if has_magic(place):  # DuckDB would look for other files
+                link = Path(self._spill, f"{number}.parquet")
+                link.symlink_to(place)
+                places[number] = str(link)
+        listed = ", ".join(self.dialect.label(place) for place in places)
+        return f"read_parquet([{listed}], hive_partitioning = false)"  # folders are not columns
+
+    def _progress(self) -> float | None:
+        share = self._connection.query_progress() / 100
+        return share if 0 <= share <= 1 else None
+
+    def _failure(self, error: Exception) -> Exception:
+        """Return what went wrong, without values of the data, which a message of DuckDB may quote."""
+        kind = type(error).__name__.removesuffix("Exception")
+        if kind in {"IO", "InvalidInput", "HTTP"}:
+            return FileError(f"{self.title}: a file cannot be read (missing, truncated or damaged).")
+        if kind == "OutOfMemory":
+            return EngineError(
+                f"{self.title}: more than {MEMORY} of memory are needed; ask for less at once."
+            )
+        return EngineError(f"{self.title} failed ({kind}).")
+
+
+def types_in(paths: Sequence[str]) -> Mapping[str, list[pa.DataType]]:
+    """Return the types that columns have in each of the files; nothing for a column that one lacks."""
+    found: dict[str, list[pa.DataType]] = {}
+    for path in paths:
+        with pa.OSFile(path) as source:
+            is_parquet = format_of(path) is Format.PARQUET
+            schema = parquet.read_schema(source) if is_parquet else ipc.open_file(source).schema
+        for field in schema:
+            found.setdefault(field.name, []).append(field.type)
+    return {name: types for name, types in found.items() if len(types) == len(paths)}
+
+
+def common_type(name: str, types: Sequence[pa.DataType], paths: Sequence[str]) -> pa.DataType:
+    """Return a type that holds a column of all files as it is; labels of two kinds have none."""
+    if len(set(types)) == 1:
+        return types[0]
+    words = [word_of(kind) for kind in types]
+    known = dict.fromkeys(word for word in words if word != "nothing")
+    shared = {
+        frozenset({"text"}): pa.large_string(),
+        frozenset({"whole numbers"}): pa.int64(),
+        frozenset({"numbers"}): pa.float64(),
+        frozenset({"whole numbers", "numbers"}): pa.float64(),
+        frozenset({"true/false"}): pa.bool_(),
+        frozenset(): pa.null(),
+    }
+    found = shared.get(frozenset(known))
+    if found is None:
+        first, *others = (words.index(word) for word in known)
+        if not others:
+            return types[first]
+        other = others[0]
+        raise SchemaError(
+            f"{paths[other]}: column {name!r} holds {words[other]}, in {paths[first]} it holds "
+            f"{words[first]}: write them alike."
+        )
+    return found
+
+
+def word_of(kind: pa.DataType) -> str:
+    """Return what a type holds, in words."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "text"
+    if types.is_integer(kind):
+        return "whole numbers"
+    if types.is_floating(kind):
+        return "numbers"
+    if types.is_boolean(kind):
+        return "true/false"
+    return "nothing" if types.is_null(kind) else f"values of type {kind}"
+
+
+def reader_of(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], raised: list[Exception]
+) -> pa.RecordBatchReader:
+    """Return batches as a reader; an error of ours is kept, since DuckDB would wrap it in its own."""
+
+    def guarded() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches:
+                yield batch if batch.schema.equals(schema) else batch.cast(schema)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    return pa.RecordBatchReader.from_batches(schema, guarded())

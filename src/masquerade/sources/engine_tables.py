@@ -1,0 +1,265 @@
+"""Tables that callers hold in an engine: Spark data frames and Ibis tables of any backend."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import Any, Final, Protocol
+from uuid import uuid4
+
+import pyarrow as pa
+
+from masquerade.core.errors import EngineError, InputError, MasqueradeError, UnknownValue
+from masquerade.sources.arrow_batches import batches_of, fetched, readable, streamed_at_once
+from masquerade.sources.sql import Column, Dialect
+
+DUCKDB: Final = Dialect(try_cast="TRY_CAST")
+POSTGRES: Final = Dialect(text_start="E'", escapes=(("\\", "\\\\"), ("'", "''")), double="DOUBLE PRECISION")
+BACKSLASHES: Final = (("\\", "\\\\"), ("'", "\\'"))
+# Spark replaces ${name} by a setting, even inside a text
+SPARK: Final = Dialect(quote="`", escapes=(*BACKSLASHES, ("$", "\\u0024")), try_cast="TRY_CAST")
+DIALECTS: Final = {"duckdb": DUCKDB, "postgres": POSTGRES, "pyspark": SPARK, "databricks": SPARK}
+TITLES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark", "sqlite": "SQLite"}
+PATIENCE: Final = 0.2
+LOST: Final = {"OperationalError", "InterfaceError", "AdminShutdown", "CrashShutdown", "Py4JNetworkError"}
+
+Watch = Callable[[float | None], None]
+
+
+class Table(Protocol):
+    """A table in some engine, which runs SQL over it."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the engine writes."""
+
+    @property
+    def title(self) -> str:
+        """What stands in logs and messages: which engine, never how to get in."""
+
+    @property
+    def text(self) -> bool:
+        """Whether all columns are text, as in a CSV file."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The columns."""
+
+    def kinds(self, names: Sequence[str]) -> Mapping[str, pa.DataType]:
+        """Return the types of columns."""
+
+    def policies(self, names: Sequence[str]) -> set[str]:
+        """Return the policies that columns say they were disguised under."""
+
+    def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
+        """Run the SQL that `write` makes of the table's name, which needs these columns of it.
+
+        At least one batch comes, be it empty.
+        """
+
+    def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
+        """Return the error about a value, with the place where it stands if that can be found out."""
+
+
+def table_of(data: Any, *, watch: Watch | None = None) -> Table | None:
+    """Return what a caller gave as an engine's table; None if it is none."""
+    home = type(data).__module__.split(".")[0]
+    if home == "pyspark" and hasattr(data, "sparkSession"):
+        return SparkFrame(data, watch=watch)
+    if home == "ibis" and hasattr(data, "get_backend"):
+        return IbisTable(data, watch=watch)
+    return None
+
+
+class SparkFrame:
+    """A Spark data frame; SQL runs on its cluster, only counts come to this process."""
+
+    dialect, title, text = SPARK, "Spark", False
+
+    def __init__(self, frame: Any, *, watch: Watch | None = None) -> None:
+        self._frame, self._session, self._watch = frame, frame.sparkSession, watch
+        self.names: tuple[str, ...] = tuple(frame.columns)
+
+    def kinds(self, names: Sequence[str]) -> dict[str, pa.DataType]:
+        """Return the types of columns."""
+        with told(self.title):
+            quoted = [self.dialect.name(name) for name in names]
+            schema = self._frame.select(*quoted).limit(0).toArrow().schema
+        return dict(zip(names, map(readable, schema.types), strict=True))
+
+    def policies(self, names: Sequence[str]) -> set[str]:
+        """Return the policies that columns say they were disguised under."""
+        marks = [field.metadata.get("masquerade", {}) for field in self._frame.schema if field.name in names]
+        return {mark["policy"] for mark in marks if "policy" in mark}
+
+    def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
+        """Run SQL on the cluster."""
+        del columns  # Spark finds out itself
+        view = f"masquerade_{uuid4().hex}"
+        with told(self.title), watching(self._watch, self._progress):
+            self._frame.createOrReplaceTempView(view)
+            try:
+                result = self._session.sql(write(view)).toArrow()
+            finally:
+                self._session.catalog.dropTempView(view)
+        yield from batches_of(result)
+
+    def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
+        """Return the error about a value: records of a cluster have no order."""
+        del column
+        return without_row(error)
+
+    def _progress(self) -> float | None:
+        context = getattr(self._session, "sparkContext", None)
+        if context is None:
+            return None
+        tracker = context.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+        known = [stage for stage in stages if stage]
+        tasks = sum(stage.numTasks for stage in known)
+        return sum(stage.numCompletedTasks for stage in known) / tasks if tasks else None
+
+
+class IbisTable:
+    """An Ibis table or expression; its own backend runs the SQL."""
+
+    text = False
+
+    def __init__(self, table: Any, *, watch: Watch | None = None) -> None:
+        check_stored(table)
+        self._table, self._backend, self._watch = table, table.get_backend(), watch
+        self.title = TITLES.get(self._backend.name, f"{self._backend.name} (Ibis)")
+        self.dialect = dialect_of(self._backend, self.title)
+        self.names: tuple[str, ...] = tuple(table.columns)
+        with told(self.title):
+            self._relation = f"({self._backend.compile(table)}) AS masquerade_reports"
+
+    def kinds(self, names: Sequence[str]) -> dict[str, pa.DataType]:
+        """Return the types of columns."""
+        with told(self.title):
+            schema = self._table.schema()
+            return {name: readable(schema[name].to_pyarrow()) for name in names}
+
+    def policies(self, names: Sequence[str]) -> set[str]:
+        """Return nothing: a database says nothing about its columns."""
+        del names
+        return set()
+
+    def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
+        """Run SQL in the backend."""
+        kinds = self.kinds(columns)
+        with told(self.title), watching(self._watch, lambda: None):
+            query = write(self._relation)
+            if self._backend.name == "duckdb":
+                yield from batches_of(self._backend.con.sql(query).to_arrow_table())
+            elif self._backend.name == "postgres":
+                with self._backend.con.cursor() as cursor:
+                    yield from fetched(cursor, cursor.stream(query, size=streamed_at_once()), kinds)
+            else:
+                result = self._backend.raw_sql(query)
+                if hasattr(result, "toArrow"):
+                    yield from batches_of(result.toArrow())
+                else:
+                    with closing(result) as cursor:
+                        yield from fetched(cursor, iter(cursor), kinds)
+
+    def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
+        """Return the error about a value: rows of a database have no order."""
+        del column
+        return without_row(error)
+
+
+def check_stored(table: Any) -> None:
+    """Refuse an expression over frames in memory, which its backend does not hold."""
+    from ibis.expr.operations import InMemoryTable  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    if table.op().find(InMemoryTable):
+        raise InputError("An Ibis memtable lies in memory: give the frame itself, or create a table of it.")
+
+
+def dialect_of(backend: Any, title: str) -> Dialect:
+    """Return how a backend writes; of one that we do not know, only what all engines share is used."""
+    known = DIALECTS.get(backend.name)
+    if known is not None:
+        return known
+    quote, end = backend.dialect.IDENTIFIER_START, backend.dialect.IDENTIFIER_END
+    if quote != end:
+        raise InputError(f"{title} is an engine that records cannot be counted in: export them to Parquet.")
+    backslash = "\\" in backend.dialect.tokenizer_class.STRING_ESCAPES
+    plain = Dialect(quote=quote, grouping_sets=False, knows_nan=False)
+    return (
+        Dialect(quote=quote, escapes=BACKSLASHES, grouping_sets=False, knows_nan=False)
+        if backslash
+        else plain
+    )
+
+
+def without_row(error: UnknownValue) -> UnknownValue:
+    """Return the error about a value that stands at no row in particular."""
+    return UnknownValue(error.column, None, error.problem)
+
+
+@contextmanager
+def told(title: str) -> Iterator[None]:
+    """Turn whatever goes wrong in an engine into one line; its own words may quote data or credentials."""
+    try:
+        with unquoted():
+            yield
+    except MasqueradeError:
+        raise
+    except Exception as error:  # noqa: BLE001  (drivers have trees of their own)
+        kind, home = type(error).__name__, type(error).__module__.split(".")[0]
+        lost = kind in LOST and home in {"psycopg", "py4j"}
+        what = "the connection was lost" if lost else "the engine failed"
+        raise EngineError(f"{title}: {what} ({kind}); nothing was answered.") from None
+
+
+@contextmanager
+def unquoted() -> Iterator[None]:
+    """Keep drivers from logging the words of an error, which quote data or addresses: we tell it."""
+    loggers = [logging.getLogger("psycopg")]
+    if "pyspark.logger" in sys.modules:
+        from pyspark.logger import PySparkLogger  # noqa: PLC0415
+
+        loggers += [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    for logger in loggers:
+        logger.addFilter(nothing)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(nothing)
+
+
+def nothing(record: object) -> bool:
+    """Let nothing into a log."""
+    del record
+    return False
+
+
+@contextmanager
+def watching(watch: Watch | None, progress: Callable[[], float | None]) -> Iterator[None]:
+    """Tell a watcher how far a scan is while it runs."""
+    if watch is None:
+        yield
+        return
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(PATIENCE):
+            share = None
+            with suppress(Exception):  # a scan that fails says so itself
+                share = progress()
+            watch(share)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

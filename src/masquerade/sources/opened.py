@@ -1,0 +1,65 @@
+"""Opened rows as a source of counts, which says that rows are missing, and not at random."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.policy import Policy
+from masquerade.core.missing_data import Missing
+from masquerade.core.query import Query
+from masquerade.core.words import counted
+from masquerade.frames.metadata import INCOMPLETE, with_metadata
+from masquerade.protocols.threshold.guarantees import production_guarantee
+from masquerade.protocols.threshold.outcome import Opening
+from masquerade.protocols.threshold.row_schema import Form
+from masquerade.sources.records import Records
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class OpenedRows(Records):
+    """A `Tally` over the rows that opened, exact about those, silent about the others.
+
+    Rows of classes below k are missing, and not at random: rare combinations are missing altogether, so
+    counts are too small and associations with rare values are lost. So every question is refused with the
+    code ``incomplete`` until the caller accepts that answers are about the opened rows only
+    (`accept_incomplete`). `counts` gives plain counts of the opened rows, without standard errors, whether
+    accepted or not.
+    """
+
+    def __init__(self, opening: Opening, form: Form, *, accept_incomplete: bool = False) -> None:
+        missing = Missing(incompleteness(opening), accept_incomplete)
+        super().__init__(form.codes(opening), Policy.clear(form.schema), missing=missing)
+        self.opening, self.form, self.incompleteness = opening, form, missing.what
+        self.guarantee = missing.noted(production_guarantee(opening.terms, form))
+
+    def counts(self, query: Query) -> NDArray[np.int64]:
+        """Return how many opened rows there are of each combination: exact, without standard errors."""
+        (table,) = Records(self.codes, self.policy).answer([query])
+        return np.rint(table.values).astype(np.int64)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the opened rows as a pandas frame of labels, class by class, which says what is missing."""
+        import pandas as pd  # noqa: PLC0415  (a frame is asked for here)
+
+        frame = pd.DataFrame({name: self.schema.decode(name, self.codes[name]) for name in self.schema})
+        marked: pd.DataFrame = with_metadata(frame, {INCOMPLETE: self.incompleteness})
+        return marked
+
+
+def incompleteness(opening: Opening) -> str:
+    """Return in words what is missing."""
+    missing = opening.received - opening.opened
+    return (
+        f"answers are about the {counted(opening.opened, 'row')} that opened; {missing:,} of "
+        f"{counted(opening.received, 'report')} did not open, and rare quasi-identifiers are missing most"
+    )
+
+
+def tally_opened(opening: Opening, form: Form, *, accept_incomplete: bool = False) -> OpenedRows:
+    """Return the opened rows as a source for every learner, once their incompleteness is accepted."""
+    return OpenedRows(opening, form, accept_incomplete=accept_incomplete)

@@ -1,0 +1,147 @@
+"""Pooled counts as a source: any learner runs on the records of parties who never show them.
+
+Parties pool the exact tables of their *reports*; what the policy did to them is undone once, on the sums. For
+clear records reports are the records, and every table equals that of the pooled clear records exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Protocol
+
+import numpy as np
+
+from masquerade.channels.policy import Policy
+from masquerade.channels.privacy import guarantee_of
+from masquerade.core.axes import Floats
+from masquerade.core.errors import Refusal, RoundAborted
+from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.query import Query
+from masquerade.protocols.codec import Words
+from masquerade.protocols.pooling.local_counts import MOST_CELLS, split_tables
+from masquerade.sources.query_plan import Layout, Reading
+from masquerade.sources.record_store import Observed
+from masquerade.sources.report_tally import ReportTally
+
+
+class Pool(Protocol):
+    """A way to add up exact tables of several parties."""
+
+    def totals(self, queries: Sequence[Query]) -> Words:
+        """Return the sums of all cells of all tables, one table after the other."""
+
+    def guarantee(self, names: Sequence[str]) -> Guarantee:
+        """Return who learns what from the sums."""
+
+
+class PooledTables:
+    """Sums of tables of reports; the last round's are kept, since all strata are read off the same ones."""
+
+    def __init__(self, pool: Pool, policy: Policy) -> None:
+        self._pool, self._observed = pool, policy.observed
+        (total,) = pool.totals([Query()])
+        self.n = int(total)
+        self._last: dict[Query, Floats] = {}
+
+    def of(self, queries: Sequence[Query]) -> list[Floats]:
+        """Return tables, in one round."""
+        asked = list(dict.fromkeys(queries))
+        if any(query not in self._last for query in asked):
+            shapes = [self._observed.shape(query.by) for query in asked]
+            tables = split_tables(self._pool.totals(asked), shapes)
+            if any(int(table.sum()) != self.n for table in tables):
+                raise RoundAborted("A pooled table does not add up to the number of records.", spent=True)
+            self._last = {q: t.astype(np.float64) for q, t in zip(asked, tables, strict=True)}
+        return [self._last[query] for query in queries]
+
+
+@dataclass(frozen=True, slots=True)
+class PooledPart:
+    """The reports of all parties, seen as sums of tables; with a `stratum` (variable, code), of that one."""
+
+    layout: Layout
+    tables: PooledTables
+    stratum: tuple[str, int] | None = None
+
+    def columns(self, plan: Reading) -> tuple[str, ...]:
+        """Return whose joint table a reading needs: columns tabulated, of conditions, and of the stratum."""
+        names = (*plan.columns, *(name for factor in plan.factors for name in factor.columns))
+        by = () if self.stratum is None or self.stratum[0] in names else (self.stratum[0],)
+        return (*names, *by)
+
+    def observe(self, plans: Sequence[Reading]) -> list[Observed]:
+        """Return the sums that readings want, in one round; conditions are weights over one more axis."""
+        columns = [self.columns(plan) for plan in plans]
+        tables = self.tables.of([Query(by=names) for names in columns])
+        return [self._weighed(*item) for item in zip(plans, columns, tables, strict=True)]
+
+    def _weighed(self, plan: Reading, columns: tuple[str, ...], table: Floats) -> Observed:
+        if self.stratum is not None:
+            name, code = self.stratum
+            axis = columns.index(name)
+            own = np.arange(table.shape[axis]) == code
+            table = table * own.reshape([-1 if i == axis else 1 for i in range(table.ndim)])
+            if name not in plan.columns and all(name not in factor.columns for factor in plan.factors):
+                table = table.sum(axis=axis)
+        firsts = squares = table.reshape((*plan.observed_shape, *(prod(f.sizes) for f in plan.factors)))
+        for factor in reversed(plan.factors):
+            firsts, squares = firsts @ factor.vector, squares @ factor.vector**2
+        firsts, squares = np.asarray(firsts), np.asarray(squares)
+        return Observed(firsts, squares, firsts)
+
+
+class PooledTally(ReportTally):
+    """A `Tally` over the records of all parties of a pool.
+
+    Parties that disguise share one policy, the pool's. Those with another form a pool of their own, three or
+    more at a time, and `Merged` adds the pools: a sum over reports of different channels has no inverse, and
+    the sums of fewer than three parties would be their own.
+    """
+
+    def __init__(self, pool: Pool, policy: Policy) -> None:
+        super().__init__(policy)
+        self.guarantee = pooled_guarantee(pool.guarantee(tuple(policy.schema)), policy)
+        tables = PooledTables(pool, policy)
+        self.n, by = tables.n, policy.stratum_variable
+        if by is None:
+            self._parts = [PooledPart(Layout(policy.groups, policy.schema), tables)]
+        else:
+            self._parts = [
+                PooledPart(Layout(policy.groups_of(label), policy.schema), tables, (by, code))
+                for code, label in enumerate(policy.strata)
+            ]
+
+    def parts(self, questions: int) -> Sequence[PooledPart]:
+        """Return the reports by stratum."""
+        del questions
+        return self._parts
+
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return why queries would be refused: too many cells of reports, a channel that cannot be undone."""
+        refusals = super().check(queries)
+        if refusals:
+            return refusals
+        part = self._parts[0]
+        columns = dict.fromkeys(part.columns(part.layout.reading(query)) for query in queries)
+        cells = sum(prod(self.policy.observed.shape(names)) for names in columns)
+        if cells > MOST_CELLS:
+            reason = (
+                f"A batch has at most {MOST_CELLS:,} pooled cells, conditions included, this one {cells:,}."
+            )
+            return [Refusal("too_many_cells", reason)]
+        return []
+
+
+def pooled_guarantee(sums: Guarantee, policy: Policy) -> Guarantee:
+    """Return who learns what: sums of reports tell no more about a person than its own report would."""
+    if not policy.disguised:
+        return sums
+    reports = guarantee_of(policy)
+    disclosures = tuple(
+        Disclosure(sum_.role, f"pooled counts of {item.kind}", item.variables, item.gamma)
+        for sum_ in sums.disclosures
+        for item in reports.disclosures
+    )
+    return replace(sums, disclosures=disclosures, assumptions=sums.assumptions + reports.assumptions)

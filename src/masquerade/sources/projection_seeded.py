@@ -1,0 +1,36 @@
+"""Projections drawn from a seed, for studies: what comes out is marked as simulated and protects nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from masquerade.channels.policy import Policy
+from masquerade.core.guarantee import Disclosure
+from masquerade.core.schema import Schema
+from masquerade.sources.projected import source_of
+from masquerade.sources.projection import Projected
+from masquerade.sources.projection_owner import SECRET_BYTES
+
+
+def simulate_projected(
+    data: Any,
+    owners: Mapping[str, Sequence[str]],
+    seed: int | np.random.Generator,
+    *,
+    schema: Schema | Policy | None = None,
+    dimensions: tuple[int, int] | None = None,
+    trials: int = 1,
+    receiver: str = "third party",
+) -> Projected:
+    """Return what `projected` does, by a seeded secret: repeatable, and therefore not private."""
+    secret = np.random.default_rng(seed).bytes(SECRET_BYTES)
+    source = source_of(
+        data, owners, secret, schema=schema, dimensions=dimensions, trials=trials, receiver=receiver
+    )
+    seen = Disclosure("whoever knows the seed", "clear values", tuple(source.schema), None)
+    source.guarantee = replace(source.guarantee, disclosures=(*source.guarantee.disclosures, seen))
+    return source

@@ -1,0 +1,135 @@
+"""From sums over observed reports to answers: what all sources that tabulate reports share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import reduce
+from typing import Protocol
+
+import numpy as np
+
+from masquerade.channels.policy import Policy
+from masquerade.channels.privacy import guarantee_of
+from masquerade.core.axes import Floats
+from masquerade.core.covariance import LinearCovariance, reduce_cells
+from masquerade.core.covariance import Part as CovariancePart
+from masquerade.core.errors import InputError, Refusal
+from masquerade.core.missing_data import Missing
+from masquerade.core.query import Query
+from masquerade.core.table import CountTable, Projection
+from masquerade.core.tally import raise_refusals
+from masquerade.estimate.misfit import Misfit, misfit
+from masquerade.sources.nonnegative import most_likely, projected
+from masquerade.sources.query_plan import Layout, Reading
+from masquerade.sources.record_store import Observed
+
+
+class Part(Protocol):
+    """Reports that share their channels: all of them, or those of one stratum."""
+
+    @property
+    def layout(self) -> Layout:
+        """How questions are read off these reports."""
+
+    def observe(self, plans: Sequence[Reading]) -> list[Observed]:
+        """Return the sums that readings want, in as few passes as pay."""
+
+
+class ReportTally(ABC):
+    """A `Tally` over reports that can be tabulated, wherever they lie.
+
+    A source says which `parts` there are and how many records (`n`); whether records carry survey weights
+    (`weighted`). The rest follows from the sums that parts observe. Where records are `missing`, not at
+    random, every question is refused unless that is accepted.
+    """
+
+    n: int
+    weighted: bool = False
+    missing: Missing | None = None
+
+    def __init__(self, policy: Policy, missing: Missing | None = None) -> None:
+        self.policy = policy
+        self.schema = policy.schema
+        self.missing = missing
+        known = guarantee_of(policy)
+        self.guarantee = known if missing is None else missing.noted(known)
+
+    @abstractmethod
+    def parts(self, questions: int) -> Sequence[Part]:
+        """Return the parts to ask; `questions` says how many more are coming."""
+
+    def layouts(self) -> Sequence[Layout]:
+        """Return how questions are read off the reports of every part."""
+        return [part.layout for part in self.parts(0)]
+
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return why queries would be refused: missing records, no way back, too many cells."""
+        missing = [] if self.missing is None else self.missing.refusals(queries)
+        return missing + [
+            item for query in queries for part in self.layouts() for item in part.refusals(query)
+        ]
+
+    def check_complete(self) -> None:
+        """Refuse a question that is no query, where records are missing and that is not accepted."""
+        if self.missing is not None:
+            raise_refusals(self.missing.refusals([None]))
+
+    def answer(self, queries: Sequence[Query]) -> list[CountTable]:
+        """Answer a batch; questions share as few passes over the records as pay."""
+        if isinstance(queries, Query):
+            raise InputError("A source answers a list of queries: write answer([query]).")
+        raise_refusals(self.check(queries))
+        if not queries:
+            return []
+        observed = []
+        for part in self.parts(len(queries)):
+            plans = [part.layout.reading(query) for query in queries]
+            observed.append(list(zip(plans, part.observe(plans), strict=True)))
+        return [self._table(query, [part[i] for part in observed]) for i, query in enumerate(queries)]
+
+    def misfit(self, names: Sequence[str]) -> Misfit:
+        """Test whether the reports of some variables can have come from this policy at all.
+
+        See `masquerade.estimate.misfit`: a small p-value flags a wrong policy or cheating respondents.
+        """
+        parts = self.parts(1)
+        if len(parts) > 1 or self.weighted:
+            raise InputError("The misfit test is for one stratum at a time and for unweighted records.")
+        query = Query(by=names)
+        raise_refusals(self.check([query]))
+        plan = parts[0].layout.reading(query)
+        (sums,) = parts[0].observe([plan])
+        return misfit(sums.firsts, [axis.matrix for axis in plan.axes])
+
+    def _table(self, query: Query, parts: Sequence[tuple[Reading, Observed]]) -> CountTable:
+        values = reduce(np.add, [plan.maps.apply(sums.firsts) for plan, sums in parts])
+        fixed = (
+            reduce(np.add, [plan.maps.apply(sums.fixed) for plan, sums in parts]) if self.weighted else values
+        )
+        covariance = LinearCovariance(
+            tuple(CovariancePart(sums.squares, plan.maps) for plan, sums in parts),
+            values,
+            fixed,
+            self.n,
+            query.by,
+        )
+        axes = tuple(self.schema[name] for name in query.by)
+        return CountTable(
+            axes, values, self.n, covariance, lambda method: self._project(query, values, method)
+        )
+
+    def _project(self, query: Query, values: Floats, method: Projection) -> Floats:
+        if method != "mle":
+            return projected(values, method)
+        whole = Query(by=query.names)
+        raise_refusals(self.check([whole]))
+        likely = []
+        for part in self.parts(1):
+            plan = part.layout.reading(whole)
+            (sums,) = part.observe([plan])
+            likely.append(most_likely(plan, sums.firsts))
+        given = {
+            len(query.by) + i: self.schema[name].code(label) for i, (name, label) in enumerate(query.where)
+        }
+        return reduce_cells(reduce(np.add, likely), range(len(query.by)), given)

@@ -1,0 +1,194 @@
+"""Servers that stop and start again, are restored, or are not who they should be."""
+
+from __future__ import annotations
+
+import shutil
+
+import httpx
+import pytest
+from tests.services.collect.world import K, World, context, labels
+
+from masquerade.core.errors import InputError, QueryRefused
+from masquerade.crypto.errors import SealBroken
+from masquerade.services.collect.client_record import load_record
+from masquerade.services.common.settings import load
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path / "world")
+    with made.served():
+        yield made
+
+
+def changed(world, name, old, new):
+    text = world.files[name].read_text()
+    assert old in text
+    world.files[name].write_text(text.replace(old, new))
+
+
+def ready(world, name):
+    port = world.settings(name).listen.port
+    return httpx.get(f"https://127.0.0.1:{port}/ready", verify=context(world)).status_code == 200
+
+
+def test_a_randomness_server_that_is_started_again_has_lost_the_key(world, capfd):
+    with world.collection() as to:
+        made = world.everybody(to, world.rows[:K])
+        late = world.rows[K]
+        (credential,) = world.enrol(late["person"]).values()
+        assert ready(world, "randomness")
+        world.restart("randomness")
+        assert not ready(world, "randomness")
+        assert '"event":"key lost"' in capfd.readouterr().err
+        assert "the key was lost" in world.running["randomness"][1].described()
+        assert world.operate("randomness", "status")["state"] == "key_lost"
+        with pytest.raises(QueryRefused, match="was restarted and has no key") as refused:
+            world.submission(late, credential, to).ask()
+        assert refused.value.refusals[0].code == "key_lost"
+        assert not made[0].deliver()  # not closed yet
+        closed = world.operate("randomness", "close")  # those who were served in time still report
+        assert closed["evaluations"] == K
+        assert ready(world, "randomness")
+        assert all(one.deliver() for one in made)
+        assert world.operate("collector", "open")["opened"] == K
+    # the epoch's name is used; a new one begins with a new key
+    world.stop("randomness")
+    changed(world, "randomness", "name: spring", "name: summer")
+    world.start("randomness")
+    status = world.operate("randomness", "status")
+    assert (status["epoch"], status["state"], status["evaluations"]) == ("summer", "open", 0)
+
+
+def test_a_collector_that_is_started_again_keeps_its_reports(world):
+    with world.collection() as to:
+        made = world.everybody(to, world.rows[: K + 1])
+        world.operate("randomness", "close")
+        assert all(one.deliver() for one in made[:3])
+        world.restart("collector")
+        assert world.operate("collector", "status") | {"notice": ""} == {
+            "epoch": "spring",
+            "state": "taking",
+            "reports": 3,
+            "evaluations": K + 1,
+            "notice": "",
+        }
+        report = load_record(world.record(world.rows[0]["person"])).report
+        assert world.raw("collector", "reports", report)[0] == 200
+        assert all(one.deliver() for one in made[3:])
+        assert world.operate("collector", "status")["reports"] == K + 1
+        assert world.operate("collector", "open")["opened"] == K + 1
+
+
+@pytest.mark.parametrize("name", ["randomness", "collector"])
+def test_an_epoch_does_not_go_on_after_a_restore(world, name):
+    with world.collection() as to:
+        world.everybody(to, world.rows[:1])
+    world.stop(name)
+    shutil.rmtree(world.folder / name / "state" / "once")  # a backup does not bring it back
+    for _ in range(2):  # and it stays refused
+        with pytest.raises(InputError, match="restored from a backup"):
+            world.start(name)
+    changed(world, name, "name: spring", "name: summer")
+    world.start(name)
+
+
+@pytest.mark.parametrize("name", ["randomness", "collector"])
+def test_nor_does_one_that_began_after_the_backup(world, tmp_path, name):
+    state = world.folder / name / "state"
+    world.stop(name)
+    changed(world, name, "name: spring", "name: winter")
+    world.start(name)
+    world.stop(name)
+    shutil.copytree(state, tmp_path / "backup", ignore=shutil.ignore_patterns("once"))
+    changed(world, name, "name: winter", "name: summer")
+    world.start(name)
+    world.stop(name)
+    shutil.rmtree(state)
+    (tmp_path / "backup").rename(state)
+    for _ in range(2):
+        with pytest.raises(InputError, match="restored from a backup"):
+            world.start(name)
+    changed(world, name, "name: summer", "name: autumn")
+    world.start(name)
+
+
+def test_an_epoch_keeps_its_terms(world):
+    world.stop("randomness")
+    changed(world, "randomness", f"k: {K}", f"k: {K - 1}")
+    with pytest.raises(InputError, match="other terms need a new name"):
+        world.start("randomness")
+
+
+def test_a_collector_with_another_k_refuses_the_notice(world):
+    world.stop("collector")
+    changed(world, "collector", f"k: {K}", f"k: {K + 1}")
+    world.start("collector")
+    with pytest.raises(InputError, match="another k or form"):
+        world.operate("collector", "status")
+
+
+def test_quasi_identifiers_may_travel_in_clear_as_in_the_talk(tmp_path):
+    world = World(tmp_path / "world")
+    for name in ("randomness", "collector", "collection"):
+        changed(world, name, f"k: {K}", f"k: {K}\n  shown: true")
+    with world.served(), world.collection() as to:
+        made = world.everybody(to, world.rows[:K])
+        world.operate("randomness", "close")
+        assert all(one.deliver() for one in made)
+        report = load_record(world.record("P000")).report
+        quasi, sensitive = to.form.fill(labels(world.rows[0]))
+        assert world.layout(to).padded_quasi(quasi) in report
+        assert sensitive not in report
+        opened = world.operate("collector", "open")
+        assert opened["opened"] == K
+        assert any(
+            item["kind"] == "the clear values, in all rows," for item in opened["guarantee"]["disclosures"]
+        )
+
+
+def test_a_person_who_was_promised_another_k_asks_nothing(world):
+    changed(world, "collection", f"k: {K}", f"k: {K + 1}")
+    (credential,) = world.enrol("P000").values()
+    with world.collection() as to, pytest.raises(InputError, match="another k or form than yours"):
+        world.submission(world.rows[0], credential, to).ask()
+    assert world.operate("randomness", "status")["evaluations"] == 0
+
+
+def test_a_notice_that_is_not_everybodys_is_refused(world, tmp_path):
+    (credential,) = world.enrol("P000").values()
+    notice = world.operate("randomness", "status")["notice"]
+    original = world.files["collection"].read_text()
+    world.files["collection"].write_text(f"{original}notice: '{'0' * 64}'\n")
+    with world.collection() as to, pytest.raises(SealBroken, match="not the one that was published"):
+        world.submission(world.rows[0], credential, to).ask()
+    world.files["collection"].write_text(f"{original}notice: '{notice}'\n")
+    with world.collection() as to:
+        world.submission(world.rows[0], credential, to).ask()
+    # the same server with another key for the same epoch, as it might show to one person alone
+    world.files["collection"].write_text(original)
+    world.stop("randomness")
+    (world.folder / "randomness" / "state").rename(tmp_path / "aside")
+    world.start("randomness")
+    with world.collection() as to, pytest.raises(SealBroken, match="collector was shown another notice"):
+        world.submission(world.rows[1], credential, to).ask()
+    assert not world.record("P001").exists()
+    # nor does its closing bring out the report that was made under the first key
+    world.operate("randomness", "close")
+    with world.collection() as to, pytest.raises(SealBroken, match="nothing was reported"):
+        world.submission(world.rows[0], credential, to).deliver()
+
+
+def test_two_servers_of_one_identity_do_not_start(world):
+    world.stop("collector")
+    randomness = world.folder / "randomness" / "identity.key"
+    (world.folder / "collector" / "identity.key").write_bytes(randomness.read_bytes())
+    with pytest.raises(InputError, match="same identity"):
+        world.start("collector")
+
+
+def test_a_state_folder_in_use_is_refused(world):
+    settings = load(world.files["collector"], type(world.settings("collector")), environment={})
+    with pytest.raises(InputError, match="in use"):
+        world.start("collector")
+    assert settings.state == world.folder / "collector" / "state"

@@ -1,0 +1,214 @@
+"""Whole deployments in one process: every node behind real TLS on loopback, none of it simulated."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+
+import pandas as pd
+import yaml
+
+import masquerade as mq
+from masquerade.core.atomic import write_whole
+from masquerade.papers.eleven_nodes import network, table_1
+from masquerade.services.common.client import HttpTransport
+from masquerade.services.common.problems import Busy
+from masquerade.services.common.release_ledger import inspect
+from masquerade.services.common.server import background
+from masquerade.services.common.settings import load
+from masquerade.services.parties.example import HELPER, MINER, Plan, horizontal, vertical, write_deployment
+from masquerade.services.parties.node import Node
+from masquerade.services.parties.server import ADDRESS, Operator, app_of, files_of
+from masquerade.services.parties.session import Goal, SessionSpec
+from masquerade.services.parties.session_store import SCOPE
+from masquerade.services.parties.settings import MinerSettings, PartySettings
+
+__all__ = ["HELPER", "MINER", "OWNERS", "Deployment", "Goal", "Plan", "deployed", "horizontal", "vertical"]
+
+SCHEMA = network().schema
+CLEAR, TABLE_1 = mq.Policy.clear(SCHEMA), table_1()
+SESSION = "example"
+OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
+SECONDS = 30.0  # longer than anything here takes on a busy machine
+
+
+def people(n, seed=1):
+    """Return made-up people of the papers' network."""
+    return network().sample(n, seed=seed)
+
+
+def joined(plan):
+    """Return the records that all parties have, their columns side by side, in clear."""
+    whole = None
+    for frames in plan.frames.values():
+        own = pd.concat(frames).set_index(plan.key)
+        whole = own if whole is None else whole.join(own, how="inner")
+    return whole.sort_index()[list(SCHEMA)].reset_index(drop=True)
+
+
+def clear_counts(frame, by):
+    """Return a table counted by pandas, in the order of the schema's categories."""
+    index = pd.MultiIndex.from_product([SCHEMA[name].categories for name in by], names=list(by))
+    counts = frame.groupby(list(by), observed=False).size().reindex(index, fill_value=0)
+    return counts.to_numpy().reshape(SCHEMA.shape(by))
+
+
+class Deployment:
+    """The nodes of a plan, each of which can be stopped and started again.
+
+    `limits` and `retries` go into every node's settings; `changed` are other keys, by node.
+    """
+
+    def __init__(self, folder, plan, *, retries=1, limits=None, changed=None):
+        self.plan, self.folder = plan, folder
+        self.files = write_deployment(folder, plan)
+        self.spec = load(folder / "session.yaml", SessionSpec, environment={})
+        for name, file in self.files.items():
+            values = yaml.safe_load(file.read_text()) | {"retries": retries, "limits": limits or {}}
+            file.write_text(yaml.safe_dump(values | (changed or {}).get(name, {})))
+        self.nodes, self._running, self.seen = {}, {}, {}
+        self._stops, self._services = {}, {}
+
+    def settings(self, name):
+        """Return the settings of a node."""
+        file = self.files[name]
+        return load(file, MinerSettings if file.name == "miner.yaml" else PartySettings, environment={})
+
+    def start(self, *names):
+        """Start nodes, all of them unless some are named."""
+        for name in names or self.files:
+            settings = self.settings(name)
+            node = Node(settings)
+            self.nodes[name], answer = node, node.handle
+            node.handle = lambda call, name=name, answer=answer: self._handled(name, answer, call)
+            app = app_of(node)
+            self._services[name] = app.state.service
+            stack = ExitStack()
+            stack.callback(node.close)
+            url = stack.enter_context(background(app, port=settings.listen.port, **files_of(settings)))
+            write_whole(settings.state / ADDRESS, url + "\n", private=True)
+            self._running[name] = stack
+
+    def stop(self, *names):
+        """Stop nodes, all that run unless some are named."""
+        stacks = [self._running.pop(name) for name in names or list(self._running)]
+        with ThreadPoolExecutor(max_workers=len(stacks) or 1) as pool:
+            list(pool.map(ExitStack.close, stacks))
+
+    def _handled(self, name, answer, call):
+        """Answer a call and remember it, unless a test wants the node to be stopped here."""
+        stop = self._stops.get(name)
+        here = stop is not None and stop.met(call.place.rpartition("/")[2])
+        if here and not stop.lost:
+            self._stopped(stop)
+        reply = answer(call)
+        self.seen.setdefault(name, []).append((call.peer.name, call.place, call.body, reply))
+        if here:
+            self._stopped(stop)
+        return reply
+
+    def _stopped(self, stop):
+        """Let the node be stopped, and answer nothing."""
+        stop.reached.set()
+        until = time.monotonic() + SECONDS
+        while not self._services[stop.who].answering.stopping and time.monotonic() < until:
+            time.sleep(0.001)
+        raise Busy("This node is being stopped.")
+
+    @contextmanager
+    def halting(self, name, role, after=0, *, lost=False, stops=None):
+        """Stop a node while this runs: at the message of a role that has `after` ones before it.
+
+        The message is not worked on; or it is, and its reply is `lost`. `stops` names another node to stop.
+        """
+        stop = self._stops[name] = Stop(role, after, lost, stops or name)
+        thread = threading.Thread(
+            target=lambda: stop.reached.wait(SECONDS) and self.stop(stop.who), daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join(SECONDS)
+            del self._stops[name]
+            assert stop.reached.is_set()
+
+    def replies(self, name, role):
+        """Return what a node replied in a role: (message, reply), each message once."""
+        return [(body, reply) for _, place, body, reply in self.seen.get(name, ()) if place.endswith(role)]
+
+    def operator(self, name=None):
+        """Return how the operator of the convener (or another node) speaks to it."""
+        return Operator(self.settings(name or self.spec.convener))
+
+    def run(self, spec=None):
+        """Create a session, unless it is there, run or resume it, and return how it ended."""
+        spec = spec or self.spec
+        with self.operator() as operator:
+            operator.ask("create", {"spec": spec.model_dump(mode="json")})
+            operator.ask("run", {"session": spec.session})
+            return waited(operator, spec.session)
+
+    def done(self):
+        """Run a session that must end well, and return its model."""
+        status = self.run()
+        assert status["state"] == "done", status
+        with self.operator() as operator:
+            return operator.ask("model", {"session": self.spec.session})
+
+    def say(self, caller, node, role, body, *, session=SESSION, key=None):
+        """Send a message of a session as one node to another, and return the reply."""
+        with self.speaking(caller) as http:
+            message = body if isinstance(body, bytes) else json.dumps(body).encode()
+            return http.exchange(node, message, place=f"sessions/{session}/{role}", key=key)
+
+    def speaking(self, caller):
+        """Return a client with a node's own credentials."""
+        settings = self.settings(caller)
+        return HttpTransport(caller, self.nodes[caller].peers, **files_of(settings), retries=0)
+
+    def ledger(self, name):
+        """Return what left a party, read from the disk and checked."""
+        return [entry.release for entry in inspect(self.settings(name).state)[0]]
+
+    def begun(self, name):
+        """Return what a node remembers of sessions."""
+        notes = self.nodes[name].state.notes
+        return {key: notes.get(SCOPE, key) for key in notes.names(SCOPE)}
+
+
+class Stop:
+    """A place in a session at which a node is stopped."""
+
+    def __init__(self, role, after, lost, who):
+        self.role, self.left, self.lost, self.who = role, after, lost, who
+        self.reached = threading.Event()
+
+    def met(self, role):
+        """Tell whether a message is the one, which one is."""
+        if role == self.role:
+            self.left -= 1
+        return role == self.role and self.left == -1
+
+
+def waited(operator, session):
+    """Return the status of a session once it does not run any more."""
+    until = time.monotonic() + SECONDS
+    while (status := operator.ask("status", {"session": session}))["state"] == "running":
+        assert time.monotonic() < until, status
+        time.sleep(0.05)
+    return status
+
+
+@contextmanager
+def deployed(folder, plan, **options):
+    """Write and start a deployment, and stop it in the end."""
+    deployment = Deployment(folder / "deployment", plan, **options)
+    try:
+        deployment.start()
+        yield deployment
+    finally:
+        deployment.stop()

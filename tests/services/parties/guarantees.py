@@ -1,0 +1,287 @@
+"""The table of protocols in docs/guarantee.md, from the guarantees that the protocols themselves compute.
+
+`python -m tests.services.parties.guarantees` writes it anew.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from tests.pages import Written
+
+import masquerade as mq
+from masquerade.core.guarantee import Guarantee, shown
+from masquerade.crypto.keys import SigningKey
+from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
+from masquerade.protocols.aggregation.parameters import Parameters
+from masquerade.protocols.aggregation.population import Population as Aggregating
+from masquerade.protocols.frequency import Terms as FrequencyTerms
+from masquerade.protocols.frequency.guarantee import frequency_guarantee
+from masquerade.protocols.linking.joiner import Joiner
+from masquerade.protocols.linking.shared_secret import KeyedJoiner
+from masquerade.protocols.mix import MixTerms, mix_guarantee
+from masquerade.protocols.partition.agreement import PartitionTerms
+from masquerade.protocols.partition.guarantee import partition_guarantee
+from masquerade.protocols.pooling.masked_sum import MaskedSum, PoolingParty
+from masquerade.protocols.pooling.ring_sum import RingParty, RingSumOpenToNeighbours
+from masquerade.protocols.products.helper import Helper
+from masquerade.protocols.products.helper_client import HelpedProducts
+from masquerade.protocols.products.party import ProductParty
+from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
+from masquerade.protocols.threshold.guarantees import faithful_guarantee, production_guarantee
+from masquerade.protocols.threshold.row_schema import Form
+from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.vertical.join import seen_by
+from masquerade.protocols.vertical.joint_policy import restricted
+from masquerade.services.parties.coordinator import seen_without_miner
+from masquerade.services.parties.joint_schema import Arrangement
+
+ON_PAGE = Written(
+    Path(__file__).parents[3] / "docs" / "guarantee.md",
+    "<!-- protocols: written by python -m tests.services.parties.guarantees -->",
+    "<!-- end of protocols -->",
+)
+HEAD = "| protocol | who learns what | assuming | holds against | what breaks it |"
+WIDTH = 118
+
+YES_NO = ["yes", "no"]
+POLICY = mq.Policy.build({"smoker": YES_NO, "ill": YES_NO}, {"smoker": mq.channels.binary("1/4")})
+SCHEMA, NAMES = POLICY.schema, tuple(POLICY.schema)
+CLEAR = mq.Policy.clear(SCHEMA)
+THREE = ("north", "south", "registry")
+OWNERS = {"north": ("smoker",), "south": ("ill",)}
+CODES = {name: np.array([0, 1, 1, 0], dtype=np.uint8) for name in NAMES}
+PEOPLE = 20
+
+
+class Case(NamedTuple):
+    """A protocol, what it guarantees, and what it takes to break that, beside excluded coalitions."""
+
+    name: str
+    guarantee: Guarantee
+    breaks: str
+
+
+def identities(*names):
+    """Return fresh keys, and the public parts that everybody knows."""
+    keys = {name: SigningKey() for name in names}
+    return keys, {name: key.public for name, key in keys.items()}
+
+
+def among_organisations() -> list[Case]:
+    """Return the protocols between organisations."""
+    nobody = LocalTransport({})
+    by_name = {party: restricted(POLICY, names) for party, names in OWNERS.items()}
+    return [
+        Case(
+            "pooled counts",
+            pooled(),
+            "a second session with one party more or fewer; a party that counts falsely, for the result",
+        ),
+        Case("ring sum", ring(), "the two neighbours of a party, who read its counts off their messages"),
+        Case(
+            "columns with a miner (Model II), any cells with a miner",
+            seen_by("miner", POLICY),
+            "a second draw: γ²; a miner who keeps pseudonyms and a party know whose row it is (γ holds)",
+        ),
+        Case(
+            "columns without a miner (Model I)",
+            seen_without_miner(Arrangement(by_name), {("north", "south"): ("smoker",)}, "convener"),
+            "a second draw: γ²; own nodes are learnt from clear own columns, and their parameters are told",
+        ),
+        Case(
+            "scalar products with a helper",
+            helped(),
+            "many narrow tables: counts are exact, and of one person if a table isolates one",
+        ),
+        Case(
+            "scalar products of two (Paillier)",
+            paillier(),
+            "an evaluator who weighs rows by powers of two, unnoticed; many narrow tables",
+        ),
+        Case(
+            "projection",
+            mq.projected(frame(), OWNERS, schema=SCHEMA, receiver="receiver").guarantee,
+            "an owner who tells the receiver the rotation, which undoes it; many narrow tables",
+        ),
+        Case(
+            "linking by intersection",
+            Joiner(THREE, nobody, peers=dict.fromkeys(THREE, bytes(32))).guarantee(),
+            "a party that inserts guessed keys learns whether all others have them",
+        ),
+        Case(
+            "linking by a shared secret",
+            KeyedJoiner(THREE, nobody).guarantee(),
+            "the secret in a miner's hands, who then tries keys",
+        ),
+    ]
+
+
+def among_people() -> list[Case]:
+    """Return the protocols of people who each hold one record."""
+    _, public = identities(*(f"p{i}" for i in range(PEOPLE)))
+    _, others = identities("miner", "holder 1", "holder 2", "server")
+    leaders = {name: others[name] for name in ("holder 1", "holder 2")}
+    terms = FrequencyTerms("spring", CLEAR, public, 5)
+    parameters = Parameters.of(PEOPLE, minimum=5, server="malicious", dropouts="0.15")
+    population = Aggregating({name: np.zeros(PEOPLE, dtype=np.uint8) for name in NAMES}, CLEAR, parameters)
+    form = Form(SCHEMA, ("smoker",), ("ill",))
+    partition = PartitionTerms(
+        "spring", 3, NAMES, others["miner"], bytes(32), leaders, others["server"], public
+    )
+    narrow = "counts of clear values that isolate a person (disguise first: then γ holds whatever is asked)"
+    return [
+        Case(
+            "frequency mining, as in the paper",
+            frequency_guarantee(terms, PEOPLE, shared_checks=False),
+            narrow,
+        ),
+        Case(
+            "frequency mining in production (secure aggregation)",
+            aggregation_guarantee(population.terms, CLEAR),
+            f"more colluders or dropouts than agreed; a user who votes falsely shifts any count; {narrow}",
+        ),
+        Case(
+            "anonymous collection (mix)",
+            mix_guarantee(MixTerms("spring", others["miner"], leaders, public, 1, 5), POLICY, PEOPLE),
+            "a record that names its sender; all other senders colluding",
+        ),
+        Case(
+            "k-anonymity with a threshold, in production",
+            production_guarantee(form.terms("spring", 3), form),
+            "a network that shows the collector who sends; a class all of whom share the sensitive value",
+        ),
+        Case(
+            "k-anonymity with a threshold, as in the talk",
+            faithful_guarantee(3, ("smoker",), ("ill",)),
+            "every colluding user lowers k by two for everybody",
+        ),
+        Case(
+            "k-anonymity by partition",
+            partition_guarantee(partition),
+            "made-up rows: two of them test anybody's value",
+        ),
+    ]
+
+
+def frame():
+    """Return a few clear records."""
+    return pd.DataFrame({name: [YES_NO[code] for code in CODES[name]] for name in NAMES})
+
+
+def pooled() -> Guarantee:
+    """Return the guarantee of counts pooled by three parties."""
+    source = mq.tally(frame(), schema=SCHEMA)
+    keys, public = identities(*THREE)
+    parties = {name: PoolingParty(name, source, keys[name], public) for name in THREE}
+    carried = LocalTransport({name: party.receive for name, party in parties.items()})
+    return MaskedSum(THREE, carried, CLEAR).guarantee(NAMES)
+
+
+def ring() -> Guarantee:
+    """Return the guarantee of a sum around a ring."""
+    source = mq.tally(frame(), schema=SCHEMA)
+    first = RingParty("north", THREE, source, bytes(16))
+    return RingSumOpenToNeighbours(first, LocalTransport({})).guarantee(NAMES)
+
+
+def helped() -> Guarantee:
+    """Return the guarantee of products with a helper."""
+    keys, public = identities(*OWNERS, "helper")
+    shared = {"schema": SCHEMA, "owners": OWNERS}
+    roles = {
+        name: ProductParty(
+            name, {own: CODES[own] for own in names}, keys[name], public, helper="helper", **shared
+        )
+        for name, names in OWNERS.items()
+    }
+    roles["helper"] = Helper("helper", keys["helper"], public, n=4, **shared)
+    carried = LocalTransport({name: role.receive for name, role in roles.items()})
+    return HelpedProducts(OWNERS, "helper", carried, SCHEMA, 4).guarantee()
+
+
+def paillier() -> Guarantee:
+    """Return the guarantee of products of two."""
+    shared = {"schema": SCHEMA, "owners": OWNERS}
+    owner = KeyOwner("south", {"ill": CODES["ill"]}, **shared)
+    carried = LocalTransport({"south": owner.receive})
+    return PaillierProducts("north", {"smoker": CODES["smoker"]}, carried, **shared).guarantee()
+
+
+def learnt(guarantee: Guarantee) -> str:
+    """Return who learns what, with its bound."""
+    alike = groupby(guarantee.disclosures, lambda item: (item.kind, item.variables, item.gamma))
+    return "; ".join(
+        f"{listed([item.role for item in items])}: {kind.rstrip(',')} ({', '.join(variables)}), "
+        + ("no bound" if gamma is None else f"γ = {shown(gamma)}")
+        for (kind, variables, gamma), items in alike
+    )
+
+
+def listed(names: list[str], word: str = "and") -> str:
+    """Return names in a sentence."""
+    *most, last = names
+    return f"{', '.join(most)} {word} {last}" if most else last
+
+
+def against(guarantee: Guarantee) -> str:
+    """Return whom it holds against, and how many of them."""
+    kinds = {
+        kind: [role for role, given in guarantee.adversaries.items() if given == kind]
+        for kind in ("malicious", "semi-honest")
+    }
+    parts = [f"{kind} {', '.join(roles)}" for kind, roles in kinds.items() if roles]
+    if guarantee.colluders is not None:
+        parts.append(f"up to {guarantee.colluders} colluding" if guarantee.colluders else "nobody colluding")
+    if guarantee.dropouts:
+        parts.append(f"up to {guarantee.dropouts} dropping out")
+    false = {"none": "unnoticed", "detects": "noticed", "identifies": "noticed and named"}
+    return "; ".join([*parts, f"cheating is {false[guarantee.integrity]}"])
+
+
+def broken(case: Case) -> str:
+    """Return what breaks it: coalitions that are excluded, and more."""
+    grouped = groupby(case.guarantee.excluded_coalitions, lambda names: names[:-1])
+    coalitions = [
+        f"{' with '.join(first)} with {listed([names[-1] for names in some], 'or')}"
+        if first
+        else " or ".join(names[-1] for names in some) + " together"
+        for first, some in grouped
+    ]
+    return "; ".join([*coalitions, case.breaks])
+
+
+def generated() -> str:
+    """Return both tables and the assumptions that they number."""
+    numbers: dict[str, int] = {}
+    parts = []
+    for title, cases in (
+        ("### Between organisations", among_organisations()),
+        ("### Among people who each hold one record", among_people()),
+    ):
+        lines = [HEAD, "|---|---|---|---|---|"]
+        for case in cases:
+            assumed = [numbers.setdefault(text, len(numbers) + 1) for text in case.guarantee.assumptions]
+            cells = (
+                case.name,
+                learnt(case.guarantee),
+                ", ".join(map(str, assumed)),
+                against(case.guarantee),
+                broken(case),
+            )
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        parts.append("\n".join([title, "", *lines]))
+    listed = [
+        "\n".join(textwrap.wrap(f"{number}. {text}", WIDTH, subsequent_indent=" " * (len(str(number)) + 2)))
+        for text, number in numbers.items()
+    ]
+    return "\n\n".join([*parts, "The assumptions:", "\n".join(listed)])
+
+
+if __name__ == "__main__":
+    ON_PAGE.write(generated())

@@ -1,0 +1,379 @@
+"""Every protocol between organisations as services: what comes out, what left, and what is gone afterwards.
+
+That Model I's errors are on average no larger than Model II's is shown in tests/unit/protocols/vertical.
+"""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.services.parties.deployments import (
+    CLEAR,
+    HELPER,
+    MINER,
+    OWNERS,
+    SCHEMA,
+    TABLE_1,
+    Goal,
+    Plan,
+    clear_counts,
+    deployed,
+    horizontal,
+    joined,
+    people,
+    vertical,
+)
+
+import masquerade as mq
+from masquerade.papers.eleven_nodes import STRUCTURE
+from masquerade.papers.two_hospitals import two_hospitals_and_a_registry
+from masquerade.protocols.arrow_stream import unpack
+from masquerade.protocols.codec import tag_of
+from masquerade.protocols.vertical.fetch import schema_of
+from masquerade.protocols.vertical.joint_policy import restricted
+from masquerade.protocols.vertical.messages import Cells, Described
+
+LOCAL = [  # nodes whose parents are all with their own party
+    name for names in OWNERS.values() for name in names if set(STRUCTURE[name]) <= set(names)
+]
+TABLES = (("A",), ("T", "E"), ("S", "L", "B"), ("E", "X", "D"))
+ORDER = tuple(STRUCTURE)
+# errors beyond so many standard errors have probability 2e-9 each, in all below 1e-6
+DEVIATIONS = 6.0
+# what turned up as each other's: sums and roundings in another order
+CLOSE = 1e-9
+
+
+def tables_of(model):
+    return {tuple(item["by"]): item for item in model["tables"]}
+
+
+def assert_exact(model, frame, tables):
+    found = tables_of(model)
+    assert set(found) == set(tables)
+    for by in tables:
+        assert np.array_equal(found[by]["values"], clear_counts(frame, by)), by
+        assert found[by]["n"] == len(frame)
+
+
+def assert_same_parameters(learnt, exact, names=STRUCTURE):
+    for name in names:
+        assert np.allclose(
+            learnt[name].probabilities, exact[name].probabilities, atol=CLOSE, equal_nan=True
+        ), name
+
+
+def parents_of(structure):
+    """Return parents without their order, which depends on that of the variables."""
+    return {name: set(parents) for name, parents in structure.items()}
+
+
+def left(deployment, party):
+    """Return what left a party: to whom, what, of which variables, and its γ."""
+    return {
+        (item.recipient, item.kind, item.variables, item.gamma)
+        for item in deployment.ledger(party)
+        if item.session == "example" and item.protocol == deployment.spec.protocol
+    }
+
+
+def linking(recipient):
+    """Return what a private intersection lets out of a party."""
+    return {
+        (recipient, "keys under secret masks", ("(key)",), Fraction(1)),
+        (recipient, "pseudonyms of records, which tell who is common", ("(key)",), None),
+    }
+
+
+def pseudonyms_sent(deployment, party):
+    """Return the pseudonyms under which a party sent cells."""
+    policy = deployment.plan.policies[party]
+    shapes, found = [], set()
+    for _, reply in deployment.replies(party, "cells"):
+        if tag_of(reply) == Described.TAG:
+            described = Described.decode(reply)
+            policy, shapes = described.policy, described.shapes
+        else:
+            for block, shape in zip(Cells.decode(reply).blocks, shapes, strict=True):
+                schema = schema_of(shape.names, policy)
+                batch = unpack(block, most_bytes=1 << 24, most_rows=10**6, schema=schema)
+                found |= set(batch.column(0).to_pylist())
+    return found
+
+
+def assert_forgotten(deployment):
+    """Nothing that names a record of the session is in a node's notes, or in the miner's files."""
+    tags = set().union(*(pseudonyms_sent(deployment, party) for party in deployment.spec.parties))
+    for name, node in deployment.nodes.items():
+        if name in deployment.spec.members:
+            assert list(deployment.begun(name)) == ["example"]
+            assert json.loads(deployment.begun(name)["example"])["ended"] is True
+        notes = [
+            bytes(value)
+            for (value,) in node.state._store.run("SELECT value FROM notes")  # whatever their scope
+        ]
+        notes += [bytes(reply) for (reply,) in node.state._store.run("SELECT reply FROM replies") if reply]
+        assert not [tag for tag in tags for note in notes if tag in note]
+        state = deployment.settings(name).state
+        assert not list((state / "joined").glob("*"))
+        kept = [path.read_bytes() for path in state.rglob("*") if path.is_file()]
+        assert not [tag for tag in tags for data in kept if tag in data]
+    return tags
+
+
+def assert_shared(deployment, model):
+    """Every party has the model, and every ledger is in order."""
+    for party in deployment.spec.parties:
+        text = (deployment.settings(party).state / "models" / "example.json").read_text()
+        assert json.loads(text) == model
+        deployment.nodes[party].ledger.verify()
+
+
+def test_pooled_counts_are_those_of_all_rows(tmp_path):
+    frame = people(300)
+    plan = horizontal(frame, CLEAR, tuple(OWNERS), Goal(model="tables", tables=TABLES), seed=2)
+    with deployed(tmp_path, plan) as deployment:
+        model = deployment.done()
+        assert_exact(model, frame, TABLES)
+        assert_shared(deployment, model)
+        kind = "counts under masks that cancel in the sum"
+        for party in OWNERS:
+            found = left(deployment, party)
+            assert {(to, what, gamma) for to, what, _, gamma in found} == {(MINER, kind, None)}
+            assert {name for _, _, names, _ in found for name in names} == set().union(*TABLES)
+            rows = {item.rows for item in deployment.ledger(party)}
+            assert rows == {len(plan.frames[party][0])}
+
+
+def test_pooled_reports_spend_what_their_channels_do(tmp_path):
+    frame = people(600)
+    plan = horizontal(frame, TABLE_1, tuple(OWNERS), Goal(model="tables", tables=(("A", "T"),)), seed=2)
+    with deployed(tmp_path, plan) as deployment:
+        found = tables_of(deployment.done())["A", "T"]
+        errors = np.abs(np.array(found["values"]) - clear_counts(frame, ("A", "T")))
+        assert np.all(errors <= DEVIATIONS * np.array(found["stderr"]))
+        of_reports = {item for item in left(deployment, "north") if item[2] == ("A",)}
+        assert {gamma for *_, gamma in of_reports} == {Fraction(3)}
+
+
+@pytest.fixture(scope="module")
+def with_a_miner(tmp_path_factory):
+    plan = vertical(
+        people(500),
+        TABLE_1,
+        OWNERS,
+        "vertical-with-miner",
+        Goal(model="tables", tables=(("S", "T", "G"), ("A", "X"), ("E", "L"), ("F", "C"))),
+        seed=2,
+    )
+    with deployed(tmp_path_factory.mktemp("miner"), plan) as deployment:
+        yield deployment, deployment.done()
+
+
+def test_a_miner_counts_clear_variables_exactly_and_disguised_ones_within_their_errors(with_a_miner):
+    deployment, model = with_a_miner
+    frame, found = joined(deployment.plan), tables_of(model)
+    assert 0 < len(frame) < 500
+    assert np.allclose(found["S", "T", "G"]["values"], clear_counts(frame, ("S", "T", "G")), atol=CLOSE)
+    for by in (("A", "X"), ("E", "L"), ("F", "C")):
+        errors = np.abs(np.array(found[by]["values"]) - clear_counts(frame, by))
+        assert np.all(errors <= DEVIATIONS * np.array(found[by]["stderr"])), by
+        assert np.max(errors) > CLOSE, by  # they did go through a channel
+
+
+def test_a_miner_gets_reports_and_forgets_whose_they_are(with_a_miner):
+    deployment, model = with_a_miner
+    rows = len(joined(deployment.plan))
+    assert_shared(deployment, model)
+    tags = assert_forgotten(deployment)
+    assert len(tags) == rows
+    assert left(deployment, "north") == linking(MINER) | {
+        (MINER, "disguised values", ("A",), Fraction(3)),
+        (MINER, "disguised values", ("E",), Fraction(4)),
+        (MINER, "clear values", ("T",), None),
+    }
+    cells = [item for item in deployment.ledger("south") if item.policy is not None]
+    assert {item.rows for item in cells} == {rows}
+    assert {item.policy for item in cells} == {deployment.plan.policies["south"].id}
+    assert deployment.ledger(MINER) == []
+
+
+def test_the_operator_is_told_who_learnt_what(with_a_miner):
+    deployment, _ = with_a_miner
+    with deployment.operator() as operator:
+        guarantee = operator.ask("status", {"session": "example"})["guarantee"]
+    learnt = {
+        (item["role"], item["kind"], *item["variables"]): item["gamma"] for item in guarantee["disclosures"]
+    }
+    assert learnt[MINER, "disguised values", "A"] == "3"
+    assert learnt[MINER, "clear values", "T", "S", "G"] is None
+    assert ("north", "which of its own records all parties have, and set sizes", "keys") in learnt
+    assert [MINER, "north"] in guarantee["excluded_coalitions"]
+
+
+def test_without_a_miner_local_nodes_are_exact_and_only_cross_parents_cross(tmp_path):
+    goal = Goal(model="network", structure=STRUCTURE)
+    plan = vertical(people(400), TABLE_1, OWNERS, "vertical-without-miner", goal, seed=3)
+    with deployed(tmp_path, plan) as deployment:
+        model = deployment.done()
+        learnt = mq.learn.BayesianNetwork.from_dict(model)
+        clear = mq.learn.bayesian_network(mq.tally(joined(plan), schema=SCHEMA), STRUCTURE)
+        assert_same_parameters(learnt, clear, LOCAL)
+        assert all(
+            np.any(learnt[name].probabilities != clear[name].probabilities)
+            for name in STRUCTURE
+            if name not in LOCAL
+        )
+        assert_shared(deployment, model)
+        assert_forgotten(deployment)
+        # E of north is a parent of X (registry) and of D (south); its A and T are nobody else's parents
+        to_parties = {item for item in left(deployment, "north") if item[0] != MINER}
+        assert to_parties == {
+            (party, "disguised values", ("E",), Fraction(4)) for party in ("south", "registry")
+        }
+        told = {item[1] for item in left(deployment, "north") - linking(MINER) if item[0] == MINER}
+        assert told == {"parameters of own nodes"}
+        assert not deployment.replies(MINER, "cells")
+
+
+def test_without_a_miner_parties_find_the_structure_of_the_joined_records(tmp_path):
+    goal = Goal(model="network", order=ORDER, max_parents=2)
+    plan = vertical(people(400), CLEAR, OWNERS, "vertical-without-miner", goal, seed=3)
+    with deployed(tmp_path, plan) as deployment:
+        learnt = mq.learn.BayesianNetwork.from_dict(deployment.done())
+        clear = mq.tally(joined(plan), schema=SCHEMA)
+        expected = mq.learn.structure(clear, order=ORDER, max_parents=2).structure
+        assert parents_of(learnt.structure) == parents_of(expected)
+        assert_same_parameters(learnt, mq.learn.bayesian_network(clear, learnt.structure))
+
+
+def test_the_example_with_cells_anywhere_counts_everybody(tmp_path):
+    with deployed(tmp_path, two_hospitals_and_a_registry("arbitrary-with-miner", 120)) as deployment:
+        status = deployment.run()
+        assert (status["state"], status["records"]) == ("done", 120)
+
+
+def test_cells_anywhere_make_one_table(tmp_path):
+    """The first half of A is at north, the rest at south, in two files of its own; S is spread as well."""
+    keyed = people(600).assign(person=[f"P{i:06d}" for i in range(600)])
+    first, second = keyed.iloc[:300], keyed.iloc[300:].sample(frac=1, random_state=5)
+    frames = {
+        "north": [first[["person", "A", "T"]], second[["person", "T", "S"]]],
+        "south": [second[["person", "A"]], first[["person", "S"]], keyed[["person", "G", "E"]]],
+    }
+    policies = {
+        party: restricted(TABLE_1, {name for frame in listed for name in frame if name != "person"})
+        for party, listed in frames.items()
+    }
+    goal = Goal(model="tables", tables=(("S", "T", "G"), ("A", "T"), ("A", "E")))
+    plan = Plan("arbitrary-with-miner", frames, policies, "person", goal, "intersection")
+    with deployed(tmp_path, plan) as deployment:
+        model = deployment.done()
+        found = tables_of(model)
+        exact = clear_counts(keyed, ("S", "T", "G"))
+        assert np.allclose(found["S", "T", "G"]["values"], exact, atol=CLOSE)
+        for by in (("A", "T"), ("A", "E")):
+            errors = np.abs(np.array(found[by]["values"]) - clear_counts(keyed, by))
+            assert np.all(errors <= DEVIATIONS * np.array(found[by]["stderr"])), by
+        assert_shared(deployment, model)
+        assert len(assert_forgotten(deployment)) == 600
+        kinds = {(kind, names) for _, kind, names, _ in left(deployment, "north") - linking(MINER)}
+        assert ("disguised values", ("A",)) in kinds
+
+
+OF_TWO = {"north": tuple("ATESLB"), "south": tuple("XDCFG")}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "owners"), [("revealed-vertical-counts", OWNERS), ("projection", OF_TWO)]
+)
+def test_k2_over_columns_of_several_finds_the_structure_of_the_joined_table(protocol, owners, tmp_path):
+    goal = Goal(model="network", order=ORDER, max_parents=2)
+    plan = vertical(people(260), CLEAR, owners, protocol, goal, seed=4)
+    with deployed(tmp_path, plan) as deployment:
+        learnt = mq.learn.BayesianNetwork.from_dict(deployment.done())
+        clear = mq.tally(joined(plan), schema=SCHEMA)
+        expected = mq.learn.structure(clear, order=ORDER, max_parents=2).structure
+        assert parents_of(learnt.structure) == parents_of(expected)
+        assert_same_parameters(learnt, mq.learn.bayesian_network(clear, learnt.structure))
+        assert_forgotten(deployment)
+        unbounded = {kind for _, kind, _, gamma in left(deployment, "south") if gamma is None}
+        assert "exact counts" in unbounded  # of questions about its own variables alone
+        if protocol == "projection":
+            assert "columns turned by a rotation unknown to the receiver" in unbounded
+        else:
+            assert "a share of exact counts" in unbounded
+            assert deployment.ledger(HELPER) == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "tables"),
+    [
+        ("revealed-vertical-counts", (("A",), ("A", "S"), ("A", "T", "E"), ("E", "S", "X"), ("T", "L", "B"))),
+        ("projection", (("A",), ("A", "S"), ("A", "T", "E"), ("T", "L", "B"), ("L", "D", "C", "G"))),
+    ],
+)
+def test_counts_over_columns_of_three_are_exact(protocol, tables, tmp_path):
+    plan = vertical(people(200), CLEAR, OWNERS, protocol, Goal(model="tables", tables=tables), seed=4)
+    with deployed(tmp_path, plan) as deployment:
+        model = deployment.done()
+        assert_exact(model, joined(plan), tables)
+        assert_shared(deployment, model)
+
+
+def test_a_question_that_projections_cannot_answer_interrupts_with_the_reason(tmp_path):
+    goal = Goal(model="tables", tables=(("A", "S", "X"),))
+    plan = vertical(people(40), CLEAR, OWNERS, "projection", goal, seed=4)
+    with deployed(tmp_path, plan) as deployment:
+        status = deployment.run()
+        assert status["state"] == "interrupted"
+        assert "nobody can form a product across three" in status["reason"]
+
+
+def test_two_parties_count_without_a_helper(tmp_path):
+    owners = {"north": ("A", "T"), "south": ("S", "L")}
+    tables = (("A", "S"), ("A", "T", "S"))
+    frame = people(60)[["A", "T", "S", "L"]]
+    plan = vertical(frame, restricted(CLEAR, tuple("ATSL")), owners, "revealed-counts-of-two",
+                    Goal(model="tables", tables=tables), seed=4)  # fmt: skip
+    with deployed(tmp_path, plan) as deployment:
+        model = deployment.done()
+        whole = pd.concat([frames[0].set_index("person") for frames in plan.frames.values()], axis=1).dropna()
+        assert_exact(model, whole.astype(int), tables)
+        assert_shared(deployment, model)
+
+
+def test_parties_with_a_shared_key_are_linked_by_it(tmp_path):
+    plan = vertical(people(300), TABLE_1, OWNERS, "vertical-with-miner",
+                    Goal(model="tables", tables=(("S", "T", "G"),)), seed=2, linking="keyed")  # fmt: skip
+    with deployed(tmp_path, plan) as deployment:
+        model = deployment.done()
+        found = tables_of(model)["S", "T", "G"]
+        assert np.allclose(found["values"], clear_counts(joined(plan), ("S", "T", "G")), atol=CLOSE)
+        assert len(assert_forgotten(deployment)) == 300
+        [told] = [kind for _, kind, names, _ in left(deployment, "north") if names == ("(key)",)]
+        assert "pseudonyms" in told  # they leave with the cells
+
+
+def test_parties_with_other_keys_or_other_people_do_not_come_together(tmp_path):
+    plan = vertical(people(50), TABLE_1, OWNERS, "vertical-with-miner",
+                    Goal(model="tables", tables=(("S", "T", "G"),)), seed=2, linking="keyed")  # fmt: skip
+    with deployed(tmp_path, plan) as deployment:
+        key = deployment.settings("south").data.linking_key
+        key.write_bytes(bytes(32))
+        status = deployment.run()
+        assert status["state"] == "interrupted"
+        assert "do not have the same records" in status["reason"]
+        assert not [item for party in OWNERS for item in deployment.ledger(party)]
+
+
+@pytest.mark.parametrize(("model", "target"), [("naive-bayes", "G"), ("tree", "G"), ("rules", None)])
+def test_other_models_come_out_too(model, target, tmp_path):
+    goal = Goal(model=model, target=target, min_support=0.3)
+    plan = horizontal(people(200), CLEAR, tuple(OWNERS), goal, seed=2)
+    with deployed(tmp_path, plan) as deployment:
+        assert_shared(deployment, deployment.done())

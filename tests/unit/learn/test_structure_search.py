@@ -1,0 +1,326 @@
+"""Structures: pyAgrum's and the best of all on clear records, without noise's links on disguised ones."""
+
+from __future__ import annotations
+
+import gzip
+import warnings
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import product
+from math import log
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from tests.unit.learn.test_graph import all_structures
+
+import masquerade as mq
+from masquerade.core.errors import InputError
+from masquerade.core.query import Query
+from masquerade.disguising.seeded import simulate_codes
+from masquerade.learn.bif import parse_bif
+from masquerade.learn.graph import differences
+from masquerade.learn.network import ancestral_order, known_network
+from masquerade.learn.scores import (
+    BIC,
+    Constant,
+    DesignEffect,
+    Eta,
+    Penalised,
+    Uncorrected,
+    bdeu,
+    family_score,
+)
+from masquerade.learn.structure_search import structure
+from masquerade.sources.records import Records
+
+ASIA = {
+    "asia": (),
+    "smoke": (),
+    "tub": ("asia",),
+    "lung": ("smoke",),
+    "bronc": ("smoke",),
+    "either": ("lung", "tub"),
+    "xray": ("either",),
+    "dysp": ("bronc", "either"),
+}
+# Lauritzen & Spiegelhalter (1988); P(yes | parents), "yes" first
+YES = {
+    "asia": 0.01,
+    "smoke": 0.5,
+    "tub": [0.05, 0.01],
+    "lung": [0.1, 0.01],
+    "bronc": [0.6, 0.3],
+    "either": [[1.0, 1.0], [1.0, 0.0]],
+    "xray": [0.98, 0.05],
+    "dysp": [[0.9, 0.8], [0.7, 0.1]],
+}
+
+
+def asia():
+    schema = mq.Schema({name: ["yes", "no"] for name in ASIA})
+    first = {name: np.asarray(p) for name, p in YES.items()}
+    return known_network(schema, ASIA, {name: np.stack([p, 1 - p], -1) for name, p in first.items()})
+
+
+def random_network(nodes: int, generator: np.random.Generator):
+    """Return a network of mixed sizes, up to three parents before each node, every row its own."""
+    sizes = generator.integers(2, 5, nodes)
+    schema = mq.Schema({f"n{i}": list(range(size)) for i, size in enumerate(sizes)})
+    parents, tables = {}, {}
+    for i, name in enumerate(schema):
+        chosen = sorted(generator.choice(i, min(i, int(generator.integers(0, 4))), replace=False))
+        parents[name] = tuple(f"n{j}" for j in chosen)
+        shape = schema.shape(parents[name])
+        tables[name] = generator.dirichlet(np.ones(sizes[i]), shape)
+    return known_network(schema, parents, tables)
+
+
+def clear(network, n: int, seed: int) -> Records:
+    return Records(network.sample_codes(n, seed), mq.Policy.clear(network.schema))
+
+
+def pyagrums(source: Records, order, score: str, limit: int):
+    """Return the parents that pyAgrum's K2 finds on the same records, no prior."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gum = import_module("pyagrum")
+        template = gum.BayesNet()
+        for name in source.schema:
+            template.add(gum.LabelizedVariable(name, name, [str(c) for c in source.schema[name].categories]))
+        labels = {
+            name: np.array([str(c) for c in source.schema[name].categories])[source.codes[name]]
+            for name in source.schema
+        }
+        learner = gum.BNLearner(pd.DataFrame(labels), template)
+        learner.setNumberOfThreads(1)
+        learner.useNoPrior()
+        {"bic": learner.useScoreBIC, "k2": learner.useScoreK2, "aic": learner.useScoreAIC}[score]()
+        learner.setMaxIndegree(limit)
+        # names are accepted but misread as of 3.3.1: ids it is
+        learner.useK2([learner.idFromName(name) for name in order])
+        dag = learner.learnDAG()
+        return {
+            name: {learner.nameFromId(node) for node in dag.parents(learner.idFromName(name))}
+            for name in source.schema
+        }
+
+
+def as_sets(found):
+    return {name: set(parents) for name, parents in found.structure.items()}
+
+
+# pyAgrum takes AIC's likelihood in bits and its parameters at 1 each: log 2 in our unit
+BITS = Penalised("aic", lambda _: log(2))
+
+
+@pytest.mark.parametrize(("score", "theirs"), [("bic", "bic"), ("k2", "k2"), (BITS, "aic")])
+def test_k2_on_clear_asia_is_pyagrums(score, theirs):
+    source = clear(asia(), 20_000, seed=1)
+    order = list(ASIA)
+    assert as_sets(structure(source, order, max_parents=4, score=score)) == pyagrums(source, order, theirs, 4)
+
+
+@pytest.mark.parametrize("score", ["bic", "k2"])
+def test_k2_on_a_clear_network_as_large_as_alarm_is_pyagrums(score):
+    network = random_network(37, np.random.default_rng(8))
+    source = clear(network, 20_000, seed=2)
+    order = list(network.structure)
+    found = structure(source, order, max_parents=4, score=score)
+    assert as_sets(found) == pyagrums(source, order, score, 4)
+    assert len(found.links) > 30
+
+
+def alarm():
+    """Return the ALARM network, which pgmpy brings along."""
+    home = Path(find_spec("pgmpy").submodule_search_locations[0])
+    packed = (home / "utils" / "example_models" / "alarm.bif.gz").read_bytes()
+    return parse_bif(gzip.decompress(packed).decode())
+
+
+@pytest.mark.parametrize("score", ["bic", "k2"])
+def test_k2_on_clear_alarm_is_pyagrums(score):
+    network = alarm()
+    source = clear(network, 20_000, seed=3)
+    order = ancestral_order(network.structure)
+    found = structure(source, order, max_parents=4, score=score)
+    assert as_sets(found) == pyagrums(source, order, score, 4)
+    assert len(found.links) > 40
+
+
+def bic_of(source, parents) -> float:
+    """Return the BIC of a structure, family by family."""
+    total = 0.0
+    for child, given in parents.items():
+        table = source.answer([Query(by=(*given, child))])[0]
+        total += float(family_score(table.values.reshape(-1, table.values.shape[-1]), BIC, table.n))
+    return total
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_climbing_finds_the_best_of_all_structures(seed):
+    generator = np.random.default_rng(seed)
+    schema = mq.Schema({"a": [0, 1], "b": [0, 1, 2], "c": [0, 1], "d": [0, 1, 2]})
+    truth = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
+    tables = {
+        name: generator.dirichlet(np.ones(len(schema[name])), schema.shape(truth[name])) for name in truth
+    }
+    source = mq.Cached(clear(known_network(schema, truth, tables), 3000, seed))
+    found = structure(source, tabu=10, restarts=2)
+    best = max(bic_of(source, candidate) for candidate in all_structures())
+    assert bic_of(source, found.structure) == pytest.approx(best, abs=1e-6)
+
+
+def test_the_same_structure_from_every_source():
+    network = asia()
+    policy = mq.Policy.build(
+        network.schema, {name: mq.channels.symmetric(2, "0.05") for name in network.schema}
+    )
+    codes = simulate_codes(network.sample_codes(20_000, 3), policy, 3)
+    whole = Records(codes, policy)
+    halves = [Records({name: column[i::2].copy() for name, column in codes.items()}, policy) for i in (0, 1)]
+    for order in (list(ASIA), None):
+        expected = structure(whole, order).structure
+        assert sum(map(len, expected.values())) >= 4
+        assert structure(mq.Cached(whole), order).structure == expected
+        assert structure(mq.Merged(halves), order).structure == expected
+
+
+class Counting:
+    """A source that counts batches and questions."""
+
+    def __init__(self, source) -> None:
+        self.source, self.schema, self.guarantee = source, source.schema, source.guarantee
+        self.batches: list[int] = []
+
+    def check(self, queries):
+        return self.source.check(queries)
+
+    def answer(self, queries):
+        assert len(set(queries)) == len(queries)
+        self.batches.append(len(queries))
+        return self.source.answer(queries)
+
+
+def test_questions_come_in_batches():
+    source = Counting(clear(asia(), 5000, seed=4))
+    found = structure(source, list(ASIA), max_parents=3)
+    assert source.batches[0] == 8 * 7 / 2  # every pair once
+    most = max(map(len, found.structure.values()))
+    assert len(source.batches) == most + 2  # a step for each parent, one that finds none, the strengths
+    source.batches.clear()
+    structure(source, max_parents=2)
+    assert source.batches[0] == 8 * 7 / 2
+
+
+def test_noise_suggests_links_and_the_design_effect_does_not():
+    """Six independent binaries, p = .3, 40 runs of 15 pairs.
+
+    At δ̄ a pair is linked if χ²₁ > log n: with probability .0024. Conditional tests after a false link add a
+    few, so twice that is allowed for: the Poisson tail beyond `most` is below 1e-6.
+    """
+    most = int(stats.poisson.isf(1e-6, 600 * 2 * stats.chi2.sf(np.log(10_000), 1)))
+    names = list("uvwxyz")
+    policy = mq.Policy.build(
+        mq.Schema({name: [0, 1] for name in names}), {name: mq.channels.symmetric(2, "0.3") for name in names}
+    )
+    generator = np.random.default_rng(6)
+    corrected, plain = 0, 0
+    for _ in range(40):
+        codes = {name: generator.integers(0, 2, 10_000).astype(np.uint8) for name in names}
+        source = mq.Cached(Records(simulate_codes(codes, policy, generator), policy))
+        corrected += len(structure(source, names).links)
+        plain += len(structure(source, names, correction=Uncorrected()).links)
+    assert corrected <= most < 20
+    assert plain > 300
+
+
+def test_true_links_survive_the_correction():
+    """A chain of strong links, p = .2: z of each is far beyond any bound (G²/δ̄ ≈ 300 against log n = 9.2)."""
+    schema = mq.Schema({name: [0, 1] for name in "abcd"})
+    chain = {"a": (), "b": ("a",), "c": ("b",), "d": ("c",)}
+    rows = np.array([[0.85, 0.15], [0.15, 0.85]])
+    network = known_network(schema, chain, {name: rows if name != "a" else rows.mean(0) for name in chain})
+    policy = mq.Policy.build(schema, {name: mq.channels.symmetric(2, "0.2") for name in schema})
+    source = Records(simulate_codes(network.sample_codes(10_000, 5), policy, 5), policy)
+    for score, order in product(("bic", "aic", "k2", bdeu(5.0)), (list("abcd"), None)):
+        found = structure(source, order, score=score)
+        assert differences(found.structure, chain)[1] == 0, score
+        assert min(s.design_effect for s in found.strengths if (s.parent, s.child) in found.links) > 2
+    strengths = structure(source, list("abcd")).strengths
+    assert max(s.p_value for s in strengths if (s.parent, s.child) in {("a", "b"), ("b", "c")}) < 1e-6
+
+
+def test_ties_are_settled_by_the_schema():
+    generator = np.random.default_rng(9)
+    b = generator.integers(0, 2, 2000).astype(np.uint8)
+    y = np.where(generator.random(2000) < 0.8, b, 1 - b).astype(np.uint8)
+    schema = mq.Schema({name: [0, 1] for name in ("copy", "b", "y")})
+    source = Records({"copy": b.copy(), "b": b, "y": y}, mq.Policy.clear(schema))
+    for order in (["copy", "b", "y"], ["b", "copy", "y"]):
+        assert structure(source, order).structure["y"] == ("copy",)
+
+
+def test_links_are_required_and_forbidden():
+    source = clear(asia(), 5000, seed=7)
+    rules = {"required": [("xray", "dysp")], "forbidden": [("either", "dysp"), ("bronc", "smoke")]}
+    for order in (list(ASIA), None):
+        found = structure(source, order, **rules, restarts=1, seed=3)
+        assert ("xray", "dysp") in found.links
+        assert not set(rules["forbidden"]) & set(found.links)
+    assert structure(source, list(ASIA), max_parents=0).links == []
+    limited = structure(source, max_parents=1)
+    assert max(map(len, limited.structure.values())) == 1
+
+
+@pytest.mark.parametrize(("score", "rule"), [("bic", Constant(1e9)), ("k2", Eta(1e-6))])
+def test_the_papers_rules_can_refuse_everything(score, rule):
+    source = clear(asia(), 5000, seed=7)
+    assert structure(source, list(ASIA), score=score, correction=rule).links == []
+    assert structure(source, score=score, correction=rule).links == []
+
+
+def test_tabu_never_ends_below_plain_climbing():
+    source = mq.Cached(clear(random_network(8, np.random.default_rng(4)), 3000, seed=1))
+    plain, tabu = (structure(source, tabu=length) for length in (0, 15))
+    assert plain.links
+    assert bic_of(source, tabu.structure) >= bic_of(source, plain.structure) - 1e-6
+    again = structure(source, tabu=5, restarts=3, seed=2)
+    assert structure(source, tabu=5, restarts=3, seed=2).structure == again.structure
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order": ["asia"]}, "every variable once"),
+        ({"order": [*list(ASIA)[:-1], "asia"]}, "every variable once"),
+        ({"max_parents": -1}, "max_parents"),
+        ({"score": "mdl"}, "no score"),
+        ({"required": [("asia", "moon")]}, "no variable"),
+        ({"required": [("asia", "tub")], "forbidden": [("asia", "tub")]}, "both required and forbidden"),
+        ({"required": [("asia", "tub"), ("tub", "asia")]}, "cycle"),
+        ({"required": [("asia", "tub")], "max_parents": 0}, "required parents"),
+        ({"order": [*ASIA], "required": [("tub", "asia")]}, "against 'order'"),
+    ],
+)
+def test_impossible_wishes_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        structure(clear(asia(), 100, seed=1), **options)
+
+
+def test_no_records_and_single_variables():
+    empty = Records(
+        {"a": np.zeros(0, np.uint8), "b": np.zeros(0, np.uint8)},
+        mq.Policy.clear(mq.Schema({"a": [0, 1], "b": [0, 1]})),
+    )
+    with pytest.raises(InputError, match="no records"):
+        structure(empty)
+    one = Records({"a": np.zeros(9, np.uint8)}, mq.Policy.clear(mq.Schema({"a": [0, 1]})))
+    assert structure(one).structure == structure(one, ["a"]).structure == {"a": ()}
+
+
+def test_design_effect_is_the_default():
+    source = clear(asia(), 2000, seed=7)
+    assert structure(source, list(ASIA)).correction == DesignEffect().to_dict()

@@ -1,0 +1,116 @@
+"""Jobs and replies apart from any network."""
+
+import asyncio
+import threading
+
+import pytest
+
+from masquerade.services.common.exactly_once import Answering, Call, MemoryReplies, in_thread
+from masquerade.services.common.metrics import Metrics
+from masquerade.services.common.peers import Peer
+from masquerade.services.common.problems import Busy, TimedOut
+from masquerade.services.common.settings import Limits
+
+CALL = Call(Peer("south"), "echo", b"x", "a-key-of-mine")
+
+
+def test_memory_keeps_the_latest_within_both_bounds():
+    replies = MemoryReplies(most=3, most_bytes=100)
+    for number in range(5):
+        replies.keep("south", f"key-{number}", "echo", "d", 200, b"x")
+    assert [replies.find("south", f"key-{number}") is None for number in range(5)] == [True, True] + [
+        False
+    ] * 3
+    replies.keep("south", "long", "echo", "d", 200, b"x" * 99)
+    assert replies.find("south", "key-4").reply == b"x"
+    assert replies.find("south", "key-3") is None
+    replies.keep("south", "longest", "echo", "d", 200, b"x" * 1000)  # beyond the bound, yet it is the latest
+    assert replies.find("south", "long") is None
+    assert replies.find("south", "longest").reply == b"x" * 1000
+    assert replies.find("west", "longest") is None
+
+
+def test_what_a_busy_handler_refuses_is_not_kept():
+    tries = []
+
+    def handler(call):
+        tries.append(call)
+        if len(tries) == 1:
+            raise Busy("later")
+        return b"done"
+
+    async def twice():
+        answering = Answering(MemoryReplies(), Limits())
+        with pytest.raises(Busy, match="later"):
+            await answering.answer(CALL, handler)
+        return [await answering.answer(CALL, handler) for _ in range(2)]
+
+    first, second = asyncio.run(twice())
+    assert (first.body, second.body, first.replayed, second.replayed) == (b"done", b"done", False, True)
+    assert len(tries) == 2
+
+
+def test_an_exit_from_a_handler_is_an_error_of_that_call_alone():
+    async def one():
+        with pytest.raises(RuntimeError, match="SystemExit"):
+            await Answering(MemoryReplies(), Limits()).answer(CALL, lambda _: exit(3))
+        return await in_thread(lambda: 7)
+
+    assert asyncio.run(one()) == 7
+
+
+def test_a_job_that_nobody_waits_for_is_waited_for_at_the_end():
+    go = threading.Event()
+    replies = MemoryReplies()
+
+    async def one():
+        answering = Answering(replies, Limits(seconds=0.01, concurrency=1))
+        answering.enter()
+        with pytest.raises(TimedOut):
+            await answering.answer(CALL, lambda _: b"late" if go.wait(10) else b"")
+        answering.leave()
+        with pytest.raises(Busy, match="at most 1 requests"):
+            answering.enter()
+        assert not await answering.finish(0.01)
+        go.set()
+        assert await answering.finish(10)
+        answering.enter()
+        answering.stopping = True
+        with pytest.raises(Busy, match="stopping"):
+            answering.enter()
+
+    asyncio.run(one())
+    assert replies.find("south", "a-key-of-mine").reply == b"late"
+
+
+def test_work_that_outlives_the_loop_ends_in_silence(recwarn):
+    go, ended = threading.Event(), threading.Event()
+
+    def work():
+        go.wait(10)
+        ended.set()
+
+    async def one():
+        in_thread(work)
+
+    asyncio.run(one())
+    go.set()
+    assert ended.wait(10)
+    for thread in threading.enumerate():
+        if thread.name == "masquerade call":
+            thread.join(10)
+    assert not recwarn.list  # an error in a thread would be one
+
+
+def test_counters_are_of_one_service_and_name_no_one():
+    ours, theirs = Metrics("party"), Metrics("miner")
+    ours.count("sessions/{session}", 200, received=10, sent=20, seconds=0.02)
+    ours.replayed("sessions/{session}")
+    ours.refused_handshake()
+    text = ours.text().decode()
+    assert 'masquerade_requests_total{place="sessions/{session}",status="200"} 1.0' in text
+    assert 'masquerade_received_bytes_total{place="sessions/{session}"} 10.0' in text
+    assert 'masquerade_sent_bytes_total{place="sessions/{session}"} 20.0' in text
+    assert 'masquerade_request_seconds_bucket{le="0.03",place="sessions/{session}"} 1.0' in text
+    assert "masquerade_refused_handshakes_total 1.0" in text
+    assert "sessions" not in theirs.text().decode()

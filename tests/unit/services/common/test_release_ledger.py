@@ -1,0 +1,503 @@
+"""The release ledger: what was written stays, every change shows at its line, γ adds up by one rule."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from masquerade.core.errors import FileError, InputError
+from masquerade.services.common import release_ledger
+from masquerade.services.common.release_ledger import (
+    FILE,
+    Mark,
+    NoteHead,
+    Release,
+    ReleaseLedger,
+    in_state,
+    inspect,
+)
+from masquerade.services.common.release_spending import spending, summary, together, total
+from masquerade.services.common.release_store import START, canonical, entry_of, parse
+from masquerade.services.common.state import State
+
+RELEASE = Release(
+    session="s1",
+    protocol="vertical",
+    recipient="miner",
+    kind="disguised columns",
+    variables=("smoker", "region"),
+    rows=1000,
+    policy="ab" * 32,
+    gamma=Fraction(9, 2),
+    digest="cd" * 32,
+    draw="d1",
+)
+
+
+class MemoryHead:
+    def __init__(self):
+        self.mark = None
+
+    def get(self):
+        return self.mark
+
+    def set(self, mark):
+        self.mark = mark
+
+
+def written(path, number=5, head=None):
+    """Write a ledger of some releases; return its lines."""
+    with ReleaseLedger.open(path, head=head) as ledger:
+        for i in range(number):
+            ledger.append(replace(RELEASE, session=f"s{i}", draw=f"d{i}"))
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def test_releases_are_read_back_as_written(tmp_path):
+    path = tmp_path / FILE
+    with ReleaseLedger.open(path) as ledger:
+        first = ledger.append(RELEASE)
+        second = ledger.append(
+            replace(RELEASE, gamma=None, policy=None, digest=None, draw=None, recipient="ä\u2028".strip())
+        )
+        assert ledger.entries() == (first, second)
+        assert ledger.verify() == second.mark
+    with ReleaseLedger.open(path) as ledger:
+        assert ledger.entries() == (first, second)
+        assert ledger.entries()[0].release == RELEASE
+    assert (first.number, second.number) == (1, 2)
+    assert second.previous == first.hash
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_line_is_plain_json_that_others_can_check(tmp_path):
+    import hashlib  # noqa: PLC0415
+
+    previous = "0" * 64
+    for line in written(tmp_path / FILE):
+        values = json.loads(line)
+        own = values.pop("hash")
+        assert values["gamma"] == "9/2"
+        assert values["previous"] == previous
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+        assert hashlib.sha256(text.encode()).hexdigest() == own
+        assert set(values) == {
+            *("number", "time", "session", "protocol", "recipient", "kind", "variables", "rows", "policy"),
+            *("gamma", "digest", "draw", "previous"),
+        }
+        previous = own
+
+
+def refused(path, head=None):
+    """Return the error that opening raises, after checking that nothing was changed by that."""
+    before = path.read_bytes()
+    with pytest.raises(FileError) as caught:
+        ReleaseLedger.open(path, head=head)
+    assert path.read_bytes() == before
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("line", [1, 3, 5])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"gamma":"9/2"', b'"gamma":"3/2"'),
+        (b'"gamma":"9/2"', b'"gamma":null'),
+        (b'"recipient":"miner"', b'"recipient":"friend"'),
+        (b'"rows":1000', b'"rows":1'),
+        (b'"rows":1000', b'"rows":1000.0'),
+        (b'"rows":1000', b'"rows": 1000'),
+        (b'"gamma":"9/2"', b'"gamma":"18/4"'),
+        (b'"variables":["smoker","region"]', b'"variables":[]'),
+        (b'"time":"2', b'"time":"3'),
+        (b'{"digest"', b'{"added":1,"digest"'),
+        (b'"kind"', b'"kin"'),
+        (b"{", b"[" * 100_000 + b"{"),
+    ],
+)
+def test_an_edited_line_is_named(tmp_path, line, old, new):
+    path = tmp_path / FILE
+    lines = written(path)
+    assert old in lines[line - 1]
+    lines[line - 1] = lines[line - 1].replace(old, new)
+    path.write_bytes(b"".join(lines))
+    assert f"line {line}: " in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda lines: lines[1:], 1),
+        (lambda lines: lines[:2] + lines[3:], 3),
+        (lambda lines: [lines[1], lines[0], *lines[2:]], 1),
+        (lambda lines: lines[:3] + lines[2:], 4),
+        (lambda lines: [*lines[:2], b"\n", *lines[2:]], 3),
+        (lambda lines: [*lines, b"{}\n"], 6),
+        (lambda lines: [*lines, lines[0]], 6),
+    ],
+)
+def test_deleted_added_and_reordered_lines_are_named(tmp_path, change, line):
+    path = tmp_path / FILE
+    lines = written(path)
+    path.write_bytes(b"".join(change(lines)))
+    assert f"line {line}: " in refused(path)
+
+
+def test_a_line_of_another_ledger_does_not_fit(tmp_path):
+    ours, theirs = written(tmp_path / "a"), written(tmp_path / "b")
+    (tmp_path / "a").write_bytes(b"".join([*ours[:2], *theirs[2:]]))
+    assert "line 3: does not follow the line before" in refused(tmp_path / "a")
+
+
+@pytest.mark.parametrize("left", [0, 1, 4])
+def test_a_missing_end_shows_by_the_head(tmp_path, left):
+    path, head = tmp_path / FILE, MemoryHead()
+    lines = written(path, head=head)
+    assert head.mark.number == 5
+    path.write_bytes(b"".join(lines[:left]))
+    assert f"line {left + 1} is missing: the ledger was shortened, 5 releases" in refused(path, head)
+    path.write_bytes(b"".join(lines)[:-10])  # within the last line
+    assert "line 5 is missing" in refused(path, head)
+
+
+def test_another_ledger_of_the_same_length_shows_by_the_head(tmp_path):
+    head = MemoryHead()
+    written(tmp_path / "a", head=head)
+    written(tmp_path / "b", number=6)
+    assert "line 5: is not the one that was written" in refused(tmp_path / "b", head)
+
+
+def test_a_line_cut_short_by_a_crash_is_removed_for_nothing_left_under_it(tmp_path):
+    path, head = tmp_path / FILE, MemoryHead()
+    lines = written(path, head=head)
+    for tail in (lines[0][:40], b"\0" * 300, b"{"):
+        path.write_bytes(b"".join(lines) + tail)
+        with ReleaseLedger.open(path, head=head) as ledger:
+            assert len(ledger.entries()) == 5
+            ledger.verify()
+        assert path.read_bytes() == b"".join(lines)
+
+
+def test_a_head_left_behind_by_a_crash_catches_up(tmp_path):
+    path, head = tmp_path / FILE, MemoryHead()
+    written(path, head=head)
+    end = head.mark
+    head.mark = Mark(4, json.loads(path.read_bytes().splitlines()[3])["hash"])
+    with ReleaseLedger.open(path, head=head) as ledger:
+        assert head.mark == end
+        assert ledger.append(RELEASE).number == 6
+
+
+def test_a_ledger_is_added_to_by_one(tmp_path):
+    path = tmp_path / FILE
+    with ReleaseLedger.open(path) as ledger:
+        with pytest.raises(FileError, match="is in use"):
+            ReleaseLedger.open(path)
+        ledger.append(RELEASE)
+        with path.open("ab") as stream:
+            stream.write(b"x")
+        for act in (lambda: ledger.append(RELEASE), ledger.verify):
+            with pytest.raises(FileError, match="changed by somebody else"):
+                act()
+
+
+def test_verify_reads_from_the_disk(tmp_path):
+    path = tmp_path / FILE
+    with ReleaseLedger.open(path) as ledger:
+        for _ in range(3):
+            ledger.append(RELEASE)
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(lines[0] + lines[1].replace(b"miner", b"MINER") + lines[2])
+        with pytest.raises(FileError, match="line 2: was edited"):
+            ledger.verify()
+        path.write_bytes(lines[0] + lines[1])
+        with pytest.raises(FileError, match="line 3 is missing"):
+            ledger.verify()
+
+
+def test_a_release_is_on_the_disk_before_its_number_is_known(tmp_path, monkeypatch):
+    events = []
+    head = MemoryHead()
+    head.set = lambda mark: events.append(f"head {mark.number}")
+    with ReleaseLedger.open(tmp_path / FILE, head=head) as ledger:
+        events.clear()
+        write, sync = os.write, os.fsync
+        monkeypatch.setattr(release_ledger.os, "write", lambda h, d: (events.append("write"), write(h, d))[1])
+        monkeypatch.setattr(release_ledger.os, "fsync", lambda h: (events.append("sync"), sync(h))[1])
+        ledger.append(RELEASE)
+        assert events == ["write", "sync", "head 1"]
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path, monkeypatch):
+    path = tmp_path / FILE
+    with ReleaseLedger.open(path) as ledger:
+        ledger.append(RELEASE)
+        before = path.read_bytes()
+        write = os.write
+
+        def full(handle, data):
+            write(handle, data[:20])
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(release_ledger.os, "write", full)
+        with pytest.raises(FileError, match="no space left"):
+            ledger.append(RELEASE)
+        monkeypatch.undo()
+        assert path.read_bytes() == before
+        assert ledger.append(RELEASE).number == 2
+        ledger.verify()
+
+
+def test_places_that_cannot_be_used(tmp_path):
+    with pytest.raises(FileError, match="no such file"):
+        ReleaseLedger.open(tmp_path / "a" / FILE)
+    with pytest.raises(FileError, match="directory"):
+        ReleaseLedger.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gamma": Fraction(1, 2)},
+        {"gamma": 1.5},
+        {"rows": -1},
+        {"session": "a\nb"},
+        {"recipient": None},
+        {"kind": "x" * 501},
+        {"variables": ("a", "\x1b[31m")},
+        {"gamma": Fraction(10) ** 5000},
+    ],
+)
+def test_what_is_no_release_is_refused(wrong):
+    with pytest.raises(InputError):
+        replace(RELEASE, **wrong)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+ENTRY = entry_of(RELEASE, START)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    line=st.binary(max_size=300)
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | st.tuples(st.sampled_from(sorted(ENTRY.to_dict())), JSON).map(
+        lambda change: canonical({**ENTRY.to_dict(), change[0]: change[1]})
+    )
+)
+@example(line=b"0")
+@example(line=b"")
+@example(line=b"{}")
+def test_nothing_else_is_taken_for_a_release(line):
+    assume(line + b"\n" != ENTRY.line())
+    with pytest.raises(FileError, match="line 1: "):
+        parse(Path("ledger"), line + b"\n")
+
+
+@settings(max_examples=40, deadline=None)
+@given(place=st.integers(0, 10_000), byte=st.integers(0, 255))
+def test_any_changed_byte_shows(tmp_path_factory, place, byte):
+    path = tmp_path_factory.mktemp("l") / FILE
+    head = MemoryHead()
+    data = bytearray(b"".join(written(path, number=2, head=head)))
+    place %= len(data)
+    if data[place] == byte:
+        return
+    data[place] = byte
+    path.write_bytes(data)
+    with pytest.raises(FileError, match=r"line \d"):
+        ReleaseLedger.open(path, head=head)
+
+
+# with a state
+
+
+def test_a_service_keeps_the_end_in_its_state(tmp_path):
+    folder = tmp_path / "state"
+    with State.open(folder) as state, in_state(state) as ledger:
+        ledger.append(RELEASE)
+        assert NoteHead(state.notes).get() == Mark(1, ledger.entries()[0].hash)
+        entries, known = inspect(folder)  # while it is in use
+        assert entries == ledger.entries()
+        assert known == entries[-1].mark
+    (folder / FILE).write_bytes(b"")
+    with State.open(folder) as state, pytest.raises(FileError, match="line 1 is missing"):
+        in_state(state)
+    with pytest.raises(FileError, match="line 1 is missing"):
+        inspect(folder)
+    (folder / FILE).unlink()
+    with pytest.raises(FileError, match="is gone, with 1 releases"):
+        inspect(folder / FILE)
+
+
+def test_after_a_restore_the_ledger_says_that_lines_may_be_missing(tmp_path):
+    folder = tmp_path / "state"
+    with State.open(folder) as state, in_state(state) as ledger:
+        ledger.append(RELEASE)
+    shutil.rmtree(folder / "once")
+    for _ in range(2):
+        with State.open(folder) as state, in_state(state) as ledger:
+            assert [entry.release.kind for entry in ledger.entries()] == ["disguised columns", "restored"]
+            assert total(ledger.spent()) == Fraction(9, 2)
+            assert "what left between the backup and then may be missing" in ledger.summary()
+
+
+def test_a_file_alone_is_inspected_without_its_end(tmp_path):
+    path = tmp_path / "copy.jsonl"
+    lines = written(path)
+    entries, known = inspect(path)
+    assert len(entries) == 5
+    assert known is None
+    path.write_bytes(b"".join(lines)[:-5])
+    with pytest.raises(FileError, match="line 5 is cut short"):
+        inspect(path)
+    with pytest.raises(FileError, match="no release ledger here"):
+        inspect(tmp_path)
+
+
+WRITER = """
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from masquerade.services.common.release_ledger import Release, in_state
+from masquerade.services.common.state import State
+ledger = in_state(State.open(sys.argv[1]))
+release = Release("s", "p", "miner", "k", ("a",), 1, None, Fraction(2))
+while True:
+    print(ledger.append(release).hash, flush=True)
+"""
+
+
+def test_nothing_acknowledged_is_lost_when_killed_at_any_moment(tmp_path):
+    acknowledged = []
+    for i in range(3):
+        command = [sys.executable, "-c", WRITER, str(tmp_path / "state")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:  # noqa: S603
+            first = writer.stdout.readline()
+            time.sleep(0.02 + 0.037 * i)
+            writer.send_signal(signal.SIGKILL)
+            rest = writer.stdout.read()
+        acknowledged += [line.decode() for line in (first + rest).split(b"\n")[:-1]]
+        with State.open(tmp_path / "state") as state, in_state(state) as ledger:
+            there = [entry.hash for entry in ledger.entries()]
+            assert set(acknowledged) <= set(there)
+            ledger.verify()
+    assert len(acknowledged) > 3
+
+
+# what was spent
+
+
+def ledger_of(tmp_path, *releases):
+    with ReleaseLedger.open(tmp_path / FILE) as ledger:
+        for changes in releases:
+            ledger.append(replace(RELEASE, **changes))
+        return ledger.entries()
+
+
+def test_distinct_draws_multiply_and_repeats_do_not(tmp_path):
+    entries = ledger_of(
+        tmp_path,
+        {"draw": "1", "gamma": Fraction(3)},
+        {"draw": "1", "gamma": Fraction(3), "session": "s2"},  # the same reports again
+        {"draw": "2", "gamma": Fraction(5, 2)},
+        {"draw": None, "gamma": Fraction(2)},
+        {"draw": None, "gamma": Fraction(2)},  # of which nothing is known: counted each time
+        {"draw": "1", "gamma": Fraction(3), "recipient": "other"},
+    )
+    miner, other = spending(entries)
+    assert (miner.recipient, miner.variables) == ("miner", ("region", "smoker"))
+    assert miner.gamma == 3 * Fraction(5, 2) * 2 * 2
+    assert (miner.releases, miner.repeats) == (5, 1)
+    assert (other.gamma, other.releases, other.repeats) == (3, 1, 0)
+    assert together(entries) == miner.gamma  # the other has nothing that the miner has not
+
+
+def test_variables_are_a_set_and_other_sets_are_apart(tmp_path):
+    entries = ledger_of(
+        tmp_path,
+        {"draw": "1", "gamma": Fraction(3), "variables": ("a", "b")},
+        {"draw": "1", "gamma": Fraction(3), "variables": ("b", "a")},
+        {"draw": "2", "gamma": Fraction(7), "variables": ("b", "c")},
+    )
+    spent = spending(entries)
+    assert [(item.variables, item.gamma) for item in spent] == [(("a", "b"), 3), (("b", "c"), 7)]
+    assert total(spent) == 21  # a record: both shift a belief about it
+
+
+def test_without_a_bound_there_is_none(tmp_path):
+    entries = ledger_of(tmp_path, {"gamma": None, "draw": "1"}, {"draw": "2"}, {"recipient": "other"})
+    assert [item.gamma for item in spending(entries)] == [None, Fraction(9, 2)]
+    assert total(spending(entries)) is None
+    assert together(entries) is None
+    assert "no bound" in summary(entries)
+
+
+def test_one_policy_or_one_recipient(tmp_path):
+    with ReleaseLedger.open(tmp_path / FILE) as ledger:
+        for policy, recipient in [("p", "a"), ("q", "a"), ("p", "b")]:
+            ledger.append(replace(RELEASE, policy=policy, recipient=recipient, draw=policy))
+        assert total(ledger.spent(policy="p", recipient="a")) == Fraction(9, 2)
+        assert total(ledger.spent(recipient="a")) == Fraction(81, 4)
+        assert {item.recipient for item in ledger.spent(policy="p")} == {"a", "b"}
+        assert ledger.spent(policy="unknown") == ()
+
+
+def test_should_one_draw_have_two_gammas_the_larger_holds(tmp_path):
+    entries = ledger_of(tmp_path, {"gamma": Fraction(3)}, {"gamma": Fraction(5)}, {"gamma": Fraction(2)})
+    assert total(spending(entries)) == 5
+
+
+def test_a_summary_can_be_read(tmp_path):
+    assert summary(()) == "Nothing has left."
+    entries = ledger_of(tmp_path, {}, {}, {"recipient": "helper", "gamma": Fraction(1), "variables": ()})
+    assert summary(entries).split("\n") == [
+        "miner: a belief about a person can have shifted by γ = 4.5 (ε = 1.504) in all.",
+        "- region, smoker: γ = 4.5 (ε = 1.504), 2 releases, 1 of them the same again.",
+        "helper: a belief about a person can have shifted by γ = 1 (ε = 0) in all.",
+        "- no variable: γ = 1 (ε = 0), 1 release.",
+    ]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("AB"),
+            st.sampled_from(["1", "2", None]),
+            st.sampled_from(["ab", "ba", "c"]),
+            st.sampled_from(["columns", "keys"]),
+        ),
+        max_size=8,
+    )
+)
+def test_the_rule_against_a_count_by_hand(chosen):
+    """γ = 2 each: 2 to the number of (recipient, draw, variables, kind) seen; without a draw always new."""
+    entries = [
+        entry_of(replace(RELEASE, recipient=r, draw=d, variables=tuple(v), kind=k, gamma=Fraction(2)), START)
+        for r, d, v, k in chosen
+    ]
+    distinct = {(r, i if d is None else d, "".join(sorted(v)), k) for i, (r, d, v, k) in enumerate(chosen)}
+    assert total(spending(entries)) == 2 ** len(distinct)
+    assert together(entries) == 2 ** len({seen[1:] for seen in distinct})

@@ -1,0 +1,59 @@
+"""Ladders, slopes, durations and the picture of time against people."""
+
+import pytest
+
+from masquerade.simulation.costs import Cost, Meter, Spread
+from masquerade.simulation.time_ladder import Rung, duration, ladder, slope, timing_picture
+
+
+def rung(n, **roles):
+    return Rung(n, Cost(Spread(0.002, 0.003), 3, Spread(100, 120), Spread(50, 60), roles, 1.0, 1))
+
+
+def test_ladders():
+    assert ladder(1600, 50) == [100, 200, 400, 800, 1600]
+    assert ladder(100, 50) == [50, 100]
+    assert ladder(30, 50) == [30]
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0, 2.0])
+def test_slopes(power):
+    sizes = [10, 40, 160]
+    assert slope(sizes, [3 * n**power for n in sizes]) == pytest.approx(power)
+
+
+def test_durations():
+    assert [duration(s) for s in (1e-5, 0.02, 1, 90, 600, 10_000)] == [
+        "0.01 ms", "20 ms", "1 s", "90 s", "10 min", "2.78 h",
+    ]  # fmt: skip
+
+
+def test_a_line_for_each_role_named_at_its_end_and_leaders_as_one():
+    rungs = [rung(n, miner=n / 100, **{"leader 1": n / 50, "leader 2": n / 25}) for n in (400, 100, 200)]
+    (axes,) = timing_picture(rungs, "Title", "note").axes
+    ends = {line.get_label(): line.get_xydata() for line in axes.lines}
+    assert len(ends) == 3
+    labels = [text.get_text() for text in axes.texts]
+    assert labels == ["one person\n2 ms", "miner\n4 s", "one leader\n12 s", "note"]
+    assert list(axes.get_xticks()) == [100, 200, 400]
+    heights = sorted(text.xy[1] for text in axes.texts[:3])
+    assert axes.get_ylim()[0] < heights[0] < heights[-1] < axes.get_ylim()[1]
+
+
+def test_one_rung_is_drawn_too():
+    assert timing_picture([rung(100, server=1.0)], "Title").axes
+
+
+def test_a_meter_charges_users_and_roles_apart():
+    meter = Meter(2)
+    with meter.role("miner"):
+        with meter.user(1):
+            sum(range(2_000_000))
+        sum(range(100_000))
+    assert meter.seconds[0] == 0
+    assert meter.seconds[1] > 0
+    assert 0 < meter.roles["miner"] < meter.seconds[1]
+    meter.sent[:] = (10, 30)
+    cost = meter.cost([1], [0, 1], 2)
+    assert cost.sent == Spread(20, 30)
+    assert (cost.measured_on, cost.rounds) == (1, 2)
