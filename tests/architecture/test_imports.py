@@ -118,4 +118,4 @@ def test_the_walk_sees_imports_wherever_they_stand():
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_modules_stay_small(module):
     assert isinstance(module, Module)
-    assert len(module.path.read_text(encoding="utf-8").splitlines()) <= 400
+    assert len(module.path.read_text(encoding="utf-8").splitlines()) <= 600
