@@ -12,6 +12,7 @@
     │   │   └── PolicyMismatch       data disguised under another policy
     │   ├── FileError                a file that cannot be read or written
     │   └── DataMissing              a public data set found nowhere; `tried` says where it was looked for
+    ├── PluginError                  a part that another package brings along cannot be used
     ├── EngineError                  the engine that holds the records failed; nothing was answered
     ├── QueryRefused                 a source refuses a question; `refusals` says why
     ├── RoundAborted                 a protocol round failed after something had left; `spent`, `culprits`
@@ -111,6 +112,10 @@ class Refusal:
     code: str
     reason: str
     query: Query | None = None
+
+
+class PluginError(MasqueradeError):
+    """A part that another package brings along cannot be found, loaded or used."""
 
 
 class EngineError(MasqueradeError):
