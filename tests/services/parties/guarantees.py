@@ -39,7 +39,7 @@ from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.join import seen_by
 from masquerade.protocols.vertical.joint_policy import restricted
 from masquerade.services.parties.coordinator import seen_without_miner
-from masquerade.services.parties.joint_schema import Arrangement
+from masquerade.services.parties.joint_schema import JointSchema
 
 ON_PAGE = Written(
     Path(__file__).parents[3] / "docs" / "guarantee.md",
@@ -91,7 +91,7 @@ def among_organisations() -> list[Case]:
         ),
         Case(
             "columns without a miner (Model I)",
-            seen_without_miner(Arrangement(by_name), {("north", "south"): ("smoker",)}, "convener"),
+            seen_without_miner(JointSchema(by_name), {("north", "south"): ("smoker",)}, "convener"),
             "a second draw: γ²; own nodes are learnt from clear own columns, and their parameters are told",
         ),
         Case(

@@ -24,8 +24,8 @@ from masquerade.disguising.report_draws import disguise_codes
 from masquerade.protocols.pooling.masked_sum import MaskedSum
 from masquerade.services.common import identity_keys
 from masquerade.services.parties import messages as say
-from masquerade.services.parties.local_data import read_holding
-from masquerade.services.parties.participant import Me, TakingPart
+from masquerade.services.parties.local_data import read_local_data
+from masquerade.services.parties.participant import NodeIdentity, Participant
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.settings import DataSettings
 
@@ -141,7 +141,7 @@ def holding_of(folder, keys):
         mq.Schema([TABLE_1.schema[name] for name in ("A", "T", "E")]), {"A": TABLE_1.group("A").channel}
     ).save(folder / "policy.yaml")
     data = DataSettings(files=(folder / "records.parquet",), policy=folder / "policy.yaml", key="person")
-    return read_holding(data, ("A", "T", "E"), apart=False)
+    return read_local_data(data, ("A", "T", "E"), apart=False)
 
 
 def test_a_respelt_key_is_not_disguised_anew(tmp_path):
@@ -155,7 +155,7 @@ def test_a_respelt_key_is_not_disguised_anew(tmp_path):
 
 def test_keyed_pseudonyms_of_two_sessions_have_nothing_in_common(tmp_path):
     holding = holding_of(tmp_path / "a", [f"p{i}" for i in range(30)])
-    me = Me("north", identity_keys.create(tmp_path / "identity"), {}, tmp_path / "memo.json")
+    me = NodeIdentity("north", identity_keys.create(tmp_path / "identity"), {}, tmp_path / "memo.json")
     found = []
     for session in ("first", "second"):
         spec = SessionSpec(
@@ -166,7 +166,7 @@ def test_keyed_pseudonyms_of_two_sessions_have_nothing_in_common(tmp_path):
             linking="keyed",
             learn=ONE_TABLE,
         )
-        part = TakingPart(me, spec, bytes(16), holding, linking_key=bytes(32), most_rows=100, most_cells=100)
+        part = Participant(me, spec, bytes(16), holding, linking_key=bytes(32), most_rows=100, most_cells=100)
         found.append({bytes(tag) for tag in part.found_links().tags})
     assert len(found[0]) == 30
     assert found[0].isdisjoint(found[1])

@@ -33,7 +33,7 @@ from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.transport import ask
 from masquerade.protocols.vertical.messages import Request
 from masquerade.services.parties import messages as say
-from masquerade.services.parties.joint_schema import Arrangement
+from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.sources.products import RevealedVerticalCounts
 
 HELD = 120
@@ -84,7 +84,7 @@ def linked(deployment, *, fewer=0, everything=False, spec=None, arrange=True):
         party: say.decode(tell(party, "settle", say.Settle(epoch=epoch.hex())), say.Settled)
         for party in spec.parties
     }
-    arrangement = Arrangement.from_dict({party: begun[party].policy for party in spec.parties})
+    arrangement = JointSchema.from_dict({party: begun[party].policy for party in spec.parties})
     for member in spec.members if arrange else ():
         own = settled.get(member, settled[spec.parties[0]])
         tell(

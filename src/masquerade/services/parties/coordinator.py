@@ -38,7 +38,7 @@ from masquerade.protocols.vertical.miner import Miner
 from masquerade.services.common.problems import PartyUnreachable
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties import messages as say
-from masquerade.services.parties.joint_schema import Arrangement
+from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.session_goal import assembled_network, learnt
 from masquerade.sources.pooled import PooledTally
@@ -48,7 +48,7 @@ M = TypeVar("M", bound=Strict)
 Note = Callable[[str], None]
 
 
-class Convening:
+class Coordinator:
     """One run of a session. `transport(role)` reaches the members; `note` is told the step it is at.
 
     `epoch` is that of an interrupted run, if there was one; `folder` is the convener's own, for joined parts;
@@ -111,7 +111,7 @@ class Convening:
         self._epoch = os.urandom(say.EPOCH_SIZE)
         self._keep_epoch(self._epoch)
 
-    def _begin(self) -> Arrangement:
+    def _begin(self) -> JointSchema:
         """Let every member begin; roles with keys in memory only begin anew in an epoch of their own."""
         self._note("beginning")
         resumed = self._epoch is not None and self.spec.linking is not None
@@ -124,7 +124,7 @@ class Convening:
         self._linked = resumed and all(begun[party].linked for party in self.spec.parties)
         self._check_goal(begun)
         self._signatures = {party: begun[party].signature for party in self.spec.parties}
-        arrangement = Arrangement.from_dict({party: begun[party].policy for party in self.spec.parties})
+        arrangement = JointSchema.from_dict({party: begun[party].policy for party in self.spec.parties})
         for party, pinned in self.spec.policies.items():
             found = arrangement.policies[party].id
             if found != pinned:
@@ -135,7 +135,7 @@ class Convening:
 
     def _check_goal(self, begun: Mapping[str, say.Begun]) -> None:
         """Refuse, before anything has left a party, to learn about variables that nobody brings."""
-        policies = Arrangement.from_dict({party: begun[party].policy for party in self.spec.parties}).policies
+        policies = JointSchema.from_dict({party: begun[party].policy for party in self.spec.parties}).policies
         known = [name for policy in policies.values() for name in policy.schema]
         for name in self.spec.learn.variables:
             if name not in known:
@@ -147,7 +147,7 @@ class Convening:
         offer = say.Begin(spec=self.spec, epoch=self._hex)
         return {member: self._say(member, "begin", offer, say.Begun) for member in self.spec.members}
 
-    def _link(self, arrangement: Arrangement) -> Arrangement:
+    def _link(self, arrangement: JointSchema) -> JointSchema:
         """Agree on the records that take part; tell everybody which these are, and whose variables."""
         if self.spec.linking == "intersection" and not self._linked:
             self._note("linking")
@@ -201,7 +201,7 @@ class Convening:
         """Add what is seen of records to what linking shows."""
         self.guarantee = seen if self.guarantee is None else self.guarantee.combine(seen)
 
-    def _learn(self, arrangement: Arrangement) -> dict[str, Any]:
+    def _learn(self, arrangement: JointSchema) -> dict[str, Any]:
         if self.spec.protocol == "vertical-without-miner":
             return self._without_miner(arrangement)
         source = self._source(arrangement)
@@ -209,7 +209,7 @@ class Convening:
         self._note("learning")
         return learnt(source, self.spec.learn)
 
-    def _source(self, arrangement: Arrangement) -> Tally:
+    def _source(self, arrangement: JointSchema) -> Tally:
         spec, owners = self.spec, arrangement.owners
         if spec.protocol == "pooled-counts":
             self._note("pooling counts")
@@ -267,7 +267,7 @@ class Convening:
             progress=lambda done, parts: self._note(f"joining disguised records: part {done} of {parts}"),
         )
 
-    def _without_miner(self, arrangement: Arrangement) -> dict[str, Any]:
+    def _without_miner(self, arrangement: JointSchema) -> dict[str, Any]:
         """Let every party learn its own nodes, first their parents if these are not known."""
         goal, owners = self.spec.learn, arrangement.owners
         parents: Mapping[str, Any] | None = goal.structure
@@ -307,7 +307,7 @@ class Convening:
 
 
 def seen_without_miner(
-    arrangement: Arrangement, crossing: Mapping[tuple[str, str], Sequence[str]] | None, convener: str
+    arrangement: JointSchema, crossing: Mapping[tuple[str, str], Sequence[str]] | None, convener: str
 ) -> Guarantee:
     """Return who learns what without a miner: parties what crosses to them, everybody the model.
 

@@ -12,13 +12,13 @@ from masquerade.core.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)
-class Arrangement:
+class JointSchema:
     """The policy of every party for this session, in the order of the session's parties."""
 
     policies: Mapping[str, Policy]
 
     @classmethod
-    def from_dict(cls, values: Any) -> Arrangement:
+    def from_dict(cls, values: Any) -> JointSchema:
         """Read policies by party."""
         if not isinstance(values, dict):
             raise InputError("An arrangement is a mapping from parties to policies.")

@@ -17,20 +17,20 @@ ROW_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Linked:
+class Linkage:
     """Places of records among the keys of a party, and their pseudonyms, sorted by pseudonym."""
 
     rows: NDArray[np.intp]
     tags: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, rows: NDArray[np.intp], pseudonyms: Sequence[bytes]) -> Linked:
+    def of(cls, rows: NDArray[np.intp], pseudonyms: Sequence[bytes]) -> Linkage:
         """Bring records into the order of their pseudonyms."""
         tags = np.frombuffer(b"".join(pseudonyms), dtype=np.uint8).reshape(-1, PSEUDONYM_SIZE)
         return cls.from_tags(rows, tags)
 
     @classmethod
-    def from_tags(cls, rows: NDArray[np.intp], tags: NDArray[np.uint8]) -> Linked:
+    def from_tags(cls, rows: NDArray[np.intp], tags: NDArray[np.uint8]) -> Linkage:
         """Bring records into the order of their pseudonyms, given as rows of bytes."""
         order = sorted_order(tags)
         return cls(np.asarray(rows)[order], np.ascontiguousarray(tags[order]))
@@ -45,7 +45,7 @@ class Linked:
         return b"".join([self.rows.astype("<i8", copy=False).data, self.tags.data])
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Linked:
+    def from_bytes(cls, data: bytes) -> Linkage:
         """Return what `to_bytes` wrote."""
         count, rest = divmod(len(data), ROW_SIZE + PSEUDONYM_SIZE)
         if rest:

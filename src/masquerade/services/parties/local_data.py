@@ -71,7 +71,7 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Holding:
+class LocalData:
     """All that a party brings into a session: the policy of the variables it consents to, and their cells.
 
     In an arbitrary partition every file is a block of its own, with some of the variables; otherwise there is
@@ -189,7 +189,7 @@ def keys_of(block: Cells) -> KeyColumn:
     return KeyColumn(block.keys)
 
 
-def read_holding(settings: DataSettings, variables: Sequence[str], *, apart: bool) -> Holding:
+def read_local_data(settings: DataSettings, variables: Sequence[str], *, apart: bool) -> LocalData:
     """Read the variables of a session from the files of a party; `apart` keeps the files as blocks."""
     whole = Policy.load(settings.policy)
     for name in variables:
@@ -211,7 +211,7 @@ def read_holding(settings: DataSettings, variables: Sequence[str], *, apart: boo
     places = (
         tuple(range(MOST_PLACES)) if policy is whole else tuple(names.index(g.names) for g in policy.groups)
     )
-    return Holding(policy, blocks, whole.id, places, "" if settings.key is not None else content_of(paths))
+    return LocalData(policy, blocks, whole.id, places, "" if settings.key is not None else content_of(paths))
 
 
 def content_of(paths: Sequence[str]) -> str:

@@ -21,13 +21,13 @@ from masquerade.services.common.problems import NotAdmitted, NotFound
 from masquerade.services.common.release_ledger import in_state
 from masquerade.services.common.state import State
 from masquerade.services.parties import messages as say
-from masquerade.services.parties.coordinator import Convening
-from masquerade.services.parties.participant import Me
+from masquerade.services.parties.coordinator import Coordinator
+from masquerade.services.parties.participant import NodeIdentity
 from masquerade.services.parties.party import Party, room_of
 from masquerade.services.parties.session import SessionSpec
-from masquerade.services.parties.session_store import Memory
+from masquerade.services.parties.session_store import SessionStore
 from masquerade.services.parties.settings import NodeSettings
-from masquerade.services.parties.transport import Reaching
+from masquerade.services.parties.transport import SessionTransport
 
 MEMO = "memo.json"
 STOPPED = "this node was stopped meanwhile"
@@ -45,7 +45,7 @@ class Node:
         try:
             self.ledger = in_state(self.state)
             self.peers = peers_of(settings)
-            me = Me(
+            me = NodeIdentity(
                 settings.name,
                 identity_keys.load(settings.identity),
                 {name: bytes.fromhex(p.identity) for name, p in settings.peers.items() if p.identity},
@@ -55,7 +55,7 @@ class Node:
             self.state.close()
             raise
         self._log = logs.logger(settings.name)
-        self._party = Party(settings, me, Memory(self.state, self.ledger), self._outward, tell)
+        self._party = Party(settings, me, SessionStore(self.state, self.ledger), self._outward, tell)
         self._running: dict[str, threading.Thread] = {}
         self._closed = False
         self._guard = threading.Lock()
@@ -85,7 +85,7 @@ class Node:
             return self._party.receive(call.peer.name, rest[0], rest[1], call.body)
         raise NotFound("There is no such place here.")
 
-    def _outward(self, spec: SessionSpec) -> Reaching:
+    def _outward(self, spec: SessionSpec) -> SessionTransport:
         """Return how this node reaches members of a session; itself it reaches directly."""
         tls = self.settings.tls
         http = HttpTransport(
@@ -98,7 +98,7 @@ class Node:
             retries=self.settings.retries,
             limits=self.settings.limits,
         )
-        return Reaching(http, self.settings.name, self._party.receive, spec)
+        return SessionTransport(http, self.settings.name, self._party.receive, spec)
 
     def _create(self, given: dict[str, Any]) -> dict[str, Any]:
         """Keep a session that this node is to convene; the same again changes nothing.
@@ -144,7 +144,7 @@ class Node:
         spec = SessionSpec.model_validate(known["spec"])
         started = time.monotonic()
         members = self._outward(spec)
-        convening = Convening(
+        convening = Coordinator(
             spec,
             members.role,
             epoch=bytes.fromhex(known["epoch"]) or None,
@@ -168,7 +168,7 @@ class Node:
         finally:
             members.close()
 
-    def _keep(self, name: str, convening: Convening, model: dict[str, Any]) -> None:
+    def _keep(self, name: str, convening: Coordinator, model: dict[str, Any]) -> None:
         """Have the model on the disk before parties are told to end: nobody can be asked again."""
         write_whole(self._model_file(name), say.plain(model), private=True)
         guarantee = None if convening.guarantee is None else convening.guarantee.to_dict()

@@ -24,16 +24,16 @@ from masquerade.protocols.products.party import ProductParty
 from masquerade.protocols.products.two_party import KeyOwner
 from masquerade.protocols.projection.owner import ProjectionOwner
 from masquerade.protocols.vertical.site import Held, Site
-from masquerade.services.parties.joint_schema import Arrangement
-from masquerade.services.parties.linkage import Linked
-from masquerade.services.parties.local_data import Cells, Holding
+from masquerade.services.parties.joint_schema import JointSchema
+from masquerade.services.parties.linkage import Linkage
+from masquerade.services.parties.local_data import Cells, LocalData
 from masquerade.services.parties.session import SessionSpec
 
 Receive = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Me:
+class NodeIdentity:
     """Who a node is: its name, its identity, the identities of those it knows, where its memo lies."""
 
     name: str
@@ -49,7 +49,7 @@ class Me:
         return {name: self.identities[name] for name in names if name != self.name}
 
 
-class TakingPart:
+class Participant:
     """The roles of a party in one session and one epoch.
 
     Keys of roles live in memory only: a node that was restarted begins them anew, in a new epoch. What was
@@ -58,13 +58,13 @@ class TakingPart:
 
     def __init__(
         self,
-        me: Me,
+        me: NodeIdentity,
         spec: SessionSpec,
         epoch: bytes,
-        holding: Holding,
+        holding: LocalData,
         *,
         linking_key: bytes | None = None,
-        linked: Linked | None = None,
+        linked: Linkage | None = None,
         most_rows: int,
         most_cells: int,
         earlier_pools: Sequence[frozenset[str]] = (),
@@ -72,12 +72,12 @@ class TakingPart:
         self.me, self.spec, self.epoch, self.holding = me, spec, epoch, holding
         self._linking_key, self.linked, self._most = linking_key, linked, most_rows
         self._most_cells, self._earlier = most_cells, earlier_pools
-        self.arrangement: Arrangement | None = None
+        self.arrangement: JointSchema | None = None
         self.parents: Mapping[str, Any] | None = None
         self._roles: dict[str, Receive] = {}
         self._linker: LinkingParty | None = None
         self._site: Site | None = None
-        self._people: tuple[Linked | None, str] | None = None
+        self._people: tuple[Linkage | None, str] | None = None
 
     @property
     def records(self) -> int:
@@ -99,7 +99,7 @@ class TakingPart:
             return any(item.gamma is None for item in guarantee_of(self.holding.policy).disclosures)
         return not self.spec.protocol.endswith("with-miner")
 
-    def people(self, linked: Linked | None) -> str:
+    def people(self, linked: Linkage | None) -> str:
         """Return the digest of who takes part: of all here, or of those that were linked."""
         if self._people is None or self._people[0] is not linked:
             self._people = (linked, self.holding.people(None if linked is None else linked.rows))
@@ -169,7 +169,7 @@ class TakingPart:
             ).receive
         raise InputError(f"There is no role {name!r} in a session of {protocol}.")
 
-    def settle_links(self) -> Linked:
+    def settle_links(self) -> Linkage:
         """Fix which records take part and under which pseudonyms, and let go of the masks of linking."""
         if self.linked is None:
             self.linked = self.found_links()
@@ -179,7 +179,7 @@ class TakingPart:
             self._roles.pop("linking", None)
         return self.linked
 
-    def found_links(self) -> Linked:
+    def found_links(self) -> Linkage:
         """Return which records linking came to."""
         if self.spec.linking == "keyed":
             if self._linking_key is None:
@@ -188,20 +188,20 @@ class TakingPart:
             # of this text and this epoch: pseudonyms of two sessions have nothing to do with each other
             session = hashlib.sha256(bytes.fromhex(self.spec.digest) + self.epoch).digest()[:SESSION_SIZE]
             tags = keyed_pseudonyms(keys, self._linking_key, session, most=self._most)
-            return Linked.from_tags(np.arange(len(keys)), tags)
+            return Linkage.from_tags(np.arange(len(keys)), tags)
         if self._linker is None:
             raise RoundAborted("The records of this session are not linked here.", spent=False)
         if self.spec.protocol == "arbitrary-with-miner":
             pseudonyms = self._linker.pseudonyms
-            return Linked.of(np.arange(len(pseudonyms)), pseudonyms)
-        return Linked.of(self._linker.rows, self._linker.common)
+            return Linkage.of(np.arange(len(pseudonyms)), pseudonyms)
+        return Linkage.of(self._linker.rows, self._linker.common)
 
-    def _linked(self) -> Linked:
+    def _linked(self) -> Linkage:
         if self.linked is None:
             raise RoundAborted("The records of this session are not linked here.", spent=False)
         return self.linked
 
-    def _arranged(self) -> Arrangement:
+    def _arranged(self) -> JointSchema:
         if self.arrangement is None:
             raise RoundAborted("The variables of this session are not arranged here.", spent=False)
         return self.arrangement
@@ -249,14 +249,14 @@ class TakingPart:
         self.linked = self._linker = self._site = None
 
 
-class Helping:
+class HelperParticipant:
     """A node that deals randomness for scalar products and holds no records."""
 
-    def __init__(self, me: Me, spec: SessionSpec, epoch: bytes) -> None:
+    def __init__(self, me: NodeIdentity, spec: SessionSpec, epoch: bytes) -> None:
         self.me, self.spec, self.epoch = me, spec, epoch
         self._receive: Receive | None = None
 
-    def arrange(self, arrangement: Arrangement, records: int, alignment: bytes) -> None:
+    def arrange(self, arrangement: JointSchema, records: int, alignment: bytes) -> None:
         """Learn what products are about: variables, who holds them, and how many records there are."""
         self._receive = Helper(
             self.me.name,

@@ -21,12 +21,12 @@ from masquerade.protocols.vertical.model_one import LearningSite
 from masquerade.services.common.settings import Limits, Strict
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.disclosures import leaving, named_by, parameters_leaving, tables_asked
-from masquerade.services.parties.joint_schema import Arrangement
-from masquerade.services.parties.local_data import Holding, read_holding
-from masquerade.services.parties.participant import Helping, Me, TakingPart
+from masquerade.services.parties.joint_schema import JointSchema
+from masquerade.services.parties.local_data import LocalData, read_local_data
+from masquerade.services.parties.participant import HelperParticipant, NodeIdentity, Participant
 from masquerade.services.parties.session import Goal, SessionSpec
 from masquerade.services.parties.session_goal import own_parameters, own_parents
-from masquerade.services.parties.session_store import Memory
+from masquerade.services.parties.session_store import SessionStore
 from masquerade.services.parties.settings import Consent, NodeSettings, PartySettings
 from masquerade.services.parties.signatures import (
     check_policies,
@@ -35,16 +35,16 @@ from masquerade.services.parties.signatures import (
     signed_policy,
     signed_records,
 )
-from masquerade.services.parties.transport import Outward
+from masquerade.services.parties.transport import Connector
 
 ROLES = ("linking", "pooling", "cells", "products", "paillier", "projection")
 
 
 @dataclass(slots=True, eq=False)
-class Open:
+class OpenSession:
     """A session that is going on here, and the lock under which its messages are answered."""
 
-    part: TakingPart | Helping
+    part: Participant | HelperParticipant
     lock: threading.RLock
 
 
@@ -57,16 +57,16 @@ class Party:
     def __init__(
         self,
         settings: NodeSettings,
-        me: Me,
-        memory: Memory,
-        outward: Outward,
+        me: NodeIdentity,
+        memory: SessionStore,
+        outward: Connector,
         tell: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._settings, self._me, self._memory, self._outward = settings, me, memory, outward
         self._tell = tell
-        self._open: dict[str, Open] = {}
+        self._open: dict[str, OpenSession] = {}
         self._guard = threading.Lock()
-        self._control: dict[str, Callable[[SessionSpec, Open, bytes], Strict]] = {
+        self._control: dict[str, Callable[[SessionSpec, OpenSession, bytes], Strict]] = {
             "settle": self._settle,
             "arrange": self._arrange,
             "learn": self._learn,
@@ -121,35 +121,37 @@ class Party:
         part = current.part
         with current.lock:
             part.renew()
-        if isinstance(part, Helping):
+        if isinstance(part, HelperParticipant):
             return say.Begun(policy=None, linked=False)
         policy = part.holding.policy
         signature = signed_policy(self._me, spec, part.epoch, policy)
         return say.Begun(policy=policy.to_dict(), linked=part.linked is not None, signature=signature)
 
-    def _opened(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Open:
+    def _opened(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> OpenSession:
         """Let a session begin: everything that could refuse it comes before anything is remembered."""
         part = self._taking_part(spec, epoch, consent)
         pinned = spec.policies.get(self._me.name)
-        if isinstance(part, TakingPart) and pinned is not None and pinned != part.holding.policy.id:
+        if isinstance(part, Participant) and pinned is not None and pinned != part.holding.policy.id:
             raise PolicyMismatch(
                 f"The session pins policy {pinned[:12]}…, this party disguises under "
                 f"{part.holding.policy.id[:12]}…."
             )
-        if isinstance(part, TakingPart) and part.holding.policy.disguised:
+        if isinstance(part, Participant) and part.holding.policy.disguised:
             self._memory.check_draw(part.draw, part.holding.memo_id)
-        self._memory.begin(spec, epoch, part.holding.digest if isinstance(part, TakingPart) else "")
-        self._open[spec.session] = Open(part, threading.RLock())
+        self._memory.begin(spec, epoch, part.holding.digest if isinstance(part, Participant) else "")
+        self._open[spec.session] = OpenSession(part, threading.RLock())
         return self._open[spec.session]
 
-    def _taking_part(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> TakingPart | Helping:
+    def _taking_part(
+        self, spec: SessionSpec, epoch: bytes, consent: Consent
+    ) -> Participant | HelperParticipant:
         settings = self._settings
         if spec.helper == self._me.name:
-            return Helping(self._me, spec, epoch)
+            return HelperParticipant(self._me, spec, epoch)
         if not isinstance(settings, PartySettings):
             raise not_consented(spec, "this node holds no records")
         key = settings.data.linking_key
-        return TakingPart(
+        return Participant(
             self._me,
             spec,
             epoch,
@@ -161,10 +163,10 @@ class Party:
             earlier_pools=self._memory.pools(),
         )
 
-    def _read(self, settings: PartySettings, spec: SessionSpec, consent: Consent) -> Holding:
+    def _read(self, settings: PartySettings, spec: SessionSpec, consent: Consent) -> LocalData:
         """Read the records; what is wrong with them is this node's own affair, and said here alone."""
         try:
-            return read_holding(
+            return read_local_data(
                 settings.data, consent.variables, apart=spec.protocol == "arbitrary-with-miner"
             )
         except InputError as error:
@@ -184,7 +186,7 @@ class Party:
             raise not_consented(spec, "something has left under another text; a new text needs a new name")
         return consent
 
-    def _protocol(self, peer: str, spec: SessionSpec, current: Open, role: str, body: bytes) -> bytes:
+    def _protocol(self, peer: str, spec: SessionSpec, current: OpenSession, role: str, body: bytes) -> bytes:
         part = current.part
         if role not in ROLES:
             raise InputError(f"There is no role {role!r}.")
@@ -194,10 +196,10 @@ class Party:
         for names in tables_asked(role, body):
             if not spec.learn.allows(names):
                 raise not_consented(spec, "this is not what it is to learn")
-        if isinstance(part, TakingPart) and role != "linking":
+        if isinstance(part, Participant) and role != "linking":
             self._check_whom(spec, part)
         reply = part.role(role)(body)
-        if isinstance(part, TakingPart):
+        if isinstance(part, Participant):
             question = "" if role in {"linking", "cells"} else hashlib.sha256(body).hexdigest()
             for item in (*leaving(role, body, part.holding.policy), *named_by(role, body, spec)):
                 draw = part.draw if item.policy is not None else part.epoch.hex()
@@ -206,7 +208,7 @@ class Party:
                 )
         return reply
 
-    def _check_whom(self, spec: SessionSpec, part: TakingPart) -> None:
+    def _check_whom(self, spec: SessionSpec, part: Participant) -> None:
         """Let results be about the people that all parties signed, the same ones ever after."""
         if spec.linking is not None and part.arrangement is None:
             raise RoundAborted("The variables of this session are not arranged here.", spent=False)
@@ -222,7 +224,7 @@ class Party:
         if role == "cells" and asked_cells(body).recipient != peer:
             raise not_consented(spec, "cells go to whoever asks for them, and to nobody else")
 
-    def _check_crossing(self, peer: str, spec: SessionSpec, part: TakingPart, body: bytes) -> None:
+    def _check_crossing(self, peer: str, spec: SessionSpec, part: Participant, body: bytes) -> None:
         """Let cross parents cross to the party that needs them, and nothing else."""
         if spec.learn.structure is None:
             return  # to find parents, a party looks at everything, disguised
@@ -237,7 +239,7 @@ class Party:
         if peer != spec.convener:
             raise not_consented(spec, f"{peer!r} does not convene it")
 
-    def _settle(self, spec: SessionSpec, current: Open, body: bytes) -> say.Settled:
+    def _settle(self, spec: SessionSpec, current: OpenSession, body: bytes) -> say.Settled:
         part = taking(current)
         say.check_epoch(say.decode(body, say.Settle).epoch, part.epoch)
         if part.linked is None:
@@ -249,26 +251,26 @@ class Party:
         signature = signed_records(self._me, spec, part.epoch, linked.alignment)
         return say.Settled(records=len(linked.rows), alignment=linked.alignment.hex(), signature=signature)
 
-    def _arrange(self, spec: SessionSpec, current: Open, body: bytes) -> say.Done:
+    def _arrange(self, spec: SessionSpec, current: OpenSession, body: bytes) -> say.Done:
         message = say.decode(body, say.Arrange)
         say.check_epoch(message.epoch, current.part.epoch)
-        arrangement = Arrangement.from_dict(message.policies)
+        arrangement = JointSchema.from_dict(message.policies)
         if set(arrangement.policies) != set(spec.parties):
             raise InputError("An arrangement has a policy for every party, and for nobody else.")
         part = current.part
-        if isinstance(part, TakingPart) and arrangement.policies[self._me.name].id != part.holding.policy.id:
+        if isinstance(part, Participant) and arrangement.policies[self._me.name].id != part.holding.policy.id:
             raise PolicyMismatch("The arrangement names another policy for this party than it has.")
         check_policies(self._me, spec, part.epoch, arrangement, message.signatures)
         if same_records(spec):
-            linked = part.linked if isinstance(part, TakingPart) else None
+            linked = part.linked if isinstance(part, Participant) else None
             check_records(self._me, spec, part.epoch, message, None if linked is None else linked.alignment)
-        if isinstance(part, Helping):
+        if isinstance(part, HelperParticipant):
             part.arrange(arrangement, message.records, bytes.fromhex(message.alignment))
             return say.Done()
         part.arrangement = arrangement
         return say.Done()
 
-    def _learn(self, spec: SessionSpec, current: Open, body: bytes) -> say.Learnt:
+    def _learn(self, spec: SessionSpec, current: OpenSession, body: bytes) -> say.Learnt:
         """Learn own nodes from own clear and others' disguised columns."""
         part, message = taking(current), say.decode(body, say.Learn)
         say.check_epoch(message.epoch, part.epoch)
@@ -292,7 +294,7 @@ class Party:
         self._memory.released(spec, spec.convener, item, say.encode(told), rows=part.records, draw=draw)
         return told
 
-    def _model(self, spec: SessionSpec, current: Open, body: bytes) -> say.Done:
+    def _model(self, spec: SessionSpec, current: OpenSession, body: bytes) -> say.Done:
         """Keep the model that the session came to."""
         message = say.decode(body, say.Share)
         say.check_epoch(message.epoch, current.part.epoch)
@@ -303,7 +305,7 @@ class Party:
         write_whole(folder / f"{spec.session}.json", say.plain(message.model), private=True)
         return say.Done()
 
-    def _end(self, spec: SessionSpec, current: Open, body: bytes) -> say.Done:
+    def _end(self, spec: SessionSpec, current: OpenSession, body: bytes) -> say.Done:
         say.check_epoch(say.decode(body, say.End).epoch, current.part.epoch)
         current.part.forget()
         self._memory.end(spec, current.part.epoch)
@@ -317,9 +319,9 @@ def room_of(limits: Limits) -> Room:
     return Room(limits.rows, limits.arrow_bytes)
 
 
-def taking(current: Open) -> TakingPart:
+def taking(current: OpenSession) -> Participant:
     """Return the part of a party; a helper has none of this."""
-    if not isinstance(current.part, TakingPart):
+    if not isinstance(current.part, Participant):
         raise InputError("This node helps in the session and holds no records.")
     return current.part
 

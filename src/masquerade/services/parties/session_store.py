@@ -10,8 +10,8 @@ from typing import Any
 from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
 from masquerade.services.common.release_ledger import Release, ReleaseLedger
 from masquerade.services.common.state import State
-from masquerade.services.parties.disclosures import Leaving
-from masquerade.services.parties.linkage import Linked
+from masquerade.services.parties.disclosures import Outflow
+from masquerade.services.parties.linkage import Linkage
 from masquerade.services.parties.session import SessionSpec
 
 SCOPE = "session"
@@ -30,7 +30,7 @@ class Remembered:
     ended: bool
 
 
-class Memory:
+class SessionStore:
     """The sessions in a node's state; everything is on the disk when a method returns."""
 
     def __init__(self, state: State, ledger: ReleaseLedger) -> None:
@@ -109,7 +109,7 @@ class Memory:
         values = {"spec": spec.model_dump(mode="json"), "epoch": epoch.hex(), "ended": ended}
         self._state.notes.put(SCOPE, spec.session, json.dumps(values).encode())
 
-    def keep_linked(self, session: str, linked: Linked, least: int) -> None:
+    def keep_linked(self, session: str, linked: Linkage, least: int) -> None:
         """Remember which of the records held take part, until the session ends; too few are refused."""
         if len(linked.rows) < least:
             raise too_few(f"{len(linked.rows):,} records take part; this node's file asks for {least:,}.")
@@ -150,13 +150,13 @@ class Memory:
                 values = {"people": people, "exact": exact}
                 self._state.notes.put(PEOPLE, session, json.dumps(values).encode())
 
-    def linked(self, session: str, epoch: bytes) -> Linked | None:
+    def linked(self, session: str, epoch: bytes) -> Linkage | None:
         """Return which records take part in an epoch, None if they are not linked in it."""
         begun = self.find(session)
         data = self._state.notes.get(SCOPE, f"{session}/linked")
         if data is None or begun is None or begun.epoch != epoch:
             return None
-        return Linked.from_bytes(data)
+        return Linkage.from_bytes(data)
 
     def check_draw(self, draw: str, policy: str) -> None:
         """Refuse to draw reports anew where others of the same policy have left already."""
@@ -177,7 +177,7 @@ class Memory:
         self,
         spec: SessionSpec,
         recipient: str,
-        item: Leaving,
+        item: Outflow,
         reply: bytes,
         *,
         rows: int,

@@ -8,26 +8,26 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import PolicyMismatch, RoundAborted
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import verify_signature
-from masquerade.services.parties.joint_schema import Arrangement
+from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.services.parties.messages import Arrange
-from masquerade.services.parties.participant import Me
+from masquerade.services.parties.participant import NodeIdentity
 from masquerade.services.parties.session import SessionSpec
 
 POLICY, RECORDS = "policy of a party", "records of a party"
 
 
-def signed_policy(me: Me, spec: SessionSpec, epoch: bytes, policy: Policy) -> str:
+def signed_policy(me: NodeIdentity, spec: SessionSpec, epoch: bytes, policy: Policy) -> str:
     """Return a party's word that it disguises under a policy in an epoch of a session."""
     return me.identity.sign(POLICY, *facts(spec, epoch, me.name, policy.id.encode())).hex()
 
 
-def signed_records(me: Me, spec: SessionSpec, epoch: bytes, alignment: bytes) -> str:
+def signed_records(me: NodeIdentity, spec: SessionSpec, epoch: bytes, alignment: bytes) -> str:
     """Return a party's word that the records with this alignment take part in an epoch of a session."""
     return me.identity.sign(RECORDS, *facts(spec, epoch, me.name, alignment)).hex()
 
 
 def check_policies(
-    me: Me, spec: SessionSpec, epoch: bytes, arrangement: Arrangement, signatures: Mapping[str, str]
+    me: NodeIdentity, spec: SessionSpec, epoch: bytes, arrangement: JointSchema, signatures: Mapping[str, str]
 ) -> None:
     """Refuse policies that their parties did not sign for this epoch, or other ones than are pinned."""
     known = me.identities_of(spec.parties)
@@ -43,7 +43,9 @@ def check_policies(
             )
 
 
-def check_records(me: Me, spec: SessionSpec, epoch: bytes, message: Arrange, own: bytes | None) -> None:
+def check_records(
+    me: NodeIdentity, spec: SessionSpec, epoch: bytes, message: Arrange, own: bytes | None
+) -> None:
     """Refuse unless every party signed that these very records take part, those that all have.
 
     `own` is the alignment of the records linked here; a helper, who has none, takes the parties' word.

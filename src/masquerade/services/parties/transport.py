@@ -12,7 +12,7 @@ from masquerade.services.parties.session import SessionSpec
 Own = Callable[[str, str, str, bytes], bytes]  # (peer, session, role, message) to reply
 
 
-class Reaching:
+class SessionTransport:
     """The members of one session, all roles over the same connections."""
 
     def __init__(self, others: HttpTransport, me: str, own: Own, spec: SessionSpec) -> None:
@@ -38,7 +38,7 @@ class Reaching:
 class Role:
     """One role of the members of a session."""
 
-    members: Reaching
+    members: SessionTransport
     name: str
 
     def exchange(self, party: str, message: bytes) -> bytes:
@@ -46,4 +46,4 @@ class Role:
         return self.members.exchange(party, self.name, message)
 
 
-Outward = Callable[[SessionSpec], Reaching]
+Connector = Callable[[SessionSpec], SessionTransport]
