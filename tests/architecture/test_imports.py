@@ -28,7 +28,6 @@ for _i, _part in enumerate(ABOVE):
     ALLOWED[_part] = {*FLOORS, "learn", "anonymity", *ABOVE[: _i + 1]}
 ALLOWED["protocols"] |= {"sources"}
 ALLOWED["simulation"] |= {"report"}
-ALLOWED["report"] |= {"papers"}
 SEEDED = {"masquerade.disguising.seeded"}  # studies only, and marked as such
 BELOW_THE_TOP = [module for module in MODULES if module.part]
 

@@ -23,12 +23,12 @@ import yaml
 from tests.e2e.test_cli_app import ok, refused
 
 import masquerade as mq
-from masquerade.papers.eleven_nodes import STRUCTURE, network
-from masquerade.papers.two_hospitals import OWNERS
+from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes
 from masquerade.protocols.vertical.cross_parents import cross_parents
 from masquerade.services.common.settings import load
 from masquerade.services.parties.server import Operator
 from masquerade.services.parties.settings import MinerSettings
+from masquerade.services.parties.two_hospitals import OWNERS
 
 COMMAND = str(Path(sys.executable).parent / "masquerade")
 SECONDS = 120  # for a start on a busy machine
@@ -145,11 +145,11 @@ def test_a_party_is_killed_and_the_session_ends_well(tmp_path, monkeypatch):
         assert "university learnt disguised values of A: γ = 3" in done
         learnt = mq.learn.BayesianNetwork.from_dict(json.loads(model.read_text()))
         assert {name: set(parents) for name, parents in learnt.structure.items()} == {
-            name: set(parents) for name, parents in STRUCTURE.items()
+            name: set(parents) for name, parents in ELEVEN_NODES.items()
         }
         # S is in clear: 6 standard errors of a share of PEOPLE/2 records or more
         share = float(learnt["S"].probabilities.ravel()[0])
-        assert abs(share - network()["S"].probabilities.ravel()[0]) < 6 * 0.5 / (PEOPLE / 2) ** 0.5
+        assert abs(share - eleven_nodes()["S"].probabilities.ravel()[0]) < 6 * 0.5 / (PEOPLE / 2) ** 0.5
 
         for name in ("north", "south", "registry"):
             state = world.folder / name / "state"
@@ -186,9 +186,11 @@ def test_without_a_miner_parties_learn_the_network_from_the_commands(tmp_path, m
         model = tmp_path / "model.json"
         ok("session", "run", "example", "--node", world.miner, "--out", model)
         learnt = mq.learn.BayesianNetwork.from_dict(json.loads(model.read_text()))
-        clear = mq.learn.bayesian_network(mq.tally(joined(world), schema=network().schema), STRUCTURE)
+        clear = mq.learn.bayesian_network(mq.tally(joined(world), schema=eleven_nodes().schema), ELEVEN_NODES)
         exact = {
-            name for name in STRUCTURE if np.allclose(learnt[name].probabilities, clear[name].probabilities)
+            name
+            for name in ELEVEN_NODES
+            if np.allclose(learnt[name].probabilities, clear[name].probabilities)
         }
         assert exact == {"A", "T", "S", "L", "B", "G"}  # the nodes whose parents are at their own party
         crossed = {
@@ -201,7 +203,7 @@ def test_without_a_miner_parties_learn_the_network_from_the_commands(tmp_path, m
         }
         needed = {
             (sender, recipient, name)
-            for (sender, recipient), names in cross_parents(STRUCTURE, OWNERS).items()
+            for (sender, recipient), names in cross_parents(ELEVEN_NODES, OWNERS).items()
             for name in names
         }
         assert crossed == needed

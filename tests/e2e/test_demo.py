@@ -11,7 +11,7 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError
-from masquerade.papers.eleven_nodes import STRUCTURE
+from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.report import html
 from masquerade.report.demo import DemoResult, run_demo
 
@@ -82,7 +82,7 @@ def test_three_files_and_nothing_else(result):
 def test_the_files_answer_through_the_ordinary_interface(result):
     policy = mq.Policy.load(result.policy)
     assert policy.id == result.study.policy.id
-    network = mq.learn.bayesian_network(mq.tally(str(result.records), policy), STRUCTURE)
+    network = mq.learn.bayesian_network(mq.tally(str(result.records), policy), ELEVEN_NODES)
     estimates = [item.estimate for node in result.study.nodes for item in node.parameters]
     assert estimates == [value for table in network.tables for value in table.probabilities.ravel().tolist()]
 
@@ -116,7 +116,7 @@ def test_page_has_all_pictures_tables_and_the_guarantee(page):
     assert page.tags["svg"] == page.tags["figure"] == page.tags["figcaption"] == len(page.labels) == 5
     assert all(len(label) > 30 for label in page.labels)
     assert {"network", "counts", "parameters", "errors", "breach", "guarantee"} <= set(page.ids)
-    assert page.tags["table"] == 1 + 3 + len(STRUCTURE) + 2
+    assert page.tags["table"] == 1 + 3 + len(ELEVEN_NODES) + 2
     for words in ("P(E | T, L)", "176,400", "OS randomness", "whoever sees the disguised records", "is 7.5"):
         assert words in page.text
 

@@ -206,8 +206,8 @@ def example(
     Certificates, identities, settings, policies and made-up records, and the commands to start it. Example:
     masquerade session example try
     """
-    from masquerade.papers.two_hospitals import two_hospitals_and_a_registry  # noqa: PLC0415
     from masquerade.services.parties.example import write_deployment  # noqa: PLC0415
+    from masquerade.services.parties.two_hospitals import two_hospitals_and_a_registry  # noqa: PLC0415
 
     if folder.exists():
         raise FileError(f"{folder}: exists already; name a new folder.")

@@ -16,9 +16,9 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Category
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
+from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.disguising.frames import disguise
 from masquerade.learn.network import BayesianNetwork, ConditionalTable, bayesian_network
-from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally
 
@@ -127,7 +127,7 @@ def run_study(n: int, seed: int = SEED) -> Study:
     """Sample n people, disguise them by Table 1 with OS randomness, estimate from the disguised records."""
     if n < 1:
         raise InputError(f"The demo needs at least one person. Got n = {n} instead.")
-    policy, population = table_1(), network()
+    policy, population = eleven_nodes_policy(), eleven_nodes()
     clear = population.sample(n, seed)
     disguised = disguise(clear, policy)
     truth = tally(clear, schema=policy)
@@ -150,7 +150,9 @@ def run_study(n: int, seed: int = SEED) -> Study:
     with warnings.catch_warnings():
         # the report itself marks configurations that nobody seems to have
         warnings.simplefilter("ignore", MasqueradeWarning)
-        nodes = learned(population, bayesian_network(naive, STRUCTURE), bayesian_network(source, STRUCTURE))
+        nodes = learned(
+            population, bayesian_network(naive, ELEVEN_NODES), bayesian_network(source, ELEVEN_NODES)
+        )
     return Study(
         n, policy, privacy(policy), disguised, tuple(counts), tuple(pairs), tuple(cells), tuple(nodes)
     )

@@ -13,7 +13,7 @@ import yaml
 
 import masquerade as mq
 from masquerade.core.atomic import write_whole
-from masquerade.papers.eleven_nodes import network, table_1
+from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.problems import Busy
 from masquerade.services.common.release_ledger import inspect
@@ -28,8 +28,8 @@ from masquerade.services.parties.settings import MinerSettings, PartySettings
 
 __all__ = ["HELPER", "MINER", "OWNERS", "Deployment", "Goal", "Plan", "deployed", "horizontal", "vertical"]
 
-SCHEMA = network().schema
-CLEAR, TABLE_1 = mq.Policy.clear(SCHEMA), table_1()
+SCHEMA = eleven_nodes().schema
+CLEAR, TABLE_1 = mq.Policy.clear(SCHEMA), eleven_nodes_policy()
 SESSION = "example"
 OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
 SECONDS = 30.0  # longer than anything here takes on a busy machine
@@ -37,7 +37,7 @@ SECONDS = 30.0  # longer than anything here takes on a busy machine
 
 def people(n, seed=1):
     """Return made-up people of the papers' network."""
-    return network().sample(n, seed=seed)
+    return eleven_nodes().sample(n, seed=seed)
 
 
 def joined(plan):

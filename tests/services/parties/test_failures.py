@@ -25,7 +25,7 @@ from tests.services.parties.deployments import (
 )
 
 import masquerade as mq
-from masquerade.papers.eleven_nodes import STRUCTURE
+from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.vertical.fetch import schema_of
@@ -135,13 +135,13 @@ def test_a_party_that_stops_where_there_is_a_miner(tmp_path, role, after, lost):
     ],
 )
 def test_a_party_that_stops_while_others_learn(tmp_path, protocol, role, after):
-    structure = Goal(model="network", structure=STRUCTURE)
+    structure = Goal(model="network", structure=ELEVEN_NODES)
     policy = TABLE_1 if protocol == "vertical-without-miner" else CLEAR
     with deployed(tmp_path, columns(protocol, structure, policy)) as deployment:
         interrupted(deployment, role, after)
         learnt = mq.learn.BayesianNetwork.from_dict(deployment.done())
-        clear = mq.learn.bayesian_network(mq.tally(joined(deployment.plan), schema=SCHEMA), STRUCTURE)
-        exact = STRUCTURE if policy is CLEAR else ("A", "T", "S", "L", "B", "F", "G")
+        clear = mq.learn.bayesian_network(mq.tally(joined(deployment.plan), schema=SCHEMA), ELEVEN_NODES)
+        exact = ELEVEN_NODES if policy is CLEAR else ("A", "T", "S", "L", "B", "F", "G")
         names = [name for name in exact if protocol != "vertical-without-miner" or name not in "FG"]
         for name in names:
             assert np.allclose(learnt[name].probabilities, clear[name].probabilities, equal_nan=True), name

@@ -29,19 +29,19 @@ from tests.services.parties.deployments import (
 )
 
 import masquerade as mq
-from masquerade.papers.eleven_nodes import STRUCTURE
-from masquerade.papers.two_hospitals import two_hospitals_and_a_registry
+from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.vertical.fetch import schema_of
 from masquerade.protocols.vertical.joint_policy import restricted
 from masquerade.protocols.vertical.messages import Cells, Described
+from masquerade.services.parties.two_hospitals import two_hospitals_and_a_registry
 
 LOCAL = [  # nodes whose parents are all with their own party
-    name for names in OWNERS.values() for name in names if set(STRUCTURE[name]) <= set(names)
+    name for names in OWNERS.values() for name in names if set(ELEVEN_NODES[name]) <= set(names)
 ]
 TABLES = (("A",), ("T", "E"), ("S", "L", "B"), ("E", "X", "D"))
-ORDER = tuple(STRUCTURE)
+ORDER = tuple(ELEVEN_NODES)
 # errors beyond so many standard errors have probability 2e-9 each, in all below 1e-6
 DEVIATIONS = 6.0
 # what turned up as each other's: sums and roundings in another order
@@ -60,7 +60,7 @@ def assert_exact(model, frame, tables):
         assert found[by]["n"] == len(frame)
 
 
-def assert_same_parameters(learnt, exact, names=STRUCTURE):
+def assert_same_parameters(learnt, exact, names=ELEVEN_NODES):
     for name in names:
         assert np.allclose(
             learnt[name].probabilities, exact[name].probabilities, atol=CLOSE, equal_nan=True
@@ -216,16 +216,16 @@ def test_the_operator_is_told_who_learnt_what(with_a_miner):
 
 
 def test_without_a_miner_local_nodes_are_exact_and_only_cross_parents_cross(tmp_path):
-    goal = Goal(model="network", structure=STRUCTURE)
+    goal = Goal(model="network", structure=ELEVEN_NODES)
     plan = vertical(people(400), TABLE_1, OWNERS, "vertical-without-miner", goal, seed=3)
     with deployed(tmp_path, plan) as deployment:
         model = deployment.done()
         learnt = mq.learn.BayesianNetwork.from_dict(model)
-        clear = mq.learn.bayesian_network(mq.tally(joined(plan), schema=SCHEMA), STRUCTURE)
+        clear = mq.learn.bayesian_network(mq.tally(joined(plan), schema=SCHEMA), ELEVEN_NODES)
         assert_same_parameters(learnt, clear, LOCAL)
         assert all(
             np.any(learnt[name].probabilities != clear[name].probabilities)
-            for name in STRUCTURE
+            for name in ELEVEN_NODES
             if name not in LOCAL
         )
         assert_shared(deployment, model)

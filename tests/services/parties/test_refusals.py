@@ -31,7 +31,7 @@ from masquerade.core.errors import (
     SchemaError,
 )
 from masquerade.crypto.errors import DecodingError
-from masquerade.papers.eleven_nodes import STRUCTURE
+from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.linking.messages import Begin
 from masquerade.protocols.vertical.messages import Announce, Request
 from masquerade.services.common import certificates
@@ -356,7 +356,7 @@ def test_only_its_own_operator_operates_a_node(begun, what, capsys):
 @pytest.fixture(scope="module")
 def crossing(tmp_path_factory):
     """A session without a miner that stands still: south is to learn its nodes."""
-    plan = columns("vertical-without-miner", Goal(model="network", structure=STRUCTURE))
+    plan = columns("vertical-without-miner", Goal(model="network", structure=ELEVEN_NODES))
     with deployed(tmp_path_factory.mktemp("crossing"), plan) as deployment:
         with deployment.halting("south", "learn"):
             assert deployment.run()["state"] == "interrupted"
@@ -380,10 +380,10 @@ def test_the_convener_gets_no_cells_where_there_is_no_miner(crossing, refuses):
 @pytest.mark.parametrize(
     "asked",
     [
-        {"structure": {**STRUCTURE, "T": []}},
-        {"structure": {**STRUCTURE, "E": ["A", "T", "L"]}},
-        {"order": list(STRUCTURE)},
-        {"structure": STRUCTURE, "order": list(STRUCTURE)},
+        {"structure": {**ELEVEN_NODES, "T": []}},
+        {"structure": {**ELEVEN_NODES, "E": ["A", "T", "L"]}},
+        {"order": list(ELEVEN_NODES)},
+        {"structure": ELEVEN_NODES, "order": list(ELEVEN_NODES)},
     ],
 )
 def test_a_party_learns_what_was_agreed_on_and_nothing_else(crossing, refuses, asked):
@@ -392,7 +392,7 @@ def test_a_party_learns_what_was_agreed_on_and_nothing_else(crossing, refuses, a
 
 
 def test_a_party_does_not_learn_where_there_is_a_miner(begun, refuses):
-    body = {"epoch": begun.epoch.hex(), "structure": STRUCTURE}
+    body = {"epoch": begun.epoch.hex(), "structure": ELEVEN_NODES}
     refuses(begun, MINER, "learn", body, InputError, "without a miner")
 
 

@@ -17,7 +17,7 @@ from tests.services.parties.deployments import (
 import masquerade as mq
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
-from masquerade.papers.eleven_nodes import network
+from masquerade.data.example_networks import eleven_nodes
 from masquerade.services.common import certificates, tokens
 from masquerade.services.common.problems import NotAdmitted
 from masquerade.services.parties.server import Operator
@@ -46,7 +46,7 @@ def with_tokens(deployment):
 
 @pytest.fixture
 def deployment(tmp_path):
-    plan = horizontal(people(120), mq.Policy.clear(network().schema), tuple(OWNERS), GOAL, seed=3)
+    plan = horizontal(people(120), mq.Policy.clear(eleven_nodes().schema), tuple(OWNERS), GOAL, seed=3)
     made = Deployment(tmp_path / "nodes", plan)
     with_tokens(made)
     yield made

@@ -12,9 +12,9 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError
+from masquerade.data.example_networks import eleven_nodes
 from masquerade.learn.bif import format_bif, parse_bif, read_bif, write_bif
 from masquerade.learn.network import known_network
-from masquerade.papers.eleven_nodes import network
 
 LUNG = """network unknown {
 }
@@ -92,7 +92,7 @@ def test_writing_and_reading_gives_the_same(tmp_path):
 
 
 def test_labels_that_are_no_text_come_back_with_a_schema():
-    net = network()
+    net = eleven_nodes()
     assert parse_bif(net.to_bif()).schema["L"].categories == ("1", "2", "3")
     same(parse_bif(net.to_bif(), net.schema), net)
     with pytest.raises(InputError, match="categories of 'L' are not those"):

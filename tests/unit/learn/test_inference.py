@@ -9,9 +9,9 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
+from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.learn.inference import elimination_order, query
 from masquerade.learn.network import known_network
-from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
 from masquerade.sources.records import Records
 
 
@@ -61,7 +61,7 @@ def test_answers_are_those_of_the_joint_distribution(seed):
 
 
 def test_a_distribution_says_what_it_is():
-    net = network()
+    net = eleven_nodes()
     found = net.query("T", {"A": 1})
     assert found[1] == pytest.approx(0.1)
     assert found[2] == pytest.approx(0.9)
@@ -80,7 +80,7 @@ def test_a_distribution_says_what_it_is():
 
 
 def test_questions_that_are_none_are_refused():
-    net = network()
+    net = eleven_nodes()
     for target, evidence, error, message in [
         ("Z", {}, SchemaError, "no node 'Z'"),
         ("A", {"Z": 1}, SchemaError, "no node 'Z'"),
@@ -101,11 +101,11 @@ def test_impossible_evidence_is_refused():
 
 
 def test_negative_estimates_must_be_projected_first():
-    policy = table_1()
-    codes = {name: np.zeros(3, dtype=np.uint8) for name in STRUCTURE}
+    policy = eleven_nodes_policy()
+    codes = {name: np.zeros(3, dtype=np.uint8) for name in ELEVEN_NODES}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MasqueradeWarning)
-        net = mq.learn.bayesian_network(Records(codes, policy), STRUCTURE)
+        net = mq.learn.bayesian_network(Records(codes, policy), ELEVEN_NODES)
     with pytest.raises(InputError, match=r"projected\(\) for inference"):
         net.query("A")
     assert net.projected().query("A").probabilities.sum() == pytest.approx(1)

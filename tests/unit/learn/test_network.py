@@ -14,11 +14,11 @@ from tests.statistical.checks import assert_unbiased, assert_variance, normal_bo
 
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
+from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn import model_file
 from masquerade.learn.network import BayesianNetwork, ancestral_order, known_network
 from masquerade.learn.network_plot import BOX_HEIGHT, box_width, coordinates, crossings, layered, ordered
-from masquerade.papers.eleven_nodes import PRINTED, STRUCTURE, network, table_1
 from masquerade.sources.records import Records
 
 
@@ -53,35 +53,35 @@ def test_structures_that_are_none_are_refused():
 
 
 def test_the_papers_network_is_as_printed():
-    net = network()
+    net = eleven_nodes()
     assert net["L"].probabilities.tolist() == [[0.3, 0.4, 0.3], [0.7, 0.15, 0.15]]
     assert net["D"].probabilities[1, 2].tolist() == [0.35, 0.65]
     # 2 + 2 for A and S, 4 for T, X, F and G, 6 for L and B, 12 for E and D, 8 for C
-    assert sum(len(values) for values in PRINTED.values()) == 64
-    assert {float(table_1().group(name).channel.gamma) for name in "CF"} == {7.5}
-    assert table_1().disguised == tuple(name for name in STRUCTURE if name not in "TSG")
+    assert sum(table.probabilities.size for table in net.tables) == 64
+    assert {float(eleven_nodes_policy().group(name).channel.gamma) for name in "CF"} == {7.5}
+    assert eleven_nodes_policy().disguised == tuple(name for name in ELEVEN_NODES if name not in "TSG")
 
 
 def test_sampling_follows_the_parameters():
-    sample = network().sample_codes(40_000, seed=3)
+    sample = eleven_nodes().sample_codes(40_000, seed=3)
     first = {name: (codes == 0).mean() for name, codes in sample.items()}
     # P(A=1) = 0.7; P(T=1) = .7·.1 + .3·.9 = 0.34; P(L=1) = (.3+.7)/2; z at 1e-6 for three
     bound = normal_bound(3)
     for name, p in (("A", 0.7), ("T", 0.34), ("L", 0.5)):
         assert abs(first[name] - p) < bound * np.sqrt(p * (1 - p) / 40_000)
-    frame = network().sample(10, seed=1)
-    assert list(frame.columns) == list(STRUCTURE)
+    frame = eleven_nodes().sample(10, seed=1)
+    assert list(frame.columns) == list(ELEVEN_NODES)
     assert set(frame["L"]) <= {1, 2, 3}
 
 
 def test_parameters_from_disguised_records_are_right_with_right_errors():
     """Node D of the papers' network, both parents disguised, over repeated samples."""
-    structure, policy = {name: STRUCTURE[name] for name in "SBTLEAD"}, table_1()
-    truth = network()["D"].probabilities
+    structure, policy = {name: ELEVEN_NODES[name] for name in "SBTLEAD"}, eleven_nodes_policy()
+    truth = eleven_nodes()["D"].probabilities
     estimates, variances = [], []
     generator = np.random.default_rng(14)
     for _ in range(400):
-        codes = network().sample_codes(20_000, generator)
+        codes = eleven_nodes().sample_codes(20_000, generator)
         source = Records(simulate_codes(codes, policy, generator), policy)
         table = mq.learn.bayesian_network(source, structure)["D"]
         estimates.append(table.probabilities)
@@ -106,13 +106,15 @@ def test_impossible_parameters_are_refused():
 def learned(n=2000):
     """Return the papers' network from disguised records, some of its rows negative or unseen."""
     generator = np.random.default_rng(3)
-    codes = simulate_codes(network().sample_codes(n, generator), table_1(), generator)
+    codes = simulate_codes(eleven_nodes().sample_codes(n, generator), eleven_nodes_policy(), generator)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MasqueradeWarning)
-        return mq.learn.bayesian_network(Records(codes, table_1()), STRUCTURE)
+        return mq.learn.bayesian_network(Records(codes, eleven_nodes_policy()), ELEVEN_NODES)
 
 
-@pytest.mark.parametrize("net", [network(), learned(), learned(60), learned(60).projected()], ids=range(4))
+@pytest.mark.parametrize(
+    "net", [eleven_nodes(), learned(), learned(60), learned(60).projected()], ids=range(4)
+)
 def test_a_saved_network_is_the_same(net, tmp_path):
     model_file.save(net, tmp_path / "net.json")
     again = model_file.load(tmp_path / "net.json")
@@ -134,7 +136,7 @@ def broken(change):
 
 
 def test_files_that_are_no_network_are_refused():
-    nodes = {name: place for place, name in enumerate(STRUCTURE)}
+    nodes = {name: place for place, name in enumerate(ELEVEN_NODES)}
 
     def put(name, key, value):
         return broken(lambda values: values["nodes"][nodes[name]].update({key: value}))
@@ -177,9 +179,9 @@ def test_more_categories_than_a_byte_holds():
 
 
 def test_to_networkx():
-    graph = network().to_networkx()
-    assert sorted(graph.edges) == sorted((p, child) for child, parents in STRUCTURE.items() for p in parents)
-    assert list(graph.nodes) == list(STRUCTURE)
+    graph = eleven_nodes().to_networkx()
+    assert sorted(graph.edges) == sorted((p, child) for child, own in ELEVEN_NODES.items() for p in own)
+    assert list(graph.nodes) == list(ELEVEN_NODES)
     assert graph.nodes["D"]["parents"] == ("E", "B")
     assert graph.nodes["D"]["probabilities"].shape == (2, 3, 2)
     assert graph.nodes["L"]["categories"] == (1, 2, 3)
@@ -191,7 +193,7 @@ def test_frames_with_variables_named_like_columns():
     assert list(frame.columns) == ["stderr", "probability", "stderr_", "lower", "upper", "reliable"]
 
 
-@pytest.mark.parametrize("net", [network(), learned(60)], ids=["known", "learned"])
+@pytest.mark.parametrize("net", [eleven_nodes(), learned(60)], ids=["known", "learned"])
 def test_the_picture_has_every_node_and_arrow_and_no_box_on_another(net, tmp_path):
     before = "matplotlib.pyplot" in sys.modules
     figure = net.plot(tmp_path / "net.png")
@@ -199,10 +201,10 @@ def test_the_picture_has_every_node_and_arrow_and_no_box_on_another(net, tmp_pat
     assert ("matplotlib.pyplot" in sys.modules) == before  # no global state
     (axes,) = figure.axes
     kinds = [type(patch).__name__ for patch in axes.patches]
-    assert kinds.count("FancyArrowPatch") == sum(len(parents) for parents in STRUCTURE.values())
-    assert kinds.count("FancyBboxPatch") == len(STRUCTURE)
-    assert {text.get_text() for text in axes.texts} >= set(STRUCTURE)
-    assert any("dashed" in text.get_text() for text in axes.texts) == (net is not network())
+    assert kinds.count("FancyArrowPatch") == sum(len(parents) for parents in ELEVEN_NODES.values())
+    assert kinds.count("FancyBboxPatch") == len(ELEVEN_NODES)
+    assert {text.get_text() for text in axes.texts} >= set(ELEVEN_NODES)
+    assert any("dashed" in text.get_text() for text in axes.texts) == (net is not eleven_nodes())
     boxes = [patch.get_bbox() for patch in axes.patches if type(patch).__name__ == "FancyBboxPatch"]
     for i, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[:i])

@@ -14,10 +14,10 @@ from tests.statistical.checks import assert_coverage, assert_unbiased, assert_va
 
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning
+from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.network import known_network
 from masquerade.learn.parameters import FEWEST_RECORDS, conditional_table, weight_ratio
-from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
 from masquerade.sources.records import Records
 
 SCHEMA = mq.Schema({"a": ["x", "y"], "b": [0, 1, 2], "c": [True, False], "d": ["u", "v"]})
@@ -355,15 +355,15 @@ def test_clear_parameters_are_pgmpys(pgmpy):  # noqa: ARG001
     from pgmpy.models import DiscreteBayesianNetwork  # noqa: PLC0415
     from pgmpy.parameter_estimator import DiscreteBayesianEstimator, DiscreteMLE  # noqa: PLC0415
 
-    frame = network().sample(3000, seed=7)
-    source = mq.tally(frame, schema=table_1())
-    model = DiscreteBayesianNetwork([(p, child) for child, parents in STRUCTURE.items() for p in parents])
+    frame = eleven_nodes().sample(3000, seed=7)
+    source = mq.tally(frame, schema=eleven_nodes_policy())
+    model = DiscreteBayesianNetwork([(p, child) for child, parents in ELEVEN_NODES.items() for p in parents])
     for estimator, options in (
         (DiscreteMLE(), {}),
         (DiscreteBayesianEstimator(prior_type="BDeu", equivalent_sample_size=12), {"equivalent_size": 12}),
     ):
         theirs = model.copy().fit(frame, estimator=estimator)
-        ours = mq.learn.bayesian_network(source, STRUCTURE, **options)
+        ours = mq.learn.bayesian_network(source, ELEVEN_NODES, **options)
         for table in ours.tables:
             cpd = theirs.get_cpds(table.child.name)
             order = [cpd.variables.index(axis.name) for axis in table.axes]
@@ -392,12 +392,12 @@ def test_the_papers_table_2_is_within_its_statistical_error():
     Variance: theirs is that of the sample plus a fifth of the disguise's, ours is both; theirs is rounded.
     """
     generator = np.random.default_rng(2005)
-    codes = network().sample_codes(20_000, generator)
+    codes = eleven_nodes().sample_codes(20_000, generator)
     ours = mq.learn.bayesian_network(
-        Records(simulate_codes(codes, table_1(), generator), table_1()), STRUCTURE
+        Records(simulate_codes(codes, eleven_nodes_policy(), generator), eleven_nodes_policy()), ELEVEN_NODES
     )
-    population = network().sample_codes(400_000, generator)
-    exact = mq.learn.bayesian_network(Records(population, table_1().undisguised()), STRUCTURE)
+    population = eleven_nodes().sample_codes(400_000, generator)
+    exact = mq.learn.bayesian_network(Records(population, eleven_nodes_policy().undisguised()), ELEVEN_NODES)
     scores = []
     for name, printed in TABLE_2.items():
         table = ours[name]

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import masquerade as mq
-from masquerade.papers import eleven_nodes
+from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.papers.ma_2006 import (
     figure_5_1,
     figure_5_4,
@@ -149,11 +149,11 @@ def test_the_papers_error_is_sampling_once_and_a_fifth_of_the_disguise(tables):
 
 
 def test_disguised_records_taken_for_clear_ones_do_not_match_the_table(tables):
-    disguised = mq.simulate(eleven_nodes.network().sample(20_000, 3), eleven_nodes.table_1(), seed=4)
-    naive = taken_for_clear(disguised, eleven_nodes.table_1(), eleven_nodes.STRUCTURE)
+    disguised = mq.simulate(eleven_nodes().sample(20_000, 3), eleven_nodes_policy(), seed=4)
+    naive = taken_for_clear(disguised, eleven_nodes_policy(), ELEVEN_NODES)
     values = {
         name: naive[node].probabilities[cell]
-        for node in eleven_nodes.STRUCTURE
+        for node in ELEVEN_NODES
         for name, cell in parameters.parameters(node).items()
     }
     wrong = tables.assign(estimate=tables["parameter"].map(values))

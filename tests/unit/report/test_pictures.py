@@ -10,7 +10,7 @@ from itertools import combinations
 import matplotlib as mpl
 import pytest
 
-from masquerade.papers.eleven_nodes import STRUCTURE
+from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.report.graph import RADIUS, layout, network_picture
 from masquerade.report.picture import main, story_picture
 from masquerade.report.pictures import channels_by_gamma, counts_picture, dodged, reach
@@ -24,9 +24,9 @@ def study():
 
 
 def test_parents_stand_left_of_their_children_and_nodes_apart():
-    places = layout(STRUCTURE)
-    assert set(places) == set(STRUCTURE)
-    for child, parents in STRUCTURE.items():
+    places = layout(ELEVEN_NODES)
+    assert set(places) == set(ELEVEN_NODES)
+    for child, parents in ELEVEN_NODES.items():
         assert all(places[parent][0] < places[child][0] for parent in parents)
     for (x1, y1), (x2, y2) in combinations(places.values(), 2):
         assert (x1 - x2) ** 2 + (y1 - y2) ** 2 > (2 * RADIUS) ** 2

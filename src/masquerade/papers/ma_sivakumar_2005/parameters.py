@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import masquerade as mq
-from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
 from masquerade.papers.experiment import Comparison, Row, Setting
 from masquerade.papers.ma_sivakumar_2005.two_models import with_miner, without_miner
 from masquerade.report.style import ESTIMATE, INK, MUTED, SERIES, canvas, open_frame
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+STRUCTURE = mq.data.eleven_nodes().structure
 RECORDS = 20_000
 PAPER_RUNS = 5
 SITES = (("A", "T", "E"), ("S", "L", "B", "D"), ("X", "C", "F", "G"))
@@ -78,7 +78,7 @@ def parameters(node: str) -> dict[str, tuple[int, ...]]:
 
     The first value of the node given every configuration of its parents, then the second, …
     """
-    table = network()[node]
+    table = mq.data.eleven_nodes()[node]
     names = {}
     sizes = [len(variable) for variable in (table.child, *table.parents)]
     for value, *given in product(*map(range, sizes)):
@@ -95,10 +95,10 @@ def settings(quick: bool) -> Sequence[Setting]:  # noqa: ARG001, FBT001  (the co
 def measure(setting: Setting, seed: int) -> Sequence[Row]:  # noqa: ARG001  (there is one setting)
     """Return every parameter with its standard error, learnt with a miner and without."""
     drawing, disguising = np.random.default_rng(seed).spawn(2)
-    clear = network().sample(RECORDS, drawing)
-    disguised = mq.simulate(clear, table_1(), disguising)
-    miner = with_miner(disguised, table_1(), STRUCTURE)
-    parties = without_miner(clear, disguised, table_1(), STRUCTURE, SITES)
+    clear = mq.data.eleven_nodes().sample(RECORDS, drawing)
+    disguised = mq.simulate(clear, mq.data.eleven_nodes_policy(), disguising)
+    miner = with_miner(disguised, mq.data.eleven_nodes_policy(), STRUCTURE)
+    parties = without_miner(clear, disguised, mq.data.eleven_nodes_policy(), STRUCTURE, SITES)
     return [
         {
             "parameter": name,
@@ -124,9 +124,9 @@ def truths() -> dict[str, Truth]:
     """Return the parameters of the population."""
     found = {}
     for node, parents in STRUCTURE.items():
-        shares = network().query((*parents, node)).probabilities.sum(axis=-1)
+        shares = mq.data.eleven_nodes().query((*parents, node)).probabilities.sum(axis=-1)
         for name, cell in parameters(node).items():
-            value = float(network()[node].probabilities[cell])
+            value = float(mq.data.eleven_nodes()[node].probabilities[cell])
             found[name] = Truth(value, value * (1 - value) / (RECORDS * float(shares[cell[:-1]])))
     return found
 
@@ -245,4 +245,4 @@ def differences(frame: pd.DataFrame, table: Mapping[str, Printed]) -> Figure:
 def is_last(name: str) -> bool:
     """Tell whether a parameter is that of a node's last value, which the others give."""
     node, value = name.removeprefix("P(").rstrip(")").partition(" ")[0].split("=")
-    return int(value) == len(network()[node].child)
+    return int(value) == len(mq.data.eleven_nodes()[node].child)

@@ -2,17 +2,17 @@
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
-from masquerade.papers.eleven_nodes import network, table_1
+from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy
 from masquerade.protocols.pooling.masked_sum import MaskedSum, PoolingParty
 from masquerade.protocols.pooling.ring_sum import RingParty, RingSumOpenToNeighbours, forwarding
 from masquerade.protocols.transport import LocalTransport
 from masquerade.sources.pooled import PooledTally
 
 NAMES = ("east", "north", "west")
-SCHEMA = network().schema
+SCHEMA = eleven_nodes().schema
 CLEAR = mq.Policy.clear(SCHEMA)
-FRAME = network().sample(900, seed=11)
-POLICY = table_1()
+FRAME = eleven_nodes().sample(900, seed=11)
+POLICY = eleven_nodes_policy()
 QUERIES = [
     mq.Query(),
     mq.Query(by="A"),

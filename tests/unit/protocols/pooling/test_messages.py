@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import masquerade as mq
 from masquerade.core.errors import Refusal
 from masquerade.crypto.errors import DecodingError
-from masquerade.papers.eleven_nodes import table_1
+from masquerade.data.example_networks import eleven_nodes_policy
 from masquerade.protocols.codec import Batch, tag_of
 from masquerade.protocols.linking.messages import (
     Begin,
@@ -65,9 +65,9 @@ EXAMPLES = [
     BeginKeyed(S, ("x", "y"), 100),
     Named(S, 7, D),
     Announce(S, "miner", ("a",)),
-    Described(S, "x", table_1(), (Shape(("A", "B"), 1 << 40), Shape(("S",), 0))),
+    Described(S, "x", eleven_nodes_policy(), (Shape(("A", "B"), 1 << 40), Shape(("S",), 0))),
     Request(S, "miner", ("a",), 0, 1),
-    Cells(S, "x", table_1().id, 0, 1, (b"", b"arrow")),
+    Cells(S, "x", eleven_nodes_policy().id, 0, 1, (b"", b"arrow")),
     Parameters.of(S, "x", {"a": {"p": 1}}),
 ]
 KINDS = [type(example) for example in EXAMPLES]

@@ -16,7 +16,7 @@ from tests.unit.protocols.pooling.pools import (
 
 import masquerade as mq
 from masquerade.core.tally import Tally
-from masquerade.papers.eleven_nodes import STRUCTURE
+from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.sources.pooled import PooledTally
 
 
@@ -41,7 +41,7 @@ def test_pooled_tables_equal_those_of_the_pooled_clear_records(kind, whole):
 
 def test_structure_and_parameters_from_a_pool_are_those_from_the_pooled_records(whole):
     source = pooled(shares())
-    order = list(STRUCTURE)
+    order = list(ELEVEN_NODES)
     found = mq.learn.structure(source, order=order, max_parents=2).structure
     assert found == mq.learn.structure(whole, order=order, max_parents=2).structure
     mine, theirs = (mq.learn.bayesian_network(s, {"A": (), "T": ("A",)}) for s in (source, whole))

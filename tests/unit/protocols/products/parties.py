@@ -2,15 +2,15 @@
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
-from masquerade.papers.eleven_nodes import network
+from masquerade.data.example_networks import eleven_nodes
 from masquerade.protocols.products.helper import Helper
 from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.party import ProductParty
 from masquerade.protocols.transport import LocalTransport
 from masquerade.sources.products import RevealedVerticalCounts
 
-SCHEMA = network().schema
-FRAME = network().sample(1500, seed=21)
+SCHEMA = eleven_nodes().schema
+FRAME = eleven_nodes().sample(1500, seed=21)
 CLEAR = mq.tally(FRAME, schema=SCHEMA)
 N = len(FRAME)
 OWNERS = {"x": ["A", "T", "E"], "y": ["S", "L", "B", "D"], "z": ["X", "C", "F", "G"]}

@@ -10,7 +10,7 @@ from tests.unit.protocols.products.parties import CLEAR, FRAME, OWNERS, counts, 
 
 import masquerade as mq
 from masquerade.core.tally import Tally
-from masquerade.papers.eleven_nodes import STRUCTURE
+from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.products.columns import counts_from
 from masquerade.protocols.products.messages import Correlate, Show, Shown
@@ -46,12 +46,12 @@ def test_tables_equal_those_of_the_joined_clear_records():
 
 
 def test_k2_over_the_vertical_split_finds_the_structure_of_the_joined_table():
-    found = mq.learn.structure(counts(), order=list(STRUCTURE), max_parents=3)
-    assert found.structure == mq.learn.structure(CLEAR, order=list(STRUCTURE), max_parents=3).structure
-    bayes = mq.learn.structure(counts(), order=list(STRUCTURE), max_parents=2, score="k2")
+    found = mq.learn.structure(counts(), order=list(ELEVEN_NODES), max_parents=3)
+    assert found.structure == mq.learn.structure(CLEAR, order=list(ELEVEN_NODES), max_parents=3).structure
+    bayes = mq.learn.structure(counts(), order=list(ELEVEN_NODES), max_parents=2, score="k2")
     assert (
         bayes.structure
-        == mq.learn.structure(CLEAR, order=list(STRUCTURE), max_parents=2, score="k2").structure
+        == mq.learn.structure(CLEAR, order=list(ELEVEN_NODES), max_parents=2, score="k2").structure
     )
 
 

@@ -14,7 +14,7 @@ import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.papers.eleven_nodes import network
+from masquerade.data.example_networks import eleven_nodes
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.projection.messages import Deal, Dealt, Margin, Numbers, Submit, Take, Taken
 from masquerade.protocols.projection.owner import ProjectionOwner, projection_terms
@@ -22,9 +22,9 @@ from masquerade.protocols.projection.receiver import receive_projected
 from masquerade.protocols.session_keys import Advert, Join, Joined, Roster
 from masquerade.protocols.transport import LocalTransport
 
-SCHEMA = network().schema
+SCHEMA = eleven_nodes().schema
 N = 120
-FRAME = network().sample(N, seed=11)
+FRAME = eleven_nodes().sample(N, seed=11)
 CLEAR = mq.tally(FRAME, schema=SCHEMA)
 OWNERS = {"x": ("A", "T", "E"), "y": ("S", "L", "B", "D"), "z": ("X", "C", "F", "G")}
 SESSION = bytes(16)

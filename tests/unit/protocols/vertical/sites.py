@@ -7,9 +7,9 @@ import numpy as np
 
 import masquerade as mq
 from masquerade.core.errors import MasqueradeWarning
+from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.disguising.report_draws import fresh_draws
 from masquerade.disguising.seeded import seeded_bytes
-from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
 from masquerade.papers.ma_sivakumar_2005.parameters import SITES as SPLIT
 from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.transport import LocalTransport
@@ -22,9 +22,9 @@ from masquerade.protocols.vertical.model_one import LearningSite
 from masquerade.protocols.vertical.pseudonym_ranges import tags_of
 from masquerade.protocols.vertical.site import Held, Site
 
-NETWORK = network()
+NETWORK = eleven_nodes()
 SITES = dict(zip(("x", "y", "z"), SPLIT, strict=True))
-POLICIES = {party: restricted(table_1(), names) for party, names in SITES.items()}
+POLICIES = {party: restricted(eleven_nodes_policy(), names) for party, names in SITES.items()}
 SESSION = bytes(range(16))
 
 
@@ -79,7 +79,7 @@ def learnt(source, structure):
 def model_two(sites):
     """Return what a miner learns."""
     agreed = {party: policy.id for party, policy in POLICIES.items()}
-    return learnt(Miner(agreed, SESSION).records(carried(sites)), STRUCTURE)
+    return learnt(Miner(agreed, SESSION).records(carried(sites)), ELEVEN_NODES)
 
 
 def learner(sites, party):
@@ -92,7 +92,7 @@ def model_one(sites):
     found = {}
     for party, own in SITES.items():
         network = learnt(
-            learner(sites, party).source(carried(sites), STRUCTURE), own_families(STRUCTURE, own)
+            learner(sites, party).source(carried(sites), ELEVEN_NODES), own_families(ELEVEN_NODES, own)
         )
         found[party] = {node: network[node] for node in own}
     return assembled(found, SITES)
@@ -100,5 +100,5 @@ def model_one(sites):
 
 def mean_error(tables):
     """Return the mean absolute error of all parameters."""
-    errors = [np.abs(tables[n].probabilities - NETWORK[n].probabilities).ravel() for n in STRUCTURE]
+    errors = [np.abs(tables[n].probabilities - NETWORK[n].probabilities).ravel() for n in ELEVEN_NODES]
     return float(np.concatenate(errors).mean())

@@ -21,7 +21,7 @@ import masquerade as mq
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyError, PolicyMismatch, RoundAborted
 from masquerade.crypto.errors import DecodingError
-from masquerade.papers.eleven_nodes import STRUCTURE, table_1
+from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes_policy
 from masquerade.protocols.arrow_stream import pack
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.transport import LocalTransport
@@ -36,7 +36,7 @@ AGREED = {party: policy.id for party, policy in POLICIES.items()}
 N = 60
 PEOPLE = NETWORK.sample(N, seed=12)
 TAGS = pseudonyms(N)
-SHARED = table_1()
+SHARED = eleven_nodes_policy()
 
 
 def scattered():
@@ -121,22 +121,22 @@ def test_another_policy_is_refused_by_its_id():
     wrong = {**AGREED, "y": POLICIES["x"].id}
     with pytest.raises(PolicyMismatch, match="Party 'y' disguised under policy"):
         Miner(wrong, SESSION).records(carried(sites))
-    weaker = restricted(table_1().undisguised(), SITES["y"])
+    weaker = restricted(eleven_nodes_policy().undisguised(), SITES["y"])
     deceived = learner(sites, "z")
     deceived.policies["y"] = weaker
     with pytest.raises(PolicyMismatch, match="Party 'y'"):
-        deceived.source(carried(sites), STRUCTURE)
+        deceived.source(carried(sites), ELEVEN_NODES)
 
 
 def test_a_variable_at_two_parties_needs_one_channel():
-    clear = restricted(table_1().undisguised(), ("A",))
+    clear = restricted(eleven_nodes_policy().undisguised(), ("A",))
     with pytest.raises(PolicyError, match="two parties have 'A'"):
         combined([POLICIES["x"], clear])
     other = Policy.clear(mq.Schema({"A": ["no", "yes"]}))
     with pytest.raises(PolicyError, match="two parties have 'A'"):
         combined([clear, other])
     with pytest.raises(InputError, match="held by two parties"):
-        cross_parents(STRUCTURE, {**SITES, "u": ("A",)})
+        cross_parents(ELEVEN_NODES, {**SITES, "u": ("A",)})
     with pytest.raises(InputError, match="Nobody holds 'B'"):
         cross_parents({"D": ("B",)}, {"u": ("D",)})
 
@@ -317,7 +317,7 @@ def test_joined_rows_keep_no_order():
     """Ninety records joined twice: in the same order with probability 1/90!, up to equal rows."""
     sites, _ = seeded_sites(90, seed=3)
     first, second = (Miner(AGREED, SESSION).records(carried(sites)).codes for _ in range(2))
-    rows = [np.stack([codes[name] for name in STRUCTURE]) for codes in (first, second)]
+    rows = [np.stack([codes[name] for name in ELEVEN_NODES]) for codes in (first, second)]
     assert not np.array_equal(*rows)
     assert np.array_equal(*(found[:, np.lexsort(found)] for found in rows))
 
@@ -360,7 +360,7 @@ def test_parties_speak_for_their_own_nodes_once():
         party: Parameters.of(SESSION, party, dict.fromkeys(names, 0)).encode()
         for party, names in SITES.items()
     }
-    assert set(shared_parameters(list(good.values()), SESSION, SITES)) == set(STRUCTURE)
+    assert set(shared_parameters(list(good.values()), SESSION, SITES)) == set(ELEVEN_NODES)
     cases = [
         ([*good.values(), good["x"]], "spoke twice"),
         ([good["x"], good["y"]], "said nothing about its variable 'X'"),

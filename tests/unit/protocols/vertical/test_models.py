@@ -23,7 +23,7 @@ from tests.unit.protocols.vertical.sites import (
 
 import masquerade as mq
 from masquerade.core.tally import Tally
-from masquerade.papers.eleven_nodes import STRUCTURE, table_1
+from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes_policy
 from masquerade.protocols.linking.joiner import Joiner
 from masquerade.protocols.linking.party import LinkingParty
 from masquerade.protocols.transport import LocalTransport
@@ -41,21 +41,21 @@ from masquerade.protocols.vertical.site import Block, site
 
 
 def test_cross_variables_and_parents_of_the_papers_network():
-    assert cross_parents(STRUCTURE, SITES) == {
+    assert cross_parents(ELEVEN_NODES, SITES) == {
         ("y", "x"): ("L",),
         ("x", "z"): ("E",),
         ("x", "y"): ("E",),
         ("y", "z"): ("D",),
     }
-    assert cross_variables(STRUCTURE, SITES) == ("E", "X", "D", "C", "F")
-    assert own_families(STRUCTURE, SITES["x"]) == {"L": (), "A": (), "T": ("A",), "E": ("T", "L")}
+    assert cross_variables(ELEVEN_NODES, SITES) == ("E", "X", "D", "C", "F")
+    assert own_families(ELEVEN_NODES, SITES["x"]) == {"L": (), "A": (), "T": ("A",), "E": ("T", "L")}
 
 
 def test_the_combined_policy_is_the_whole_one():
     whole = combined(list(POLICIES.values()))
-    assert set(whole.schema) == set(STRUCTURE)
-    for name in STRUCTURE:
-        assert whole.group(name).channel.fingerprint == table_1().group(name).channel.fingerprint
+    assert set(whole.schema) == set(ELEVEN_NODES)
+    for name in ELEVEN_NODES:
+        assert whole.group(name).channel.fingerprint == eleven_nodes_policy().group(name).channel.fingerprint
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +95,10 @@ def test_from_keys_to_a_model_with_a_miner(hospital):
         (mine,), (theirs,) = (s.answer([query]) for s in (source, clear))
         # every cell within 6 standard errors given the records: at most 16 cells, false alarm below 1e-7
         assert np.all(np.abs(mine.values - theirs.values) <= 6 * mine.stderr("given_records"))
-    network = learnt(source, STRUCTURE)
-    assert set(network.structure) == set(STRUCTURE)
+    network = learnt(source, ELEVEN_NODES)
+    assert set(network.structure) == set(ELEVEN_NODES)
     gammas = {item.variables: item.gamma for item in source.guarantee.disclosures if item.role == "miner"}
-    assert gammas["A",] == table_1().group("A").channel.gamma
+    assert gammas["A",] == eleven_nodes_policy().group("A").channel.gamma
     assert {None} == {gamma for names, gamma in gammas.items() if "S" in names}
 
 
@@ -109,17 +109,17 @@ def test_from_keys_to_a_model_without_a_miner(hospital):
     messages = []
     for party, own in SITES.items():
         others = {other: policy for other, policy in POLICIES.items() if other != party}
-        source = LearningSite(sites[party], others).source(transport, STRUCTURE)
+        source = LearningSite(sites[party], others).source(transport, ELEVEN_NODES)
         (mine,), (theirs,) = (s.answer([mq.Query(by=own)]) for s in (source, clear))
         assert np.array_equal(mine.values, theirs.values)  # own columns are clear
         assert not any(set(own) & set(item.variables) for item in source.guarantee.disclosures)
-        nodes = learnt(source, own_families(STRUCTURE, own)).to_dict()["nodes"]
+        nodes = learnt(source, own_families(ELEVEN_NODES, own)).to_dict()["nodes"]
         tables = {node["variable"]["name"]: node for node in json.loads(json.dumps(nodes))}
         messages.append(Parameters.of(session, party, {name: tables[name] for name in own}).encode())
     shared = shared_parameters(messages, session, SITES)
     header = {key: value for key, value in NETWORK.to_dict().items() if key != "nodes"}
-    network = mq.learn.BayesianNetwork.from_dict({**header, "nodes": [shared[name] for name in STRUCTURE]})
-    assert network.structure == {name: tuple(parents) for name, parents in STRUCTURE.items()}
+    network = mq.learn.BayesianNetwork.from_dict({**header, "nodes": [shared[name] for name in ELEVEN_NODES]})
+    assert network.structure == {name: tuple(parents) for name, parents in ELEVEN_NODES.items()}
     assert sites["x"].released["y"] == sites["x"].released["z"] == {"E"}
     assert sites["y"].released["x"] == {"L"}
     assert sites["z"].released.keys() <= {"miner"}  # nobody needs a variable of the third site
@@ -146,11 +146,11 @@ def test_structure_learning_disguises_no_column_twice():
     views = {party: learner(sites, party).source(transport) for party in SITES}
     found = {}
     for party, source in views.items():
-        assert set(source.schema) == set(STRUCTURE)
-        dag = mq.learn.structure(source, order=list(STRUCTURE), max_parents=2).structure
+        assert set(source.schema) == set(ELEVEN_NODES)
+        dag = mq.learn.structure(source, order=list(ELEVEN_NODES), max_parents=2).structure
         found[party] = {node: dag[node] for node in SITES[party]}
     whole = assembled(found, SITES)
-    assert set(whole) == set(STRUCTURE)
+    assert set(whole) == set(ELEVEN_NODES)
     # three recipients, asked at different times and for different variables, got the very same reports
     reports = set()
     for recipient in ("x", "z", "miner"):
@@ -163,7 +163,7 @@ def test_structure_learning_disguises_no_column_twice():
 def test_a_view_equals_the_tally_of_such_a_frame():
     """A party's view is records under a policy whose own variables are not disguised."""
     sites, codes = seeded_sites(600, seed=9)
-    source = learner(sites, "z").source(carried(sites), STRUCTURE)
+    source = learner(sites, "z").source(carried(sites), ELEVEN_NODES)
     assert set(source.schema) == {*SITES["z"], "E", "D"}
     assert source.policy.disguised == ("E", "D")
     own = mq.Query(by=("C", "F"))
@@ -206,8 +206,8 @@ def test_model_two_is_the_tally_of_the_joined_disguised_records():
     for place in sites.values():
         order = np.lexsort(place.held[0].tags.T[::-1])
         reports |= {name: column[order] for name, column in place._reports[0].items()}
-    labels = {n: np.array(table_1().observed[n].categories)[c] for n, c in reports.items()}
-    direct = learnt(mq.tally(pd.DataFrame(labels), table_1()), STRUCTURE)
-    for name in STRUCTURE:
+    labels = {n: np.array(eleven_nodes_policy().observed[n].categories)[c] for n, c in reports.items()}
+    direct = learnt(mq.tally(pd.DataFrame(labels), eleven_nodes_policy()), ELEVEN_NODES)
+    for name in ELEVEN_NODES:
         np.testing.assert_allclose(network[name].probabilities, direct[name].probabilities, atol=1e-12)
         np.testing.assert_allclose(network[name].stderr, direct[name].stderr, atol=1e-12)

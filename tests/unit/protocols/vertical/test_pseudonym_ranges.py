@@ -21,7 +21,7 @@ from tests.unit.protocols.vertical.test_attacks import PEOPLE, SHARED, N, scatte
 
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError, RoundAborted
-from masquerade.papers.eleven_nodes import STRUCTURE
+from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.messages import Announce, Request
@@ -209,12 +209,12 @@ def test_arbitrary_partitions_in_parts(tmp_path):
 
 def test_a_learning_site_in_parts(tmp_path):
     sites, _ = seeded_sites(200, seed=4)
-    whole = learner(sites, "z").source(carried(sites), STRUCTURE)
+    whole = learner(sites, "z").source(carried(sites), ELEVEN_NODES)
     watched = Watched(sites, breaks_after=3)
     with pytest.raises(RoundAborted, match="gone"):
-        learner(sites, "z").source(watched, STRUCTURE, folder=tmp_path, rows_at_once=50)
+        learner(sites, "z").source(watched, ELEVEN_NODES, folder=tmp_path, rows_at_once=50)
     again = Watched(sites)
-    kept = learner(sites, "z").source(again, STRUCTURE, folder=tmp_path, rows_at_once=50)
+    kept = learner(sites, "z").source(again, ELEVEN_NODES, folder=tmp_path, rows_at_once=50)
     assert [part for _, part in again.asked] == [None, None, 1, 1, 2, 2, 3, 3]
     assert kept.guarantee == whole.guarantee
     queries = [mq.Query(by=("C", "F")), mq.Query(by=("E", "D", "G"))]

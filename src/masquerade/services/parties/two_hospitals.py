@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from masquerade.channels.policy import Policy
-from masquerade.papers.eleven_nodes import STRUCTURE, network, table_1
+from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.services.parties.example import Plan, horizontal, scattered, vertical
 from masquerade.services.parties.session import Goal, Protocol
 
@@ -18,10 +18,10 @@ def two_hospitals_and_a_registry(protocol: Protocol, people: int, *, seed: int =
     people, and of the others each has its neighbour's columns. Where they hold different people, each has
     everything.
     """
-    sampled = network().sample(people, seed=seed)
-    goal = Goal(model="network", structure=STRUCTURE)
+    sampled = eleven_nodes().sample(people, seed=seed)
+    goal = Goal(model="network", structure=ELEVEN_NODES)
     if protocol == "pooled-counts":
-        return horizontal(sampled, Policy.clear(network().schema), tuple(OWNERS), goal, seed=seed)
+        return horizontal(sampled, Policy.clear(eleven_nodes().schema), tuple(OWNERS), goal, seed=seed)
     if protocol == "arbitrary-with-miner":
-        return scattered(sampled, table_1(), OWNERS, goal, seed=seed)
-    return vertical(sampled, table_1(), OWNERS, protocol, goal, seed=seed)
+        return scattered(sampled, eleven_nodes_policy(), OWNERS, goal, seed=seed)
+    return vertical(sampled, eleven_nodes_policy(), OWNERS, protocol, goal, seed=seed)
