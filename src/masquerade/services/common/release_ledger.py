@@ -17,9 +17,10 @@ from typing import Final, Protocol, Self
 
 from masquerade.core.atomic import sync_folder
 from masquerade.core.errors import FileError
+from masquerade.protocols.durable_store import Notes
 from masquerade.services.common.release_spending import Spent, spending, summary
 from masquerade.services.common.release_store import START, Entry, Mark, Release, check_end, entry_of, parse
-from masquerade.services.common.state import Notes, State, peek
+from masquerade.services.common.state import State, peek
 
 __all__ = [
     "FILE",

@@ -16,24 +16,40 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sqlite3
+import secrets
+import struct
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
-from masquerade.core.atomic import sync_folder
+from masquerade.core.atomic import sync_folder, write_whole
 from masquerade.core.errors import FileError
-from masquerade.services.common.database import Notes, Replies, Store, StoredReply
-from masquerade.services.common.once_store import Once, make_folder, new_file
-
-__all__ = ["INTERRUPTED", "SESSION", "Notes", "Replies", "State", "StoredReply", "peek"]
+from masquerade.protocols.durable_store import Claims, DurableStore, Layout, Notes
+from masquerade.services.common.reply_store import ReplyStore
 
 DATABASE: Final = "state.sqlite"
 ONCE: Final = "once"
 SESSION: Final = "session"
 INTERRUPTED: Final = "interrupted"
+LAYOUT: Final = Layout(
+    "the state of a service",
+    "the state",
+    b"masq",
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;\n"
+    + Notes.TABLE
+    + ReplyStore.TABLES,
+    remedy="Restore state.sqlite from a backup, without once/.",
+)
+BURNT: Final = "burnt.sqlite"
+INCARNATION: Final = "incarnation"
+PROGRESS: Final = "progress"
+TAG: Final = (
+    "Signature: 8a477f597d28d172789f06886806bc55\n"
+    "# Used keys are remembered here. Never restore this folder from a backup.\n"
+)
+FS_IOC_GETVERSION: Final = 0x80087601  # Linux: the generation of an inode, new whenever its number is reused
 
 
 class State:
@@ -44,14 +60,15 @@ class State:
     the ledger of what may be used once.
     """
 
-    def __init__(self, folder: Path, store: Store, once: Once, lock: int) -> None:
+    def __init__(self, folder: Path, store: DurableStore, once: OnceFolder, lock: int) -> None:
         self.folder = folder
         self.burnt = once.burnt
-        self.notes, self.replies = Notes(store), Replies(store)
+        self.notes, self.replies = Notes(store), ReplyStore(store)
         self._store, self._once, self._lock = store, once, lock
+        self._changes = int(self._fact("changes") or 0)
+        store.committing, store.committed = self._count, self._committed
         self.incarnation, self.epoch, self.restored = self._begin()
-        store.committed = once.reached
-        once.reached(store.changes)
+        once.reached(self._changes)
 
     @classmethod
     def open(cls, folder: str | Path) -> State:
@@ -66,12 +83,9 @@ class State:
                 make_folder(place)
                 lock = _lock(place)
                 undo.callback(os.close, lock)
-                new_file(place / DATABASE)
-                sync_folder(place)
-                store = Store(place / DATABASE)
+                store = DurableStore(place / DATABASE, LAYOUT)
                 undo.callback(store.close)
-                store.prepare()
-                once = Once(place / ONCE)
+                once = OnceFolder(place / ONCE)
                 undo.callback(once.close)
                 state = cls(place, store, once, lock)
             except OSError as error:
@@ -104,6 +118,23 @@ class State:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _fact(self, name: str) -> str | None:
+        """Return what the state says about itself."""
+        found = self._store.value("SELECT value FROM facts WHERE name = ?", (name,))
+        return None if found is None else str(found)
+
+    def _set_facts(self, **facts: object) -> None:
+        items = [(name, str(value)) for name, value in facts.items()]
+        self._store.run_all("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", items)
+
+    def _count(self) -> None:
+        """Give the transaction that is about to end its number."""
+        self._set_facts(changes=self._changes + 1)
+
+    def _committed(self) -> None:
+        self._changes += 1
+        self._once.reached(self._changes)
+
     def _begin(self) -> tuple[str, int, bool]:
         """Return id and epoch, and whether they are new because the state was restored.
 
@@ -111,15 +142,15 @@ class State:
         even on an empty machine, does not begin the same epoch twice.
         """
         store, once = self._store, self._once
-        known, last = store.fact("incarnation"), int(store.fact("epoch") or 0)
-        if known is not None and known == once.incarnation and once.progress <= store.changes:
+        known, last = self._fact("incarnation"), int(self._fact("epoch") or 0)
+        if known is not None and known == once.incarnation and once.progress <= self._changes:
             return known, last, False
         restored = known is not None or once.existed
         epoch = max(last + 1, once.epoch + 1, int(time.time()))
         # first the file, then the database: after a crash between them they differ, and a new epoch begins
         incarnation = once.begin(epoch)
         with store.transaction():
-            store.set_facts(incarnation=incarnation, epoch=str(epoch))
+            self._set_facts(incarnation=incarnation, epoch=epoch)
             store.run("DELETE FROM replies")
             store.run(
                 "INSERT OR REPLACE INTO notes (scope, name, value) "
@@ -131,21 +162,73 @@ class State:
         return incarnation, epoch, restored
 
 
+class OnceFolder:
+    """What may happen only once, kept where no backup brings it back.
+
+    The folder holds used keys (`burnt.sqlite`), a random id of the state beside it (`incarnation`, None where
+    it is missing or damaged) and how many changes that state has seen (`progress`). It says by a
+    CACHEDIR.TAG, which backup programs know, that it is not to be copied; and the id counts only in the very
+    files it was made for (inodes and their generations), so that a copy is noticed all the same.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        make_folder(folder)
+        if not (folder / "CACHEDIR.TAG").exists():
+            write_whole(folder / "CACHEDIR.TAG", TAG)
+        self._folder = folder
+        self.existed = (folder / INCARNATION).exists()
+        emptied = not (folder / BURNT).exists() or (folder / BURNT).stat().st_size == 0
+        self.burnt = Claims.open(folder / BURNT)
+        self.incarnation, self.epoch = self._read()
+        if emptied:  # what was burnt is lost, so this is not the folder it was
+            self.incarnation = None
+        self._progress = os.open(folder / PROGRESS, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def begin(self, epoch: int) -> str:
+        """Write a new id for a new epoch and return it, bound to the files of this folder."""
+        chosen = secrets.token_hex(16)
+        write_whole(self._folder / INCARNATION, f"{chosen} {epoch}\n", private=True)
+        self.incarnation, self.epoch = self._bound(chosen), epoch
+        return self.incarnation
+
+    def _read(self) -> tuple[str | None, int]:
+        """Return the id bound to the files, and its epoch; None and 0 if it is not there or damaged."""
+        try:
+            chosen, epoch = (self._folder / INCARNATION).read_text("ascii").split()
+            return self._bound(chosen), int(epoch)
+        except (FileNotFoundError, ValueError):
+            return None, 0
+
+    def _bound(self, chosen: str) -> str:
+        marker = _body(self._folder / INCARNATION, written_to=False)
+        return f"{chosen}/{marker}/{_body(self._folder / BURNT, written_to=True)}"
+
+    @property
+    def progress(self) -> int:
+        """Return how many changes the state had seen when it was last heard of; 0 if that is not known."""
+        found = os.pread(self._progress, 8, 0)
+        return int.from_bytes(found, "big") if len(found) == 8 else 0
+
+    def reached(self, changes: int) -> None:
+        """Remember the number of changes.
+
+        Not synced: it outlives the process, and after a power failure an older number only means that less
+        is noticed. A failure is nothing to report, for the change itself was made.
+        """
+        with suppress(OSError):
+            os.pwrite(self._progress, changes.to_bytes(8, "big"), 0)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.burnt.close()
+        if self._progress >= 0:
+            os.close(self._progress)
+        self._progress = -1
+
+
 def peek(folder: str | Path, scope: str, name: str) -> bytes | None:
     """Return a note of a state, even while a service has it open; None if there is none."""
-    path = Path(folder) / DATABASE
-    if not path.is_file():
-        return None
-    # without these files nobody has it open, and it can be read as it lies, by whoever may read it
-    open_somewhere = any(path.with_name(DATABASE + end).exists() for end in ("-wal", "-shm"))
-    address = f"{path.absolute().as_uri()}?{'mode=ro' if open_somewhere else 'immutable=1'}"
-    question = "SELECT value FROM notes WHERE scope = ? AND name = ?"
-    try:
-        with closing(sqlite3.connect(address, uri=True, timeout=10)) as store:
-            rows = store.execute(question, (scope, name)).fetchall()
-    except sqlite3.Error as error:
-        raise FileError(f"{path}: the state cannot be read ({error}).") from None
-    return bytes(rows[0][0]) if rows else None
+    return Notes.peek(Path(folder) / DATABASE, scope, name)
 
 
 def _lock(folder: Path) -> int:
@@ -161,3 +244,24 @@ def _lock(folder: Path) -> int:
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     return handle
+
+
+def _body(path: Path, *, written_to: bool) -> str:
+    """Return what tells a file from its copies: its inode and that inode's generation.
+
+    Where a file system has no generations, the time of the last change of an inode stands in, for a file that
+    is never written to; it cannot be set, but changing owner or mode changes it, which looks like a restore.
+    """
+    with path.open("rb") as stream:
+        found = os.fstat(stream.fileno())
+        with suppress(OSError):
+            told = fcntl.ioctl(stream.fileno(), FS_IOC_GETVERSION, b"\0" * 8)
+            return f"{found.st_ino}.{struct.unpack('=I4x', told)[0]}"
+        return f"{found.st_ino}" if written_to else f"{found.st_ino}.{found.st_ctime_ns}"
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that only its owner can enter, unless it is there."""
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700)
+        sync_folder(folder.absolute().parent)

@@ -20,9 +20,11 @@ from hypothesis import strategies as st
 
 from masquerade.core.errors import FileError, InputError
 from masquerade.crypto.errors import KeySpent
-from masquerade.protocols.people.ledger import Entry
-from masquerade.services.common import database, once_store
-from masquerade.services.common.state import INTERRUPTED, SESSION, State, StoredReply, peek
+from masquerade.protocols.durable_store import Claim
+from masquerade.services.common import reply_store
+from masquerade.services.common import state as state_module
+from masquerade.services.common.reply_store import ReplyStore, StoredReply
+from masquerade.services.common.state import INTERRUPTED, SESSION, OnceFolder, State, peek
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def test_everything_is_there_after_reopening(folder):
         state.notes.put("session", "s", b"two")
         state.notes.put("other", "s", b"three")
         state.replies.keep("a", "k", "place", "digest", 200, b"reply")
-        state.burnt.claim([Entry("key", b"1")])
+        state.burnt.claim([Claim("key", b"1")])
     with State.open(folder) as state:
         assert not state.restored
         assert (state.epoch, state.incarnation) == first
@@ -80,7 +82,7 @@ def test_everything_is_there_after_reopening(folder):
         assert state.notes.get("other", "s") is None
         assert state.replies.find("a", "k") == StoredReply("place", "digest", 200, b"reply")
         with pytest.raises(KeySpent):
-            state.burnt.claim([Entry("key", b"1")])
+            state.burnt.claim([Claim("key", b"1")])
 
 
 def test_one_process_at_a_time(folder):
@@ -117,7 +119,7 @@ def changed(folder, *statements):
 
 def test_a_newer_or_foreign_file_is_refused_and_left_as_it_is(folder):
     State.open(folder).close()
-    changed(folder, f"PRAGMA user_version = {database.VERSION + 1}")
+    changed(folder, f"PRAGMA user_version = {state_module.LAYOUT.version + 1}")
     before = (folder / "state.sqlite").read_bytes()
     with pytest.raises(FileError, match="newer masquerade"):
         State.open(folder)
@@ -201,7 +203,7 @@ def test_old_replies_are_forgotten_on_request(folder, monkeypatch):
     with State.open(folder) as state:
         state.replies.keep("a", "old", "p", "d", 200, b"r")
         now = time.time()
-        monkeypatch.setattr(database.time, "time", lambda: now + 100)
+        monkeypatch.setattr(reply_store.time, "time", lambda: now + 100)
         state.replies.keep("a", "new", "p", "d", 200, b"r")
         assert state.replies.forget_older_than(50) == 1
         assert state.replies.find("a", "old") is None
@@ -210,7 +212,7 @@ def test_old_replies_are_forgotten_on_request(folder, monkeypatch):
 
 def test_beyond_its_room_a_reply_goes_but_not_that_it_was_given(folder):
     with State.open(folder) as state:
-        replies = database.Replies(state._store, most=4, most_bytes=100)
+        replies = ReplyStore(state._store, most=4, most_bytes=100)
         replies.keep("b", "first", "p", "d", 200, b"x" * 100)
         for i in range(4):
             replies.keep("a", str(i), "p", "d", 200, b"x" * 40)
@@ -235,7 +237,7 @@ def _given(replies, peer, key):
 @given(sizes=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60)), max_size=20))
 def test_the_room_taken_is_always_what_is_there(tmp_path_factory, sizes):
     with State.open(tmp_path_factory.mktemp("s") / "state") as state:
-        replies = database.Replies(state._store, most=5, most_bytes=100)
+        replies = ReplyStore(state._store, most=5, most_bytes=100)
         for i, (peer, size) in enumerate(sizes):
             replies.keep(peer, str(i), "p", "d", 200, b"x" * size)
         kept = (
@@ -256,7 +258,7 @@ def used(folder):
         state.notes.put(SESSION, "s1/linked", b"pseudonyms")
         state.notes.put("other", "n", b"v")
         state.replies.keep("a", "k", "p", "d", 200, b"r")
-        state.burnt.claim([Entry("key", b"1")])
+        state.burnt.claim([Claim("key", b"1")])
         return state.epoch
 
 
@@ -296,7 +298,7 @@ def file_system(request, monkeypatch):
         def unknown(*_):
             raise OSError(25, "Inappropriate ioctl for device")
 
-        monkeypatch.setattr(once_store.fcntl, "ioctl", unknown)
+        monkeypatch.setattr(state_module.fcntl, "ioctl", unknown)
 
 
 @pytest.mark.usefixtures("file_system")
@@ -330,13 +332,13 @@ def test_a_database_put_back_beside_a_newer_once_is_noticed(folder):
     backup = (folder / "state.sqlite").read_bytes()
     with State.open(folder) as state:
         state.notes.put("other", "later", b"v")
-        state.burnt.claim([Entry("key", b"2")])
+        state.burnt.claim([Claim("key", b"2")])
     (folder / "state.sqlite").write_bytes(backup)
     restored(folder, epoch)
     with State.open(folder) as state:
         for name in (b"1", b"2"):
             with pytest.raises(KeySpent):
-                state.burnt.claim([Entry("key", name)])  # what was burnt stays burnt
+                state.burnt.claim([Claim("key", name)])  # what was burnt stays burnt
 
 
 def test_a_lost_database_begins_a_new_epoch(folder):
@@ -346,7 +348,7 @@ def test_a_lost_database_begins_a_new_epoch(folder):
         assert state.restored
         assert state.epoch > epoch
         with pytest.raises(KeySpent):
-            state.burnt.claim([Entry("key", b"1")])
+            state.burnt.claim([Claim("key", b"1")])
 
 
 def test_a_backup_restored_twice_never_begins_the_same_epoch(folder, tmp_path, monkeypatch):
@@ -373,14 +375,14 @@ def test_an_epoch_never_falls_though_the_clock_does(folder, monkeypatch):
 def test_a_crash_while_a_new_epoch_begins_only_begins_another(folder, monkeypatch):
     epoch = used(folder)
     shutil.rmtree(folder / "once")
-    begin = once_store.Once.begin
+    begin = OnceFolder.begin
 
     def crash(self, epoch):
         begin(self, epoch)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(once_store.Once, "begin", crash)
+        patch.setattr(OnceFolder, "begin", crash)
         with pytest.raises(KeyboardInterrupt):
             State.open(folder)
     restored(folder, epoch)
@@ -445,7 +447,7 @@ def test_a_full_disk_loses_nothing_that_was_accepted(folder):
 
 WRITER = """
 import sys
-from masquerade.protocols.people.ledger import Entry
+from masquerade.protocols.durable_store import Claim
 from masquerade.services.common.state import State
 state = State.open(sys.argv[1])
 number = int(sys.argv[2])
@@ -454,7 +456,7 @@ while True:
         state.notes.put("pair", f"{number}a", b"x" * (number % 700))
         state.notes.put("pair", f"{number}b", b"y")
     state.replies.keep("peer", str(number), "place", "digest", 200, b"r" * (number % 5000))
-    state.burnt.claim([Entry("key", str(number).encode())])
+    state.burnt.claim([Claim("key", str(number).encode())])
     sys.stdout.write(f"{number}\\n")
     sys.stdout.flush()
     number += 1
