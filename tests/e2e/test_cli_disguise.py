@@ -43,7 +43,7 @@ def test_the_notice_says_what_was_done(tmp_path):
     assert told.count("\n") == 1
     assert "6 records disguised into " in told
     assert f"policy {Policy.load(rules).id[:12]};" in told
-    assert "γ = 189 (ε = 5.242)" in told
+    assert "γ = 189 (ε = 5.24)" in told
     assert "in clear: visits;" in told
     assert "left out, not in the policy: id, name." in told
 

@@ -55,7 +55,7 @@ def test_what_left_is_shown(folder):
     for word in ("miner", "flu-2026", "disguised columns", "smoker, region", "12,000", "ab" * 6, "9.5"):
         assert word in first
     assert "no bound" in table.splitlines()[-2]
-    assert "γ = 9.5 (ε = 2.251), 2 releases, 1 of them the same again." in rest
+    assert "γ = 9.5 (ε = 2.25), 2 releases, 1 of them the same again." in rest
     assert "registry: a belief about a person can have shifted by any factor (no bound on γ) in all." in rest
 
 

@@ -10,7 +10,7 @@ from tests.e2e.test_cli_app import POLICY, files, ok, refused, world
 
 import masquerade as mq
 from masquerade.channels import binary, symmetric
-from masquerade.cli.words import channel_words, number, percent
+from masquerade.cli.words import channel_words
 
 MIXED = """\
 masquerade: 1
@@ -35,10 +35,10 @@ def flat(text):
 def test_a_person_can_read_it(tmp_path):
     _, rules = world(tmp_path)
     text = flat(ok("privacy", rules).stdout)
-    assert "smoker kept with 75%, else swapped 3 1.099 13.6% 75% (50%)" in text
-    assert "region kept with 70%, else one of 3 others alike 7 1.946 26.9% 70% (25%)" in text
+    assert "smoker kept with 75%, else swapped 3 1.10 13.6% 75% (50%)" in text
+    assert "region kept with 70%, else one of 3 others alike 7 1.95 26.9% 70% (25%)" in text
     assert "smoker 0.81 of 1.00 bits 2 0.19 bits" in text
-    assert "Whole record, all disguised variables together: γ = 189 (ε = 5.242)" in text
+    assert "Whole record, all disguised variables together: γ = 189 (ε = 5.24)" in text
     assert "Disclosed in clear: visits." in text
     assert "whoever sees the disguised records learns disguised values of smoker" in text
     assert "How to read this" in text
@@ -55,7 +55,7 @@ def test_what_is_unbounded_joint_grouped_and_useless_is_said(tmp_path):
     assert "Disguised together, through one channel: i1, i2." in text
     assert "coin: nothing can be estimated from the reports." in text
     assert "Of grade, coin, i1, i2, cards alone, together: γ = " in text
-    assert "grade kept with 90.5%, else one of 2 others alike 19 2.944 50% 82.6%" in text
+    assert "grade kept with 90.5%, else one of 2 others alike 19 2.94 50% 82.6%" in text
     assert "cards 2 truths reported as one of 4 codes" in text
 
 
@@ -126,24 +126,6 @@ def test_bad_options(tmp_path, monkeypatch, options, said):
     assert files(tmp_path) == before
 
 
-def test_numbers_for_reading():
-    assert [percent(share) for share in (0, 0.0001, 0.05, 1 / 3, 0.9996, 1)] == [
-        "0%",
-        "<0.1%",
-        "5%",
-        "33.3%",
-        ">99.9%",
-        "100%",
-    ]
-    assert [number(value) for value in (3, 4.66666, 1234.5, 8.9e8, float("inf"))] == [
-        "3",
-        "4.667",
-        "1,234",
-        "8.90e+08",
-        "no bound",
-    ]
-
-
 def test_channels_in_words():
     assert channel_words(binary(0, 0)) == "not disguised"
     assert channel_words(binary("0.1", "0.25")) == "kept with 75% to 90%, else swapped"
@@ -155,7 +137,7 @@ def test_hundreds_of_variables_do_not_overflow(tmp_path):
         f"  v{i}: {{categories: [a, b], channel: {{kind: binary, p: 0.25}}}}\n" for i in range(700)
     )
     (tmp_path / "policy.yaml").write_text(f"masquerade: 1\nvariables:\n{variables}")
-    # 700 variables with γ = 3: 3^700 = 10^334, beyond floating point; ε = 700·ln 3 = 769.0
+    # 700 variables with γ = 3: 3^700 = 10^333.98, beyond floating point; ε = 700·ln 3 = 769.0
     text = ok("privacy", tmp_path / "policy.yaml", "--plot", tmp_path / "breach.png").stdout
-    assert "γ = 10^334 (ε = 769)" in text
+    assert "γ = 9.66×10^333 (ε = 769)" in text
     assert (tmp_path / "breach.png").stat().st_size > 1000

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from masquerade.channels import measures
 from masquerade.core.axes import Floats
 from masquerade.core.errors import ChannelError
-from masquerade.core.guarantee import log_gamma
+from masquerade.core.words import log_gamma
 from masquerade.estimate.inverse import unbiased_map
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from masquerade.channels import measures
 from masquerade.channels.channel import MOST_ENTRIES, Channel
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.guarantee import Disclosure, Guarantee, log_gamma, shown
+from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Category
+from masquerade.core.words import gamma_words, log_gamma
 
 ANYONE = "whoever sees the disguised records"
 ASSUMPTIONS = (
@@ -180,13 +181,6 @@ def guarantee_of(policy: Policy) -> Guarantee:
     if clear:
         disclosures.append(Disclosure(ANYONE, "clear values", clear, None))
     return Guarantee(tuple(disclosures), ASSUMPTIONS if hidden else ())
-
-
-def gamma_words(gamma: Fraction | float) -> str:
-    """Return γ and ε in words."""
-    if not isinstance(gamma, Fraction):
-        return "no bound"
-    return f"γ = {shown(gamma)} (ε = {log_gamma(gamma):.3g})"
 
 
 def exact_or_none(gamma: Fraction | float) -> Fraction | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from masquerade.channels.measures import breach_bound
 from masquerade.cli.guarantees import name_of
 from masquerade.cli.output import write_whole
-from masquerade.cli.words import number
+from masquerade.core.words import gamma_text
 
 if TYPE_CHECKING:
     from masquerade.channels.privacy import PolicyPrivacy
@@ -102,4 +102,4 @@ def line(gamma: Any, beliefs: list[float]) -> tuple[list[float], list[float]]:
 
 def gamma_label(gamma: Any) -> str:
     """Return γ for a legend."""
-    return "no bound" if gamma == math.inf else f"γ = {number(gamma)}"
+    return "no bound" if gamma == math.inf else f"γ = {gamma_text(gamma)}"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from masquerade.channels.measures import breach_bound
 from masquerade.cli.query_arguments import shown
-from masquerade.cli.words import NO_BOUND, channel_words, gamma_words, listed, number, percent
+from masquerade.cli.words import NO_BOUND, channel_words, gamma_words, listed
 from masquerade.core.errors import SingularChannel
+from masquerade.core.words import epsilon_text, gamma_text, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -71,8 +72,8 @@ def protection(
         table.add_row(
             name_of(item),
             words_of(item, policy),
-            number(item.gamma),
-            "–" if item.gamma == math.inf else number(item.epsilon),
+            gamma_text(item.gamma),
+            "–" if item.gamma == math.inf else epsilon_text(item.epsilon),
             *rises,
             guess_of(item, policy, priors),
         )

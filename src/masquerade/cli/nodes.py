@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from masquerade.cli.node_config import check_config, load_kind
 from masquerade.cli.options import Json, Out, Overwrite
 from masquerade.cli.output import as_json, check_target, emit, render, say
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.words import gamma_text
 
 if TYPE_CHECKING:
     from masquerade.services.parties.server import Operator
@@ -260,7 +262,7 @@ def described(status: dict[str, Any]) -> str:
     if guarantee:
         lines += [
             f"- {item['role']} learnt {item['kind']} of {', '.join(item['variables'])}: "
-            + ("no bound" if item["gamma"] is None else f"γ = {item['gamma']}")
+            + ("no bound" if item["gamma"] is None else f"γ = {gamma_text(Fraction(item['gamma']))}")
             for item in guarantee["disclosures"]
         ]
         lines += [f"- assuming {text}" for text in guarantee["assumptions"]]

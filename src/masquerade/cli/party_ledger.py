@@ -90,14 +90,13 @@ def released(entries: Sequence[Entry]) -> list[Entry]:
 def table(entries: Sequence[Entry]) -> Table:
     """Return the releases as a table."""
     from masquerade.cli.guarantees import plain_table  # noqa: PLC0415
-    from masquerade.core.guarantee import shown  # noqa: PLC0415
+    from masquerade.core.words import gamma_text  # noqa: PLC0415
 
     result = plain_table("What left this party")
     for name in ("", "when (UTC)", "to", "session", "what", "variables", "rows", "policy", "γ"):
         result.add_column(name, justify="right" if name in ("", "rows", "γ") else "left")
     for entry in entries:
         item = entry.release
-        gamma = "no bound" if item.gamma is None else shown(item.gamma)
         result.add_row(
             str(entry.number),
             entry.time[:19].replace("T", " "),
@@ -107,6 +106,6 @@ def table(entries: Sequence[Entry]) -> Table:
             listed(item.variables, 6),
             f"{item.rows:,}",
             (item.policy or "")[:12],
-            gamma,
+            gamma_text(item.gamma),
         )
     return result

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from masquerade.core.guarantee import log_gamma, shown
+from masquerade.core import words
+from masquerade.core.words import percent
 
 if TYPE_CHECKING:
     from masquerade.channels.channel import Channel
@@ -22,33 +23,9 @@ def listed(names: Iterable[object], most: int = 12) -> str:
     return first + (f" and {len(everything) - most} more" if len(everything) > most else "")
 
 
-def percent(share: float) -> str:
-    """Return a probability for reading: 5%, 13.6%, 0.2%, >99.9%.
-
-    >>> percent(0.05), percent(0.136), percent(0.99999), percent(1.0)
-    ('5%', '13.6%', '>99.9%', '100%')
-    """
-    if 0.999 < share < 1:
-        return ">99.9%"
-    if 0 < share < 0.001:
-        return "<0.1%"
-    return f"{100 * share:.1f}".removesuffix(".0") + "%"
-
-
-def number(value: Fraction | float) -> str:
-    """Return a figure with four digits; infinity as a word."""
-    if value == math.inf:
-        return "no bound"
-    if isinstance(value, Fraction) and value >= 10**300:
-        return shown(value)
-    return f"{float(value):,.4g}" if value < 1e6 else f"{float(value):.2e}"
-
-
 def gamma_words(gamma: Fraction | float) -> str:
     """Return γ and ε, or what it means that there is none."""
-    if gamma == math.inf:
-        return f"γ has {NO_BOUND}"
-    return f"γ = {number(gamma)} (ε = {number(log_gamma(gamma))})"
+    return f"γ has {NO_BOUND}" if gamma == math.inf else words.gamma_words(gamma)
 
 
 def channel_words(channel: Channel) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
+
+from masquerade.core.words import gamma_words, log_gamma
 
 Integrity = Literal["none", "detects", "identifies"]
 NOBODY = "as long as nobody colludes"
@@ -90,8 +91,7 @@ class Guarantee:
     def summary(self) -> str:
         """Return who learns what, a line each, then against whom that holds, and the assumptions."""
         lines = [
-            f"{item.role} learns {item.kind} of {', '.join(item.variables)}: "
-            + ("no bound" if item.gamma is None else f"γ = {shown(item.gamma)} (ε = {item.epsilon:.3g})")
+            f"{item.role} learns {item.kind} of {', '.join(item.variables)}: {gamma_words(item.gamma)}"
             for item in self.disclosures
         ]
         by_kind = {kind: [r for r, k in self.adversaries.items() if k == kind] for kind in ADVERSARIES}
@@ -102,19 +102,6 @@ class Guarantee:
         if self.dropouts is not None:
             lines.append(f"{self.dropouts} may drop out" if self.dropouts else "nobody may drop out")
         return "\n".join(lines + [f"assuming {text}" for text in self.assumptions])
-
-
-def log_gamma(gamma: Fraction | float | None) -> float:
-    """Return ln γ, also where γ itself is beyond floating point (a product over many variables)."""
-    if isinstance(gamma, Fraction):
-        return math.log(gamma.numerator) - math.log(gamma.denominator)
-    return math.inf if gamma is None else math.log(gamma)
-
-
-def shown(gamma: Fraction) -> str:
-    """Return γ to four digits, as a power of ten where floating point ends."""
-    exponent = log_gamma(gamma) / math.log(10)
-    return f"{float(gamma):.4g}" if exponent < 300 else f"10^{exponent:.4g}"
 
 
 def weaker(first: int | None, second: int | None) -> int | None:

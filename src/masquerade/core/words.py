@@ -1,6 +1,12 @@
-"""Numbers of things, in words."""
+"""How figures are written, everywhere the same: numbers of things, γ and ε, probabilities."""
 
 from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+NO_BOUND = "no bound"
+MOST_DIGITS = 10**6  # from here on γ is written as a power of ten
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
@@ -10,3 +16,69 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     ('1 row', '2,000 rows', '1 person', '0 leaves')
     """
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def percent(share: float) -> str:
+    """Return a probability for reading, never rounded to certainty.
+
+    >>> percent(0.05), percent(0.136), percent(0.99999), percent(1.0)
+    ('5%', '13.6%', '>99.9%', '100%')
+    """
+    if 0.999 < share < 1:
+        return ">99.9%"
+    if 0 < share < 0.001:
+        return "<0.1%"
+    return f"{100 * share:.1f}".removesuffix(".0") + "%"
+
+
+def log_gamma(gamma: Fraction | float | None) -> float:
+    """Return ε = ln γ, also where γ itself is beyond floating point (a product over many variables)."""
+    if isinstance(gamma, Fraction):
+        return math.log(gamma.numerator) - math.log(gamma.denominator)
+    return math.inf if gamma is None else math.log(gamma)
+
+
+def gamma_text(gamma: Fraction | float | None) -> str:
+    """Return γ to four digits, all whole ones below a million, a power of ten from there on.
+
+    >>> gamma_text(3), gamma_text(Fraction(14, 3)), gamma_text(176_400), gamma_text(Fraction(3) ** 700)
+    ('3', '4.667', '176,400', '9.66×10^333')
+    """
+    if gamma is None or gamma == math.inf:
+        return NO_BOUND
+    if gamma < MOST_DIGITS:
+        whole = f"{int(gamma)}"
+        return _short(f"{float(gamma):,.{max(4 - len(whole), 0)}f}")
+    power, rest = divmod(log_gamma(gamma) / math.log(10), 1)
+    if round(10**rest, 2) >= 10:
+        power, rest = power + 1, 0.0
+    return f"{_short(f'{10**rest:.2f}')}×10^{power:.0f}"
+
+
+def epsilon_text(epsilon: float) -> str:
+    """Return ε to three digits, zeros at the end kept; all whole ones from a thousand on.
+
+    >>> epsilon_text(1.0986), epsilon_text(0.0), epsilon_text(769.03), epsilon_text(1098.6)
+    ('1.10', '0', '769', '1,099')
+    """
+    if epsilon == math.inf:
+        return NO_BOUND
+    if not epsilon or epsilon >= 999.5:
+        return f"{epsilon:,.0f}"
+    return f"{epsilon:#.3g}".removesuffix(".")
+
+
+def gamma_words(gamma: Fraction | float | None) -> str:
+    """Return γ and ε, or that there is no bound.
+
+    >>> gamma_words(Fraction(3)), gamma_words(None)
+    ('γ = 3 (ε = 1.10)', 'no bound')
+    """
+    if gamma is None or gamma == math.inf:
+        return NO_BOUND
+    return f"γ = {gamma_text(gamma)} (ε = {epsilon_text(log_gamma(gamma))})"
+
+
+def _short(number: str) -> str:
+    """Return a decimal without zeros at its end."""
+    return number.rstrip("0").rstrip(".") if "." in number else number

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from masquerade import __version__
 from masquerade.core.guarantee import Guarantee
+from masquerade.core.words import gamma_text
 from masquerade.report.graph import network_picture
 from masquerade.report.page import filled
 from masquerade.report.pictures import (
@@ -22,7 +23,7 @@ from masquerade.report.pictures import (
 )
 from masquerade.report.study import Study
 from masquerade.report.style import house_style, svg
-from masquerade.report.words import bounds, count_row, gamma_text, parameter_row, printed_note, verdict
+from masquerade.report.words import bounds, count_row, parameter_row, printed_note, verdict
 
 
 @dataclass(frozen=True, slots=True)

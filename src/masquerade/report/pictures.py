@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from masquerade.channels.measures import breach_bound
+from masquerade.core.words import gamma_text
 from masquerade.report.study import Comparison, Study
 from masquerade.report.style import (
     ESTIMATE,
@@ -24,7 +25,7 @@ from masquerade.report.style import (
     canvas,
     open_frame,
 )
-from masquerade.report.words import VAGUE, gamma_text
+from masquerade.report.words import VAGUE
 
 Z95 = NormalDist().inv_cdf(0.975)
 WIDTH = 5.6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -10,6 +9,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from masquerade.channels.measures import breach_bound
+from masquerade.core.words import epsilon_text, gamma_text, log_gamma, percent
 from masquerade.report.study import Comparison, Study
 
 FEW = 1000
@@ -95,11 +95,6 @@ def signed(value: float | None) -> str:
     return number(value, 1, sign="+")
 
 
-def gamma_text(gamma: Fraction | float) -> str:
-    """Write γ to three decimals where it is no whole number."""
-    return f"{float(gamma):,.3f}".rstrip("0").rstrip(".")
-
-
 def bounds(study: Study) -> list[Bound]:
     """Return γ, ε and how far a belief of 10% can rise, by variable and for the whole record."""
     figures: list[tuple[str, Fraction | float]] = [
@@ -107,16 +102,9 @@ def bounds(study: Study) -> list[Bound]:
     ]
     figures.append(("record", study.privacy.record_gamma))
     return [
-        Bound(name, gamma_text(gamma), f"{math.log(gamma):.2f}", share(breach_bound(gamma, BELIEF)))
+        Bound(name, gamma_text(gamma), epsilon_text(log_gamma(gamma)), percent(breach_bound(gamma, BELIEF)))
         for name, gamma in figures
     ]
-
-
-def share(value: float) -> str:
-    """Write a share in percent, never rounded up to certainty."""
-    if value > 0.995:
-        return f"{math.floor(value * 1e5) / 1e3:.3f}%"
-    return f"{value:.0%}"
 
 
 def printed_note(study: Study) -> str:

@@ -15,7 +15,8 @@ import pandas as pd
 from tests.pages import Written
 
 import masquerade as mq
-from masquerade.core.guarantee import Guarantee, shown
+from masquerade.core.guarantee import Guarantee
+from masquerade.core.words import gamma_text
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.aggregation.parameters import Parameters
@@ -218,7 +219,7 @@ def learnt(guarantee: Guarantee) -> str:
     alike = groupby(guarantee.disclosures, lambda item: (item.kind, item.variables, item.gamma))
     return "; ".join(
         f"{listed([item.role for item in items])}: {kind.rstrip(',')} ({', '.join(variables)}), "
-        + ("no bound" if gamma is None else f"γ = {shown(gamma)}")
+        + ("no bound" if gamma is None else f"γ = {gamma_text(gamma)}")
         for (kind, variables, gamma), items in alike
     )
 

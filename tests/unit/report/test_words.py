@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import pytest
 
 from masquerade.report.study import Comparison
-from masquerade.report.words import count_row, gamma_text, number, parameter_row, share, signed, within
+from masquerade.report.words import count_row, number, parameter_row, signed, within
 
 CELL = (("A", 1), ("T", 2))
 
@@ -30,20 +29,6 @@ def test_number(value, digits, sign, written):
 
 def test_signed():
     assert [signed(value) for value in (1.26, -1.26, None)] == ["+1.3", "−1.3", "–"]
-
-
-def test_gamma_text():
-    assert [gamma_text(gamma) for gamma in (Fraction(3), Fraction(14, 3), Fraction(15, 2), 176400.0)] == [
-        "3",
-        "4.667",
-        "7.5",
-        "176,400",
-    ]
-
-
-def test_share_is_never_rounded_up_to_certainty():
-    assert share(0.25) == "25%"
-    assert share(0.9999999) == "99.999%"
 
 
 def test_count_row_shows_decimals_only_where_people_are_few():

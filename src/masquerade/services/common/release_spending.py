@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from masquerade.core.guarantee import log_gamma, shown
+from masquerade.core.words import gamma_words, log_gamma
 from masquerade.services.common.release_store import RESTORED
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ def summary(entries: Sequence[Entry]) -> str:
     spent = spending(entries)
     for who in dict.fromkeys(item.recipient for item in spent):
         mine = [item for item in spent if item.recipient == who]
-        lines.append(f"{who}: a belief about a person can have shifted by {gamma_words(total(mine))} in all.")
+        lines.append(f"{who}: a belief about a person can have shifted by {shift_words(total(mine))} in all.")
         lines += [
-            f"- {', '.join(i.variables) or 'no variable'}: {gamma_words(i.gamma)}, {_times(i)}." for i in mine
+            f"- {', '.join(i.variables) or 'no variable'}: {shift_words(i.gamma)}, {_times(i)}." for i in mine
         ]
     for entry in entries:
         if entry.release.kind == RESTORED:
@@ -98,11 +98,9 @@ def summary(entries: Sequence[Entry]) -> str:
     return "\n".join(lines) or "Nothing has left."
 
 
-def gamma_words(gamma: Fraction | None) -> str:
-    """Return γ and ε in words."""
-    if gamma is None:
-        return "any factor (no bound on γ)"
-    return f"γ = {shown(gamma)} (ε = {log_gamma(gamma):.4g})"
+def shift_words(gamma: Fraction | None) -> str:
+    """Return by how much a belief can have shifted."""
+    return "any factor (no bound on γ)" if gamma is None else gamma_words(gamma)
 
 
 def _times(spent: Spent) -> str:

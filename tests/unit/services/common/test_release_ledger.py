@@ -473,8 +473,8 @@ def test_a_summary_can_be_read(tmp_path):
     assert summary(()) == "Nothing has left."
     entries = ledger_of(tmp_path, {}, {}, {"recipient": "helper", "gamma": Fraction(1), "variables": ()})
     assert summary(entries).split("\n") == [
-        "miner: a belief about a person can have shifted by γ = 4.5 (ε = 1.504) in all.",
-        "- region, smoker: γ = 4.5 (ε = 1.504), 2 releases, 1 of them the same again.",
+        "miner: a belief about a person can have shifted by γ = 4.5 (ε = 1.50) in all.",
+        "- region, smoker: γ = 4.5 (ε = 1.50), 2 releases, 1 of them the same again.",
         "helper: a belief about a person can have shifted by γ = 1 (ε = 0) in all.",
         "- no variable: γ = 1 (ε = 0), 1 release.",
     ]
