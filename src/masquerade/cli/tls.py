@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from masquerade.cli.options import Json
 from masquerade.cli.output import as_json, emit, say
-from masquerade.core.errors import FileError
+from masquerade.core.atomic import write_new
 
 if TYPE_CHECKING:
     from masquerade.services.common.certificates import Pair
@@ -111,7 +110,7 @@ def token(
     from masquerade.services.common import tokens  # noqa: PLC0415
 
     made = tokens.make()
-    write_new(file, made + "\n")
+    write_new(file, made + "\n", what="a token")
     emit(tokens.digest(made) + "\n")
 
 
@@ -139,21 +138,3 @@ def show(made: Pair, *, json: bool) -> None:
         emit(as_json(figures))
         return
     emit("".join(f"{text}\n" for text in (made.fingerprint, made.old_fingerprint) if text is not None))
-
-
-def write_new(path: Path, content: str) -> None:
-    """Write a new file that only its owner can read; one that is there is never replaced."""
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise FileError(f"{path}: exists already; a token is never overwritten.") from None
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written ({(error.strerror or 'error').lower()}).") from None
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise

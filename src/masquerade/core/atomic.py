@@ -1,55 +1,108 @@
-"""Small files written whole or not at all: under a hidden name beside their place, then moved there."""
+"""Files that appear complete or not at all: written under a hidden name beside their place, then moved."""
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
-from typing import IO
+from typing import Self
 
 from masquerade.core.errors import FileError
+
+# a folder that cannot be opened (on Windows none can) or a file system that knows no such thing
+_CANNOT_BE_SYNCED = frozenset({errno.EACCES, errno.EINVAL, errno.ENOTSUP})
+
+
+class AtomicFile:
+    """A file on its way: write to `stream`, then `publish`; left without that, nothing of it stays.
+
+    The hidden file is readable by its owner only. A target that is a link is replaced itself: resolve it
+    before, if what it points to is meant.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
+        self.stream, self._hidden = os.fdopen(handle, "wb"), Path(name)
+
+    def settle(self, *, private: bool = False) -> None:
+        """Bring the content to the disk and end writing; not `private`, it may be read like any new file."""
+        self.stream.flush()
+        if not private and hasattr(os, "fchmod"):
+            mask = os.umask(0o077)  # there is no way to read the mask but to set it
+            os.umask(mask)
+            os.fchmod(self.stream.fileno(), 0o666 & ~mask)
+        os.fsync(self.stream.fileno())
+        self.stream.close()
+
+    def publish(self, *, private: bool = False, overwrite: bool = True) -> None:
+        """Put the file in its place, durably; without `overwrite` raise `FileExistsError` if one is there."""
+        if not self.stream.closed:
+            self.settle(private=private)
+        if overwrite:
+            self._hidden.replace(self._target)
+        else:
+            self._take_name()
+        sync_folder(self._target.parent)
+
+    def _take_name(self) -> None:
+        try:
+            os.link(self._hidden, self._target)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links: take the name first, then put the file there
+            os.close(os.open(self._target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            self._hidden.replace(self._target)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.stream.close()
+        finally:
+            self._hidden.unlink(missing_ok=True)
 
 
 def write_whole(target: Path, content: bytes | str, *, private: bool = False) -> None:
     """Make a file hold `content`, durably; on any error what was there stays and nothing else is left.
 
-    A `private` file is readable by its owner only, from its first byte on.
+    A `private` file is readable by its owner only, from its first byte on. A link stays one: the file that it
+    points to is replaced.
     """
-    place = target.resolve()
     try:
-        stream, hidden = hidden_file(place)
-        try:
-            with stream:
-                stream.write(content.encode() if isinstance(content, str) else content)
-                settle(stream, private=private)
-            hidden.replace(place)
-            sync_folder(place.parent)
-        finally:
-            hidden.unlink(missing_ok=True)
+        with AtomicFile(target.resolve()) as file:
+            file.stream.write(content.encode() if isinstance(content, str) else content)
+            file.publish(private=private)
     except OSError as error:
-        raise FileError(f"{target}: cannot be written ({os.strerror(error.errno or 5).lower()}).") from None
+        raise _unwritable(target, error) from None
+
+
+def write_new(target: Path, content: bytes | str, *, what: str) -> None:
+    """Write a secret into a new file that only its owner can read; `what` is there is never replaced."""
+    try:
+        with AtomicFile(target) as file:
+            file.stream.write(content.encode() if isinstance(content, str) else content)
+            file.publish(private=True, overwrite=False)
+    except FileExistsError:
+        raise FileError(f"{target}: exists already; {what} is never overwritten.") from None
+    except OSError as error:
+        raise _unwritable(target, error) from None
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk: a file whose name is lost is lost."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    """Bring the names in a folder to the disk, where that can be done: a file whose name is lost is lost."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in _CANNOT_BE_SYNCED:
+            raise
 
 
-def hidden_file(target: Path) -> tuple[IO[bytes], Path]:
-    """Open a new file that only its owner can read, hidden next to the target."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
-    return os.fdopen(handle, "wb"), Path(name)
-
-
-def settle(stream: IO[bytes], *, private: bool = False) -> None:
-    """Bring the file to the disk, with the permissions a new file would have had."""
-    stream.flush()
-    if not private:
-        mask = os.umask(0o077)  # there is no way to read the mask but to set it
-        os.umask(mask)
-        os.fchmod(stream.fileno(), 0o666 & ~mask)
-    os.fsync(stream.fileno())
+def _unwritable(target: Path, error: OSError) -> FileError:
+    return FileError(f"{target}: cannot be written ({os.strerror(error.errno or 5).lower()}).")

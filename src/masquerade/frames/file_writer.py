@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 from pyarrow import ipc, parquet
 
-from masquerade.core.atomic import hidden_file, settle, write_whole
+from masquerade.core.atomic import AtomicFile, write_whole
 from masquerade.core.errors import FileError
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unwritable
 from masquerade.frames.metadata import with_schema_metadata
@@ -58,7 +58,6 @@ class AtomicWriter:
         if self._format is Format.CSV:
             _check_flat(self._name, self._schema)
         if self._name != STREAM:
-            # A link keeps being one: the file it points to is replaced.
             self._target = Path(path).resolve()
             try:
                 self._check(inputs)
@@ -71,10 +70,8 @@ class AtomicWriter:
             self._sink = _sink(self._format, sys.stdout.buffer, self._schema)
             return self
         try:
-            self._stream, self._hidden = hidden_file(self._target)
-            self._stack.callback(_remove, self._hidden)
-            self._stack.enter_context(self._stream)
-            self._sink = _sink(self._format, self._stream, self._schema)
+            self._file = self._stack.enter_context(AtomicFile(self._target))
+            self._sink = _sink(self._format, self._file.stream, self._schema)
         except BaseException as error:
             self._stack.close()
             if isinstance(error, OSError):
@@ -110,7 +107,7 @@ class AtomicWriter:
                 if self._name == STREAM:
                     sys.stdout.buffer.flush()
                 else:
-                    settle(self._stream)
+                    self._file.settle()
                     self._publish()
             except BrokenPipeError:
                 raise
@@ -140,18 +137,18 @@ class AtomicWriter:
 
     def _publish(self) -> None:
         """Put the file, and for a CSV its metadata first, in place; the metadata goes back on failure."""
-        if self._format is Format.CSV:
-            sidecar = sidecar_of(self._target)
-            before = sidecar.read_bytes() if sidecar.exists() else None
-            after = json.dumps(self._metadata, indent=2).encode() + b"\n" if self._metadata else None
-            with contextlib.ExitStack() as undo:
+        with contextlib.ExitStack() as undo:
+            if self._format is Format.CSV:
+                sidecar = sidecar_of(self._target)
+                before = sidecar.read_bytes() if sidecar.exists() else None
+                after = json.dumps(self._metadata, indent=2).encode() + b"\n" if self._metadata else None
                 undo.callback(_replace_bytes, sidecar, before)
                 _replace_bytes(sidecar, after)
-                _move(self._hidden, self._target, overwrite=self._overwrite)
-                undo.pop_all()
-        else:
-            _move(self._hidden, self._target, overwrite=self._overwrite)
-        _settle_directory(self._target.parent)
+            try:
+                self._file.publish(overwrite=self._overwrite)
+            except FileExistsError:
+                raise FileError(f"{self._target}: another program has created this file meanwhile.") from None
+            undo.pop_all()
 
 
 class _CsvSink:
@@ -203,40 +200,12 @@ def _check_flat(name: str, schema: pa.Schema) -> None:
             raise FileError(f"{name}: column {field.name!r} holds lists or structures, which a CSV cannot.")
 
 
-def _move(hidden: Path, target: Path, *, overwrite: bool) -> None:
-    """Rename; without `overwrite`, a file that appeared meanwhile is left alone."""
-    if not overwrite:
-        try:
-            os.link(hidden, target)
-        except FileExistsError:
-            raise FileError(f"{target}: another program has created this file meanwhile.") from None
-        except OSError:
-            pass  # a file system without links: the check made at the start has to do
-        else:
-            return  # the hidden name is removed by the writer
-    hidden.replace(target)
-
-
 def _replace_bytes(path: Path, content: bytes | None) -> None:
     """Make a small file hold `content`, or not exist."""
     if content is None:
         path.unlink(missing_ok=True)
         return
     write_whole(path, content)
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
-def _settle_directory(directory: Path) -> None:
-    """Bring the new name to the disk; some file systems know no such thing."""
-    with contextlib.suppress(OSError):
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _same_file(target: Path, source: str | Path) -> bool:

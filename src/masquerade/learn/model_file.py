@@ -7,8 +7,6 @@ own `to_dict` says and its `from_dict` reads back; the helpers here keep those t
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from masquerade.core.atomic import write_whole
 from masquerade.core.axes import Floats
 from masquerade.core.errors import FileError, InputError, did_you_mean
 from masquerade.core.schema import Variable
@@ -44,22 +43,10 @@ class Model(Protocol):
 
 def save(model: Model, path: str | Path) -> None:
     """Write a model as JSON; the file is replaced whole or not at all."""
-    target = Path(path)
     values = model.to_dict()
     check_header(values, None)
     text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        try:
-            with part.open("x", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise FileError(f"{target}: cannot be written ({error.strerror}).") from None
+    write_whole(Path(path), text)
 
 
 def load(path: str | Path) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 
 import pytest
 
-from masquerade.core.atomic import write_whole
+from masquerade.core.atomic import AtomicFile, write_new, write_whole
 from masquerade.core.errors import FileError
 
 
@@ -52,3 +54,58 @@ def test_an_interruption_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         write_whole(tmp_path / "a.txt", "x")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_whole(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_secret_is_written_once(tmp_path, monkeypatch, links):
+    if not links:
+
+        def refused(*_):
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr("os.link", refused)
+    write_new(tmp_path / "key", "one", what="a key")
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")  # put there by somebody who wants to have it
+    for name in ("key", "link"):
+        with pytest.raises(FileError, match=f"{name}: exists already; a key is never overwritten"):
+            write_new(tmp_path / name, "two", what="a key")
+    with pytest.raises(FileError, match="cannot be written"):
+        write_new(tmp_path / "nowhere" / "key", "one", what="a key")
+    assert (tmp_path / "key").read_text() == "one"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "link"]
+
+
+def test_a_file_is_its_owners_alone_until_it_is_published(tmp_path):
+    with AtomicFile(tmp_path / "a") as file:
+        file.stream.write(b"x")
+        (hidden,) = tmp_path.iterdir()
+        assert stat.S_IMODE(hidden.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_needed_that_windows_lacks(tmp_path, monkeypatch):
+    """There no folder can be opened, and no mode be changed of an open file."""
+    real = os.open
+
+    def opened(path, flags, *rest, **options):
+        if os.path.isdir(path):  # noqa: PTH112
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, flags, *rest, **options)
+
+    monkeypatch.delattr("os.O_DIRECTORY")
+    monkeypatch.delattr("os.fchmod")
+    monkeypatch.setattr("os.open", opened)
+    write_whole(tmp_path / "a.txt", "one")
+    write_whole(tmp_path / "a.txt", "two")
+    write_new(tmp_path / "key", "three", what="a key")
+    assert (tmp_path / "a.txt").read_text() == "two"
+    assert (tmp_path / "key").read_text() == "three"

@@ -128,7 +128,7 @@ class TestEveryFormat:
         def no_space(*_args, **_options):
             raise OSError(28, "secret")
 
-        monkeypatch.setattr(file_writer, "_move", no_space)
+        monkeypatch.setattr(file_writer.AtomicFile, "publish", no_space)
         with pytest.raises(FileError, match="no space left on device"):
             write(path, TABLE.slice(1), {"policy": "other"}, overwrite=True)
         assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == before

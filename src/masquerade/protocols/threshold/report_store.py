@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from masquerade.core.atomic import write_whole
+from masquerade.core.atomic import sync_folder, write_whole
 from masquerade.core.errors import FileError
 
 
@@ -64,7 +64,7 @@ class FileStore:
             self._file = os.open(self._folder / "reports", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
             whole = os.fstat(self._file).st_size // size * size
             os.ftruncate(self._file, whole)
-            self._settle()
+            sync_folder(self._folder)
         except OSError as error:
             raise FileError(f"{folder}: reports cannot be kept there ({error.strerror}).") from None
 
@@ -86,7 +86,6 @@ class FileStore:
     def note(self, name: str, content: bytes) -> None:
         """Keep a note, on the disk when this returns."""
         write_whole(self._folder / f"{name}.note", content, private=True)
-        self._settle()
 
     def noted(self, name: str) -> bytes | None:
         """Return a note, None if there is none of this name."""
@@ -98,11 +97,3 @@ class FileStore:
     def close(self) -> None:
         """Let go of the files."""
         os.close(self._file)
-
-    def _settle(self) -> None:
-        """Bring names to the disk: a note that vanished with the power would open classes twice."""
-        handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -75,8 +75,3 @@ def load_record(path: Path) -> Record | None:
 def save_record(path: Path, record: Record) -> None:
     """Write a record; it is on the disk when this returns."""
     write_whole(path, record.encode(), private=True)
-    handle = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

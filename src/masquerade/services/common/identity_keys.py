@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from masquerade.core.atomic import write_new
 from masquerade.core.errors import FileError
 from masquerade.crypto.keys import SigningKey
 
@@ -12,16 +13,7 @@ from masquerade.crypto.keys import SigningKey
 def create(path: str | Path) -> SigningKey:
     """Make a new identity and write it to a new file; one that is there is never replaced."""
     target, key = Path(path), SigningKey()
-    try:
-        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(key.reveal().hex().encode() + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-    except FileExistsError:
-        raise FileError(f"{target}: exists already; an identity is never overwritten.") from None
-    except OSError as error:
-        raise FileError(f"{target}: cannot be written ({os.strerror(error.errno or 5).lower()}).") from None
+    write_new(target, key.reveal().hex() + "\n", what="an identity")
     return key
 
 
