@@ -8,7 +8,6 @@ and only then may its bytes be sent.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from masquerade.core.errors import FileError
 from masquerade.protocols.durable_store import Notes
 from masquerade.services.common.release_spending import Spent, spending, summary
 from masquerade.services.common.release_store import START, Entry, Mark, Release, check_end, entry_of, parse
-from masquerade.services.common.state import State, peek
+from masquerade.services.common.state import State, lock_file, peek
 
 __all__ = [
     "FILE",
@@ -99,7 +98,7 @@ class ReleaseLedger:
         except OSError as error:
             raise _failed(place, error) from None
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(handle)
             sync_folder(place.absolute().parent)
             return cls(place, handle, head)
         except BlockingIOError:

@@ -14,7 +14,6 @@ wrote it; a log (`state.sqlite-wal`) from another time would be mixed into it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import struct
@@ -22,7 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from masquerade.core.atomic import sync_folder, write_whole
 from masquerade.core.errors import FileError
@@ -77,6 +76,7 @@ class State:
         After a restore, notes of scope "session" are found under the scope "interrupted"; of what is below a
         session ("name/…": its pseudonyms, say) only the name is left, its content is destroyed.
         """
+        unix_files()
         place = Path(folder)
         with ExitStack() as undo:
             try:
@@ -231,11 +231,26 @@ def peek(folder: str | Path, scope: str, name: str) -> bytes | None:
     return Notes.peek(Path(folder) / DATABASE, scope, name)
 
 
+def unix_files() -> Any:
+    """Return the module of locks and controls of files, which Windows lacks."""
+    try:
+        import fcntl  # noqa: PLC0415  (the only part of a service that is not everywhere)
+    except ImportError:
+        raise FileError("Services need Linux or macOS; people's devices and the library do not.") from None
+    return fcntl
+
+
+def lock_file(handle: int) -> None:
+    """Take an open file for this process; `BlockingIOError` if another has it."""
+    calls = unix_files()
+    calls.flock(handle, calls.LOCK_EX | calls.LOCK_NB)
+
+
 def _lock(folder: Path) -> int:
     """Take the folder for this process, or say who has it."""
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(handle)
     except BlockingIOError:
         holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
         os.close(handle)
@@ -255,7 +270,7 @@ def _body(path: Path, *, written_to: bool) -> str:
     with path.open("rb") as stream:
         found = os.fstat(stream.fileno())
         with suppress(OSError):
-            told = fcntl.ioctl(stream.fileno(), FS_IOC_GETVERSION, b"\0" * 8)
+            told = unix_files().ioctl(stream.fileno(), FS_IOC_GETVERSION, b"\0" * 8)
             return f"{found.st_ino}.{struct.unpack('=I4x', told)[0]}"
         return f"{found.st_ino}" if written_to else f"{found.st_ino}.{found.st_ctime_ns}"
 

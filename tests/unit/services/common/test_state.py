@@ -298,7 +298,7 @@ def file_system(request, monkeypatch):
         def unknown(*_):
             raise OSError(25, "Inappropriate ioctl for device")
 
-        monkeypatch.setattr(state_module.fcntl, "ioctl", unknown)
+        monkeypatch.setattr("fcntl.ioctl", unknown)
 
 
 @pytest.mark.usefixtures("file_system")
