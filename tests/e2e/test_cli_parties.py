@@ -25,8 +25,8 @@ from tests.e2e.test_cli_app import ok, refused
 import masquerade as mq
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes
 from masquerade.protocols.vertical.cross_parents import cross_parents
+from masquerade.services.common.node import Operator
 from masquerade.services.common.settings import load
-from masquerade.services.parties.server import Operator
 from masquerade.services.parties.settings import MinerSettings
 from masquerade.services.parties.two_hospitals import OWNERS
 
@@ -217,7 +217,7 @@ def joined(world):
 
 def test_a_node_that_does_not_run_is_missed(tmp_path, monkeypatch):
     ok("session", "example", tmp_path / "try", "--n", 20)
-    monkeypatch.setattr("masquerade.services.parties.server.address_of.__defaults__", (0.0,))
+    monkeypatch.setattr("masquerade.services.common.node.Operator.__init__.__defaults__", ("a command", 0.0))
     said = refused("session", "status", "--node", tmp_path / "try" / "university" / "miner.yaml")
     assert "is not running on this machine" in said
 

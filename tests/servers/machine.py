@@ -11,7 +11,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from masquerade.services.parties.example import free_ports
+from masquerade.services.common.example_deployment import free_ports
 
 STOP_SECONDS = 10
 PR_SET_PDEATHSIG = 1

@@ -18,8 +18,8 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.core.words import gamma_text
 
 if TYPE_CHECKING:
-    from masquerade.services.parties.server import Operator
-    from masquerade.services.parties.settings import NodeSettings
+    from masquerade.services.common.node import Operator
+    from masquerade.services.parties.settings import SessionNodeSettings
 
 STOPPED = 1
 PAUSE = 0.2  # seconds between two looks at a session
@@ -83,12 +83,12 @@ def serve(file: Path, kind: str) -> None:
     run(checked(file, kind), announce=say)
 
 
-def checked(file: Path, kind: str) -> NodeSettings:
+def checked(file: Path, kind: str) -> SessionNodeSettings:
     """Return the settings of a node, after looking at every file they name."""
     from masquerade.services.common.settings import check_files  # noqa: PLC0415
     from masquerade.services.parties.preflight import check_node  # noqa: PLC0415
 
-    settings: NodeSettings = load_kind(file, kind)
+    settings: SessionNodeSettings = load_kind(file, kind)
     check_files(settings, file)
     check_node(settings)
     return settings
@@ -230,12 +230,12 @@ def example(
 
 def reached(file: Path) -> Operator:
     """Return how to speak to the service of a node."""
+    from masquerade.services.common.node import Operator  # noqa: PLC0415
     from masquerade.services.common.settings import load  # noqa: PLC0415
-    from masquerade.services.parties.server import Operator  # noqa: PLC0415
     from masquerade.services.parties.settings import MinerSettings, PartySettings  # noqa: PLC0415
 
     try:
-        settings: NodeSettings = load(file, PartySettings)
+        settings: SessionNodeSettings = load(file, PartySettings)
     except InputError as first:
         try:
             settings = load(file, MinerSettings)

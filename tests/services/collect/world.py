@@ -23,7 +23,6 @@ from masquerade.services.collect.settings import (
 )
 from masquerade.services.common.server import background
 from masquerade.services.common.settings import check_files, load
-from masquerade.services.parties.server import ADDRESS, files_of
 
 K = 5
 MODELS = {
@@ -106,10 +105,10 @@ class World:
             stack.callback(server.close)
             host, port = settings.listen.host, settings.listen.port
             url = stack.enter_context(
-                background(app_of(server), host=host, port=port, **files_of(settings), grace_seconds=2)
+                background(app_of(server), host=host, port=port, **settings.tls_files(), grace_seconds=2)
             )
-            (settings.state / ADDRESS).write_text(url)
-            stack.callback((settings.state / ADDRESS).unlink)
+            settings.address_file.write_text(url)
+            stack.callback(settings.address_file.unlink)
             self.running[name] = (stack.pop_all(), server)
 
     def stop(self, name):

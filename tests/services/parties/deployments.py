@@ -15,13 +15,14 @@ import masquerade as mq
 from masquerade.core.atomic import write_whole
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy
 from masquerade.services.common.client import HttpTransport
+from masquerade.services.common.node import Operator
 from masquerade.services.common.problems import Busy
 from masquerade.services.common.release_ledger import inspect
 from masquerade.services.common.server import background
 from masquerade.services.common.settings import load
 from masquerade.services.parties.example import HELPER, MINER, Plan, horizontal, vertical, write_deployment
 from masquerade.services.parties.node import Node
-from masquerade.services.parties.server import ADDRESS, Operator, app_of, files_of
+from masquerade.services.parties.server import app_of
 from masquerade.services.parties.session import Goal, SessionSpec
 from masquerade.services.parties.session_store import SCOPE
 from masquerade.services.parties.settings import MinerSettings, PartySettings
@@ -88,8 +89,8 @@ class Deployment:
             self._services[name] = app.state.service
             stack = ExitStack()
             stack.callback(node.close)
-            url = stack.enter_context(background(app, port=settings.listen.port, **files_of(settings)))
-            write_whole(settings.state / ADDRESS, url + "\n", private=True)
+            url = stack.enter_context(background(app, port=settings.listen.port, **settings.tls_files()))
+            write_whole(settings.address_file, url + "\n", private=True)
             self._running[name] = stack
 
     def stop(self, *names):
@@ -168,7 +169,7 @@ class Deployment:
     def speaking(self, caller):
         """Return a client with a node's own credentials."""
         settings = self.settings(caller)
-        return HttpTransport(caller, self.nodes[caller].peers, **files_of(settings), retries=0)
+        return HttpTransport(caller, self.nodes[caller].peers, **settings.tls_files(), retries=0)
 
     def ledger(self, name):
         """Return what left a party, read from the disk and checked."""

@@ -19,8 +19,8 @@ from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
 from masquerade.data.example_networks import eleven_nodes
 from masquerade.services.common import certificates, tokens
+from masquerade.services.common.node import Operator
 from masquerade.services.common.problems import NotAdmitted
-from masquerade.services.parties.server import Operator
 
 GOAL = Goal(model="tables", tables=(("A", "S"), ("T",)))
 

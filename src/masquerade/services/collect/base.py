@@ -12,10 +12,10 @@ from masquerade.core.errors import InputError
 from masquerade.services.collect.settings import CollectSettings, load_form
 from masquerade.services.common import identity_keys, logs
 from masquerade.services.common.exactly_once import Call, Handler
-from masquerade.services.common.peers import Peer, by_name
+from masquerade.services.common.node import json_object, peers_of
+from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import NotAdmitted, NotFound
 from masquerade.services.common.state import INTERRUPTED, ONCE, SESSION, State
-from masquerade.services.parties.node import as_object, peers_of
 
 ANYBODY: Final = Peer("Anybody")  # a capital letter: no peer in a settings file can be called so
 OPERATE: Final = "operate/{what}"
@@ -37,7 +37,7 @@ class Server:
             )
         self.form = load_form(settings.form)
         self.terms = settings.epoch.terms(self.form)
-        self.peers = by_name(peers_of(settings))
+        self.peers = peers_of(settings)
         self.log = logs.logger(settings.name)
         self.state = State.open(settings.state)
         self._refuse_after_a_restore()
@@ -81,7 +81,7 @@ class Server:
                 raise NotAdmitted("Only this server's own operator may do this.")
             if what not in self.operations:
                 raise NotFound("There is no such operation here.")
-            return json.dumps(self.operations[what](as_object(call.body))).encode()
+            return json.dumps(self.operations[what](json_object(call.body))).encode()
         answer = self.places[call.place](call)
         return answer if isinstance(answer, bytes) else answer.body
 

@@ -24,10 +24,9 @@ from masquerade.services.collect.guarantees import service_guarantee
 from masquerade.services.collect.messages import Shown
 from masquerade.services.collect.results import packed, summary_of
 from masquerade.services.collect.settings import CollectorSettings
-from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.exactly_once import Call
+from masquerade.services.common.node import peer_transport
 from masquerade.services.common.problems import Busy, PartyUnreachable
-from masquerade.services.parties.server import files_of
 
 _MARK_SIZE = 16
 _FETCH_SECONDS = 5.0
@@ -125,14 +124,7 @@ class Collecting(Server):
 
     def _fetched(self) -> bytes:
         try:
-            with HttpTransport(
-                self.settings.name,
-                self.peers,
-                **files_of(self.settings),
-                timeout=_FETCH_SECONDS,
-                retries=0,
-                limits=self.settings.limits,
-            ) as http:
+            with peer_transport(self.settings, self.peers, seconds=_FETCH_SECONDS, retries=0) as http:
                 return http.exchange(self.settings.randomness, self.epoch.encode(), place="notice")
         except PartyUnreachable:
             raise Busy(

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import yaml
 
 from masquerade.core.atomic import write_whole
-from masquerade.services.common import certificates, identity_keys
-from masquerade.services.parties.example import free_ports
+from masquerade.services.common.example_deployment import ExampleDeployment
 
 RANDOMNESS, COLLECTOR, OFFICE = "randomness", "collector", "office"
 FORM: Final[dict[str, dict[str, list[str]]]] = {
@@ -56,46 +54,36 @@ def write_collection(
     ports: Mapping[str, int] | None = None,
 ) -> dict[str, Path]:
     """Write everything into a folder for each role; return the file of each role, rows and names."""
-    tls = folder / "tls"
-    tls.mkdir(parents=True)
-    certificates.init(tls)
-    at = dict(ports or free_ports((RANDOMNESS, COLLECTOR)))
-    public: dict[str, dict[str, Any]] = {}
-    for name in (RANDOMNESS, COLLECTOR, OFFICE):
-        certificates.issue(tls, name)
-        (folder / name).mkdir()
-        public[name] = {"fingerprints": [certificates.fingerprint(tls / f"{name}.pem")]}
-        if name != OFFICE:
-            key = identity_keys.create(folder / name / "identity.key")
-            public[name] |= {
-                "url": f"https://127.0.0.1:{at[name]}",
-                "identity": identity_keys.public_text(key),
-            }
-    _write(folder / "form.yaml", {"masquerade": 1, **(form or FORM)})
+    made = ExampleDeployment(folder, (RANDOMNESS, COLLECTOR), (OFFICE,), ports)
+    known = made.known
+    made.write("form.yaml", {"masquerade": 1, **(form or FORM)})
     shared = {"masquerade": 1, "form": "../form.yaml", "epoch": {"name": epoch, "k": k}}
-    files = {name: folder / name / f"{name}.yaml" for name in (RANDOMNESS, COLLECTOR, OFFICE)}
-    _write(
-        files[RANDOMNESS],
-        shared
-        | _server(RANDOMNESS, at)
-        | {"office": OFFICE, "collector": COLLECTOR}
-        | {"peers": {OFFICE: public[OFFICE], COLLECTOR: public[COLLECTOR]}},
-    )
-    _write(
-        files[COLLECTOR],
-        shared
-        | _server(COLLECTOR, at)
-        | {"randomness": RANDOMNESS, "peers": {RANDOMNESS: public[RANDOMNESS]}},
-    )
-    known = {name: public[RANDOMNESS][name] for name in ("url", "fingerprints")}
-    _write(files[OFFICE], {"masquerade": 1, "name": OFFICE, "tls": _tls(OFFICE), "randomness": known})
-    files["collection"] = folder / "collection.yaml"
-    _write(
-        files["collection"],
-        shared
-        | {"form": "form.yaml", "authority": "tls/ca.pem"}
-        | {RANDOMNESS: public[RANDOMNESS], COLLECTOR: public[COLLECTOR]},
-    )
+    files = {
+        RANDOMNESS: made.write(
+            f"{RANDOMNESS}/{RANDOMNESS}.yaml",
+            shared
+            | made.settings(RANDOMNESS)
+            | {"office": OFFICE, "collector": COLLECTOR}
+            | {"peers": {OFFICE: known[OFFICE], COLLECTOR: known[COLLECTOR]}},
+        ),
+        COLLECTOR: made.write(
+            f"{COLLECTOR}/{COLLECTOR}.yaml",
+            shared
+            | made.settings(COLLECTOR)
+            | {"randomness": RANDOMNESS, "peers": {RANDOMNESS: known[RANDOMNESS]}},
+        ),
+        OFFICE: made.write(
+            f"{OFFICE}/{OFFICE}.yaml",
+            {"masquerade": 1, "name": OFFICE, "tls": made.tls(OFFICE)}
+            | {"randomness": {name: known[RANDOMNESS][name] for name in ("url", "fingerprints")}},
+        ),
+        "collection": made.write(
+            "collection.yaml",
+            shared
+            | {"form": "form.yaml", "authority": "tls/ca.pem"}
+            | {RANDOMNESS: known[RANDOMNESS], COLLECTOR: known[COLLECTOR]},
+        ),
+    }
     files["rows"] = folder / "people.csv"
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]))
@@ -121,22 +109,3 @@ def commands(folder: Path, files: Mapping[str, Path]) -> list[str]:
         sent,
         f"{begin} open --node {files[COLLECTOR]} --out {folder / 'rows.csv'}",
     ]
-
-
-def _server(name: str, ports: Mapping[str, int]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "listen": {"port": ports[name]},
-        "tls": _tls(name),
-        "identity": "identity.key",
-        "state": "state",
-    }
-
-
-def _tls(name: str) -> dict[str, str]:
-    files = {"certificate": f"../tls/{name}.pem", "key": f"../tls/{name}.key"}
-    return files | {"authority": "../tls/ca.pem"}
-
-
-def _write(path: Path, values: Mapping[str, Any]) -> None:
-    write_whole(path, yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))

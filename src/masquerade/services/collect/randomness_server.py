@@ -19,11 +19,9 @@ from masquerade.protocols.threshold.server import RandomnessServer
 from masquerade.services.collect.base import Server, digest_of
 from masquerade.services.collect.messages import MOST_ENROLLED, Batch
 from masquerade.services.collect.settings import RandomnessSettings
-from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.exactly_once import Call
+from masquerade.services.common.node import json_object, peer_transport
 from masquerade.services.common.problems import NotAdmitted
-from masquerade.services.parties.node import as_object
-from masquerade.services.parties.server import files_of
 
 LEDGER = "evaluations.sqlite"
 OPEN, CLOSED, KEY_LOST = "open", "closed", "key_lost"
@@ -118,7 +116,7 @@ class Randomness(Server):
     def _enrol(self, call: Call) -> bytes:
         if call.peer.name != self.settings.office:
             raise NotAdmitted("Only the enrolment office may enrol people.")
-        people = as_object(call.body).get("people")
+        people = json_object(call.body).get("people")
         if (
             not isinstance(people, list)
             or not 1 <= len(people) <= MOST_ENROLLED
@@ -149,14 +147,7 @@ class Randomness(Server):
     def _handed_on(self, closing: bytes) -> str | None:
         """Tell the collector; if that fails, people bring it the closing themselves."""
         try:
-            with HttpTransport(
-                self.settings.name,
-                self.peers,
-                **files_of(self.settings),
-                timeout=_TELL_SECONDS,
-                retries=self.settings.retries,
-                limits=self.settings.limits,
-            ) as http:
+            with peer_transport(self.settings, self.peers, seconds=_TELL_SECONDS) as http:
                 http.exchange(self.settings.collector, closing, place="begin")
         except MasqueradeError as error:
             return str(error)

@@ -12,7 +12,8 @@ from masquerade.services.collect.collector import Collecting
 from masquerade.services.collect.randomness_server import Randomness
 from masquerade.services.collect.settings import CollectorSettings, CollectSettings, RandomnessSettings
 from masquerade.services.common.app import make_app
-from masquerade.services.parties.server import Operator, run_here
+from masquerade.services.common.node import Operator
+from masquerade.services.common.server import run_node
 
 
 def server_of(settings: CollectSettings) -> Server:
@@ -49,7 +50,7 @@ def serve(settings: CollectSettings, *, announce: Callable[[str], object] = prin
         announce(server.described())
 
     with closing(server_of(settings)) as server:
-        run_here(app_of(server), settings, listening)
+        run_node(app_of(server), settings, listening)
 
 
 def operator_of(settings: CollectSettings, patience: float = 10.0) -> Operator:

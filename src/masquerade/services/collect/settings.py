@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, model_validator
@@ -17,6 +17,8 @@ from masquerade.services.common.settings import (
     Digest,
     Limits,
     Listen,
+    Name,
+    NodeSettings,
     PeerSettings,
     PublicFile,
     PublicKey,
@@ -26,8 +28,6 @@ from masquerade.services.common.settings import (
     is_loopback,
     load,
 )
-from masquerade.services.parties.session import Name
-from masquerade.services.parties.settings import NodeSettings
 
 Categories = Annotated[tuple[StrictStr | StrictInt | StrictBool, ...], Field(min_length=1)]
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -98,11 +98,12 @@ class CollectSettings(NodeSettings):
     retries: int = Field(1, ge=0, le=20)
     """Of the randomness server alone: how often it tries again to tell the collector of the closing."""
 
-    @model_validator(mode="after")
-    def _no_consents(self) -> Self:
-        if self.consents:
+    @model_validator(mode="before")
+    @classmethod
+    def _no_consents(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("consents"):
             raise ValueError("consents: a server of a collection takes part in no sessions")
-        return self
+        return values
 
     def _other(self, name: str, role: str) -> PeerSettings:
         """Return the other server, which must be somebody else, somewhere else."""

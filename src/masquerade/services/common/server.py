@@ -20,11 +20,12 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
 from masquerade.services.common import logs
 from masquerade.services.common.app import Service
 from masquerade.services.common.request_head import CERTIFICATE
-from masquerade.services.common.settings import is_loopback
+from masquerade.services.common.settings import NodeSettings, is_loopback
 from masquerade.services.common.tls_contexts import Tls, server_context
 
 GRACE_SECONDS = 30.0
@@ -54,6 +55,29 @@ def run(
     server, listening = _prepared(app, (host, port), tls, grace_seconds, announce)
     with _quiet(server.service.name):
         server.run(sockets=[listening])
+
+
+def run_node(app: Any, settings: NodeSettings, announce: Callable[[str], object]) -> None:
+    """Run an application until told to stop; its address is left in the state folder, for the operator."""
+    address = settings.address_file
+
+    def listening(line: str) -> None:
+        url = line.rsplit(" ", 1)[1]
+        for everywhere in ("//0.0.0.0:", "//[::]:"):  # the operator is on this machine
+            url = url.replace(everywhere, "//127.0.0.1:")
+        write_whole(address, url + "\n", private=True)
+        announce(line)
+
+    try:
+        run(
+            app,
+            host=settings.listen.host,
+            port=settings.listen.port,
+            **settings.tls_files(),
+            announce=listening,
+        )
+    finally:
+        address.unlink(missing_ok=True)
 
 
 @contextmanager

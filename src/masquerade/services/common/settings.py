@@ -23,7 +23,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -174,6 +174,7 @@ Url = Annotated[str, AfterValidator(_url)]
 AnyPath = Annotated[Path, BeforeValidator(_file_name)]
 PublicFile = Annotated[Path, BeforeValidator(_file_name), MustExist()]
 SecretFile = Annotated[Path, BeforeValidator(_file_name), OwnerOnly()]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
 
 class Limits(Strict):
@@ -235,6 +236,51 @@ class PeerSettings(Strict):
         if not (self.url or self.fingerprints or self.token_digest or self.identity):
             raise ValueError("needs a url to reach it, or fingerprints or a token_digest to recognise it by.")
         return self
+
+
+class NodeSettings(Strict):
+    """What every node has."""
+
+    masquerade: Literal[1]
+    """The version of the format, 1."""
+    name: Name
+    """What this service is called; in sessions everybody calls it so."""
+    listen: Listen = Listen()
+    """Where this service is reached."""
+    tls: Tls | None = None
+    """Its certificate and key; without them it listens on this machine alone, and needs `operator_token`."""
+    identity: SecretFile
+    """The key that this service signs with (`masquerade tls identity` makes it)."""
+    operator_token: SecretFile | None = None
+    """The token by which this service knows its own operator's commands (`masquerade tls token` makes it)."""
+    state: AnyPath
+    """A folder for what must outlast a restart, made if it is not there; one process has it at a time."""
+    peers: dict[Name, PeerSettings] = Field(default_factory=dict)
+    """The other services by name: who may call this one, and whom it calls."""
+    limits: Limits = Limits()
+    """How much is taken, given and worked on."""
+    retries: int = Field(5, ge=0, le=20)
+    """How often a message to a peer is sent again if nobody answers in time, or it is busy."""
+
+    @model_validator(mode="after")
+    def _recognisable(self) -> Self:
+        if self.tls is None and self.operator_token is None:
+            raise ValueError("a node needs tls, or an operator_token and tokens of its peers")
+        if self.name in self.peers:
+            raise ValueError("a node is not its own peer")
+        return self
+
+    @property
+    def address_file(self) -> Path:
+        """Return the file that says where the service listens, while it does."""
+        return self.state / "address"
+
+    def tls_files(self) -> dict[str, Any]:
+        """Return the files of TLS, as servers and clients take them."""
+        tls = self.tls
+        if tls is None:
+            return {}
+        return {"certificate": tls.certificate, "key": tls.key, "authority": tls.authority}
 
 
 def load(path: str | Path, model: type[M], *, environment: Mapping[str, str] | None = None) -> M:

@@ -7,26 +7,21 @@ papers; every party gets some of the columns (vertical), some of the rows (poole
 from __future__ import annotations
 
 import secrets
-import socket
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from masquerade.channels.policy import Policy
 from masquerade.core.atomic import write_whole
-from masquerade.core.errors import InputError
 from masquerade.protocols.vertical.joint_policy import restricted
-from masquerade.services.common import certificates, identity_keys
+from masquerade.services.common.example_deployment import ExampleDeployment
 from masquerade.services.parties.session import RULES, Goal, Protocol, SessionSpec
 
 MINER, HELPER = "university", "helper"
-PORTS, MOST_TRIED = range(10_000, 32_000), 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +54,7 @@ def write_deployment(folder: Path, plan: Plan, *, ports: Mapping[str, int] | Non
             "learn": plan.goal.model_dump(exclude_defaults=True),
         }
     )
-    tls = folder / "tls"
-    tls.mkdir(parents=True)
-    certificates.init(tls)
-    at = dict(ports or free_ports(nodes))
-    known = {}
-    for node in nodes:
-        certificates.issue(tls, node)
-        (folder / node).mkdir()
-        key = identity_keys.create(folder / node / "identity.key")
-        known[node] = {
-            "url": f"https://127.0.0.1:{at[node]}",
-            "fingerprints": [certificates.fingerprint(tls / f"{node}.pem")],
-            "identity": identity_keys.public_text(key),
-        }
+    made = ExampleDeployment(folder, nodes, ports=ports)
     if spec.linking == "keyed":
         shared = secrets.token_bytes(32)
         for party in parties:
@@ -82,27 +64,17 @@ def write_deployment(folder: Path, plan: Plan, *, ports: Mapping[str, int] | Non
     )
     files = {}
     for node in nodes:
-        settings: dict[str, Any] = {
-            "masquerade": 1,
-            "name": node,
-            "listen": {"port": at[node]},
-            "tls": {name: f"../tls/{node}{end}" for name, end in (("certificate", ".pem"), ("key", ".key"))}
-            | {"authority": "../tls/ca.pem"},
-            "identity": "identity.key",
-            "state": "state",
-            "peers": {name: facts for name, facts in known.items() if name != node},
+        settings = made.settings(node) | {
+            "peers": {name: facts for name, facts in made.known.items() if name != node}
         }
         if node in plan.frames:
             settings |= written_data(folder / node, plan, node, keyed=spec.linking == "keyed")
             settings["consents"] = [{**consent, "variables": list(plan.policies[node].schema)}]
         elif node == HELPER:
             settings["consents"] = [consent]
-        files[node] = folder / node / ("miner.yaml" if node in {MINER, HELPER} else "party.yaml")
-        write_whole(files[node], yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
-    text = yaml.safe_dump(
-        {"masquerade": 1, **spec.model_dump(mode="json", exclude_defaults=True)}, sort_keys=False
-    )
-    write_whole(folder / "session.yaml", text)
+        kind = "miner.yaml" if node in {MINER, HELPER} else "party.yaml"
+        files[node] = made.write(f"{node}/{kind}", settings)
+    made.write("session.yaml", {"masquerade": 1, **spec.model_dump(mode="json", exclude_defaults=True)})
     return files
 
 
@@ -171,15 +143,3 @@ def horizontal(
     at = generator.integers(0, len(parties), len(people))
     frames = {party: [keyed[at == i].reset_index(drop=True)] for i, party in enumerate(parties)}
     return Plan("pooled-counts", frames, dict.fromkeys(parties, policy), "person", goal)
-
-
-def free_ports(nodes: Sequence[str]) -> dict[str, int]:
-    """Return a free port for every node, below those that a machine gives to its own connections."""
-    found: dict[str, int] = {}
-    for port in secrets.SystemRandom().sample(PORTS, min(MOST_TRIED, len(PORTS))):
-        with socket.socket() as one, suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            found[nodes[len(found)]] = port
-        if len(found) == len(nodes):
-            return found
-    raise InputError("No free port was found on this machine.")

@@ -12,11 +12,9 @@ from typing import Any
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, MasqueradeError
-from masquerade.services.common import identity_keys, logs, tokens
-from masquerade.services.common.certificates import fingerprint
-from masquerade.services.common.client import HttpTransport
+from masquerade.services.common import identity_keys, logs
 from masquerade.services.common.exactly_once import Call
-from masquerade.services.common.peers import Peer
+from masquerade.services.common.node import json_object, peer_transport, peers_of
 from masquerade.services.common.problems import NotAdmitted, NotFound
 from masquerade.services.common.release_ledger import in_state
 from masquerade.services.common.state import State
@@ -26,7 +24,7 @@ from masquerade.services.parties.participant import NodeIdentity
 from masquerade.services.parties.party import Party, room_of
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.session_store import SessionStore
-from masquerade.services.parties.settings import NodeSettings
+from masquerade.services.parties.settings import SessionNodeSettings
 from masquerade.services.parties.transport import SessionTransport
 
 MEMO = "memo.json"
@@ -39,7 +37,7 @@ PLACES = ("sessions/{session}/{role}", "operate/{what}")
 class Node:
     """Everything behind a node's address. `operate` is for its own operator, `sessions` for its peers."""
 
-    def __init__(self, settings: NodeSettings, tell: Callable[[str], object] = lambda _: None) -> None:
+    def __init__(self, settings: SessionNodeSettings, tell: Callable[[str], object] = lambda _: None) -> None:
         self.settings = settings
         self.state = State.open(settings.state)
         try:
@@ -80,24 +78,14 @@ class Node:
         if first == "operate" and len(rest) == 1 and rest[0] in self._operations:
             if call.peer.name != self.settings.name:
                 raise NotAdmitted("Only this node's own operator may do this.")
-            return json.dumps(self._operations[rest[0]](as_object(call.body))).encode()
+            return json.dumps(self._operations[rest[0]](json_object(call.body))).encode()
         if first == "sessions" and len(rest) == 2:
             return self._party.receive(call.peer.name, rest[0], rest[1], call.body)
         raise NotFound("There is no such place here.")
 
     def _outward(self, spec: SessionSpec) -> SessionTransport:
         """Return how this node reaches members of a session; itself it reaches directly."""
-        tls = self.settings.tls
-        http = HttpTransport(
-            self.settings.name,
-            self.peers,
-            certificate=None if tls is None else tls.certificate,
-            key=None if tls is None else tls.key,
-            authority=None if tls is None else tls.authority,
-            timeout=self.settings.limits.seconds,
-            retries=self.settings.retries,
-            limits=self.settings.limits,
-        )
+        http = peer_transport(self.settings, self.peers)
         return SessionTransport(http, self.settings.name, self._party.receive, spec)
 
     def _create(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +146,7 @@ class Node:
         try:
             if not known.get("learnt"):
                 self._keep(name, convening, convening.learn())
-            convening.share(as_object(self._model_file(name).read_bytes()))
+            convening.share(json_object(self._model_file(name).read_bytes()))
             self._write(name, state="done", step="", seconds=round(time.monotonic() - started, 3))
             self._log.info("session done", session=name)
         except MasqueradeError as error:
@@ -194,7 +182,7 @@ class Node:
         name = session_name(given)
         if self._known(name)["state"] != "done":
             raise InputError(f"Session {name!r} is not done; it has no model yet.")
-        return as_object(self._model_file(name).read_bytes())
+        return json_object(self._model_file(name).read_bytes())
 
     def _model_file(self, name: str) -> Path:
         folder = self.settings.state / "models"
@@ -203,7 +191,7 @@ class Node:
 
     def _read(self, name: str) -> dict[str, Any] | None:
         data = self.state.notes.get(CONVENED, name)
-        return None if data is None else as_object(data)
+        return None if data is None else json_object(data)
 
     def _known(self, name: str) -> dict[str, Any]:
         known = self._read(name)
@@ -227,39 +215,6 @@ class Node:
         }
         spec = known["spec"]
         return {"session": name, "protocol": spec["protocol"], "parties": spec["parties"], **shown}
-
-
-def peers_of(settings: NodeSettings) -> dict[str, Peer]:
-    """Return everybody who may call, the node's own operator among them."""
-    own_token = None if settings.operator_token is None else settings.operator_token.read_text().strip()
-    found = {
-        settings.name: Peer(
-            settings.name,
-            fingerprints=() if settings.tls is None else (fingerprint(settings.tls.certificate),),
-            token_digest=None if own_token is None else tokens.digest(own_token),
-        )
-    }
-    for name, peer in settings.peers.items():
-        found[name] = Peer(
-            name,
-            peer.url,
-            peer.fingerprints,
-            peer.token_digest,
-            None if peer.token_file is None else peer.token_file.read_text().strip(),
-            peer.identity,
-        )
-    return found
-
-
-def as_object(data: bytes) -> dict[str, Any]:
-    """Read a JSON object."""
-    try:
-        values = json.loads(data or b"{}")
-    except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        raise InputError("The message is no JSON object.")
-    return values
 
 
 def session_name(given: dict[str, Any]) -> str:

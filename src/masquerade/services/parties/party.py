@@ -27,7 +27,7 @@ from masquerade.services.parties.participant import HelperParticipant, NodeIdent
 from masquerade.services.parties.session import Goal, SessionSpec
 from masquerade.services.parties.session_goal import own_parameters, own_parents
 from masquerade.services.parties.session_store import SessionStore
-from masquerade.services.parties.settings import Consent, NodeSettings, PartySettings
+from masquerade.services.parties.settings import Consent, PartySettings, SessionNodeSettings
 from masquerade.services.parties.signatures import (
     check_policies,
     check_records,
@@ -56,7 +56,7 @@ class Party:
 
     def __init__(
         self,
-        settings: NodeSettings,
+        settings: SessionNodeSettings,
         me: NodeIdentity,
         memory: SessionStore,
         outward: Connector,

@@ -10,12 +10,12 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import FileError, InputError, did_you_mean
 from masquerade.frames.file_reader import open_batches
 from masquerade.services.common.settings import check_private
-from masquerade.services.parties.settings import NodeSettings, PartySettings
+from masquerade.services.parties.settings import PartySettings, SessionNodeSettings
 
 
 def check_node(settings: BaseModel) -> None:
     """Refuse settings under which a service would start and every session fail; other settings pass."""
-    if not isinstance(settings, NodeSettings):
+    if not isinstance(settings, SessionNodeSettings):
         return
     if settings.tls is not None:
         try:

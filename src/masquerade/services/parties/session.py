@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from masquerade.services.common.settings import Strict
+from masquerade.services.common.settings import Name, Strict
 
 Protocol = Literal[
     "pooled-counts",
@@ -24,7 +24,6 @@ Protocol = Literal[
     "projection",
 ]
 Linking = Literal["intersection", "keyed"]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
 
 class Rules(NamedTuple):

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
-from masquerade.services.common.settings import (
-    AnyPath,
-    Limits,
-    Listen,
-    PeerSettings,
-    PublicFile,
-    SecretFile,
-    Strict,
-    Tls,
-)
-from masquerade.services.parties.session import Linking, Name, Protocol, SessionSpec
+from masquerade.services.common.settings import AnyPath, Name, NodeSettings, PublicFile, SecretFile, Strict
+from masquerade.services.parties.session import Linking, Protocol, SessionSpec
 
 
 class DataSettings(Strict):
@@ -70,38 +61,14 @@ class Consent(Strict):
         return found
 
 
-class NodeSettings(Strict):
-    """What every node has."""
+class SessionNodeSettings(NodeSettings):
+    """What every node of sessions has."""
 
-    masquerade: Literal[1]
-    """The version of the format, 1."""
-    name: Name
-    """What this service is called; in sessions everybody calls it so."""
-    listen: Listen = Listen()
-    """Where this service is reached."""
-    tls: Tls | None = None
-    """Its certificate and key; without them it listens on this machine alone, and needs `operator_token`."""
-    identity: SecretFile
-    """The key that this service signs with (`masquerade tls identity` makes it)."""
-    operator_token: SecretFile | None = None
-    """The token by which this service knows its own operator's commands (`masquerade tls token` makes it)."""
-    state: AnyPath
-    """A folder for what must outlast a restart, made if it is not there; one process has it at a time."""
-    peers: dict[Name, PeerSettings] = Field(default_factory=dict)
-    """The other services by name: who may call this one, and whom it calls."""
     consents: tuple[Consent, ...] = ()
     """The sessions that this node takes part in as party or helper; others are refused."""
-    limits: Limits = Limits()
-    """How much is taken, given and worked on."""
-    retries: int = Field(5, ge=0, le=20)
-    """How often a message to a peer is sent again if nobody answers in time, or it is busy."""
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        if self.tls is None and self.operator_token is None:
-            raise ValueError("a node needs tls, or an operator_token and tokens of its peers")
-        if self.name in self.peers:
-            raise ValueError("a node is not its own peer")
         for consent in self.consents:
             for name in (*consent.parties, consent.convener, consent.helper or self.name):
                 if name != self.name and name not in self.peers:
@@ -115,7 +82,7 @@ class NodeSettings(Strict):
         return next((item for item in self.consents if item.session == session), None)
 
 
-class PartySettings(NodeSettings):
+class PartySettings(SessionNodeSettings):
     """A party: it holds records."""
 
     data: DataSettings
@@ -135,8 +102,8 @@ class PartySettings(NodeSettings):
         return self
 
 
-class MinerSettings(NodeSettings):
+class MinerSettings(SessionNodeSettings):
     """A node without records: a miner, a receiver, a helper, or whoever only convenes."""
 
 
-KINDS: dict[str, type[NodeSettings]] = {"party": PartySettings, "miner": MinerSettings}
+KINDS: dict[str, type[SessionNodeSettings]] = {"party": PartySettings, "miner": MinerSettings}

@@ -24,6 +24,7 @@ from masquerade.services.common.settings import (
     Digest,
     Limits,
     Listen,
+    Name,
     PeerSettings,
     PublicFile,
     PublicKey,
@@ -31,7 +32,7 @@ from masquerade.services.common.settings import (
     Tls,
     Url,
 )
-from masquerade.services.parties.session import Goal, Name, SessionSpec
+from masquerade.services.parties.session import Goal, SessionSpec
 from masquerade.services.parties.settings import KINDS as PARTIES
 from masquerade.services.parties.settings import Consent, DataSettings
 
@@ -54,7 +55,6 @@ USES = {
     "collection": "For `masquerade collect submit`.",
     "form": "Both servers and everybody have it; `form` in their files names it.",
 }
-NOT_HERE = {("randomness", "consents"), ("collector", "consents")}  # a node's, but refused in a collection
 TITLES: dict[type[BaseModel], str] = {
     Listen: "`listen`",
     Tls: "`tls`",
@@ -119,10 +119,9 @@ def stripped(hint: Any) -> Any:
 
 
 def hints_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the hints of a model's fields, as they are written, without those that it must not have."""
+    """Return the hints of a model's fields, as they are written."""
     found = get_type_hints(model, include_extras=True)
-    kind = next((kind for kind, known in MODELS.items() if known is model), "")
-    return {name: found[name] for name in model.model_fields if (kind, name) not in NOT_HERE}
+    return {name: found[name] for name in model.model_fields}
 
 
 def worded(hint: Any, field: FieldInfo | None = None) -> str:
