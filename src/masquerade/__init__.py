@@ -4,8 +4,9 @@ Every privacy technology is a way to answer counting questions; every learner is
 model. Names are loaded when they are first used, so that importing the package stays quick.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from masquerade.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade import anonymity, channels, data, evaluate, learn
@@ -28,37 +29,6 @@ if TYPE_CHECKING:
     from masquerade.sources.tally import tally
 
 __version__ = "0.1.0"
-
-_HOME = {
-    "Cached": "masquerade.core.tally",
-    "Channel": "masquerade.channels.channel",
-    "CountTable": "masquerade.core.table",
-    "Covariance": "masquerade.core.covariance",
-    "Guarantee": "masquerade.core.guarantee",
-    "MasqueradeError": "masquerade.core.errors",
-    "Merged": "masquerade.core.tally",
-    "Policy": "masquerade.channels.policy",
-    "Query": "masquerade.core.query",
-    "QueryRefused": "masquerade.core.errors",
-    "Refusal": "masquerade.core.errors",
-    "Schema": "masquerade.core.schema",
-    "Tally": "masquerade.core.tally",
-    "Variable": "masquerade.core.schema",
-    "anonymity": "",
-    "basket_policy": "masquerade.frames.baskets",
-    "channels": "",
-    "data": "",
-    "disguise": "masquerade.disguising.frames",
-    "disguise_file": "masquerade.disguising.files",
-    "evaluate": "",
-    "learn": "",
-    "privacy": "masquerade.channels.privacy",
-    "projected": "masquerade.sources.projected",
-    "read_baskets": "masquerade.frames.baskets",
-    "simulate": "masquerade.disguising.seeded",
-    "simulate_projected": "masquerade.sources.projection_seeded",
-    "tally": "masquerade.sources.tally",
-}
 
 __all__ = [
     "Cached",
@@ -92,16 +62,26 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name on first use."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'masquerade' has no attribute {name!r}")
-    home = _HOME[name]
-    value = getattr(import_module(home), name) if home else import_module(f"masquerade.{name}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """List the public names."""
-    return sorted([*__all__, "__version__"])
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "": ["anonymity", "channels", "data", "evaluate", "learn"],
+        "channels.channel": ["Channel"],
+        "channels.policy": ["Policy"],
+        "channels.privacy": ["privacy"],
+        "core.covariance": ["Covariance"],
+        "core.errors": ["MasqueradeError", "QueryRefused", "Refusal"],
+        "core.guarantee": ["Guarantee"],
+        "core.query": ["Query"],
+        "core.schema": ["Schema", "Variable"],
+        "core.table": ["CountTable"],
+        "core.tally": ["Cached", "Merged", "Tally"],
+        "disguising.files": ["disguise_file"],
+        "disguising.frames": ["disguise"],
+        "disguising.seeded": ["simulate"],
+        "frames.baskets": ["basket_policy", "read_baskets"],
+        "sources.projected": ["projected"],
+        "sources.projection_seeded": ["simulate_projected"],
+        "sources.tally": ["tally"],
+    },
+)

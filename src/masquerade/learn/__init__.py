@@ -1,19 +1,27 @@
 """Learners: functions from answers to counting questions to models; they import the core and nothing else."""
 
-from masquerade.learn.bayes import NaiveBayes, naive_bayes
-from masquerade.learn.bif import read_bif, write_bif
-from masquerade.learn.density import Density, reconstructed_density
-from masquerade.learn.graph import AveragedNetwork, averaged, cpdag, shd
-from masquerade.learn.itemsets import Itemsets, frequent_itemsets
-from masquerade.learn.linear import linear_classifier
-from masquerade.learn.linear_model import LinearClassifier
-from masquerade.learn.link_strength import LearnedStructure
-from masquerade.learn.model_file import load, save
-from masquerade.learn.network import BayesianNetwork, ConditionalTable, bayesian_network, known_network
-from masquerade.learn.rules import Rules, association_rules
-from masquerade.learn.structure_search import structure
-from masquerade.learn.tree import decision_tree
-from masquerade.learn.tree_model import DecisionTree
+from typing import TYPE_CHECKING
+
+from masquerade.core.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from masquerade.learn import scores
+    from masquerade.learn.bayes import NaiveBayes, naive_bayes
+    from masquerade.learn.bif import read_bif, write_bif
+    from masquerade.learn.catalogue import Learner, Option, learner
+    from masquerade.learn.count_tables import Tables, tables
+    from masquerade.learn.density import Density, reconstructed_density
+    from masquerade.learn.graph import AveragedNetwork, averaged, cpdag, shd
+    from masquerade.learn.itemsets import Itemsets, frequent_itemsets
+    from masquerade.learn.linear import linear_classifier
+    from masquerade.learn.linear_model import LinearClassifier
+    from masquerade.learn.link_strength import LearnedStructure
+    from masquerade.learn.model_file import load, save
+    from masquerade.learn.network import BayesianNetwork, ConditionalTable, bayesian_network, known_network
+    from masquerade.learn.rules import Rules, association_rules
+    from masquerade.learn.structure_search import structure
+    from masquerade.learn.tree import decision_tree
+    from masquerade.learn.tree_model import DecisionTree
 
 __all__ = [
     "AveragedNetwork",
@@ -23,9 +31,12 @@ __all__ = [
     "Density",
     "Itemsets",
     "LearnedStructure",
+    "Learner",
     "LinearClassifier",
     "NaiveBayes",
+    "Option",
     "Rules",
+    "Tables",
     "association_rules",
     "averaged",
     "bayesian_network",
@@ -33,13 +44,39 @@ __all__ = [
     "decision_tree",
     "frequent_itemsets",
     "known_network",
+    "learner",
     "linear_classifier",
     "load",
     "naive_bayes",
     "read_bif",
     "reconstructed_density",
     "save",
+    "scores",
     "shd",
     "structure",
+    "tables",
     "write_bif",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "": ["scores"],
+        "bayes": ["NaiveBayes", "naive_bayes"],
+        "bif": ["read_bif", "write_bif"],
+        "catalogue": ["Learner", "Option", "learner"],
+        "density": ["Density", "reconstructed_density"],
+        "graph": ["AveragedNetwork", "averaged", "cpdag", "shd"],
+        "itemsets": ["Itemsets", "frequent_itemsets"],
+        "linear": ["linear_classifier"],
+        "linear_model": ["LinearClassifier"],
+        "link_strength": ["LearnedStructure"],
+        "model_file": ["load", "save"],
+        "network": ["BayesianNetwork", "ConditionalTable", "bayesian_network", "known_network"],
+        "rules": ["Rules", "association_rules"],
+        "structure_search": ["structure"],
+        "count_tables": ["Tables", "tables"],
+        "tree": ["decision_tree"],
+        "tree_model": ["DecisionTree"],
+    },
+)

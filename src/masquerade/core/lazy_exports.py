@@ -1,0 +1,32 @@
+"""The public names of a package, each loaded when it is first used, so that importing it is quick."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+
+def lazy_exports(
+    package: str, homes: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the `__getattr__` and `__dir__` of a package.
+
+    `homes` lists names by the module of the package that defines them; those under "" are modules themselves.
+    """
+    home = {name: module for module, names in homes.items() for name in names}
+
+    def load(name: str) -> Any:
+        if name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(f"{package}.{home[name] or name}")
+        value = getattr(module, name) if home[name] else module
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        own = vars(sys.modules[package])
+        return sorted([*home, *(["__version__"] if "__version__" in own else [])])
+
+    return load, names

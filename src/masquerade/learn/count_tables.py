@@ -1,0 +1,41 @@
+"""Tables of counts as what is learnt: nothing is fitted, every cell has its standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from masquerade.core.query import Query
+from masquerade.core.table import CountTable
+from masquerade.core.tally import Tally
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    """Some tables of counts, as they are."""
+
+    tables: tuple[CountTable, ...]
+
+    def summary(self) -> str:
+        """Return the tables one below the other."""
+        return "\n\n".join(table.summary() for table in self.tables)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        listed = [
+            {
+                "by": list(table.names),
+                "categories": [list(axis.categories) for axis in table.axes],
+                "n": table.n,
+                "values": table.values.tolist(),
+                "stderr": table.stderr().tolist(),
+            }
+            for table in self.tables
+        ]
+        return {"masquerade": 1, "tables": listed}
+
+
+def tables(source: Tally, tables: Sequence[Sequence[str]]) -> Tables:
+    """Return the tables of some variables each, counted in one batch."""
+    return Tables(tuple(source.answer([Query(by=tuple(names)) for names in tables])))

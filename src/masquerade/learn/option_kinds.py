@@ -1,0 +1,266 @@
+"""What learners are told, as people type it: names, links, structures, items, numbers for categories.
+
+A `Kind` reads one sort of value, checks it against the variables there are, and says which of them it names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
+
+if TYPE_CHECKING:
+    from masquerade.core.schema import Category, Schema, Variable
+    from masquerade.learn.scores import Correction
+
+Structure = dict[str, tuple[str, ...]]
+_BACKWARD = re.compile(r"\s*(?:<-|←)\s*")
+_FORWARD = re.compile(r"\s*(?:->|→)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A sort of value: what is typed, how that is read, which variables the value names.
+
+    `typed` is `bool`, `int`, `float`, `str`, a `Literal`, or `list[str]` for what may be given repeatedly.
+    `read` takes what was typed, the variables there are and what to call the option in messages.
+    """
+
+    typed: Any
+    metavar: str | None = None
+    least: int | None = None
+    read: Callable[[Any, Schema, str], Any] = lambda typed, _schema, _option: typed
+    names: Callable[[Any], Iterable[str]] = lambda _value: ()
+
+
+def number(wanted: str, holds: Callable[[float], bool]) -> Kind:
+    """Return the kind of numbers for which something holds; `wanted` says what, as in "must be above 0"."""
+
+    def read(typed: float, _schema: Schema, option: str) -> float:
+        if not holds(typed):
+            raise InputError(f"{option} must be {wanted}. Got {typed:g} instead.")
+        return typed
+
+    return Kind(float, read=read)
+
+
+def whole(least: int) -> Kind:
+    """Return the kind of whole numbers from `least` on."""
+    return Kind(int, least=least)
+
+
+def one_of(*choices: str) -> Kind:
+    """Return the kind of texts that are one of some."""
+    return Kind(Literal[choices])
+
+
+def variable_named(name: str, schema: Schema, option: str) -> Variable:
+    """Return a variable of the policy."""
+    if name not in schema:
+        raise SchemaError(f"{option}: the policy has no variable {name!r}.{did_you_mean(name, schema)}")
+    return schema[name]
+
+
+def names_in(text: str, schema: Schema, option: str) -> tuple[str, ...]:
+    """Return the variables in "A,B"; a name that holds a comma is known by being one."""
+    if text in schema:
+        return (text,)
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if not name:
+            raise InputError(f"{option} {text!r}: variables are given as A,B.")
+        variable_named(name, schema, option)
+        if names.count(name) > 1:
+            raise InputError(f"{option} names {name!r} twice.")
+    return names
+
+
+def links_in(texts: Iterable[str], schema: Schema, option: str) -> list[tuple[str, str]]:
+    """Return the links in "PARENT->CHILD"."""
+    found = []
+    for text in texts:
+        ends = _FORWARD.split(text.strip())
+        if len(ends) != 2 or not all(ends):
+            raise InputError(f"{option} {text!r}: a link is given as 'PARENT->CHILD'.")
+        for end in ends:
+            variable_named(end, schema, option)
+        found.append((ends[0], ends[1]))
+    return found
+
+
+def structure_in(text: str, schema: Schema, option: str) -> Structure:
+    """Return the parents of every node, from a file or from "CHILD<-PARENT,PARENT; CHILD<-PARENT"."""
+    path = Path(text)
+    in_file = path.suffix.lower() in {".json", ".bif"}
+    found = _structure_of_file(path, option) if in_file else _structure_of_text(text, option)
+    named = dict.fromkeys([*found, *(parent for parents in found.values() for parent in parents)])
+    for name in named:
+        variable_named(name, schema, option)
+    structure = {name: found.get(name, ()) for name in schema if name in named}
+    from masquerade.learn.network import ancestral_order  # noqa: PLC0415  (loads numpy)
+
+    ancestral_order(structure)
+    return structure
+
+
+def _structure_of_text(text: str, option: str) -> Structure:
+    found: Structure = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        child, *rest = _BACKWARD.split(part)
+        parents = [parent.strip() for parent in rest[0].split(",")] if rest and rest[0] else []
+        if not child or len(rest) > 1 or not all(parents):
+            raise InputError(f"{option} {part!r}: parents are given as 'CHILD<-PARENT,PARENT; …'.")
+        _add_node(found, child, parents, option)
+    if not found:
+        raise InputError(f"{option} names no node: parents are given as 'CHILD<-PARENT,PARENT; …'.")
+    return found
+
+
+def _structure_of_file(path: Path, option: str) -> Structure:
+    from masquerade.learn import bif, model_file  # noqa: PLC0415  (these load numpy)
+
+    if path.suffix.lower() == ".bif":
+        return dict(bif.read_bif(path).structure)
+    values = _read_json(path)
+    if not isinstance(values, dict) or "masquerade_model" in values:
+        model = model_file.load(path)
+        if not hasattr(model, "structure"):
+            raise InputError(f"{path}: this model is of kind {values['kind']!r}, and has no structure.")
+        return {name: tuple(parents) for name, parents in model.structure.items()}
+    found: Structure = {}
+    for child, parents in values.items():
+        if not isinstance(parents, list) or not all(isinstance(parent, str) for parent in parents):
+            raise InputError(f"{path}: the parents of {child!r} must be a list of names.")
+        _add_node(found, child, parents, option)
+    if not found:
+        raise InputError(f"{path}: names no node.")
+    return found
+
+
+def _add_node(found: Structure, child: str, parents: Sequence[str], option: str) -> None:
+    if child in found:
+        raise InputError(f"{option} gives the parents of {child!r} twice.")
+    if len(set(parents)) < len(parents):
+        raise InputError(f"{option} names a parent of {child!r} twice.")
+    found[child] = tuple(parents)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise FileError(f"{path}: line {error.lineno}: not valid JSON ({error.msg}).") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise FileError(f"{path}: not JSON text.") from None
+
+
+def correction_in(text: str, _schema: Schema, option: str) -> Correction:
+    """Return the rule in "design-effect", "none", "constant:4" or "eta:0.999"."""
+    from masquerade.learn import scores  # noqa: PLC0415  (loads numpy)
+
+    name, _, value = text.partition(":")
+    if not value and name in {"design-effect", "none"}:
+        return scores.DesignEffect() if name == "design-effect" else scores.Uncorrected()
+    try:
+        figure = float(value)
+    except ValueError:
+        figure = float("nan")
+    if name not in {"constant", "eta"} or figure != figure:  # noqa: PLR0124  (NaN)
+        raise InputError(
+            f"{option} {text!r}: one of design-effect, none, constant:C and eta:E, such as constant:4."
+        )
+    return scores.Constant(figure) if name == "constant" else scores.Eta(figure)
+
+
+def items_in(texts: Sequence[str], schema: Schema, option: str) -> list[str | tuple[str, Category]] | None:
+    """Return items: a variable stands for its categories, VARIABLE=CATEGORY for one of them."""
+    found: list[str | tuple[str, Category]] = []
+    for text in texts:
+        name, equals, label = text.partition("=")
+        while equals and name.strip() not in schema and "=" in label:  # a name may hold "="
+            more, equals, label = label.partition("=")
+            name = f"{name}={more}"
+        if text in schema or not equals:
+            found.append(variable_named(text, schema, option).name)
+        else:
+            variable = variable_named(name.strip(), schema, option)
+            found.append((variable.name, category_called(variable, label.strip(), option)))
+    return found or None
+
+
+def category_called(variable: Variable, text: str, option: str) -> Category:
+    """Return the category that a text stands for: 3 for "3", true for "true"."""
+    forms = [category_text(label) for label in variable.categories]
+    found = [label for label, form in zip(variable.categories, forms, strict=True) if form == text]
+    if not found:
+        found = [
+            label
+            for label in variable.categories
+            if isinstance(label, bool) and str(label).lower() == text.lower()
+        ]
+    if len(found) > 1:
+        raise SchemaError(f"{option}: {variable.name!r} has several categories that are written {text!r}.")
+    if not found:
+        hint = did_you_mean(text, forms)
+        raise SchemaError(f"{option}: {text!r} is not a category of {variable.name!r}.{hint}")
+    return found[0]
+
+
+def category_text(label: object) -> str:
+    """Return a category as files show it."""
+    return str(label).lower() if isinstance(label, bool) else str(label)
+
+
+def scores_in(texts: Sequence[str], schema: Schema, option: str) -> dict[str, Any]:
+    """Return the numbers of categories in "V=1,2,5", or "indicator"."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, numbers = text.rpartition("=")
+        if not equals:
+            raise InputError(f"{option} {text!r}: numbers are given as VARIABLE=1,2,5 or VARIABLE=indicator.")
+        variable = variable_named(name.strip(), schema, option)
+        try:
+            given: Any = [float(part) for part in numbers.split(",")]
+        except ValueError:
+            given = numbers.strip()
+        found[variable.name] = given
+    return found
+
+
+def _in_structure(structure: Mapping[str, Sequence[str]]) -> list[str]:
+    return [name for child, parents in structure.items() for name in (child, *parents)]
+
+
+SWITCH = Kind(bool)
+NUMBER = Kind(float)
+WHOLE = Kind(int)
+SHARE = number("above 0 and at most 1", lambda share: 0 < share <= 1)
+LEVEL = number("between 0 and 1, such as 0.95", lambda level: 0 < level < 1)
+VARIABLE = Kind(
+    str,
+    "VARIABLE",
+    read=lambda name, schema, option: variable_named(name, schema, option).name,
+    names=lambda name: (name,),
+)
+VARIABLES = Kind(str, "A,B", read=names_in, names=lambda names: names)
+TABLES = Kind(
+    list[str],
+    "A,B",
+    read=lambda texts, schema, option: tuple(names_in(text, schema, option) for text in texts),
+    names=lambda tables: (name for names in tables for name in names),
+)
+LINKS = Kind(list[str], "A->B", read=links_in, names=lambda links: (name for link in links for name in link))
+STRUCTURE = Kind(str, "TEXT|FILE", read=structure_in, names=_in_structure)
+CORRECTION = Kind(str, "RULE", read=correction_in)
+ITEMS = Kind(
+    list[str],
+    "VARIABLE[=CATEGORY]",
+    read=items_in,
+    names=lambda items: (item if isinstance(item, str) else item[0] for item in items),
+)
+SCORES = Kind(list[str], "VARIABLE=1,2,5", read=scores_in, names=lambda scores: scores)

@@ -1,0 +1,112 @@
+"""The catalogue of learners: options as people type them, what is asked, what is named."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import masquerade as mq
+from masquerade.core.errors import InputError, SchemaError
+from masquerade.learn import catalogue
+from masquerade.sources.records import Records
+
+SCHEMA = mq.Schema({"a": ["x", "y"], "b": [1, 2], "c": [True, False]})
+TYPED = {
+    "network": {"structure": "b<-a; c<-a,b"},
+    "structure": {"max_parents": 1},
+    "rules": {"min_support": 0.1, "rhs": ["c=true"]},
+    "naive-bayes": {"target": "c"},
+    "tree": {"target": "c", "significance": 1},
+    "linear": {"target": "c", "loss": "squares"},
+    "tables": {"tables": ["a,b", "c"]},
+}
+
+
+def source(n=400):
+    generator = np.random.default_rng(1)
+    codes = {name: generator.integers(0, 2, n).astype(np.uint8) for name in SCHEMA}
+    return Records(codes, mq.Policy.clear(SCHEMA))
+
+
+class Asked:
+    """A source that keeps the variables of every question."""
+
+    def __init__(self, inner):
+        self.inner, self.seen = inner, []
+        self.schema, self.guarantee, self.check = inner.schema, inner.guarantee, inner.check
+
+    def answer(self, queries):
+        self.seen += [{*query.by, *(name for name, _ in query.where)} for query in queries]
+        return self.inner.answer(queries)
+
+
+def test_every_learner_of_the_package_is_tried_here():
+    assert list(TYPED) == list(catalogue.LEARNERS)
+    assert catalogue.names()[: len(TYPED)] == tuple(TYPED)
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_a_learner_learns_from_typed_options_and_asks_what_it_says(name):
+    entry = catalogue.learner(name)
+    options = entry.read(TYPED[name], SCHEMA)
+    asked = Asked(source())
+    model = entry.learnt(asked, options)
+    assert entry.summary(model, options)
+    assert isinstance(model.to_dict(), dict)
+    if entry.model is not None:
+        assert isinstance(model, entry.model())
+    assert asked.seen or name == "rules"  # a source of records answers supports without tables
+    assert all(entry.asks(options, names) for names in asked.seen)
+    assert set(entry.variables(options)) <= set(SCHEMA)
+
+
+@pytest.mark.parametrize("name", ["structure", "rules", "naive-bayes", "tree", "linear"])
+def test_defaults_are_those_of_the_functions(name):
+    functions = {
+        "structure": mq.learn.structure,
+        "rules": mq.learn.association_rules,
+        "naive-bayes": mq.learn.naive_bayes,
+        "tree": mq.learn.decision_tree,
+        "linear": mq.learn.linear_classifier,
+    }
+    entry = catalogue.learner(name)
+    needed = {key: TYPED[name][key] for needs in entry.needs for key in needs}
+    options = entry.read(needed, SCHEMA)
+    for key, parameter in inspect.signature(functions[name]).parameters.items():
+        if parameter.default is not parameter.empty:
+            expected = list(parameter.default) if parameter.default == () else parameter.default
+            assert options[key] == expected, key
+
+
+def test_tables_nobody_said_are_not_asked():
+    network = catalogue.learner("network")
+    options = network.read({"structure": "b<-a"}, SCHEMA)
+    assert network.asks(options, {"a", "b"})
+    assert not network.asks(options, {"a", "c"})
+    ordered = network.read({"order": "a,b", "max_parents": 1}, SCHEMA)
+    assert network.asks(ordered, {"a", "b"})
+    assert not network.asks(ordered, {"a", "c"})
+    bayes = catalogue.learner("naive-bayes")
+    assert not bayes.asks({"target": "c"}, {"a", "b"})
+    assert not catalogue.learner("tables").asks({"tables": [("a", "b")]}, {"c"})
+
+
+def test_a_network_is_found_where_an_order_is_given():
+    network = catalogue.learner("network")
+    found = network.learnt(source(), network.read({"order": "c,a,b"}, SCHEMA))
+    assert set(found.structure) == set(SCHEMA)
+    assert network.variables(network.read({"order": "c,a"}, SCHEMA)) == ("c", "a")
+
+
+def test_what_cannot_be_meant_is_refused():
+    network = catalogue.learner("network")
+    with pytest.raises(InputError, match="structure or order is missing"):
+        network.read({}, SCHEMA)
+    with pytest.raises(InputError, match="--structure or --order must be given, not both"):
+        network.read({"structure": "a<-b", "order": "a,b"}, SCHEMA, lambda option: option.flag)
+    with pytest.raises(InputError, match=r"has no option 'strukture'. Did you mean 'structure'?"):
+        network.read({"strukture": "a<-b"}, SCHEMA)
+    with pytest.raises(SchemaError, match="target: the policy has no variable 'd'"):
+        catalogue.learner("tree").read({"target": "d"}, SCHEMA)
+    with pytest.raises(InputError, match="There is no learner 'forest'"):
+        catalogue.learner("forest")
