@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from masquerade.services.common.release_store import Entry
+    from masquerade.services.common.release_ledger import Entry
 
 
 def ledger_app(
@@ -41,8 +41,11 @@ def ledger_app(
     Every line is checked against the one before, and the last against what the service remembers. Example:
     masquerade party ledger state
     """
-    from masquerade.services.common.release_ledger import inspect  # noqa: PLC0415
-    from masquerade.services.common.release_spending import spending, summary  # noqa: PLC0415
+    from masquerade.services.common.release_ledger import (  # noqa: PLC0415
+        inspect,
+        spending,
+        summary,
+    )
 
     if action is not None and place == "verify" != action:
         place, action = action, place  # said in the other order
@@ -82,7 +85,7 @@ def intact(place: str, entries: Sequence[Entry], *, end_known: bool) -> str:
 
 def released(entries: Sequence[Entry]) -> list[Entry]:
     """Return the lines that tell of a release, not of a restored state."""
-    from masquerade.services.common.release_store import RESTORED  # noqa: PLC0415
+    from masquerade.services.common.release_ledger import RESTORED  # noqa: PLC0415
 
     return [entry for entry in entries if entry.release.kind != RESTORED]
 

@@ -4,40 +4,232 @@ A ledger is a text file, one release a line, as canonical JSON. Every line holds
 so that editing, deleting or reordering lines shows; how far the ledger had come (number and hash of its last
 line) is kept elsewhere too, so that a missing end shows. A release is on the disk before `append` returns,
 and only then may its bytes be sent.
+
+How the γ of releases add up. Towards one recipient, and for one set of variables, the γ of all releases
+multiply: a belief about a person's values can shift by every one of them. A release of the same kind, from a
+draw that this recipient has already seen for these variables, tells nothing new and does not multiply; that
+is why disguises are memoised. A release without a `draw` counts each time. One unbounded release leaves the
+product unbounded. What a recipient can learn about a whole record is bounded by the product over all its sets
+of variables (`total`); recipients who put together what they have are bounded by the product over all of
+them, each draw counted once (`together`). The ledger does not know whether two releases are about the same
+people and takes it that they are, so every figure is an upper bound.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import operator
 import os
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from masquerade.core.atomic import sync_folder
-from masquerade.core.errors import FileError
+from masquerade.core.errors import FileError, InputError
+from masquerade.core.words import gamma_words, log_gamma
 from masquerade.protocols.durable_store import Notes
-from masquerade.services.common.release_spending import Spent, spending, summary
-from masquerade.services.common.release_store import START, Entry, Mark, Release, check_end, entry_of, parse
 from masquerade.services.common.state import State, lock_file, peek
-
-__all__ = [
-    "FILE",
-    "Entry",
-    "Head",
-    "Mark",
-    "NoteHead",
-    "Release",
-    "ReleaseLedger",
-    "Spent",
-    "in_state",
-    "inspect",
-]
 
 FILE: Final = "releases.jsonl"
 SCOPE: Final = "release ledger"
 HEAD: Final = "head"
 EPOCH: Final = "epoch"
+RESTORED: Final = "restored"
+MOST_TEXT: Final = 500
+MOST_DIGITS: Final = 4000
+TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+GAMMA: Final = re.compile(r"([1-9][0-9]*)/([1-9][0-9]*)")
+HASH: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Mark(NamedTuple):
+    """How far a ledger has come: the number of its last line, and that line's hash."""
+
+    number: int
+    hash: str
+
+    def encode(self) -> bytes:
+        """Return the mark as bytes."""
+        return f"{self.number} {self.hash}".encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Mark:
+        """Return the mark that these bytes are."""
+        match = re.fullmatch(rb"([0-9]{1,18}) ([0-9a-f]{64})", data)
+        if match is None:
+            raise FileError("The remembered end of the release ledger is damaged.")
+        return cls(int(match[1]), match[2].decode())
+
+
+START: Final = Mark(0, "0" * 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Something that leaves: a message to one recipient that depends on people's records.
+
+    `kind` says what it is (disguised columns, counts, parameters); `rows` how many records it is about;
+    `gamma` bounds how far a belief about a person can shift by it, None where there is no bound; `digest` is
+    the SHA-256 of the bytes sent, if they are known beforehand. `draw` names the random draw behind it: what
+    is sent again from the same draw, as memoised disguises are, tells nothing new and is counted once.
+    """
+
+    session: str
+    protocol: str
+    recipient: str
+    kind: str
+    variables: tuple[str, ...]
+    rows: int
+    policy: str | None
+    gamma: Fraction | None
+    digest: str | None = None
+    draw: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "variables", tuple(self.variables))
+        texts = [(name, getattr(self, name)) for name in ("session", "protocol", "recipient", "kind")]
+        optional = [(name, getattr(self, name)) for name in ("policy", "digest", "draw")]
+        texts += [(name, text) for name, text in optional if text is not None]
+        for name, text in [*texts, *(("variables", name) for name in self.variables)]:
+            if not isinstance(text, str) or len(text) > MOST_TEXT or not text.isprintable():
+                raise InputError(
+                    f"The {name} of a release must be one line of at most {MOST_TEXT} characters."
+                )
+        object.__setattr__(self, "rows", operator.index(self.rows))
+        if self.rows < 0:
+            raise InputError("The rows of a release must be 0 or more.")
+        if self.gamma is not None:
+            if not isinstance(self.gamma, (Fraction, int)) or self.gamma < 1:
+                raise InputError(
+                    "The gamma of a release must be a fraction of at least 1, or None if unbounded."
+                )
+            object.__setattr__(self, "gamma", Fraction(self.gamma))
+            if self.gamma.numerator.bit_length() > 3 * MOST_DIGITS:
+                raise InputError(f"The gamma of a release must have fewer than {MOST_DIGITS} digits.")
+
+    @classmethod
+    def restored(cls, epoch: int) -> Release:
+        """Return the line that says: earlier ones may be missing, for the state was restored."""
+        return cls(f"epoch {epoch}", "", "", RESTORED, (), 0, None, Fraction(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of a ledger: a release, its number and time, the hash of the line before and its own."""
+
+    number: int
+    time: str
+    release: Release
+    previous: str
+    hash: str
+
+    @property
+    def mark(self) -> Mark:
+        """Return the end of a ledger whose last line this is."""
+        return Mark(self.number, self.hash)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the line's keys and values."""
+        return {**_content(self.number, self.time, self.release, self.previous), "hash": self.hash}
+
+    def line(self) -> bytes:
+        """Return the line as it stands in the file."""
+        return canonical(self.to_dict()) + b"\n"
+
+
+def canonical(values: Mapping[str, Any]) -> bytes:
+    """Return the one JSON text of these values: keys sorted, no spaces, ASCII."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _content(number: int, time: str, release: Release, previous: str) -> dict[str, Any]:
+    values = {**asdict(release), "variables": list(release.variables), "gamma": _fraction(release.gamma)}
+    return {"number": number, "time": time, **values, "previous": previous}
+
+
+def _fraction(gamma: Fraction | None) -> str | None:
+    return None if gamma is None else f"{gamma.numerator}/{gamma.denominator}"
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(content)).hexdigest()
+
+
+def entry_of(release: Release, last: Mark) -> Entry:
+    """Return the line that a release becomes after the last one, now."""
+    time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    content = _content(last.number + 1, time, release, last.hash)
+    return Entry(last.number + 1, time, release, last.hash, _hash(content))
+
+
+def parse(path: Path, data: bytes) -> tuple[tuple[Entry, ...], int]:
+    """Return the whole lines and how many bytes they take; name the first line that is not in order.
+
+    What follows the last end of line is a line that was never finished.
+    """
+    whole = data.rfind(b"\n") + 1
+    entries: list[Entry] = []
+    last = START
+    for number, line in enumerate(data[:whole].split(b"\n")[:-1], start=1):
+        where = f"{path}: line {number}"
+        entry = _entry(line, where)
+        if entry.number != number:
+            raise FileError(f"{where}: holds release {entry.number}; lines were deleted, added or reordered.")
+        if entry.hash != _hash(_content(number, entry.time, entry.release, entry.previous)):
+            raise FileError(f"{where}: was edited; its hash does not fit.")
+        if entry.previous != last.hash:
+            raise FileError(f"{where}: does not follow the line before it; one of the two was replaced.")
+        entries.append(entry)
+        last = entry.mark
+    return tuple(entries), whole
+
+
+def check_end(path: Path, entries: Sequence[Entry], known: Mark | None) -> None:
+    """Refuse a ledger that lacks the last line known, or has another in its place."""
+    if known is None or known.number == 0:
+        return
+    if len(entries) < known.number:
+        raise FileError(
+            f"{path}: line {len(entries) + 1} is missing: the ledger was shortened, "
+            f"{known.number} releases had been written."
+        )
+    if entries[known.number - 1].hash != known.hash:
+        raise FileError(
+            f"{path}: line {known.number}: is not the one that was written; the ledger was replaced."
+        )
+
+
+def _entry(line: bytes, where: str) -> Entry:
+    """Return the entry that a line is, if it is written in the canonical way."""
+    try:
+        entry = _read(json.loads(line))
+        if entry.line() == line + b"\n":
+            return entry
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise FileError(f"{where}: is not a release as this ledger writes them; it was edited or damaged.")
+
+
+def _read(values: Any) -> Entry:
+    """Return an entry from its keys and values; ValueError, TypeError or KeyError if it is none."""
+    if not isinstance(values, dict):
+        raise TypeError
+    number, time = values.pop("number"), values.pop("time")
+    previous, own = values.pop("previous"), values.pop("hash")
+    shaped = TIME.fullmatch(time) and HASH.fullmatch(previous) and HASH.fullmatch(own)
+    if not shaped or type(number) is not int:
+        raise ValueError
+    gamma = values.pop("gamma")
+    if gamma is not None and not GAMMA.fullmatch(gamma):
+        raise ValueError
+    release = Release(**values, gamma=None if gamma is None else Fraction(gamma))
+    return Entry(number, time, release, previous, own)
 
 
 class Head(Protocol):
@@ -78,9 +270,8 @@ class ReleaseLedger:
         check_end(path, entries, known)
         self._last = entries[-1].mark if entries else START
         self._size = whole
-        if whole < len(
-            data
-        ):  # a line cut short by a crash: it was never acknowledged, so nothing left under it
+        # a line cut short by a crash was never acknowledged, so nothing left under it
+        if whole < len(data):
             os.ftruncate(handle, whole)
             os.fsync(handle)
         if head is not None and known != self._last:
@@ -145,7 +336,7 @@ class ReleaseLedger:
             return self._last
 
     def spent(self, *, policy: str | None = None, recipient: str | None = None) -> tuple[Spent, ...]:
-        """Return the γ spent (see `release_spending`), under one policy or towards one recipient."""
+        """Return the γ spent, under one policy or towards one recipient."""
         return spending(self.entries(), policy=policy, recipient=recipient)
 
     def summary(self) -> str:
@@ -240,3 +431,101 @@ def _touched(path: Path) -> FileError:
 def _failed(path: Path, error: OSError) -> FileError:
     reason = (error.strerror or "input/output error").lower()
     return FileError(f"{path}: the release ledger cannot be read or written ({reason}).")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one recipient was told about one set of variables: γ None means without bound."""
+
+    recipient: str
+    variables: tuple[str, ...]
+    gamma: Fraction | None
+    releases: int
+    repeats: int
+
+    @property
+    def epsilon(self) -> float:
+        """Return ln γ, the ε of local differential privacy."""
+        return log_gamma(self.gamma)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures for JSON."""
+        return {**asdict(self), "variables": list(self.variables), "gamma": _fraction(self.gamma)}
+
+
+def spending(
+    entries: Iterable[Entry], *, policy: str | None = None, recipient: str | None = None
+) -> tuple[Spent, ...]:
+    """Return the γ spent by recipient and set of variables, of all releases or those chosen."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Release]] = {}
+    for entry in entries:
+        release = entry.release
+        wanted = policy in (None, release.policy) and recipient in (None, release.recipient)
+        if wanted and release.kind != RESTORED:
+            groups.setdefault((release.recipient, tuple(sorted(set(release.variables)))), []).append(release)
+    return tuple(_spent(who, variables, group) for (who, variables), group in groups.items())
+
+
+def total(spent: Iterable[Spent]) -> Fraction | None:
+    """Return the product: what bounds a belief about a whole record; None if there is no bound."""
+    return _product(item.gamma for item in spent)
+
+
+def together(entries: Iterable[Entry]) -> Fraction | None:
+    """Return what bounds the belief of all recipients who put together what they have."""
+    groups: dict[tuple[str, ...], list[Release]] = {}
+    for entry in entries:
+        if entry.release.kind != RESTORED:
+            groups.setdefault(tuple(sorted(set(entry.release.variables))), []).append(entry.release)
+    return _product(_spent("", variables, group).gamma for variables, group in groups.items())
+
+
+def summary(entries: Sequence[Entry]) -> str:
+    """Return what left, to whom and what it may have given away, in sentences."""
+    lines = []
+    spent = spending(entries)
+    for who in dict.fromkeys(item.recipient for item in spent):
+        mine = [item for item in spent if item.recipient == who]
+        lines.append(f"{who}: a belief about a person can have shifted by {shift_words(total(mine))} in all.")
+        lines += [
+            f"- {', '.join(i.variables) or 'no variable'}: {shift_words(i.gamma)}, {_times(i)}." for i in mine
+        ]
+    for entry in entries:
+        if entry.release.kind == RESTORED:
+            lines.append(
+                f"Restored from a backup at {entry.time}, before release {entry.number}: "
+                "what left between the backup and then may be missing here."
+            )
+    return "\n".join(lines) or "Nothing has left."
+
+
+def shift_words(gamma: Fraction | None) -> str:
+    """Return by how much a belief can have shifted."""
+    return "any factor (no bound on γ)" if gamma is None else gamma_words(gamma)
+
+
+def _times(spent: Spent) -> str:
+    again = f", {spent.repeats} of them the same again" if spent.repeats else ""
+    return f"{spent.releases} release{'' if spent.releases == 1 else 's'}{again}"
+
+
+def _spent(recipient: str, variables: tuple[str, ...], releases: Sequence[Release]) -> Spent:
+    draws: dict[object, Fraction | None] = {}
+    for i, release in enumerate(releases):
+        draw = (release.kind, i if release.draw is None else release.draw)
+        # one draw has one γ; should a ledger say two, the larger holds
+        draws[draw] = _larger(draws.get(draw, Fraction(1)), release.gamma)
+    return Spent(recipient, variables, _product(draws.values()), len(releases), len(releases) - len(draws))
+
+
+def _larger(first: Fraction | None, second: Fraction | None) -> Fraction | None:
+    return None if first is None or second is None else max(first, second)
+
+
+def _product(gammas: Iterable[Fraction | None]) -> Fraction | None:
+    result = Fraction(1)
+    for gamma in gammas:
+        if gamma is None:
+            return None
+        result *= gamma
+    return result

@@ -22,15 +22,21 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.services.common import release_ledger
 from masquerade.services.common.release_ledger import (
     FILE,
+    START,
     Mark,
     NoteHead,
     Release,
     ReleaseLedger,
+    canonical,
+    entry_of,
     in_state,
     inspect,
+    parse,
+    spending,
+    summary,
+    together,
+    total,
 )
-from masquerade.services.common.release_spending import spending, summary, together, total
-from masquerade.services.common.release_store import START, canonical, entry_of, parse
 from masquerade.services.common.state import State
 
 RELEASE = Release(
