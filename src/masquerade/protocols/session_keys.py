@@ -9,23 +9,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey, verify_signature
+from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
 from masquerade.protocols.codec import (
-    DIGEST_SIZE,
     MOST_PARTIES,
-    SESSION,
     Blob,
-    Fields,
-    Fixed,
+    Digest,
+    Key,
     Many,
-    Text,
+    Message,
+    Name,
+    Names,
+    Session,
+    Signature,
     Words,
     check_session,
 )
@@ -35,35 +37,25 @@ ADVERT = "advert of a party"
 
 
 @dataclass(frozen=True, slots=True)
-class Join(Fields):
+class Join(Message):
     """A session is offered: its id, what it is about (a digest of its terms), and who is to take part."""
 
-    session: bytes
-    terms: bytes
-    roster: tuple[str, ...]
-
     TAG: ClassVar[bytes] = b"masquerade parties join 1"
-    FIELDS: ClassVar = (SESSION, ("terms", Fixed(DIGEST_SIZE)), ("roster", Many(Text(), MOST_PARTIES)))
+    session: Session
+    terms: Digest
+    roster: Names
 
 
 @dataclass(frozen=True, slots=True)
-class Advert(Fields):
+class Advert(Message):
     """A party's fresh key for one session with these terms, signed."""
 
-    session: bytes
-    terms: bytes
-    party: str
-    key: bytes
-    signature: bytes
-
     TAG: ClassVar[bytes] = b"masquerade parties advert 1"
-    FIELDS: ClassVar = (
-        SESSION,
-        ("terms", Fixed(DIGEST_SIZE)),
-        ("party", Text()),
-        ("key", Fixed(KEY_SIZE)),
-        ("signature", Fixed(SIGNATURE_SIZE)),
-    )
+    session: Session
+    terms: Digest
+    party: Name
+    key: Key
+    signature: Signature
 
     @property
     def signed(self) -> tuple[bytes, ...]:
@@ -72,14 +64,12 @@ class Advert(Fields):
 
 
 @dataclass(frozen=True, slots=True)
-class Roster(Fields):
+class Roster(Message):
     """The adverts of all who take part."""
 
-    session: bytes
-    adverts: tuple[bytes, ...]
-
     TAG: ClassVar[bytes] = b"masquerade parties roster 1"
-    FIELDS: ClassVar = (SESSION, ("adverts", Many(Blob(LARGEST_ADVERT), MOST_PARTIES)))
+    session: Session
+    adverts: Annotated[tuple[Annotated[bytes, Blob(LARGEST_ADVERT)], ...], Many(MOST_PARTIES)]
 
     @property
     def digest(self) -> bytes:
@@ -88,14 +78,12 @@ class Roster(Fields):
 
 
 @dataclass(frozen=True, slots=True)
-class Joined(Fields):
+class Joined(Message):
     """A party has checked the roster with this digest and keeps to it."""
 
-    session: bytes
-    roster: bytes
-
     TAG: ClassVar[bytes] = b"masquerade parties joined 1"
-    FIELDS: ClassVar = (SESSION, ("roster", Fixed(DIGEST_SIZE)))
+    session: Session
+    roster: Digest
 
 
 class Membership:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted, did_you_mean
-from masquerade.crypto.byte_codec import Message
 from masquerade.crypto.errors import DecodingError
+from masquerade.protocols.codec import Message
 
 LARGEST = 1 << 30  # bytes of a message
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.crypto.byte_codec import Reader, Writer
 from masquerade.crypto.errors import DecodingError
+from masquerade.protocols.codec import Reader, Writer
 
 MOST_COUNTS = 1 << 16
 MOST_TABLES = 1 << 16

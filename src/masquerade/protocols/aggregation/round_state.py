@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from masquerade.crypto.byte_codec import Reader
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey
 from masquerade.protocols.aggregation.batch import Batch
@@ -17,6 +16,7 @@ from masquerade.protocols.aggregation.graph import Graph
 from masquerade.protocols.aggregation.messages import HEAD_SIZE, Kind, body_of, plain
 from masquerade.protocols.aggregation.roster import NONCE_SIZE, Context, Terms
 from masquerade.protocols.aggregation.seed_shares import SEED_SIZE, SHARE_SIZE
+from masquerade.protocols.codec import Reader
 
 ROUND_SIZE = 4
 ADVERT_SIZE = 2 * KEY_SIZE

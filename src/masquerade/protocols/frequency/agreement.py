@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import InputError
-from masquerade.crypto.byte_codec import Reader, Writer
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import decode_identity
+from masquerade.protocols.codec import Reader, Writer
 
 MOST_PROOFS = 50_000  # users times counts: every user checks that many pairs of keys
 LONGEST_NAME = 128

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from masquerade.crypto.byte_codec import Message, Reader, Writer
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
+from masquerade.protocols.codec import Message, Reader, Writer
 from masquerade.protocols.frequency.agreement import LONGEST_NAME, MOST_PROOFS, Question, Terms
 
 HASH = 32

@@ -11,10 +11,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from masquerade.core.errors import InputError, RoundAborted
-from masquerade.crypto.byte_codec import Writer
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
-from masquerade.protocols.codec import DIGEST_SIZE, check_session
+from masquerade.protocols.codec import DIGEST_SIZE, Writer, check_session
 from masquerade.protocols.linking.messages import Begin, Done, Points, Step
 from masquerade.protocols.linking.point_masks import POINT_SIZE
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.byte_codec import Writer
 from masquerade.crypto.elgamal import PIECE
 from masquerade.crypto.keys import decode_identity
+from masquerade.protocols.codec import Writer
 
 LONGEST_NAME = 128
 MOST_ROWS = 100_000

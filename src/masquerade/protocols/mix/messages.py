@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from masquerade.core.errors import RoundAborted
-from masquerade.crypto.byte_codec import Message, Reader, Writer
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
 from masquerade.crypto.transcript import NOT_YET, Context, Transcript
+from masquerade.protocols.codec import Message, Reader, Writer
 from masquerade.protocols.mix.agreement import LONGEST_NAME, MOST_ROWS, MixTerms
 
 PROTOCOL = "anonymous data collection"

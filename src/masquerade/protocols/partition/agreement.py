@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.byte_codec import Writer
 from masquerade.crypto.expand_message import expand_message
 from masquerade.crypto.group import Secret
 from masquerade.crypto.keys import KEY_SIZE, decode_agreement_key, decode_identity
 from masquerade.crypto.secp256k1 import secp256k1
+from masquerade.protocols.codec import Writer
 from masquerade.protocols.mix.agreement import MixTerms
 from masquerade.protocols.threshold.agreement import MOST_BYTES, MOST_K, Terms
 

@@ -18,7 +18,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.statements import Part, Statement, equal_logs
 from masquerade.crypto.transcript import Transcript
-from masquerade.protocols.codec import Blob, Fields, Many
+from masquerade.protocols.codec import Blob, Many, Message
 from masquerade.protocols.mix.agreement import MixTerms
 from masquerade.protocols.mix.key_holder import PublicKey
 from masquerade.protocols.mix.messages import LARGEST, SHUFFLE, Signed, transcript_for
@@ -45,19 +45,13 @@ _BLINDING = b"blinding"
 
 
 @dataclass(frozen=True, slots=True)
-class Mixing(Fields):
+class Mixing(Message):
     """What a key holder made of all pairs: blinded, with one proof; then each pair's shuffle."""
 
-    blinded: bytes
-    proof: bytes
-    shuffles: tuple[bytes, ...]
-
     TAG: ClassVar[bytes] = b"masquerade partition mixing 1"
-    FIELDS: ClassVar = (
-        ("blinded", Blob(LARGEST)),
-        ("proof", Blob(LARGEST)),
-        ("shuffles", Many(Blob(1 << 20), MOST_PAIRS)),
-    )
+    blinded: Annotated[bytes, Blob(LARGEST)]
+    proof: Annotated[bytes, Blob(LARGEST)]
+    shuffles: Annotated[tuple[Annotated[bytes, Blob(1 << 20)], ...], Many(MOST_PAIRS)]
 
 
 class Mixed(NamedTuple):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from masquerade.core.errors import RoundAborted
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey, verify_signature
+from masquerade.crypto.keys import KEY_SIZE, AgreementKey, SigningKey, verify_signature
 from masquerade.crypto.sealed_messages import seal, unseal
-from masquerade.protocols.codec import DIGEST_SIZE, Blob, Fields, Fixed, Many, Number, Text
+from masquerade.protocols.codec import U32, Blob, Digest, Key, Many, Message, OneOf, Signature, Text
 from masquerade.protocols.mix.agreement import LONGEST_NAME, MOST_ROWS
 from masquerade.protocols.partition.agreement import PartitionTerms
 
@@ -19,24 +19,21 @@ MINER, RANDOMNESS = "miner", "randomness server"
 _LARGEST = 1 << 28
 _MOST_ATTRIBUTES = 1 << 10
 _SMALL = 1 << 14
+_MOST_PARTS = MOST_ROWS * _MOST_ATTRIBUTES
+
+Part = Annotated[bytes, Blob(_SMALL)]
+Parts = Annotated[tuple[Part, ...], Many(_MOST_PARTS)]
 
 
 @dataclass(frozen=True, slots=True)
-class Word(Fields):
+class Word(Message):
     """What one party says to all, signed."""
 
-    kind: str
-    sender: str
-    payload: bytes
-    signature: bytes
-
     TAG: ClassVar[bytes] = b"masquerade partition word 1"
-    FIELDS: ClassVar = (
-        ("kind", Text(32)),
-        ("sender", Text(LONGEST_NAME)),
-        ("payload", Blob(_LARGEST)),
-        ("signature", Fixed(SIGNATURE_SIZE)),
-    )
+    kind: Annotated[str, OneOf(Text(32), (AGREEMENT, NOTICES, RELEASE))]
+    sender: Annotated[str, Text(LONGEST_NAME)]
+    payload: Annotated[bytes, Blob(_LARGEST)]
+    signature: Signature
 
     @classmethod
     def signed(cls, terms: PartitionTerms, key: SigningKey, kind: str, sender: str, payload: bytes) -> Word:
@@ -55,91 +52,65 @@ class Word(Fields):
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement(Fields):
+class Agreement(Message):
     """A person's word on the groups: what was seen, a key to be written to, and everybody's group."""
 
-    view: bytes
-    key: bytes
-    groups: tuple[int, ...]
-
     TAG: ClassVar[bytes] = b"masquerade partition agreement 1"
-    FIELDS: ClassVar = (
-        ("view", Fixed(DIGEST_SIZE)),
-        ("key", Fixed(KEY_SIZE)),
-        ("groups", Many(Number(4), MOST_ROWS)),
-    )
+    view: Digest
+    key: Key
+    groups: Annotated[tuple[U32, ...], Many(MOST_ROWS)]
 
 
 @dataclass(frozen=True, slots=True)
-class Notices(Fields):
+class Notices(Message):
     """The randomness server's word: for each group an identity and, in a run, a notice for each attribute.
 
     `credentials` has one for each person, in order, sealed for that person alone by a key agreed with `key`.
     """
 
-    agreement: bytes
-    key: bytes
-    identities: tuple[bytes, ...]
-    notices: tuple[bytes, ...]
-    credentials: tuple[bytes, ...]
-
     TAG: ClassVar[bytes] = b"masquerade partition notices 1"
-    FIELDS: ClassVar = (
-        ("agreement", Fixed(DIGEST_SIZE)),
-        ("key", Fixed(KEY_SIZE)),
-        ("identities", Many(Fixed(KEY_SIZE), MOST_ROWS)),
-        ("notices", Many(Blob(_SMALL), MOST_ROWS * _MOST_ATTRIBUTES)),
-        ("credentials", Many(Blob(_SMALL), MOST_ROWS)),
-    )
+    agreement: Digest
+    key: Key
+    identities: Annotated[tuple[Key, ...], Many(MOST_ROWS)]
+    notices: Parts
+    credentials: Annotated[tuple[Part, ...], Many(MOST_ROWS)]
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle(Fields):
+class Bundle(Message):
     """What goes between one person and the randomness server: one part for each attribute."""
 
-    person: str
-    parts: tuple[bytes, ...]
-
     TAG: ClassVar[bytes] = b"masquerade partition bundle 1"
-    FIELDS: ClassVar = (("person", Text(LONGEST_NAME)), ("parts", Many(Blob(_SMALL), _MOST_ATTRIBUTES)))
+    person: Annotated[str, Text(LONGEST_NAME)]
+    parts: Annotated[tuple[Part, ...], Many(_MOST_ATTRIBUTES)]
 
 
 @dataclass(frozen=True, slots=True)
-class Closings(Fields):
+class Closings(Message):
     """The closing of every group and attribute, group by group."""
 
-    parts: tuple[bytes, ...]
-
     TAG: ClassVar[bytes] = b"masquerade partition closings 1"
-    FIELDS: ClassVar = (("parts", Many(Blob(_SMALL), MOST_ROWS * _MOST_ATTRIBUTES)),)
+    parts: Parts
 
 
 @dataclass(frozen=True, slots=True)
-class Addressed(Fields):
+class Addressed(Message):
     """A report with the group and attribute that it is about: what is sealed for the miner."""
 
-    group: int
-    attribute: int
-    report: bytes
-
     TAG: ClassVar[bytes] = b"masquerade partition report 1"
-    FIELDS: ClassVar = (("group", Number(4)), ("attribute", Number(4)), ("report", Blob(_SMALL)))
+    group: U32
+    attribute: U32
+    report: Part
 
 
 @dataclass(frozen=True, slots=True)
-class Release(Fields):
+class Release(Message):
     """The miner's word: for each group and attribute no value or one, and the hashes of all it was sent."""
 
-    agreement: bytes
-    values: tuple[tuple[bytes, ...], ...]
-    receipts: tuple[bytes, ...]
-
     TAG: ClassVar[bytes] = b"masquerade partition release 1"
-    FIELDS: ClassVar = (
-        ("agreement", Fixed(DIGEST_SIZE)),
-        ("values", Many(Many(Blob(_SMALL), 1), MOST_ROWS * _MOST_ATTRIBUTES)),
-        ("receipts", Many(Fixed(DIGEST_SIZE), MOST_ROWS * _MOST_ATTRIBUTES)),
-    )
+    agreement: Digest
+    values: Annotated[tuple[Annotated[tuple[Part, ...], Many(1)], ...], Many(_MOST_PARTS)]
+    receipts: Annotated[tuple[Digest, ...], Many(_MOST_PARTS)]
 
 
 def sealed_for(box: bytes, message: bytes, terms: PartitionTerms) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -20,18 +20,16 @@ from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.codec import (
-    SESSION,
     SESSION_SIZE,
-    Batch,
-    BatchOf,
-    Fields,
-    Number,
-    Refusals,
+    U64,
+    Array,
+    Message,
+    Session,
     Words,
-    WordsOf,
     check_session,
     tag_of,
 )
+from masquerade.protocols.consent import Batch, Consent, Proposal, Questions
 from masquerade.protocols.pooling.local_counts import LARGEST_PARTY, MOST_CELLS, LocalCounts, pooling_terms
 from masquerade.protocols.session_keys import (
     Advert,
@@ -53,51 +51,23 @@ OTHER_POOLS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal(Fields):
-    """Questions of a round, before anything is counted."""
-
-    session: bytes
-    round: int
-    batch: Batch
-
-    TAG: ClassVar[bytes] = b"masquerade pooling proposal 1"
-    FIELDS: ClassVar = (SESSION, ("round", Number(8)), ("batch", BatchOf()))
-
-
-@dataclass(frozen=True, slots=True)
-class Consent(Fields):
-    """What a party says to a proposal: nothing against it, or why not."""
-
-    session: bytes
-    round: int
-    refusals: tuple[Refusal, ...]
-
-    TAG: ClassVar[bytes] = b"masquerade pooling consent 1"
-    FIELDS: ClassVar = (SESSION, ("round", Number(8)), ("refusals", Refusals()))
-
-
-@dataclass(frozen=True, slots=True)
-class Ask(Fields):
+class Ask(Message):
     """Questions of a round that all parties consent to."""
 
-    session: bytes
-    round: int
-    batch: Batch
-
     TAG: ClassVar[bytes] = b"masquerade pooling ask 1"
-    FIELDS: ClassVar = (SESSION, ("round", Number(8)), ("batch", BatchOf()))
+    session: Session
+    round: U64
+    batch: Questions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Masked(Fields):
+class Masked(Message):
     """A party's cells plus its masks."""
 
-    session: bytes
-    round: int
-    cells: Words
-
     TAG: ClassVar[bytes] = b"masquerade pooling masked 1"
-    FIELDS: ClassVar = (SESSION, ("round", Number(8)), ("cells", WordsOf(MOST_CELLS)))
+    session: Session
+    round: U64
+    cells: Annotated[Words, Array("<u8", MOST_CELLS)]
 
 
 class PoolingParty:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,18 +21,8 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.kernels.keystream import Keystream
-from masquerade.protocols.codec import (
-    DIGEST_SIZE,
-    SESSION,
-    Batch,
-    BatchOf,
-    Fields,
-    Fixed,
-    Number,
-    Words,
-    WordsOf,
-    check_session,
-)
+from masquerade.protocols.codec import U64, Array, Digest, Message, Session, Words, check_session
+from masquerade.protocols.consent import Batch, Questions
 from masquerade.protocols.pooling.local_counts import MOST_CELLS, LocalCounts, pooling_terms
 from masquerade.protocols.pooling.masked_sum import LEAST_PARTIES, OTHER_POOLS, too_few
 from masquerade.protocols.session_keys import check_names
@@ -40,23 +30,15 @@ from masquerade.protocols.transport import Transport
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Passed(Fields):
+class Passed(Message):
     """Running sums on their way around the ring, modulo a power of two."""
 
-    session: bytes
-    terms: bytes
-    round: int
-    batch: Batch
-    cells: Words
-
     TAG: ClassVar[bytes] = b"masquerade pooling ring 1"
-    FIELDS: ClassVar = (
-        SESSION,
-        ("terms", Fixed(DIGEST_SIZE)),
-        ("round", Number(8)),
-        ("batch", BatchOf()),
-        ("cells", WordsOf(MOST_CELLS)),
-    )
+    session: Session
+    terms: Digest
+    round: U64
+    batch: Questions
+    cells: Annotated[Words, Array("<u8", MOST_CELLS)]
 
 
 class Outgoing(NamedTuple):

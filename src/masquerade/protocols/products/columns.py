@@ -43,6 +43,18 @@ class Columns(NamedTuple):
         """Return a name that no other columns have."""
         return json.dumps([self.holder, self.parts], separators=(",", ":"), ensure_ascii=False).encode()
 
+    @classmethod
+    def named(cls, name: bytes) -> Columns:
+        """Return the columns of a name; what is no name raises what comes up."""
+        holder, parts = json.loads(name)
+        columns = cls(holder, tuple(Part(party, tuple(names)) for party, names in parts))
+        texts = [holder, *(text for part in columns.parts for text in (part.party, *part.names))]
+        if not columns.parts or not all(part.names for part in columns.parts):
+            raise ValueError("no columns are named")
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("a name is text")
+        return columns
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holding:

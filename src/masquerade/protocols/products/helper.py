@@ -94,8 +94,6 @@ class Helper:
 def check_pair(pair: Pair) -> None:
     """Refuse a product that is none: of one party with itself, or with a product on the right."""
     left, right = pair.left, pair.right
-    if pair.kind not in {INNER, ELEMENTWISE}:
-        raise InputError("A product is an inner or an elementwise one.")
     multiplied_already = {part.party for part in left.parts}
     if right.is_product or right.holder != right.parts[0].party or left.holder not in multiplied_already:
         raise InputError("Columns are multiplied with a party's own columns.")

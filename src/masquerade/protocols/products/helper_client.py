@@ -18,8 +18,8 @@ from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAbort
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
-from masquerade.protocols.codec import SESSION_SIZE, Batch, Words
-from masquerade.protocols.pooling.masked_sum import Consent, Proposal
+from masquerade.protocols.codec import SESSION_SIZE, Words
+from masquerade.protocols.consent import Batch, Consent, Proposal
 from masquerade.protocols.products.columns import Columns, Part, held, width
 from masquerade.protocols.products.messages import (
     ASKER,

@@ -6,27 +6,27 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.core.schema import Schema
-from masquerade.crypto.byte_codec import Reader, Writer
-from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SIGNATURE_SIZE
 from masquerade.protocols.codec import (
-    SESSION,
+    Array,
     Blob,
-    Fields,
-    Fixed,
+    Converted,
     Many,
+    Message,
+    Name,
     Number,
-    Text,
+    OneOf,
+    Session,
+    Signature,
     Words,
-    WordsOf,
 )
-from masquerade.protocols.products.columns import Columns, Part
+from masquerade.protocols.products.columns import Columns
 from masquerade.protocols.session_keys import terms_of
 
 MOST_WORDS = 2**27  # of one set of columns, 1 GiB
@@ -35,56 +35,32 @@ INNER, ELEMENTWISE = 0, 1
 ASKER = "whoever asks"
 SHOWN = "masked columns"
 
-
-class ColumnsOf:
-    """The name of some columns, in its one canonical form."""
-
-    def write(self, writer: Writer, value: Columns) -> None:
-        """Write the name."""
-        writer.varying(value.id, 1 << 20)
-
-    def read(self, reader: Reader) -> Columns:
-        """Read the name."""
-        data = reader.varying(1 << 20)
-        try:
-            holder, parts = json.loads(data)
-            columns = Columns(holder, tuple(Part(party, tuple(names)) for party, names in parts))
-            texts = [holder, *(text for part in columns.parts for text in (part.party, *part.names))]
-            plain = all(isinstance(text, str) for text in texts) and all(part.names for part in columns.parts)
-        except (TypeError, ValueError, RecursionError):
-            raise DecodingError("The name of some columns cannot be read.") from None
-        if not plain or not columns.parts or columns.id != data:
-            raise DecodingError("The name of some columns is not in its canonical form.")
-        return columns
+Numbers = Annotated[Words, Array("<u8", MOST_WORDS)]
+Product = Annotated[int, OneOf(Number(1), (INNER, ELEMENTWISE))]
+Sealed = Annotated[bytes, Blob(8 * MOST_WORDS + 64)]
+Named = Annotated[
+    Columns, Converted(Blob(1 << 20), lambda columns: columns.id, Columns.named, "The name of some columns")
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Show(Fields):
+class Show(Message):
     """Ask a party for some of its columns, masked."""
 
-    session: bytes
-    columns: Columns
-
     TAG: ClassVar[bytes] = b"masquerade products show 1"
-    FIELDS: ClassVar = (SESSION, ("columns", ColumnsOf()))
+    session: Session
+    columns: Named
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shown(Fields):
+class Shown(Message):
     """Masked columns, signed by their holder: the reply to `Show`, then delivered to whoever multiplies."""
 
-    session: bytes
-    columns: Columns
-    words: Words
-    signature: bytes = bytes(SIGNATURE_SIZE)
-
     TAG: ClassVar[bytes] = b"masquerade products shown 2"
-    FIELDS: ClassVar = (
-        SESSION,
-        ("columns", ColumnsOf()),
-        ("words", WordsOf(MOST_WORDS)),
-        ("signature", Fixed(SIGNATURE_SIZE)),
-    )
+    session: Session
+    columns: Named
+    words: Numbers
+    signature: Signature = bytes(SIGNATURE_SIZE)
 
     def signed(self, roster: bytes) -> tuple[bytes, ...]:
         """Return what the signature covers: session and roster, which columns these are, and every number."""
@@ -93,69 +69,53 @@ class Shown(Fields):
 
 
 @dataclass(frozen=True, slots=True)
-class Correlate(Fields):
+class Correlate(Message):
     """Ask the helper for what the holder of `right` needs to multiply with `left`."""
 
-    session: bytes
-    kind: int
-    left: Columns
-    right: Columns
-
     TAG: ClassVar[bytes] = b"masquerade products correlate 1"
-    FIELDS: ClassVar = (SESSION, ("kind", Number(1)), ("left", ColumnsOf()), ("right", ColumnsOf()))
+    session: Session
+    kind: Product
+    left: Named
+    right: Named
 
 
 @dataclass(frozen=True, slots=True)
-class Correlated(Fields):
+class Correlated(Message):
     """A correction, sealed for the holder of `right`."""
 
-    session: bytes
-    sealed: bytes
-
     TAG: ClassVar[bytes] = b"masquerade products correlated 1"
-    FIELDS: ClassVar = (SESSION, ("sealed", Blob(8 * MOST_WORDS + 64)))
+    session: Session
+    sealed: Sealed
 
 
 @dataclass(frozen=True, slots=True)
-class Multiply(Fields):
+class Multiply(Message):
     """Multiply `lefts`, shares of one thing, with `right`; corrections go to the holder of `right` only."""
 
-    session: bytes
-    kind: int
-    lefts: tuple[Columns, ...]
-    right: Columns
-    sealed: tuple[bytes, ...]
-
     TAG: ClassVar[bytes] = b"masquerade products multiply 1"
-    FIELDS: ClassVar = (
-        SESSION,
-        ("kind", Number(1)),
-        ("lefts", Many(ColumnsOf(), MOST_NAMES)),
-        ("right", ColumnsOf()),
-        ("sealed", Many(Blob(8 * MOST_WORDS + 64), MOST_NAMES)),
-    )
+    session: Session
+    kind: Product
+    lefts: Annotated[tuple[Named, ...], Many(MOST_NAMES)]
+    right: Named
+    sealed: Annotated[tuple[Sealed, ...], Many(MOST_NAMES)]
 
 
 @dataclass(frozen=True, slots=True)
-class Sums(Fields):
+class Sums(Message):
     """Ask a party for the sums of its own columns."""
 
-    session: bytes
-    names: tuple[str, ...]
-
     TAG: ClassVar[bytes] = b"masquerade products sums 1"
-    FIELDS: ClassVar = (SESSION, ("names", Many(Text(), MOST_NAMES)))
+    session: Session
+    names: Annotated[tuple[Name, ...], Many(MOST_NAMES)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Opened(Fields):
+class Opened(Message):
     """Numbers that a party gives away: sums of own columns, or a share of sums of products."""
 
-    session: bytes
-    words: Words
-
     TAG: ClassVar[bytes] = b"masquerade products opened 1"
-    FIELDS: ClassVar = (SESSION, ("words", WordsOf(MOST_WORDS)))
+    session: Session
+    words: Numbers
 
 
 def product_terms(

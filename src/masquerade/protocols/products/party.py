@@ -19,7 +19,7 @@ from masquerade.core.schema import Schema
 from masquerade.crypto.errors import KeySpent, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.protocols.codec import Words, check_session, tag_of
-from masquerade.protocols.pooling.masked_sum import Consent, Proposal
+from masquerade.protocols.consent import Consent, Proposal
 from masquerade.protocols.products.columns import Columns, Part, held, holding, width
 from masquerade.protocols.products.helper import Pair, check_pair, mask_of, multiplied, opened_from, share_of
 from masquerade.protocols.products.messages import (

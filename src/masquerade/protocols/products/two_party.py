@@ -27,11 +27,10 @@ from masquerade.core.schema import Schema
 from masquerade.crypto.paillier import BITS, PaillierKey, PaillierPublic
 from masquerade.protocols.codec import (
     SESSION_SIZE,
-    Batch,
     check_session,
     tag_of,
 )
-from masquerade.protocols.pooling.masked_sum import Consent, Proposal
+from masquerade.protocols.consent import Batch, Consent, Proposal
 from masquerade.protocols.products.columns import Holding, Part, holding, width
 from masquerade.protocols.products.messages import product_terms
 from masquerade.protocols.products.paillier_messages import (

@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import ClassVar, Final, Self
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.byte_codec import Message, Reader, Writer
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import Point
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
 from masquerade.crypto.ristretto255 import ristretto255 as group
+from masquerade.protocols.codec import Message, Reader, Writer
 
 DIGEST_SIZE: Final = 32
 MOST_K: Final = 10_000

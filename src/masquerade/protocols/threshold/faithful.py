@@ -22,7 +22,6 @@ from functools import cached_property
 from typing import ClassVar, Final, NoReturn, Self
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.byte_codec import Message, Reader, Writer
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken, SharesInconsistent
 from masquerade.crypto.group import Point
 from masquerade.crypto.keys import derive
@@ -32,6 +31,7 @@ from masquerade.crypto.sealed_messages import OVERHEAD, seal, unseal
 from masquerade.crypto.shares import interpolate_points
 from masquerade.crypto.statements import Statement, equal_logs
 from masquerade.crypto.transcript import Context, Transcript
+from masquerade.protocols.codec import Message, Reader, Writer
 
 MOST_USERS: Final = 100_000
 MOST_K: Final = 1000

@@ -7,10 +7,10 @@ import hmac
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
-from masquerade.crypto.byte_codec import Message, Reader, Writer
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import KEY_SIZE
 from masquerade.crypto.oprf import POINT_SIZE, PROOF_SIZE
+from masquerade.protocols.codec import Message, Reader, Writer
 from masquerade.protocols.threshold.agreement import DIGEST_SIZE
 
 ID_SIZE: Final = 16

@@ -5,143 +5,108 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch
-from masquerade.crypto.byte_codec import Reader, Writer
-from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.codec import LONGEST_TEXT, SESSION, Blob, Fields, Kind, Many, Number, Text
+from masquerade.protocols.codec import (
+    LONGEST_TEXT,
+    U32,
+    U64,
+    Blob,
+    Converted,
+    LongText,
+    Many,
+    Message,
+    Name,
+    Session,
+    Struct,
+    Text,
+)
 
 MOST_NAMES = 10_000
 MOST_BLOCKS = 1000
 LARGEST_BLOCK = 1 << 30
 
+Variables = Annotated[tuple[Name, ...], Many(MOST_NAMES)]
+PolicyText = Annotated[
+    Policy,
+    Converted(
+        Text(LONGEST_TEXT),
+        lambda policy: _plain(policy.to_dict()),
+        lambda text: Policy.from_dict(json.loads(text)),
+        "A policy",
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
-class Announce(Fields):
+class Announce(Message):
     """Ask a site what its cells of some variables (of all, if none is named) are: their policy and number."""
 
-    session: bytes
-    recipient: str
-    names: tuple[str, ...]
-
     TAG: ClassVar[bytes] = b"masquerade vertical announce 1"
-    FIELDS: ClassVar = (SESSION, ("recipient", Text()), ("names", Many(Text(), MOST_NAMES)))
+    session: Session
+    recipient: Name
+    names: Variables
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Fields):
+class Request(Message):
     """Ask a site for the disguised cells of some variables, as announced, in one of some parts."""
 
-    session: bytes
-    recipient: str
-    names: tuple[str, ...]
-    part: int
-    parts: int
-
     TAG: ClassVar[bytes] = b"masquerade vertical request 2"
-    FIELDS: ClassVar = (
-        SESSION,
-        ("recipient", Text()),
-        ("names", Many(Text(), MOST_NAMES)),
-        ("part", Number(4)),
-        ("parts", Number(4)),
-    )
+    session: Session
+    recipient: Name
+    names: Variables
+    part: U32
+    parts: U32
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct):
     """A block of cells: so many rows of these variables."""
 
-    names: tuple[str, ...]
-    rows: int
-
-
-class ShapeOf:
-    """A shape as a field."""
-
-    def write(self, writer: Writer, value: Shape) -> None:
-        """Write names and rows."""
-        Many(Text(), MOST_NAMES).write(writer, value.names)
-        writer.number(value.rows, 8)
-
-    def read(self, reader: Reader) -> Shape:
-        """Read names and rows."""
-        return Shape(Many(Text(), MOST_NAMES).read(reader), reader.number(8))
-
-
-class PolicyText:
-    """A policy as a field: its plain values as JSON; what does not describe a policy does not decode."""
-
-    def write(self, writer: Writer, value: Policy) -> None:
-        """Write the policy."""
-        writer.text(json.dumps(value.to_dict(), ensure_ascii=False, separators=(",", ":")), LONGEST_TEXT)
-
-    def read(self, reader: Reader) -> Policy:
-        """Read the policy."""
-        text = reader.text(LONGEST_TEXT)
-        try:
-            return Policy.from_dict(json.loads(text))
-        except (ValueError, TypeError, RecursionError):
-            raise DecodingError("The message carries no policy that can be read.") from None
+    names: Variables
+    rows: U64
 
 
 @dataclass(frozen=True, slots=True)
-class Described(Fields):
+class Described(Message):
     """What a site's cells are: the policy they go through, and the blocks they come in."""
 
-    session: bytes
-    party: str
-    policy: Policy
-    shapes: tuple[Shape, ...]
-
     TAG: ClassVar[bytes] = b"masquerade vertical described 1"
-    FIELDS: ClassVar[tuple[tuple[str, Kind[Any]], ...]] = (
-        SESSION,
-        ("party", Text()),
-        ("policy", PolicyText()),
-        ("shapes", Many(ShapeOf(), MOST_BLOCKS)),
-    )
+    session: Session
+    party: Name
+    policy: PolicyText
+    shapes: Annotated[tuple[Shape, ...], Many(MOST_BLOCKS)]
 
 
 @dataclass(frozen=True, slots=True)
-class Cells(Fields):
+class Cells(Message):
     """Disguised cells of one part, block by block: each an Arrow stream of pseudonyms and report codes."""
 
-    session: bytes
-    party: str
-    policy_id: str
-    part: int
-    parts: int
-    blocks: tuple[bytes, ...]
-
     TAG: ClassVar[bytes] = b"masquerade vertical cells 2"
-    FIELDS: ClassVar = (
-        SESSION,
-        ("party", Text()),
-        ("policy_id", Text()),
-        ("part", Number(4)),
-        ("parts", Number(4)),
-        ("blocks", Many(Blob(LARGEST_BLOCK), MOST_BLOCKS)),
-    )
+    session: Session
+    party: Name
+    policy_id: Name
+    part: U32
+    parts: U32
+    blocks: Annotated[tuple[Annotated[bytes, Blob(LARGEST_BLOCK)], ...], Many(MOST_BLOCKS)]
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters(Fields):
+class Parameters(Message):
     """What a party learnt about its own nodes, for everybody: plain values by node, as JSON."""
 
-    session: bytes
-    party: str
-    nodes: str
-
     TAG: ClassVar[bytes] = b"masquerade vertical parameters 1"
-    FIELDS: ClassVar = (SESSION, ("party", Text()), ("nodes", Text(LONGEST_TEXT)))
+    session: Session
+    party: Name
+    nodes: LongText
 
     @classmethod
     def of(cls, session: bytes, party: str, nodes: Mapping[str, Any]) -> Parameters:
         """Return the message with a party's nodes."""
-        return cls(session, party, json.dumps(dict(nodes), ensure_ascii=False, separators=(",", ":")))
+        return cls(session, party, _plain(dict(nodes)))
 
     def values(self) -> dict[str, Any]:
         """Return the plain values by node."""
@@ -161,3 +126,7 @@ def check_policy_id(party: str, found: str, agreed: str) -> None:
             f"Party {party!r} disguised under policy {found[:12]}…, agreed was {agreed[:12]}…: estimates "
             "would be wrong."
         )
+
+
+def _plain(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))

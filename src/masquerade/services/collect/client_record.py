@@ -14,8 +14,8 @@ from typing import ClassVar, Self
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError
-from masquerade.crypto.byte_codec import Message, Reader, Writer
 from masquerade.crypto.errors import DecodingError
+from masquerade.protocols.codec import Message, Reader, Writer
 from masquerade.protocols.threshold.agreement import MOST_BYTES
 from masquerade.protocols.threshold.oprf_messages import Credential
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
-from masquerade.crypto.byte_codec import Message, Reader, Writer
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
+from masquerade.protocols.codec import Message, Reader, Writer
 from masquerade.protocols.threshold.agreement import MOST_BYTES
 
 MOST_TOGETHER: Final = 256  # requests in one message

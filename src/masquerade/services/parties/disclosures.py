@@ -9,8 +9,9 @@ from fractions import Fraction
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.protocols.codec import tag_of
+from masquerade.protocols.consent import Proposal
 from masquerade.protocols.linking.messages import Begin, Compare
-from masquerade.protocols.pooling.masked_sum import Ask, Proposal
+from masquerade.protocols.pooling.masked_sum import Ask
 from masquerade.protocols.products.messages import Multiply, Show, Sums
 from masquerade.protocols.products.paillier_messages import Ciphertexts, Encrypt
 from masquerade.protocols.projection.messages import Margin, Submit

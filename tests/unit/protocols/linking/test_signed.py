@@ -504,7 +504,7 @@ def test_new_messages_have_one_spelling_and_one_error(which, at, value, junk):
 
 def test_half_a_signature_is_none():
     data = Done(SESSION, 2, b"s" * 64).encode()
-    with pytest.raises(DecodingError, match="64 bytes, or none"):
+    with pytest.raises(DecodingError, match="0 or 64 bytes"):
         Done.decode(data[:-68] + (63).to_bytes(4, "big") + b"s" * 63)
 
 

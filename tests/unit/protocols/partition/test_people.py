@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -234,8 +235,7 @@ def test_an_agreement_on_other_distances_stops_whoever_saw_these():
 
 def changed_notices(run, **changes):
     said = Notices.decode(Word.decode(run.notices).payload)
-    fields = {name: getattr(said, name) for name, _ in Notices.FIELDS} | changes
-    return word(run.population, "randomness server", NOTICES, Notices(**fields).encode())
+    return word(run.population, "randomness server", NOTICES, replace(said, **changes).encode())
 
 
 def lower_threshold(run):

@@ -19,7 +19,8 @@ import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import AgreementKey, SigningKey
-from masquerade.protocols.codec import Batch, tag_of
+from masquerade.protocols.codec import tag_of
+from masquerade.protocols.consent import Batch
 from masquerade.protocols.pooling.local_counts import pooling_terms
 from masquerade.protocols.pooling.masked_sum import Ask, Masked, MaskedSum, PoolingParty
 from masquerade.protocols.pooling.ring_sum import Passed, RingParty

@@ -336,7 +336,7 @@ def test_nonsense_is_refused(asked):
         ("x", Shown(s, A, np.zeros(3, dtype=np.uint64)), "from another party"),
         ("x", Sums(s, ("L",)), "not variables of this party"),
         ("x", Multiply(s, INNER, (A,), unheard, ()), "not delivered"),
-        ("x", Multiply(s, 7, (A,), L, ()), "inner or an elementwise"),
+        ("x", Multiply(s, 7, (A,), L, ()), "one of 0, 1"),
         ("x", Multiply(s, INNER, (A,), A, ()), "own columns alone"),
         ("z", Multiply(s, INNER, (A,), L, ()), "holds none"),
         ("x", Multiply(s, INNER, (), L, ()), "multiplied together"),

@@ -1,5 +1,7 @@
 """Arbitrary partitions, and everything that a miner or a learning site must refuse."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -178,8 +180,7 @@ class Changing(LocalTransport):
 
 
 def rebuilt(message, **changes):
-    fields = {name: getattr(message, name) for name, _ in message.FIELDS} | changes
-    return type(message)(**fields).encode()
+    return replace(message, **changes).encode()
 
 
 def repacked(change):

@@ -1,0 +1,50 @@
+"""Messages of scalar products: with a helper, and by encryption between two."""
+
+from masquerade.protocols.products.columns import Columns, Part
+from masquerade.protocols.products.messages import Correlate, Correlated, Multiply, Opened, Show, Shown, Sums
+from masquerade.protocols.products.paillier_messages import Ciphertexts, Encrypt, Key, Open, Plaintexts
+from tests.vectors.examples.parties import DIGEST, SESSION
+from tests.vectors.examples.pooling import WORDS
+from tests.vectors.message_vectors import Example
+
+OWN = Columns("x", (Part("x", ("a",)),))
+PRODUCT = Columns("x", (Part("x", ("a",)), Part("y", ("b", "ü"))))
+
+
+def renamed(*names):
+    """Return a request with other spellings of the name of its columns."""
+    data = Show(SESSION, OWN).encode()
+    written = len(OWN.id).to_bytes(4, "big") + OWN.id
+    assert data.count(written) == 1
+    return {
+        f"the name {name[:20]!r}": data.replace(written, len(name).to_bytes(4, "big") + name)
+        for name in names
+    }
+
+
+WRONG = (
+    b'["x", [["x",["a"]]]]',
+    b'["x",[["x",[]]]]',
+    b'["x",[]]',
+    b'[1,[["x",["a"]]]]',
+    b'["x",[["x",[1]]]]',
+    b'["\\u0078",[["x",["a"]]]]',
+    b"{}",
+    b"[" * 5000,
+    b"\xff",
+)
+EXAMPLES = [
+    Example(Show(SESSION, PRODUCT)),
+    Example(Show(SESSION, OWN), bad=renamed(*WRONG)),
+    Example(Shown(SESSION, OWN, WORDS)),
+    Example(Correlate(SESSION, 1, PRODUCT, OWN)),
+    Example(Correlated(SESSION, b"sealed")),
+    Example(Multiply(SESSION, 0, (OWN, PRODUCT), OWN, (b"1",))),
+    Example(Sums(SESSION, ("a", "b"))),
+    Example(Opened(SESSION, WORDS)),
+    Example(Open(SESSION, DIGEST)),
+    Example(Key(SESSION, b"n")),
+    Example(Encrypt(SESSION, ("a",))),
+    Example(Ciphertexts(SESSION, b"c")),
+    Example(Plaintexts(SESSION, b"")),
+]
