@@ -33,7 +33,7 @@ def large_table():
     n = int(observed.sum())
 
     def ours():
-        plan = Layout(policy.groups, policy.schema).reading(mq.Query(by=names))
+        plan = Layout(policy.groups, policy.schema).plan(mq.Query(by=names))
         values = plan.maps.apply(observed)
         covariance = LinearCovariance((Part(observed, plan.maps),), values, values, n)
         return values, np.sqrt(np.maximum(covariance.diagonal(), 0))

@@ -12,6 +12,7 @@ import masquerade as mq
 from masquerade.core.covariance import LinearCovariance, Part
 from masquerade.core.table import CountTable
 from masquerade.disguising.seeded import simulate_codes
+from masquerade.estimate.evidence import ReportEvidence
 from masquerade.sources.query_plan import Layout
 from masquerade.sources.records import Records
 
@@ -59,14 +60,13 @@ def answer(observed, plan, policy, by) -> CountTable:
     """The table that a source of records makes of observed counts."""
     values = plan.maps.apply(observed)
     covariance = LinearCovariance((Part(observed, plan.maps),), values, values, int(observed.sum()))
-    return CountTable(
-        tuple(policy.schema[name] for name in by), values, int(observed.sum()), covariance, None
-    )
+    evidence = ReportEvidence.of([plan.reports(observed)], values, covariance)
+    return CountTable(tuple(policy.schema[name] for name in by), values, int(observed.sum()), evidence)
 
 
 def simulated(policy: mq.Policy, by: tuple[str, ...], truth: np.ndarray, n: int, seed: int):
     """Yield tables estimated from multinomial draws of the observed counts."""
-    plan = Layout(policy.groups, policy.schema).reading(mq.Query(by=by))
+    plan = Layout(policy.groups, policy.schema).plan(mq.Query(by=by))
     chances = truth
     for axis, observed_axis in enumerate(plan.axes):
         chances = np.moveaxis(np.tensordot(chances, observed_axis.channel.matrix, (axis, 0)), -1, axis)
@@ -125,7 +125,7 @@ def test_intervals_of_clear_counts_cover():
     """Nothing disguised: Wilson's interval; its exact coverage goes up and down with the count."""
     n, counts = 5000, np.arange(30, 90)
     policy = mq.Policy.clear(mq.Schema({"a": ["x", "y"]}))
-    plan = Layout(policy.groups, policy.schema).reading(mq.Query(by="a"))
+    plan = Layout(policy.groups, policy.schema).plan(mq.Query(by="a"))
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
     k = np.arange(0, 270)
     ends = [answer(np.array([x, n - x], float), plan, policy, ("a",)).conf_int() for x in k]

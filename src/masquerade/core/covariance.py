@@ -121,6 +121,53 @@ class LinearCovariance:
 
 
 @dataclass(frozen=True, slots=True)
+class IndependentCovariance:
+    """Covariance of cells that err independently: for sources that know a standard error for every cell.
+
+    `given` are the variances given the records; without them they are taken to be the same (noise that was
+    added to exact counts of fixed records).
+    """
+
+    variances: Floats
+    given: Floats | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the table."""
+        return self.variances.shape
+
+    def diagonal(self, kind: Kind = "population") -> Floats:
+        """Return the variance of every cell."""
+        check_kind(kind)
+        return self.variances if kind == "population" or self.given is None else self.given
+
+    def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
+        """Return the covariance blocks of cells that differ only along `axes`."""
+        inner = [self.names.index(axis) if isinstance(axis, str) else axis for axis in axes]
+        order = [axis for axis in range(len(self.shape)) if axis not in inner]
+        block = prod(self.shape[axis] for axis in inner)
+        cells = self.diagonal(kind).transpose([*order, *inner])
+        cells = cells.reshape(*(self.shape[axis] for axis in order), block)
+        return cells[..., :, None] * np.eye(block)
+
+    def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
+        """Return the variance of Σ weights·cells."""
+        return float(np.sum(np.asarray(weights, dtype=float) ** 2 * self.diagonal(kind)))
+
+    def dense(self, max_cells: int = 4096, kind: Kind = "population") -> Floats:
+        """Return the whole matrix; refused beyond `max_cells`."""
+        check_cells(self.shape, max_cells)
+        return np.diag(self.diagonal(kind).ravel())
+
+    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> IndependentCovariance:
+        """Return the covariance of the table summed or sliced to the axes `keep`."""
+        names = tuple(self.names[axis] for axis in keep) if self.names else ()
+        given = None if self.given is None else reduce_cells(self.given, keep, at)
+        return IndependentCovariance(reduce_cells(self.variances, keep, at), given, names)
+
+
+@dataclass(frozen=True, slots=True)
 class SumCovariance:
     """Covariance of a sum of independent tables: pooling adds operators."""
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import Covariance, Kind, SumCovariance, check_kind, reduce_cells
+from masquerade.core.covariance import Covariance, Kind, check_kind, reduce_cells
 from masquerade.core.errors import InputError
+from masquerade.core.evidence import PROJECTIONS, Evidence, Fit, Projection
 from masquerade.core.schema import Category, Schema, Variable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Projection = Literal["mle", "simplex", "clip"]
-PROJECTIONS: tuple[Projection, ...] = ("mle", "simplex", "clip")
 
 
 class Interval(NamedTuple):
@@ -32,18 +30,17 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CountTable:
-    """Counts over the combinations of some variables, exact or estimated.
+    """Counts over the combinations of some variables, exact or estimated: a value that asks nobody anything.
 
     Estimates are unbiased and may be fractional or negative: that is information, and only
     `nonnegative` takes it away; `unbiased` keeps it for the intervals of a projected table. `n` is the
-    number of records behind the whole source.
+    number of records behind the whole source. `evidence` is what the estimate rests on.
     """
 
     axes: tuple[Variable, ...]
     values: Floats
     n: int
-    covariance: Covariance
-    project: Callable[[Projection], Floats]
+    evidence: Evidence
     adjusted: Projection | None = None
     unbiased: Floats | None = None
 
@@ -51,6 +48,16 @@ class CountTable:
         values = np.asarray(self.values, dtype=np.float64).view()
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a value."""
+        parts = (self.axes, self.values, self.n, self.evidence, self.adjusted, self.unbiased)
+        return type(self), parts
+
+    @property
+    def covariance(self) -> Covariance:
+        """Return the covariance of the unbiased estimate."""
+        return self.evidence.covariance
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -124,7 +131,20 @@ class CountTable:
             raise InputError(
                 f"nonnegative() takes one of {', '.join(map(repr, PROJECTIONS))}. Got {method!r} instead."
             )
-        return replace(self, values=self.project(method), adjusted=method, unbiased=self.estimate)
+        values = self.evidence.nonnegative(method)
+        return replace(self, values=values, adjusted=method, unbiased=self.estimate)
+
+    def deviance(self, expected: Floats) -> float:
+        """Return twice how much less likely the reports are under these true counts than at best."""
+        return self.evidence.deviance(np.broadcast_to(np.asarray(expected, dtype=float), self.values.shape))
+
+    def fit(self, generators: Iterable[Iterable[str] | str]) -> Fit:
+        """Fit a hierarchical log-linear model of the truth, such as [["a"], ["b"]] for independence.
+
+        Every generator is a variable or a set of variables whose joint margin the model is free to follow;
+        variables in no generator are evenly distributed.
+        """
+        return self.evidence.fit([self._axes(names) for names in generators])
 
     def __add__(self, other: CountTable) -> CountTable:
         """Pool with the table of other, independent records."""
@@ -138,8 +158,7 @@ class CountTable:
             self.axes,
             self.values + other.values,
             self.n + other.n,
-            SumCovariance((self.covariance, other.covariance)),
-            lambda method: self.project(method) + other.project(method),
+            self.evidence + other.evidence,
             self.adjusted,
             self.estimate + other.estimate if self.adjusted else None,
         )
@@ -194,8 +213,7 @@ class CountTable:
             tuple(self.axes[axis] for axis in keep),
             reduce_cells(self.values, keep, at),
             self.n,
-            self.covariance.reduced(keep, at),
-            lambda method: reduce_cells(self.project(method), keep, at),
+            self.evidence.reduced(keep, at),
             self.adjusted,
             reduce_cells(self.estimate, keep, at) if self.adjusted else None,
         )

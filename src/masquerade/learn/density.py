@@ -13,9 +13,10 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
+from masquerade.core.evidence import Projection
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Variable
-from masquerade.core.table import CountTable, Projection
+from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ import numpy as np
 
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import reduce_cells
 from masquerade.core.errors import InputError, Refusal
 from masquerade.core.query import Query
-from masquerade.core.table import CountTable, Projection
+from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
 from masquerade.protocols.aggregation.batch import (
     MOST_COUNTS,
@@ -25,8 +24,7 @@ from masquerade.protocols.aggregation.batch import (
 )
 from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.aggregation.population import Rounds
-from masquerade.sources.nonnegative import most_likely, projected
-from masquerade.sources.query_plan import Factor, Layout, Reading
+from masquerade.sources.query_plan import Factor, Layout, QueryPlan
 from masquerade.sources.record_store import Observed
 from masquerade.sources.report_tally import ReportTally
 
@@ -39,47 +37,41 @@ class Stratum:
         self._given = given
         self._places = {name: place for place, name in enumerate(policy.schema)}
 
-    def table(self, plan: Reading) -> Table | None:
-        """Return the table that a reading needs; None if no record of the stratum can be in it.
+    def table(self, plan: QueryPlan) -> Table | None:
+        """Return the table that a plan needs; None if no record of the stratum can be in it.
 
         Conditions that a report meets or not are conditions of the table. Those that give reports weights
         are axes: the whole is tabulated, then weighed.
         """
         where = dict(self._given)
         for factor in plan.factors:
-            code = condition(factor)
-            if code is not None and where.setdefault(self._places[factor.columns[0]], code) != code:
-                return None
+            for name, code in conditions(factor).items():
+                if where.setdefault(self._places[name], code) != code:
+                    return None
         columns = {self._places[name] for name in self._columns(plan)}
         return Table(tuple(sorted(columns.difference(where))), tuple(sorted(where.items())))
 
-    def observe(self, plan: Reading, known: Mapping[Table, Counts]) -> Observed:
-        """Return the sums that a reading wants: of weights, and of their squares."""
+    def observe(self, plan: QueryPlan, known: Mapping[Table, Counts]) -> Observed:
+        """Return the sums that a plan wants: of weights, and of their squares."""
         table = self.table(plan)
         cells = None if table is None else found_in(known, table)
         if table is None or cells is None:
-            nothing = np.zeros(plan.observed_shape)
-            return Observed.counts(nothing)
+            sizes = [prod(factor.sizes) for factor in plan.weighing]
+            return Observed.of(plan, np.zeros((*plan.observed_shape, *sizes)))
         names = self._columns(plan)
         spread = self._spread(plan, table, cells.astype(np.float64))
-        weighing = [factor for factor in plan.factors if condition(factor) is None]
-        shape = [*plan.observed_shape, *(prod(factor.sizes) for factor in weighing)]
+        shape = [*plan.observed_shape, *(prod(factor.sizes) for factor in plan.weighing)]
         order = [list(dict.fromkeys(names)).index(name) for name in names]
-        arranged = spread.transpose(order).reshape(shape)
-        firsts = squares = arranged
-        for factor in reversed(weighing):
-            firsts, squares = firsts @ factor.vector, squares @ factor.vector**2
-        return Observed(firsts, squares, firsts)
+        return Observed.of(plan, spread.transpose(order).reshape(shape))
 
-    def _columns(self, plan: Reading) -> list[str]:
-        weighing = [name for factor in plan.factors if condition(factor) is None for name in factor.columns]
-        return [*plan.columns, *weighing]
+    def _columns(self, plan: QueryPlan) -> list[str]:
+        return [*plan.columns, *(name for factor in plan.weighing for name in factor.columns)]
 
-    def _spread(self, plan: Reading, table: Table, cells: Floats) -> Floats:
-        """Return the cells by the reading's own columns; one that the stratum fixes gets its axis back."""
+    def _spread(self, plan: QueryPlan, table: Table, cells: Floats) -> Floats:
+        """Return the cells by the plan's own columns; one that the stratum fixes gets its axis back."""
         names = self._columns(plan)
         sizes = [*(size for axis in plan.axes for size in axis.sizes)]
-        sizes += [size for f in plan.factors if condition(f) is None for size in f.sizes]
+        sizes += [size for factor in plan.weighing for size in factor.sizes]
         where = dict(table.where)
         result = np.zeros(sizes)
         index = tuple(where.get(self._places[name], slice(None)) for name in names)
@@ -88,12 +80,12 @@ class Stratum:
         return result
 
 
-def condition(factor: Factor) -> int | None:
-    """Return the code that a factor selects, if it weighs one report with one and all others with nothing."""
-    chosen = np.flatnonzero(factor.vector)
-    if len(factor.columns) == 1 and len(chosen) == 1 and factor.vector[chosen[0]] == 1.0:
-        return int(chosen[0])
-    return None
+def conditions(factor: Factor) -> dict[str, int]:
+    """Return the codes that a factor on clear columns asks for; none if it weighs reports."""
+    if factor.code is None:
+        return {}
+    codes = np.unravel_index(factor.code, factor.sizes)
+    return {name: int(code) for name, code in zip(factor.columns, codes, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +100,8 @@ class Seen:
         """Return how questions are read."""
         return self.stratum.layout
 
-    def observe(self, plans: Sequence[Reading]) -> list[Observed]:
-        """Return the sums that readings want."""
+    def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
+        """Return the sums that plans want."""
         return [self.stratum.observe(plan, self.known) for plan in plans]
 
 
@@ -133,26 +125,11 @@ class RoundTally(ReportTally):
         """Tell whether the round has counted what a question needs."""
         return all(found_in(self._known, table) is not None for table in needed(query, self._seen))
 
-    def _project(self, query: Query, values: Floats, method: Projection) -> Floats:
-        """Project; the likelihood of a slice by an undisguised variable is its own."""
-        if method != "mle":
-            return projected(values, method)
-        weighed = [(name, label) for name, label in query.where if self.policy.group(name).disguised]
-        plain = [(name, label) for name, label in query.where if not self.policy.group(name).disguised]
-        whole = Query(by=(*query.by, *(name for name, _ in weighed)), where=plain)
-        likely = []
-        for part in self._seen:
-            plan = part.layout.reading(whole)
-            (sums,) = part.observe([plan])
-            likely.append(most_likely(plan, sums.firsts))
-        given = {len(query.by) + i: self.schema[name].code(label) for i, (name, label) in enumerate(weighed)}
-        return reduce_cells(np.sum(likely, axis=0), range(len(query.by)), given)
-
 
 def needed(query: Query, parts: Sequence[Stratum] | Sequence[Seen]) -> list[Table]:
     """Return the tables that a question needs, one for each stratum that has any part in it."""
     strata = [part.stratum if isinstance(part, Seen) else part for part in parts]
-    tables = [stratum.table(stratum.layout.reading(query)) for stratum in strata]
+    tables = [stratum.table(stratum.layout.plan(query)) for stratum in strata]
     return [table for table in tables if table is not None]
 
 

@@ -24,7 +24,7 @@ from masquerade.kernels.cover import cover_within
 from masquerade.sources import pushdown, sql
 from masquerade.sources.coded_rows import Gathering, Overflow, split
 from masquerade.sources.engine_tables import Table
-from masquerade.sources.query_plan import Layout, Reading
+from masquerade.sources.query_plan import Layout, QueryPlan
 from masquerade.sources.record_store import Observed, Store
 from masquerade.sources.sql import Column
 
@@ -50,7 +50,7 @@ class Limits:
 
 @dataclass(eq=False)
 class Scanned:
-    """Reports of one stratum in an engine's table, as the sums that readings want."""
+    """Reports of one stratum in an engine's table, as the sums that plans want."""
 
     table: Table
     layout: Layout
@@ -80,8 +80,8 @@ class Scanned:
                 self.known_rows = int(row[sql.COUNT])
         return self.known_rows
 
-    def observe(self, plans: Sequence[Reading]) -> list[Observed]:
-        """Return the sums that readings want, from what is held or from as few scans as pay."""
+    def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
+        """Return the sums that plans want, from what is held or from as few scans as pay."""
         wants = [wanted(plan) for plan in plans]
         if any(self._holder(want) is None for want in wants) and self._worth_whole():
             self._hold_whole()
@@ -138,8 +138,8 @@ class Scanned:
         covering = [store for store in self._held if store.covers(want)]
         return min(covering, key=lambda store: len(store.multiplicity), default=None)  # type: ignore[arg-type]
 
-    def _summed_by_engine(self, plan: Reading, want: Sequence[str]) -> bool:
-        """Tell whether a reading is better left to the engine: conditioned, over very many combinations."""
+    def _summed_by_engine(self, plan: QueryPlan, want: Sequence[str]) -> bool:
+        """Tell whether a plan is better left to the engine: conditioned, over very many combinations."""
         if not plan.factors or self._holder(want) is not None:
             return False
         conditions = [self.columns[name] for factor in plan.factors for name in factor.columns]
@@ -240,10 +240,10 @@ class Scanned:
     def _fetched_row(self, names: Sequence[str], write: Callable[[str], str]) -> dict[str, Any]:
         return dict(pa.Table.from_batches(list(self._batches(names, write))).to_pylist()[0])
 
-    def _pushed(self, plans: Sequence[Reading]) -> list[Observed]:
-        """Let the engine sum up weights; readings that tabulate the same columns share scans."""
+    def _pushed(self, plans: Sequence[QueryPlan]) -> list[Observed]:
+        """Let the engine sum up weights; plans that tabulate the same columns share scans."""
         dialect, found = self.table.dialect, dict[int, Observed]()
-        for places in pushdown.batches_of_readings(plans, self.limits.weights):
+        for places in pushdown.batches_of_plans(plans, self.limits.weights):
             some = [plans[i] for i in places]
             write = partial(
                 sql.weighed,
@@ -284,8 +284,8 @@ class Scanned:
         return UnknownValue(name, None)
 
 
-def wanted(plan: Reading) -> tuple[str, ...]:
-    """Return the columns that a reading touches."""
+def wanted(plan: QueryPlan) -> tuple[str, ...]:
+    """Return the columns that a plan touches."""
     return tuple(dict.fromkeys([*plan.columns, *(name for f in plan.factors for name in f.columns)]))
 
 

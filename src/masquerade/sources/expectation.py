@@ -14,7 +14,7 @@ from masquerade.channels.policy import Group
 from masquerade.core.axes import Floats, contract
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
-from masquerade.sources.query_plan import Axis, Layout, Reading
+from masquerade.sources.query_plan import Axis, Layout, QueryPlan
 
 if TYPE_CHECKING:
     from masquerade.sources.records import Records
@@ -51,7 +51,7 @@ def expect(records: Records, f: Function, over: Sequence[str], *, seed: int = 0)
     draws = max(1, DRAWS // records.n)
     gains = np.empty(records.n)
     for groups, rows in strata(records):
-        plan = Layout(groups, records.schema).reading(query)
+        plan = Layout(groups, records.schema).plan(query)
         columns = {name: records.codes[name][rows] for name in plan.columns}
         size = records.n if isinstance(rows, slice) else len(rows)
         if size:
@@ -98,7 +98,7 @@ class Split:
 
 
 def values_of(
-    plan: Reading,
+    plan: QueryPlan,
     columns: dict[str, NDArray[Any]],
     rows: int,
     f: Function,
@@ -118,7 +118,7 @@ def cells(axis: Axis) -> int:
     return prod(axis.truth_sizes[place] for place in axis.asked)
 
 
-def split_of(plan: Reading, columns: dict[str, NDArray[Any]], rows: int) -> Split:
+def split_of(plan: QueryPlan, columns: dict[str, NDArray[Any]], rows: int) -> Split:
     """Tell undisguised axes, whose truth is known, from disguised ones."""
     clear = tuple(axis for axis in plan.axes if axis.map.matrix is None)
     hidden = tuple(axis for axis in plan.axes if axis.map.matrix is not None)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import LinearCovariance
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.query import Query
-from masquerade.core.table import CountTable, Projection
+from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.protocols.frequency.agreement import Counts, Question, Terms, implied, implied_counts, ordered
@@ -21,8 +20,7 @@ from masquerade.protocols.frequency.guarantee import frequency_guarantee
 from masquerade.protocols.frequency.messages import Exchange
 from masquerade.protocols.frequency.miner import Round
 from masquerade.protocols.frequency.rules import Roster, roster_refusals, spent_refusals
-from masquerade.sources.nonnegative import most_likely, projected
-from masquerade.sources.query_plan import Factor, Layout, Reading
+from masquerade.sources.query_plan import Factor, Layout, QueryPlan
 from masquerade.sources.record_store import Observed
 from masquerade.sources.report_tally import ReportTally
 
@@ -120,9 +118,7 @@ class FrequencyTally(ReportTally):
 
     def _questions(self, queries: Sequence[Query]) -> list[Question]:
         return [
-            question_of(part.layout.reading(query), self.terms)[0]
-            for query in queries
-            for part in self._parts
+            question_of(part.layout.plan(query), self.terms)[0] for query in queries for part in self._parts
         ]
 
     def _open(self, questions: Sequence[Question]) -> list[Question]:
@@ -194,44 +190,20 @@ class FrequencyTally(ReportTally):
             self.terms, self.n, shared_checks=self._shared_checks, agreed=self._agreed
         )
 
-    def _table(self, query: Query, parts: Sequence[tuple[Reading, Observed]]) -> CountTable:
-        """Return the table over the people who were counted then, though some may have left since."""
-        table = super()._table(query, parts)
-        people = self._known(question_of(parts[0][0], self.terms)[0]).people
-        if people == self.n or not isinstance(table.covariance, LinearCovariance):
-            return table
-        return replace(table, n=people, covariance=replace(table.covariance, n=people))
-
-    def _project(self, query: Query, values: Floats, method: Projection) -> Floats:
-        """Project a table from the counts behind it: nobody is asked again.
-
-        Conditions on clear variables split the likelihood, so the most likely table under them is that of the
-        counts under them; disguised ones were counted jointly, and are picked from the joint table.
-        """
-        if method != "mle":
-            return projected(values, method)
-        clear = [pair for pair in query.where if pair[0] not in self.policy.disguised]
-        hidden = [pair for pair in query.where if pair[0] in self.policy.disguised]
-        whole = Query(by=(*query.by, *[name for name, _ in hidden]), where=clear)
-        likely = np.zeros(self.schema.shape(whole.by))
-        for part in self._parts:
-            plan = part.layout.reading(whole)
-            (sums,) = part.observe([plan])
-            if sums.firsts.sum() > 0:
-                likely += most_likely(plan, sums.firsts)
-        codes = tuple(self.schema[name].code(label) for name, label in hidden)
-        picked = np.moveaxis(likely, range(len(query.by), likely.ndim), range(len(codes)))
-        return np.asarray(picked[codes])
+    def records_behind(self, query: Query) -> int:
+        """Return how many people were counted for an answer, though some may have left since."""
+        question, _ = question_of(self._parts[0].layout.plan(query), self.terms)
+        return self._known(question).people
 
 
 class _Counted:
-    """The people of one stratum, or all: sums that readings want, from counts mined together."""
+    """The people of one stratum, or all: sums that plans want, from counts mined together."""
 
     def __init__(self, tally: FrequencyTally, layout: Layout, stratum: int) -> None:
         self.layout, self._tally, self._stratum = layout, tally, stratum
 
-    def observe(self, plans: Sequence[Reading]) -> list[Observed]:
-        """Return the sums that readings want."""
+    def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
+        """Return the sums that plans want."""
         terms = self._tally.terms
         questions = [question_of(plan, terms) for plan in plans]
         answers = self._tally.fetch([question for question, _ in questions])
@@ -254,40 +226,33 @@ class _Counted:
         return kept
 
 
-def question_of(plan: Reading, terms: Terms) -> tuple[Question, tuple[Factor, ...]]:
-    """Return what has to be counted for a reading, and the factors that become axes of it.
+def question_of(plan: QueryPlan, terms: Terms) -> tuple[Question, tuple[Factor, ...]]:
+    """Return what has to be counted for a plan, and the factors that become axes of it.
 
-    A factor that picks one report is a condition: those who do not have it are not counted. Any other factor
+    A factor on clear columns is a condition: those who do not have it are not counted. Any other factor
     weighs all reports, so these are counted, and weighed afterwards. Strata are counted apart.
     """
     conditions: dict[str, int] = {}
-    spread: list[Factor] = []
+    spread = plan.weighing
     for factor in plan.factors:
-        places = np.flatnonzero(factor.vector)
-        if len(places) == 1 and factor.vector[places[0]] == 1.0:
-            codes = np.unravel_index(int(places[0]), factor.sizes)
+        if factor.code is not None:
+            codes = np.unravel_index(factor.code, factor.sizes)
             conditions |= {name: int(code) for name, code in zip(factor.columns, codes, strict=True)}
-        else:
-            spread.append(factor)
     by = terms.policy.stratum_variable
     own = [] if by is None or by in conditions else [by]
     columns = ordered([*plan.columns, *[name for factor in spread for name in factor.columns], *own], terms)
     pairs = tuple((name, conditions[name]) for name in ordered(list(conditions), terms))
-    return Question(columns, pairs), tuple(spread)
+    return Question(columns, pairs), spread
 
 
 def weighed(
-    table: Counts, question: Question, plan: Reading, spread: Sequence[Factor], terms: Terms
+    table: Counts, question: Question, plan: QueryPlan, spread: Sequence[Factor], terms: Terms
 ) -> Observed:
-    """Return the sums of weights and of their squares over the observed cells of a reading."""
+    """Return the sums of weights and of their squares over the observed cells of a plan."""
     order = [*plan.columns, *[name for factor in spread for name in factor.columns]]
     rest = [name for name in question.columns if name not in order]
     axes = [question.columns.index(name) for name in (*order, *rest)]
     sizes = [len(factor.vector) for factor in spread] + [terms.sizes[name] for name in rest]
     cells = table.transpose(axes).reshape((*plan.observed_shape, *sizes))
-    firsts: Floats = cells.sum(axis=tuple(range(cells.ndim - len(rest), cells.ndim))).astype(np.float64)
-    squares = firsts
-    for factor in reversed(spread):
-        firsts, squares = firsts @ factor.vector, squares @ factor.vector**2
-    counts = np.asarray(squares)
-    return Observed(np.asarray(firsts), counts, counts)
+    counted: Floats = cells.sum(axis=tuple(range(cells.ndim - len(rest), cells.ndim))).astype(np.float64)
+    return Observed.of(plan, counted)

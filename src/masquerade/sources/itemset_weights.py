@@ -82,8 +82,8 @@ class Blocks:
 
     def factor(self, places: tuple[int, ...]) -> Factor:
         """Return the factor of items of one group."""
-        reading = self.layout.reading(Query(where=[self.items[place] for place in places]))
-        return reading.factors[0]
+        plan = self.layout.plan(Query(where=[self.items[place] for place in places]))
+        return plan.factors[0]
 
     def members(self, row: NDArray[np.int32]) -> list[tuple[int, ...]]:
         """Return the items of a set, block by block."""

@@ -21,7 +21,7 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.protocols.codec import Words
 from masquerade.protocols.pooling.local_counts import MOST_CELLS, split_tables
-from masquerade.sources.query_plan import Layout, Reading
+from masquerade.sources.query_plan import Layout, QueryPlan
 from masquerade.sources.record_store import Observed
 from masquerade.sources.report_tally import ReportTally
 
@@ -65,31 +65,27 @@ class PooledPart:
     tables: PooledTables
     stratum: tuple[str, int] | None = None
 
-    def columns(self, plan: Reading) -> tuple[str, ...]:
-        """Return whose joint table a reading needs: columns tabulated, of conditions, and of the stratum."""
-        names = (*plan.columns, *(name for factor in plan.factors for name in factor.columns))
+    def columns(self, plan: QueryPlan) -> tuple[str, ...]:
+        """Return whose joint table a plan needs: columns tabulated, of conditions, and of the stratum."""
+        names = plan.joint_columns
         by = () if self.stratum is None or self.stratum[0] in names else (self.stratum[0],)
         return (*names, *by)
 
-    def observe(self, plans: Sequence[Reading]) -> list[Observed]:
-        """Return the sums that readings want, in one round; conditions are weights over one more axis."""
+    def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
+        """Return the sums that plans want, in one round; conditions are weights over one more axis."""
         columns = [self.columns(plan) for plan in plans]
         tables = self.tables.of([Query(by=names) for names in columns])
         return [self._weighed(*item) for item in zip(plans, columns, tables, strict=True)]
 
-    def _weighed(self, plan: Reading, columns: tuple[str, ...], table: Floats) -> Observed:
+    def _weighed(self, plan: QueryPlan, columns: tuple[str, ...], table: Floats) -> Observed:
         if self.stratum is not None:
             name, code = self.stratum
             axis = columns.index(name)
             own = np.arange(table.shape[axis]) == code
             table = table * own.reshape([-1 if i == axis else 1 for i in range(table.ndim)])
-            if name not in plan.columns and all(name not in factor.columns for factor in plan.factors):
+            if name not in plan.joint_columns:
                 table = table.sum(axis=axis)
-        firsts = squares = table.reshape((*plan.observed_shape, *(prod(f.sizes) for f in plan.factors)))
-        for factor in reversed(plan.factors):
-            firsts, squares = firsts @ factor.vector, squares @ factor.vector**2
-        firsts, squares = np.asarray(firsts), np.asarray(squares)
-        return Observed(firsts, squares, firsts)
+        return Observed.of(plan, plan.met(table.reshape(plan.joint_shape)))
 
 
 class PooledTally(ReportTally):
@@ -124,7 +120,7 @@ class PooledTally(ReportTally):
         if refusals:
             return refusals
         part = self._parts[0]
-        columns = dict.fromkeys(part.columns(part.layout.reading(query)) for query in queries)
+        columns = dict.fromkeys(part.columns(part.layout.plan(query)) for query in queries)
         cells = sum(prod(self.policy.observed.shape(names)) for names in columns)
         if cells > MOST_CELLS:
             reason = (

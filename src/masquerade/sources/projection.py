@@ -20,11 +20,11 @@ from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
-from masquerade.core.table import CountTable, Projection
+from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
+from masquerade.estimate.evidence import GaussianEvidence, ReportEvidence
 from masquerade.estimate.rotation import Reduction
 from masquerade.estimate.walsh import counts_of, sums_of_products
-from masquerade.sources.nonnegative import projected as onto_nonnegative
 from masquerade.sources.projection_noise import ProjectionNoise, side
 
 MOST_CELLS = 2**16
@@ -169,19 +169,9 @@ def exact(values: Floats, n: int, names: tuple[str, ...]) -> LinearCovariance:
 def table_of(
     axes: tuple[Any, ...], values: Floats, n: int, covariance: Covariance, *, is_exact: bool
 ) -> CountTable:
-    """Return a table; estimates by projection have no likelihood over tables to be maximised."""
-
-    def project(method: Projection) -> Floats:
-        if is_exact:
-            return values
-        if method == "mle":
-            raise InputError(
-                "Counts by double projection have no likelihood to maximise: use nonnegative('simplex') or "
-                "nonnegative('clip')."
-            )
-        return onto_nonnegative(values, method)
-
-    return CountTable(axes, values, n, covariance, project)
+    """Return a table of exact counts, or of estimates by projection, which are approximately normal."""
+    evidence = ReportEvidence.clear if is_exact else GaussianEvidence.of
+    return CountTable(axes, values, n, evidence(values, covariance))
 
 
 def laid_out(whole: CountTable, query: Query) -> CountTable:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from masquerade.sources import sql
 from masquerade.sources.coded_rows import codes_of, numbers
-from masquerade.sources.query_plan import Reading
+from masquerade.sources.query_plan import QueryPlan
 from masquerade.sources.record_store import Observed
 from masquerade.sources.sql import Column
 
@@ -25,8 +25,8 @@ class Unread(Exception):
         self.columns = tuple(columns)
 
 
-def batches_of_readings(plans: Sequence[Reading], most: int) -> Iterator[list[int]]:
-    """Yield the places of readings that one scan sums up: they tabulate the same columns."""
+def batches_of_plans(plans: Sequence[QueryPlan], most: int) -> Iterator[list[int]]:
+    """Yield the places of plans that one scan sums up: they tabulate the same columns."""
     shared: dict[tuple[str, ...], list[int]] = {}
     for place, plan in enumerate(plans):
         shared.setdefault(plan.columns, []).append(place)
@@ -36,14 +36,14 @@ def batches_of_readings(plans: Sequence[Reading], most: int) -> Iterator[list[in
 
 
 def observed(
-    plans: Sequence[Reading],
+    plans: Sequence[QueryPlan],
     rows: pa.Table,
     columns: Mapping[str, Column],
     sizes: Mapping[str, int],
     *,
     weighted: bool,
 ) -> list[Observed]:
-    """Return the sums of readings over the same columns, as `sql.weighed` asked for them.
+    """Return the sums of plans over the same columns, as `sql.weighed` asked for them.
 
     A value that no category stands for is an `Unread` of the conditions, an `UnknownValue` of the others.
     """
@@ -55,12 +55,19 @@ def observed(
     codes = [codes_of(rows[name], columns[name]) for name in names]
     cells = np.ravel_multi_index(codes, shape) if names else np.zeros(len(rows), dtype=np.intp)
 
-    def spread(key: str, plan: Reading) -> NDArray[np.float64]:
+    def spread(key: str, plan: QueryPlan) -> NDArray[np.float64]:
         table: NDArray[Any] = np.bincount(cells, weights=numbers(rows[key], key), minlength=prod(shape))
         return table.reshape(plan.observed_shape)
 
     found = []
     for i, plan in enumerate(plans):
         first, second = spread(f"{sql.FIRST}{i}", plan), spread(f"{sql.SECOND}{i}", plan)
-        found.append(Observed(first, second, spread(f"{sql.THIRD}{i}", plan) if weighted else first))
+        found.append(
+            Observed(
+                first,
+                second,
+                spread(f"{sql.THIRD}{i}", plan) if weighted else first,
+                first if not plan.weighing else None,
+            )
+        )
     return found

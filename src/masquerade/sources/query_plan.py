@@ -1,14 +1,15 @@
 """How a query is read off disguised records: which columns to tabulate, which maps undo the disguise.
 
-Any source that can tabulate report codes and sum products of looked-up weights can answer a `Reading`.
+Any source that can tabulate report codes, or sum products of looked-up weights, can answer a `QueryPlan`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -16,18 +17,24 @@ from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Group
 from masquerade.core.axes import AxisMap, AxisMaps, Floats
 from masquerade.core.errors import Refusal, SingularChannel
+from masquerade.core.evidence import Reduction
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
+from masquerade.estimate.evidence import Reports
 
 MOST_CELLS = 2**27
 MOST_PLANS = 10_000
+
+
+Conditions = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """An observed axis of a table: the report columns it is made of, and the map to the cells asked for.
 
-    `asked` are the places among `columns` of the variables that the map's table axes stand for.
+    `asked` are the places among `columns` of the variables that the map's table axes stand for; `given` are
+    the places and codes of those that the query has conditions on.
     """
 
     columns: tuple[str, ...]
@@ -36,39 +43,93 @@ class Axis:
     channel: Channel
     asked: tuple[int, ...]
     map: AxisMap
-
-    @property
-    def matrix(self) -> Floats | None:
-        """Return the matrix of the channel, None for the identity."""
-        return None if self.channel.is_identity else self.channel.matrix
+    given: Conditions = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A condition as weights: a record counts vector[its joint report over these columns]."""
+    """A condition as weights: a record counts vector[its joint report over these columns].
+
+    `given` are the places and codes of the truths that it asks for; with no `channel` the columns are clear.
+    """
 
     columns: tuple[str, ...]
     sizes: tuple[int, ...]
     vector: Floats
+    truth_sizes: tuple[int, ...] = ()
+    channel: Channel | None = None
+    given: Conditions = ()
+
+    @property
+    def code(self) -> int | None:
+        """Return the one report that meets a condition on clear columns; None if all reports have weights."""
+        return None if self.channel is not None else int(np.flatnonzero(self.vector)[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+@dataclass(frozen=True)
+class QueryPlan:
     """Axes to tabulate and factors to multiply into the weight of a record."""
 
     axes: tuple[Axis, ...]
     factors: tuple[Factor, ...]
     maps: AxisMaps
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Return the columns to tabulate."""
+        """The columns to tabulate."""
         return tuple(name for axis in self.axes for name in axis.columns)
 
-    @property
+    @cached_property
+    def joint_columns(self) -> tuple[str, ...]:
+        """The columns to tabulate and those of conditions: their joint table answers everything."""
+        return (*self.columns, *(name for factor in self.factors for name in factor.columns))
+
+    @cached_property
     def observed_shape(self) -> tuple[int, ...]:
-        """Return the shape of the observed table, one axis per group."""
+        """The shape of the observed table, one axis per group."""
         return tuple(prod(axis.sizes) for axis in self.axes)
+
+    @cached_property
+    def joint_shape(self) -> tuple[int, ...]:
+        """The shape of the joint table: the observed axes, then one for every factor."""
+        return (*self.observed_shape, *(prod(factor.sizes) for factor in self.factors))
+
+    @cached_property
+    def weighing(self) -> tuple[Factor, ...]:
+        """The factors that weigh reports: conditions on disguised variables."""
+        return tuple(factor for factor in self.factors if factor.code is None)
+
+    def met(self, joint: Floats) -> Floats:
+        """Return the part of a joint table that meets the conditions on clear columns."""
+        open_axes: list[Any] = [slice(None)] * len(self.axes)
+        codes = [slice(None) if factor.code is None else factor.code for factor in self.factors]
+        return np.asarray(joint[tuple(open_axes + codes)])
+
+    def reports(self, counted: Floats) -> Reports:
+        """Return what was observed, with what was done to it.
+
+        `counted` has the observed axes and one axis for every weighing factor.
+        """
+        channels, truths, reduction = self._latent
+        return Reports(counted, channels, truths, reduction)
+
+    @cached_property
+    def _latent(self) -> tuple[tuple[Floats | None, ...], tuple[int, ...], Reduction]:
+        place: dict[int, int] = {}
+        given: dict[int, int] = {}
+        truths: list[int] = []
+        channels: list[Floats | None] = []
+        for axis in self.axes:
+            place |= {at: len(truths) + i for at, i in zip(axis.map.axes, axis.asked, strict=True)}
+            given |= {len(truths) + i: code for i, code in axis.given}
+            truths += axis.truth_sizes
+            channels.append(None if axis.channel.is_identity else axis.channel.matrix)
+        for factor in self.weighing:
+            given |= {len(truths) + i: code for i, code in factor.given}
+            truths += factor.truth_sizes
+            channels.append(None if factor.channel is None else factor.channel.matrix)
+        keep = tuple(place[at] for at in range(len(place)))
+        return tuple(channels), tuple(truths), Reduction(keep, tuple(sorted(given.items())))
 
 
 @lru_cache(maxsize=4096)
@@ -95,16 +156,20 @@ class Layout:
         self.groups = tuple(groups)
         self.schema = schema
         self._owner = {name: place for place, group in enumerate(groups) for name in group.names}
-        self._planned: dict[Query, Reading] = {}
+        self._planned: dict[Query, QueryPlan] = {}
         self._axes: dict[tuple[int, int], Axis] = {}
 
-    def reading(self, query: Query) -> Reading:
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without what was planned already."""
+        return type(self), (self.groups, self.schema)
+
+    def plan(self, query: Query) -> QueryPlan:
         """Return how to answer a query; a channel that cannot be undone raises `SingularChannel`."""
         plan = self._planned.get(query)
         if plan is None:
             if len(self._planned) >= MOST_PLANS:
                 self._planned.clear()
-            plan = self._planned[query] = self._read(query)
+            plan = self._planned[query] = self._planned_anew(query)
         return plan
 
     def refusals(self, query: Query) -> list[Refusal]:
@@ -113,7 +178,7 @@ class Layout:
             return []
         query.check(self.schema)
         try:
-            plan = self.reading(query)
+            plan = self.plan(query)
         except SingularChannel as error:
             return [Refusal("singular", str(error), query)]
         cells = max(prod(plan.observed_shape), prod(plan.maps.shape))
@@ -123,7 +188,7 @@ class Layout:
             return [Refusal("too_many_cells", reason, query)]
         return []
 
-    def _read(self, query: Query) -> Reading:
+    def _planned_anew(self, query: Query) -> QueryPlan:
         """Plan a query.
 
         A group touched by `by` becomes one observed axis, its conditions select columns of the map; a group
@@ -143,18 +208,22 @@ class Layout:
             used = group if touched == group.names else marginal_group(group, touched)
             inverse = inverse_of(used)
             kept = [name for name in used.names if name in query.by]
+            given = tuple((i, conditions[name]) for i, name in enumerate(used.names) if name in conditions)
             if kept:
                 positions = tuple(query.by.index(name) for name in kept)
                 plain = used.channel.is_identity and len(kept) == len(used.names)
                 matrix = None if plain else chosen(inverse, used, kept, conditions)
                 places = tuple(used.names.index(name) for name in kept)
                 axis_map = AxisMap(positions, matrix)
-                axes.append(Axis(used.names, used.report_sizes, used.sizes, used.channel, places, axis_map))
+                axes.append(
+                    Axis(used.names, used.report_sizes, used.sizes, used.channel, places, axis_map, given)
+                )
             else:
                 vector = np.ascontiguousarray(chosen(inverse, used, kept, conditions)[:, 0])
-                factors.append(Factor(used.names, used.report_sizes, vector))
+                channel = None if used.channel.is_identity else used.channel
+                factors.append(Factor(used.names, used.report_sizes, vector, used.sizes, channel, given))
         shape = self.schema.shape(query.by)
-        return Reading(tuple(axes), tuple(factors), AxisMaps(shape, tuple(axis.map for axis in axes)))
+        return QueryPlan(tuple(axes), tuple(factors), AxisMaps(shape, tuple(axis.map for axis in axes)))
 
     def _lone_axis(self, place: int, position: int) -> Axis:
         """Return the axis of a variable disguised alone, at a position of the table."""

@@ -12,23 +12,44 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.kernels.count import count_many, count_weighted, distinct
-from masquerade.sources.query_plan import Layout, Reading
+from masquerade.sources.query_plan import Layout, QueryPlan
 
 Codes = NDArray[np.unsignedinteger[Any]]
+MOST_JOINT = 1 << 14  # cells of a joint table that is counted rather than weighed
+FEW_JOINT = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Sums over the observed cells: of record weights, of their squares, of squared survey weights."""
+    """Sums over the observed cells: of record weights, of their squares, of squared survey weights.
+
+    `counted` is the table of reports behind them, with one more axis for every weighing factor; None where
+    only sums of weights are known.
+    """
 
     firsts: Floats
     squares: Floats
     fixed: Floats
+    counted: Floats | None
 
     @classmethod
-    def counts(cls, cells: Floats) -> Observed:
-        """Return the sums where every record counts one."""
-        return cls(cells, cells, cells)
+    def of(
+        cls,
+        plan: QueryPlan,
+        counted: Floats,
+        squares: Floats | None = None,
+        fixed: Floats | None = None,
+    ) -> Observed:
+        """Return the sums of a plan from the table of its columns and of those of its weighing factors.
+
+        With survey weights the table holds their sums, `squares` and `fixed` those of their squares.
+        """
+        firsts = counted
+        squares = counted if squares is None else squares
+        fixed = squares if fixed is None else fixed
+        for factor in reversed(plan.weighing):
+            firsts, squares, fixed = firsts @ factor.vector, squares @ factor.vector**2, fixed @ factor.vector
+        return cls(np.asarray(firsts), np.asarray(squares), np.asarray(fixed), counted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +91,53 @@ class Store:
         """Tell whether all of these columns are here."""
         return self.columns.keys() >= set(names)
 
-    def observe(self, plans: Sequence[Reading]) -> list[Observed]:
-        """Return the sums that readings want; unconditioned ones share as few passes as pay."""
-        plain = [i for i, plan in enumerate(plans) if not plan.factors and self.weights is None]
-        found = dict(zip(plain, self._count([plans[i] for i in plain]), strict=True))
-        return [found[i] if i in found else self._weigh(plan) for i, plan in enumerate(plans)]
+    def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
+        """Return the sums that plans want.
 
-    def _count(self, plans: Sequence[Reading]) -> list[Observed]:
+        Small joint tables are counted, several in a pass; conditions over large ones are weights of records.
+        """
+        small = [not plan.factors or prod(plan.joint_shape) <= self._most_joint for plan in plans]
+        counted = [i for i, fits in enumerate(small) if fits and self.weights is None]
+        found = dict(zip(counted, self._count([plans[i] for i in counted]), strict=True))
+        return [
+            found[i] if i in found else self._add_up(plan) if fits else self._weigh(plan)
+            for i, (plan, fits) in enumerate(zip(plans, small, strict=True))
+        ]
+
+    @property
+    def _most_joint(self) -> int:
+        """Return how many cells a joint table may have: beyond, weights are looked up record by record."""
+        rows = self.rows if self.multiplicity is None else len(self.multiplicity)
+        return min(MOST_JOINT, max(FEW_JOINT, rows))
+
+    def _count(self, plans: Sequence[QueryPlan]) -> list[Observed]:
         if not plans:
             return []
         names = list(self.columns)
         tables = count_many(
             [self.columns[name] for name in names],
             [self.sizes[name] for name in names],
-            [tuple(names.index(name) for name in plan.columns) for plan in plans],
+            [tuple(names.index(name) for name in plan.joint_columns) for plan in plans],
             self.multiplicity,
         )
         return [
-            Observed.counts(table.reshape(plan.observed_shape).astype(np.float64))
+            Observed.of(plan, plan.met(table.reshape(plan.joint_shape).astype(np.float64)))
             for plan, table in zip(plans, tables, strict=True)
         ]
 
-    def _weigh(self, plan: Reading) -> Observed:
+    def _add_up(self, plan: QueryPlan) -> Observed:
+        """Return the sums of survey weights, from the joint table of all columns."""
+        sums = count_weighted(
+            [self.columns[name] for name in plan.joint_columns],
+            [self.sizes[name] for name in plan.joint_columns],
+            [],
+            self.weights,
+            self.multiplicity,
+        )
+        counted, squares, fixed = (plan.met(array.reshape(plan.joint_shape)) for array in sums)
+        return Observed.of(plan, counted, squares, fixed)
+
+    def _weigh(self, plan: QueryPlan) -> Observed:
         sums = count_weighted(
             [self.columns[name] for name in plan.columns],
             [self.sizes[name] for name in plan.columns],
@@ -100,7 +146,7 @@ class Store:
             self.multiplicity,
         )
         firsts, squares, fixed = (array.reshape(plan.observed_shape) for array in sums)
-        return Observed(firsts, squares, fixed)
+        return Observed(firsts, squares, fixed, None if plan.weighing else firsts)
 
     def joint(self, columns: Sequence[str], sizes: Sequence[int]) -> Codes:
         """Return the joint report code of columns that were disguised together."""

@@ -11,17 +11,16 @@ import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
-from masquerade.core.axes import Floats
-from masquerade.core.covariance import LinearCovariance, reduce_cells
+from masquerade.core.covariance import LinearCovariance
 from masquerade.core.covariance import Part as CovariancePart
 from masquerade.core.errors import InputError, Refusal
 from masquerade.core.missing_data import Missing
 from masquerade.core.query import Query
-from masquerade.core.table import CountTable, Projection
+from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
+from masquerade.estimate.evidence import GaussianEvidence, ReportEvidence
 from masquerade.estimate.misfit import Misfit, misfit
-from masquerade.sources.nonnegative import most_likely, projected
-from masquerade.sources.query_plan import Layout, Reading
+from masquerade.sources.query_plan import Layout, QueryPlan
 from masquerade.sources.record_store import Observed
 
 
@@ -32,8 +31,8 @@ class Part(Protocol):
     def layout(self) -> Layout:
         """How questions are read off these reports."""
 
-    def observe(self, plans: Sequence[Reading]) -> list[Observed]:
-        """Return the sums that readings want, in as few passes as pay."""
+    def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
+        """Return the sums that plans want, in as few passes as pay."""
 
 
 class ReportTally(ABC):
@@ -84,7 +83,7 @@ class ReportTally(ABC):
             return []
         observed = []
         for part in self.parts(len(queries)):
-            plans = [part.layout.reading(query) for query in queries]
+            plans = [part.layout.plan(query) for query in queries]
             observed.append(list(zip(plans, part.observe(plans), strict=True)))
         return [self._table(query, [part[i] for part in observed]) for i, query in enumerate(queries)]
 
@@ -98,38 +97,31 @@ class ReportTally(ABC):
             raise InputError("The misfit test is for one stratum at a time and for unweighted records.")
         query = Query(by=names)
         raise_refusals(self.check([query]))
-        plan = parts[0].layout.reading(query)
+        plan = parts[0].layout.plan(query)
         (sums,) = parts[0].observe([plan])
-        return misfit(sums.firsts, [axis.matrix for axis in plan.axes])
+        reports = plan.reports(sums.firsts)
+        return misfit(reports.observed, reports.channels)
 
-    def _table(self, query: Query, parts: Sequence[tuple[Reading, Observed]]) -> CountTable:
+    def records_behind(self, query: Query) -> int:
+        """Return how many records an answer is about: all of the source."""
+        del query
+        return self.n
+
+    def _table(self, query: Query, parts: Sequence[tuple[QueryPlan, Observed]]) -> CountTable:
         values = reduce(np.add, [plan.maps.apply(sums.firsts) for plan, sums in parts])
         fixed = (
             reduce(np.add, [plan.maps.apply(sums.fixed) for plan, sums in parts]) if self.weighted else values
         )
+        n = self.records_behind(query)
         covariance = LinearCovariance(
             tuple(CovariancePart(sums.squares, plan.maps) for plan, sums in parts),
             values,
             fixed,
-            self.n,
+            n,
             query.by,
         )
         axes = tuple(self.schema[name] for name in query.by)
-        return CountTable(
-            axes, values, self.n, covariance, lambda method: self._project(query, values, method)
-        )
-
-    def _project(self, query: Query, values: Floats, method: Projection) -> Floats:
-        if method != "mle":
-            return projected(values, method)
-        whole = Query(by=query.names)
-        raise_refusals(self.check([whole]))
-        likely = []
-        for part in self.parts(1):
-            plan = part.layout.reading(whole)
-            (sums,) = part.observe([plan])
-            likely.append(most_likely(plan, sums.firsts))
-        given = {
-            len(query.by) + i: self.schema[name].code(label) for i, (name, label) in enumerate(query.where)
-        }
-        return reduce_cells(reduce(np.add, likely), range(len(query.by)), given)
+        reports = [plan.reports(sums.counted) for plan, sums in parts if sums.counted is not None]
+        if len(reports) < len(parts):  # sums of weights have no likelihood
+            return CountTable(axes, values, n, GaussianEvidence.of(values, covariance))
+        return CountTable(axes, values, n, ReportEvidence.of(reports, values, covariance))

@@ -12,6 +12,7 @@ from masquerade.core.axes import AxisMap, AxisMaps, Floats
 from masquerade.core.covariance import LinearCovariance, Part
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
+from masquerade.estimate.evidence import ReportEvidence
 
 
 def random_maps(rng: np.random.Generator, most_axes: int = 4) -> tuple[AxisMaps, tuple[int, ...]]:
@@ -59,4 +60,4 @@ def clear_table(counts: Sequence[object], axes: Sequence[Variable], n: int | Non
     maps = AxisMaps(values.shape, tuple(AxisMap((axis,), None) for axis in range(values.ndim)))
     records = int(values.sum()) if n is None else n
     covariance = LinearCovariance((Part(values, maps),), values, values, records)
-    return CountTable(tuple(axes), values, records, covariance, lambda _: values)
+    return CountTable(tuple(axes), values, records, ReportEvidence.clear(values, covariance))

@@ -1,6 +1,8 @@
 """Tables of counts."""
 
 import math
+import pickle
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -10,11 +12,30 @@ from tests.unit.core.linear import clear_table
 from masquerade.core.axes import AxisMap, AxisMaps
 from masquerade.core.covariance import LinearCovariance, Part
 from masquerade.core.errors import InputError, SchemaError
+from masquerade.core.evidence import Reduction
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
+from masquerade.estimate.evidence import ReportEvidence, Reports
 
 SMOKER, REGION = Variable("smoker", ("yes", "no")), Variable("region", (1, 2, 3))
 COUNTS = [[3, 0, 7], [11, 13, 16]]
+
+
+@dataclass(frozen=True)
+class Moved(ReportEvidence):
+    """Evidence whose projection moves every count of the whole table."""
+
+    times: int = 1
+    plus: int = 0
+
+    def nonnegative(self, method):
+        del method
+        return self.view.apply(self.times * self.values + self.plus)
+
+
+def moved(table, times, plus):
+    base = table.evidence
+    return replace(table, evidence=Moved(base.parts, base.values, base.covariance, base.view, times, plus))
 
 
 @pytest.fixture
@@ -29,7 +50,9 @@ def estimated():
     reports = np.array([40.0, 60.0])
     values = reports @ G
     covariance = LinearCovariance((Part(reports, AxisMaps((2,), (AxisMap((0,), G),))),), values, values, 100)
-    return CountTable((SMOKER,), values, 100, covariance, lambda _: np.clip(values, 0, None))
+    P = np.array([[0.9, 0.1], [0.25, 0.75]])
+    part = Reports(reports, (P,), (2,), Reduction.none(1))
+    return CountTable((SMOKER,), values, 100, ReportEvidence.of([part], values, covariance))
 
 
 def test_values_cannot_be_changed_and_the_callers_array_can(table):
@@ -173,8 +196,7 @@ def test_projection_is_visible_and_only_the_known_ones_exist(table, estimated):
 
 def test_intervals_of_a_projected_table_are_those_of_the_estimate(table):
     # a projection that moves every count: intervals, errors and sums of it stay where the estimate is
-    moved = CountTable(table.axes, table.values, table.n, table.covariance, lambda _: table.values + 5)
-    projected = moved.nonnegative("simplex")
+    projected = moved(table, 1, 5).nonnegative("simplex")
     np.testing.assert_array_equal(projected.values, table.values + 5)
     for view in (
         lambda t: t,
@@ -196,7 +218,7 @@ def test_the_frame_shows_the_kind_that_is_asked_for(estimated):
 
 
 def test_a_marginal_of_a_projection_is_the_projection_of_the_whole(table):
-    doubled = CountTable(table.axes, table.values, table.n, table.covariance, lambda _: 2 * table.values)
+    doubled = moved(table, 2, 0)
     assert doubled.marginal("region").nonnegative("mle").values.tolist() == [28, 26, 46]
     assert doubled.select({"smoker": "yes"}).nonnegative("mle").values.tolist() == [6, 0, 14]
 
@@ -237,3 +259,16 @@ def test_no_records_give_zeros_and_finite_errors():
     np.testing.assert_array_equal(empty.stderr(), [0, 0])
     assert np.all(np.isfinite(empty.conf_int()))
     assert "n = 0" in empty.summary()
+
+
+def test_a_table_is_a_value_that_pickles(table, estimated):
+    for each in (table, estimated, estimated.nonnegative(), table.marginal("region"), table + table):
+        again = pickle.loads(pickle.dumps(each))  # noqa: S301
+        assert again.axes == each.axes
+        assert (again.n, again.adjusted) == (each.n, each.adjusted)
+        np.testing.assert_array_equal(again.values, each.values)
+        np.testing.assert_array_equal(again.conf_int(), each.conf_int())
+        np.testing.assert_array_equal(again.nonnegative().values, each.nonnegative().values)
+        np.testing.assert_array_equal(again.fit([]).expected, each.fit([]).expected)
+        with pytest.raises(ValueError, match="read-only"):
+            again.values[...] = 0

@@ -16,6 +16,7 @@ from masquerade.core.covariance import LinearCovariance, Part
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
+from masquerade.estimate.evidence import GaussianEvidence
 from masquerade.learn import scores
 from masquerade.learn.link_strength import link_strengths, residual_maps, strength, unevenness
 from masquerade.learn.scores import (
@@ -52,7 +53,7 @@ def estimated(observed: np.ndarray, p: float) -> CountTable:
     values = maps.apply(observed)
     axes = tuple(Variable(f"v{i}", tuple(range(size))) for i, size in enumerate(observed.shape))
     covariance = LinearCovariance((Part(observed, maps),), values, values, n)
-    return CountTable(axes, values, n, covariance, lambda _: values)
+    return CountTable(axes, values, n, GaussianEvidence.of(values, covariance))
 
 
 def reported(truth: np.ndarray, p: float) -> np.ndarray:

@@ -156,13 +156,13 @@ def test_conditions_and_order_are_slices_of_one_table():
     np.testing.assert_array_equal(source.answer([mq.Query(by=("A", "D", "B"))])[0].values, whole.values)
 
 
-def test_estimates_have_no_likelihood_but_can_be_made_nonnegative():
+def test_estimates_can_be_made_nonnegative_and_the_most_likely_table_is_the_nearest_by_covariance():
     (table,) = estimates(mq.Query(by=("A", "B", "C", "D")), 1, dimensions=(9, 9))
     assert table.values.min() < 0
-    for method in ("simplex", "clip"):
-        assert table.nonnegative(method).values.min() >= 0
-    with pytest.raises(InputError, match="no likelihood"):
-        table.nonnegative("mle")
+    made = {method: table.nonnegative(method).values for method in ("mle", "simplex", "clip")}
+    assert all(values.min() >= 0 for values in made.values())
+    far = {method: table.deviance(values) for method, values in made.items()}
+    assert 0 < far["mle"] < min(far["simplex"], far["clip"])
 
 
 def test_three_owners_are_refused_before_anything_is_asked():

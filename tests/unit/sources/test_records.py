@@ -46,7 +46,7 @@ def test_given_records_covariance_is_theorem_2(seed, k1, k2, more, joint):
     )
     wanted = G.T @ sum(count * v for count, v in zip(N, V, strict=True)) @ G
 
-    plan = Layout(policy.groups, schema).reading(mq.Query(by=("a", "b")))
+    plan = Layout(policy.groups, schema).plan(mq.Query(by=("a", "b")))
     observed = (P.T @ N).reshape(plan.observed_shape)
     values = plan.maps.apply(observed)
     np.testing.assert_allclose(values.ravel(), N, atol=1e-6)

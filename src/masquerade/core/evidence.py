@@ -1,0 +1,85 @@
+"""What an answer rests on: frozen when a table is answered, so that nothing is ever asked again.
+
+A table carries its evidence and not its source. Evidence knows the covariance of the estimate, the most
+likely table without negative counts, the deviance of any table from what was observed, and how hierarchical
+log-linear models fit. It names no channel, adds to the evidence of other records, and pickles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from masquerade.core.axes import Floats
+from masquerade.core.covariance import Covariance, reduce_cells
+
+Projection = Literal["mle", "simplex", "clip"]
+PROJECTIONS: tuple[Projection, ...] = ("mle", "simplex", "clip")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A hierarchical log-linear model of the truth, fitted to what was observed.
+
+    `expected` are the fitted counts of the table. `deviance` is 2[ℓ(saturated reports) − ℓ(fit)], `pearson`
+    Pearson's statistic on the reports, both with `df` degrees of freedom where the fit is interior.
+    `log_likelihood` is ℓ(fit). `converged` tells whether the fit stands still.
+    """
+
+    expected: Floats
+    deviance: float
+    df: int
+    pearson: float
+    log_likelihood: float
+    converged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """How a table is read off a larger one: which axes are kept, in which order, which fixed at a code.
+
+    Axes neither kept nor fixed are summed over.
+    """
+
+    keep: tuple[int, ...]
+    at: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def none(cls, axes: int) -> Reduction:
+        """Return the reduction that changes nothing."""
+        return cls(tuple(range(axes)))
+
+    def then(self, keep: Sequence[int], at: Mapping[int, int]) -> Reduction:
+        """Return this reduction followed by another one."""
+        fixed = dict(self.at) | {self.keep[axis]: code for axis, code in at.items()}
+        return Reduction(tuple(self.keep[axis] for axis in keep), tuple(sorted(fixed.items())))
+
+    def apply(self, cells: Floats) -> Floats:
+        """Return the cells of the reduced table."""
+        if self.at or self.keep != tuple(range(cells.ndim)):
+            return reduce_cells(cells, self.keep, dict(self.at))
+        return cells
+
+
+class Evidence(Protocol):
+    """What a table of counts rests on. A value: it holds no connection and asks nobody anything."""
+
+    @property
+    def covariance(self) -> Covariance:
+        """The covariance of the unbiased estimate."""
+
+    def nonnegative(self, method: Projection) -> Floats:
+        """Return the table without negative counts: a biased step that callers name."""
+
+    def deviance(self, expected: Floats) -> float:
+        """Return twice how much less likely the observations are under these true counts than at best."""
+
+    def fit(self, generators: Iterable[Iterable[int]]) -> Fit:
+        """Fit the hierarchical log-linear model whose highest terms are these sets of axes."""
+
+    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> Evidence:
+        """Return the evidence of the table summed or sliced to the axes `keep`."""
+
+    def __add__(self, other: Evidence) -> Evidence:
+        """Return the evidence of both, about different records."""

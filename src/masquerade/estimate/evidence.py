@@ -1,0 +1,326 @@
+"""The two kinds of evidence: observed reports with what was done to them, or values with their covariance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import prod
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.covariance import Covariance, SumCovariance
+from masquerade.core.errors import InputError
+from masquerade.core.evidence import Evidence, Fit, Projection, Reduction
+from masquerade.estimate.em import maximum_likelihood
+from masquerade.estimate.gaussian import curvature, loglinear_distance, nearest_nonnegative
+from masquerade.estimate.likelihood import Likelihood, Point, likelihood
+from masquerade.estimate.loglinear import generators_of, parameters, proportional_fit
+from masquerade.estimate.simplex import clip_and_rescale, onto_simplex
+from masquerade.estimate.symmetric import is_symmetric, symmetric_mle
+
+MIXED_IN = 1e-3  # share of the even table in the start: EM cannot leave a zero
+STILL = 1e-10  # relative fall of the deviance in a step below which a fit stands still
+MOST_STEPS = 20_000
+MOST_CELLS = 2048  # of a table whose covariance is written out
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """The reports of records that share their channels, as a table with one axis for each group.
+
+    `channels` are (truths × reports) matrices, None where a group was not disguised. The truths of all groups
+    have the sizes `truths`, variable by variable; `reduction` reads the table that was asked for off theirs.
+    """
+
+    observed: Floats
+    channels: tuple[Floats | None, ...]
+    truths: tuple[int, ...]
+    reduction: Reduction
+
+    @property
+    def latent(self) -> tuple[int, ...]:
+        """Return the shape of the table of truths, one axis for each group."""
+        return tuple(
+            size if P is None else P.shape[0]
+            for P, size in zip(self.channels, self.observed.shape, strict=True)
+        )
+
+    def table(self, latent: Floats) -> Floats:
+        """Return the table asked for from that of all truths."""
+        return self.reduction.apply(latent.reshape(self.truths))
+
+    def most_likely(self) -> Floats:
+        """Return the most likely table of all truths."""
+        if not self.observed.sum():
+            return np.zeros(self.latent)
+        one = self.channels[0] if len(self.channels) == 1 else None
+        change = None if one is None else is_symmetric(one)
+        if change is not None:
+            return symmetric_mle(self.observed, change)
+        return maximum_likelihood(self.observed, self.channels).counts
+
+    def scaled(self, latent: Floats, factors: Floats, rest: float) -> Floats:
+        """Return truths with those of every cell of the table multiplied, those outside it by `rest`."""
+        cells = latent.reshape(self.truths)
+        at = dict(self.reduction.at)
+        inside = tuple(at.get(axis, slice(None)) for axis in range(cells.ndim))
+        left = [axis for axis in range(cells.ndim) if axis not in at]
+        kept = [axis for axis in left if axis in self.reduction.keep]
+        turned = factors.transpose([self.reduction.keep.index(axis) for axis in kept])
+        spread = turned.reshape([cells.shape[axis] if axis in kept else 1 for axis in left])
+        result = cells * rest
+        result[inside] = cells[inside] * spread
+        return result.reshape(latent.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportEvidence:
+    """Evidence from reports: their likelihood under the channels that they went through.
+
+    Records of several strata are several `parts`; the table is the sum of theirs. `values` are the unbiased
+    counts of the table as it was asked for, of which `view` is what is looked at now.
+    """
+
+    parts: tuple[Reports, ...]
+    values: Floats
+    covariance: Covariance
+    view: Reduction
+
+    @classmethod
+    def of(cls, parts: Sequence[Reports], values: Floats, covariance: Covariance) -> ReportEvidence:
+        """Return the evidence of a table as it was asked for."""
+        return cls(tuple(parts), values, covariance, Reduction.none(values.ndim))
+
+    @classmethod
+    def clear(cls, counts: Floats, covariance: Covariance) -> ReportEvidence:
+        """Return the evidence of clear counts: every report is the truth."""
+        whole = Reduction.none(counts.ndim)
+        part = Reports(counts, (None,) * counts.ndim, counts.shape, whole)
+        return cls((part,), counts, covariance, whole)
+
+    def nonnegative(self, method: Projection) -> Floats:
+        """Return the table without negative counts; ``mle`` maximises the likelihood of the reports."""
+        if method != "mle":
+            return self.view.apply(geometric(self.values, method))
+        return self.view.apply(reduce(np.add, [part.table(part.most_likely()) for part in self.parts]))
+
+    def deviance(self, expected: Floats) -> float:
+        """Return 2[ℓ(saturated reports) − ℓ(expected)], maximised over what `expected` leaves open.
+
+        Open are truths that were summed over or lie outside a slice; `expected` is scaled to the records that
+        it is about where there is no slice.
+        """
+        total = sum(float(part.observed.sum()) for part in self.parts)
+        whole = not any(part.reduction.then(self.view.keep, dict(self.view.at)).at for part in self.parts)
+        fixed = expected * (total / expected.sum()) if whole and expected.sum() > 0 else expected
+        return self._fitted(lambda _: fixed, 0, fixed_total=not whole).deviance
+
+    def fit(self, generators: Iterable[Iterable[int]]) -> Fit:
+        """Fit a hierarchical log-linear model of the table; truths beyond the table stay free.
+
+        Formula: EM on the table of truths. E-step M = θ∘P(Ñ/Pᵀθ), part by part; M-step: the table that M
+        gives is replaced by the model's fit to it, truths within a cell keep their proportions.
+        Reference: Haberman (1974) for indirectly observed tables; Dempster, Laird & Rubin (1977).
+        Cost: some contractions and proportional fits a step, accelerated by squared extrapolation.
+        Error: the deviance falls by less than 1e-10 of itself in the last step, else `converged` is False.
+        """
+        shape = self.view.apply(self.values).shape
+        model = generators_of(generators, len(shape))
+        df = prod(shape) - parameters(model, shape)
+        return self._fitted(lambda margin: proportional_fit(margin, model), df)
+
+    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> ReportEvidence:
+        """Return the evidence of the table summed or sliced to the axes `keep`."""
+        return replace(self, covariance=self.covariance.reduced(keep, at), view=self.view.then(keep, at))
+
+    def __add__(self, other: Evidence) -> Evidence:
+        """Return the evidence of both: parts stand side by side, each with truths of its own."""
+        if isinstance(other, ReportEvidence) and other.view == self.view:
+            both = SumCovariance((self.covariance, other.covariance))
+            return ReportEvidence(self.parts + other.parts, self.values + other.values, both, self.view)
+        return GaussianEvidence.of(self.view.apply(self.values), self.covariance) + other
+
+    def _fitted(self, model: Callable[[Floats], Floats], df: int, *, fixed_total: bool = False) -> Fit:
+        seen = [part for part in self.parts if part.observed.sum() > 0]
+        views = [
+            replace(part, reduction=part.reduction.then(self.view.keep, dict(self.view.at))) for part in seen
+        ]
+        if not seen:
+            return Fit(np.zeros(self.view.apply(self.values).shape), 0.0, df, 0.0, 0.0, converged=True)
+        return _Climb(views, model, fixed_total=fixed_total).fit(df)
+
+
+class _Climb:
+    """EM towards the most likely truths whose table a model allows."""
+
+    def __init__(
+        self, parts: Sequence[Reports], model: Callable[[Floats], Floats], *, fixed_total: bool
+    ) -> None:
+        self.parts, self.model, self.fixed_total = parts, model, fixed_total
+        self.likelihoods: list[Likelihood] = [likelihood(part.observed, part.channels) for part in parts]
+        self.n = sum(each.n for each in self.likelihoods)
+
+    def fit(self, df: int) -> Fit:
+        """Climb until nothing changes."""
+        points = self.at(self.allowed([self.start(part) for part in self.parts]))
+        converged = all(P is None for part in self.parts for P in part.channels)
+        for _ in range(0 if converged else MOST_STEPS):
+            before = total_deviance(points)
+            points = self.step(points)
+            if before - total_deviance(points) <= STILL * max(before, 1.0):
+                converged = True
+                break
+        expected = self.table([point.counts for point in points])
+        log_likelihood = sum(
+            each.log_likelihood(point) for each, point in zip(self.likelihoods, points, strict=True)
+        )
+        pearson = sum(
+            pearson_of(each.observed, point.expected)
+            for each, point in zip(self.likelihoods, points, strict=True)
+        )
+        return Fit(expected, 2 * total_deviance(points), df, pearson, log_likelihood, converged)
+
+    def start(self, part: Reports) -> Floats:
+        """Return the most likely truths of a part, mixed with the even table."""
+        likely = part.most_likely()
+        if all(P is None for P in part.channels):
+            return likely
+        return np.asarray((1 - MIXED_IN) * likely + MIXED_IN * likely.sum() / likely.size)
+
+    def table(self, truths: Sequence[Floats]) -> Floats:
+        """Return the table of the truths of all parts."""
+        tables = [part.table(cells) for part, cells in zip(self.parts, truths, strict=True)]
+        return np.asarray(reduce(np.add, tables))
+
+    def allowed(self, truths: Sequence[Floats]) -> list[Floats]:
+        """Return the truths with their table replaced by the model's."""
+        found = self.table(truths)
+        wanted = self.model(found)
+        factors = np.divide(wanted, found, out=np.zeros_like(found), where=found > 0)
+        outside = self.n - float(found.sum())
+        rest = (self.n - float(wanted.sum())) / outside if self.fixed_total and outside > 0 else 1.0
+        return [part.scaled(cells, factors, rest) for part, cells in zip(self.parts, truths, strict=True)]
+
+    def at(self, truths: Sequence[Floats]) -> list[Point]:
+        """Evaluate the likelihood of every part."""
+        return [each.at(cells) for each, cells in zip(self.likelihoods, truths, strict=True)]
+
+    def em(self, points: Sequence[Point]) -> list[Point]:
+        """Take one EM step."""
+        return self.at(self.allowed([point.counts * point.pull for point in points]))
+
+    def step(self, points: Sequence[Point]) -> list[Point]:
+        """Take two EM steps and extrapolate along them on the scale of logarithms, if that is likelier."""
+        first = self.em(points)
+        second = self.em(first)
+        logs = [
+            np.concatenate([np.log(np.maximum(point.counts, 1e-300)).ravel() for point in each])
+            for each in (points, first, second)
+        ]
+        r, v = logs[1] - logs[0], logs[2] - 2 * logs[1] + logs[0]
+        length = float(np.sqrt(np.vdot(r, r))) / max(float(np.sqrt(np.vdot(v, v))), 1e-300)
+        if length <= 1:
+            return second
+        far = np.exp(np.minimum(logs[0] + 2 * length * r + length**2 * v, 700.0))
+        cuts = np.cumsum([point.counts.size for point in points])[:-1]
+        jumped = [
+            cells.reshape(point.counts.shape) * (point.counts.sum() / max(float(cells.sum()), 1e-300))
+            for cells, point in zip(np.split(far, cuts), points, strict=True)
+        ]
+        third = self.em(self.at(self.allowed(jumped)))
+        return third if total_deviance(third) < total_deviance(second) else second
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianEvidence:
+    """Evidence from values and their covariance alone, taken as approximately normal.
+
+    For sources that have no table of reports: noisy counts, projections, anybody's own.
+    """
+
+    values: Floats
+    whole: Covariance
+    covariance: Covariance
+    view: Reduction
+
+    @classmethod
+    def of(cls, values: Floats, covariance: Covariance) -> GaussianEvidence:
+        """Return the evidence of values with a covariance."""
+        return cls(np.asarray(values, dtype=float), covariance, covariance, Reduction.none(np.ndim(values)))
+
+    def nonnegative(self, method: Projection) -> Floats:
+        """Return the table without negative counts; ``mle`` is the nearest one by the covariance."""
+        if method != "mle":
+            return self.view.apply(geometric(self.values, method))
+        weights = curvature(self._dense(self.whole, self.values.size))
+        return self.view.apply(nearest_nonnegative(self.values.ravel(), weights).reshape(self.values.shape))
+
+    def deviance(self, expected: Floats) -> float:
+        """Return (N̂ − E)ᵀΣ⁻(N̂ − E)."""
+        gap = (self.view.apply(self.values) - expected).ravel()
+        return float(gap @ curvature(self._dense(self.covariance, gap.size)) @ gap)
+
+    def fit(self, generators: Iterable[Iterable[int]]) -> Fit:
+        """Fit a hierarchical log-linear model by minimum distance (Wald).
+
+        Formula: min over E of the model of (N̂ − E)ᵀΣ⁻(N̂ − E), Σ on its range; Gauss–Newton on log E.
+        Reference: Neyman (1949); Wald (1943).
+        """
+        values = self.view.apply(self.values)
+        model = generators_of(generators, values.ndim)
+        weights = curvature(self._dense(self.covariance, values.size))
+        expected, distance, converged = loglinear_distance(values, model, weights)
+        df = values.size - parameters(model, values.shape)
+        return Fit(expected, distance, df, distance, -distance / 2, converged)
+
+    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> GaussianEvidence:
+        """Return the evidence of the table summed or sliced to the axes `keep`."""
+        return replace(self, covariance=self.covariance.reduced(keep, at), view=self.view.then(keep, at))
+
+    def __add__(self, other: Evidence) -> Evidence:
+        """Return the evidence of both: values and covariances add."""
+        if isinstance(other, GaussianEvidence):
+            if other.view == self.view:
+                return GaussianEvidence(
+                    self.values + other.values,
+                    SumCovariance((self.whole, other.whole)),
+                    SumCovariance((self.covariance, other.covariance)),
+                    self.view,
+                )
+            others = other.view.apply(other.values)
+        elif isinstance(other, ReportEvidence):
+            others = other.view.apply(other.values)
+        else:
+            return NotImplemented
+        both = SumCovariance((self.covariance, other.covariance))
+        return GaussianEvidence.of(self.view.apply(self.values) + others, both)
+
+    @staticmethod
+    def _dense(covariance: Covariance, cells: int) -> Floats:
+        if cells > MOST_CELLS:
+            raise InputError(
+                f"A table of {cells:,} cells known by its covariance alone is too large for its likelihood "
+                f"(at most {MOST_CELLS:,}): use nonnegative('simplex') or nonnegative('clip')."
+            )
+        return covariance.dense(MOST_CELLS)
+
+
+def geometric(values: Floats, method: Projection) -> Floats:
+    """Return a table projected by geometry alone, its total kept."""
+    if not np.any(values < 0):
+        return values
+    project = onto_simplex if method == "simplex" else clip_and_rescale
+    return project(values, float(values.sum()))
+
+
+def total_deviance(points: Iterable[Point]) -> float:
+    """Return how far the log-likelihood of all parts lies below that of the observed tables."""
+    return float(sum(point.deviance for point in points))
+
+
+def pearson_of(observed: Floats, expected: Floats) -> float:
+    """Return Pearson's statistic; cells that expect nothing have none."""
+    present = expected > 0
+    return float(np.sum((observed[present] - expected[present]) ** 2 / expected[present]))
