@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,35 +17,17 @@ from masquerade.core.atomic import write_whole
 from masquerade.core.axes import Floats
 from masquerade.core.errors import FileError, InputError, did_you_mean
 from masquerade.core.schema import Variable
+from masquerade.learn._registry import Model, kinds, reader
 
 FORMAT = 1
 VERSION_KEY = "masquerade_model"
-
-# loaded when a file asks for one: reading a tree needs no network
-KINDS = {
-    "frequent_itemsets": "masquerade.learn.itemsets:Itemsets",
-    "association_rules": "masquerade.learn.rules:Rules",
-    "bayesian_network": "masquerade.learn.network:BayesianNetwork",
-    "decision_tree": "masquerade.learn.tree:DecisionTree",
-    "linear_classifier": "masquerade.learn.linear:LinearClassifier",
-    "naive_bayes": "masquerade.learn.bayes:NaiveBayes",
-    "structure": "masquerade.learn.structure_search:LearnedStructure",
-}
-
-
-class Model(Protocol):
-    """What every model offers: plain JSON values, with the header of `header`."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the model as plain JSON values."""
 
 
 def save(model: Model, path: str | Path) -> None:
     """Write a model as JSON; the file is replaced whole or not at all."""
     values = model.to_dict()
     check_header(values, None)
-    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_whole(Path(path), text)
+    write_whole(Path(path), json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def load(path: str | Path) -> Any:
@@ -68,15 +49,7 @@ def load(path: str | Path) -> Any:
 
 def model_of(values: Any) -> Any:
     """Return the model that plain JSON values describe."""
-    kind = check_header(values, None)
-    module, _, name = KINDS[kind].partition(":")
-    try:
-        home = import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module:  # something that the model needs is not installed: that is another story
-            raise
-        raise InputError(f"models of kind {kind!r} are not read by this version.") from None
-    return getattr(home, name).from_dict(values)
+    return reader(check_header(values, None)).from_dict(values)
 
 
 def header(kind: str) -> dict[str, Any]:
@@ -92,8 +65,8 @@ def check_header(values: Any, kind: str | None) -> str:
     if type(version) is not int or version != FORMAT:
         raise InputError(f"model format {version!r} is not known; this version reads {FORMAT}.")
     found = values.get("kind")
-    if not isinstance(found, str) or found not in KINDS:
-        raise InputError(f"there is no kind of model {found!r}.{did_you_mean(found, KINDS)}")
+    if not isinstance(found, str) or found not in kinds():
+        raise InputError(f"there is no kind of model {found!r}.{did_you_mean(found, kinds())}")
     if kind is not None and found != kind:
         raise InputError(f"the model is of kind {found!r}, not {kind!r}.")
     return found

@@ -145,14 +145,6 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_kind_that_this_version_cannot_read(tmp_path, monkeypatch):
-    monkeypatch.setitem(model_file.KINDS, "oracle", "masquerade.learn.no_such_module:Oracle")
-    path = tmp_path / "oracle.json"
-    path.write_text(json.dumps(model_file.header("oracle")), encoding="utf-8")
-    with pytest.raises(InputError, match="'oracle' are not read by this version"):
-        model_file.load(path)
-
-
 def test_from_dict_refuses_another_kind():
     with pytest.raises(InputError, match="of kind 'decision_tree', not 'naive_bayes'"):
         NaiveBayes.from_dict(model_file.header("decision_tree"))
