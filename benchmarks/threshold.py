@@ -16,12 +16,12 @@ import numpy as np
 from benchmarks.timing import json_option, keep
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from masquerade.crypto.class_secrets import as_bytes, key_of, secret_of, shares_at, tag_of
 from masquerade.crypto.oprf import output_of
-from masquerade.kernels.field61 import PRIME, evaluate
+from masquerade.kernels.field61 import PRIME
 from masquerade.protocols.threshold.agreement import Notice, Terms
 from masquerade.protocols.threshold.class_opening import open_reports
 from masquerade.protocols.threshold.client import Client
-from masquerade.protocols.threshold.key_derivation import as_bytes, key_of, polynomials_of, secret_of, tag_of
 from masquerade.protocols.threshold.report_layout import Layout
 from masquerade.protocols.threshold.served_ledger import SqliteLedger
 from masquerade.protocols.threshold.server import RandomnessServer
@@ -60,8 +60,7 @@ def fabricated(layout, sizes, generator):
     records["x"] = xs
     for start in range(0, len(sizes), 20_000):
         rows = slice(*np.searchsorted(which, (start, start + 20_000)))
-        chosen = polynomials_of(limbs[start : start + 20_000], k)
-        records["y"][rows] = evaluate(chosen, xs[rows], which[rows] - start)
+        records["y"][rows] = shares_at(limbs[start : start + 20_000], k, xs[rows], which[rows] - start)
     parts, sensitive = [], bytes(SENSITIVE - 2) + b"ok"
     for secret, tag, quasi, element, size in zip(secrets, tags, quasis, elements, sizes, strict=True):
         cipher, bound = ChaCha20Poly1305(key_of(secret)), layout.bound_to(tag)

@@ -8,6 +8,7 @@ that are lost, repeated or out of order.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from cryptography.exceptions import InvalidTag
@@ -35,6 +36,28 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
     if len(sealed) < OVERHEAD:
         raise DecodingError(f"A sealed message has at least {OVERHEAD} bytes. Got {len(sealed)} instead.")
     return _open(_cipher(key), sealed[:NONCE_SIZE], sealed[NONCE_SIZE:], context)
+
+
+def unseal_run(
+    run: bytes, size: int, groups: Iterable[tuple[bytes, bytes, int, int]], wanted: Sequence[bool]
+) -> tuple[bytes, list[bool]]:
+    """Return the messages of a run of sealed ones of one size, and which did open: `unseal` for a million.
+
+    Each group has a key, a context, and the places from its first to before its last. What does not open, or
+    is not wanted, is zeros.
+    """
+    blank, parts, opened = bytes(size - OVERHEAD), [], list(wanted)
+    for key, context, first, last in groups:
+        decrypt = _cipher(key).decrypt
+        for i in range(first, last):
+            at, part = i * size, blank
+            if opened[i]:
+                try:
+                    part = decrypt(run[at : at + NONCE_SIZE], run[at + NONCE_SIZE : at + size], context)
+                except InvalidTag:
+                    opened[i] = False
+            parts.append(part)
+    return b"".join(parts), opened
 
 
 class Sealer:

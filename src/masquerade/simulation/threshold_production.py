@@ -10,10 +10,10 @@ import numpy as np
 
 from masquerade.core.schema import Schema
 from masquerade.protocols.threshold.agreement import Notice
+from masquerade.protocols.threshold.class_opening import REASONS, Verdict
 from masquerade.protocols.threshold.client import Client
 from masquerade.protocols.threshold.collector import Collector
 from masquerade.protocols.threshold.guarantees import production_guarantee
-from masquerade.protocols.threshold.outcome import REASONS, Verdict
 from masquerade.protocols.threshold.report_layout import Layout
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.protocols.threshold.served_ledger import MemoryLedger

@@ -12,8 +12,8 @@ from masquerade.core.missing_data import Missing
 from masquerade.core.query import Query
 from masquerade.core.words import counted
 from masquerade.frames.metadata import INCOMPLETE, with_metadata
+from masquerade.protocols.threshold.class_opening import Opening
 from masquerade.protocols.threshold.guarantees import production_guarantee
-from masquerade.protocols.threshold.outcome import Opening
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.sources.records import Records
 

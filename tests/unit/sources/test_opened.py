@@ -8,9 +8,8 @@ import masquerade as mq
 from masquerade.core.errors import QueryRefused, SchemaError, UnknownValue
 from masquerade.core.supports import Supports
 from masquerade.core.tally import Tally
-from masquerade.protocols.threshold.class_opening import open_reports
+from masquerade.protocols.threshold.class_opening import Verdict, open_reports
 from masquerade.protocols.threshold.guarantees import faithful_guarantee, production_guarantee
-from masquerade.protocols.threshold.outcome import Verdict
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.sources.opened import tally_opened
 

@@ -38,8 +38,8 @@ from masquerade.protocols.partition.public_board import (
     groups_of,
     opened_agreement,
 )
+from masquerade.protocols.threshold.class_opening import Opening
 from masquerade.protocols.threshold.collector import Collector
-from masquerade.protocols.threshold.outcome import Opening
 
 
 class Miner(mix.Miner):

@@ -1,29 +1,196 @@
-"""Opening the classes that reached k, a million reports at a time.
+"""Opening the classes that reached k, a million reports at a time: rows, and a verdict on every report.
 
-Reports are sorted by tag and x; secrets are recovered and polynomials recomputed in compiled code; Python
-touches each class a few times and each report once, to open its sealed part.
+Reports with one tag belong to one class; those with one x repeat each other. They are sorted by both; secrets
+are recovered and polynomials recomputed in compiled code; Python touches each class a few times and each
+report once, to open its sealed part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, Final
 
 import numpy as np
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import NDArray
 
+from masquerade.core.words import counted
+from masquerade.crypto.class_secrets import (
+    TAG_SIZE,
+    Ints,
+    Shares,
+    as_bytes,
+    key_of,
+    recover_secrets,
+    secrets_of,
+    shares_at,
+    shuffled,
+)
 from masquerade.crypto.oprf import POINT_SIZE, output_of
-from masquerade.crypto.sealed_messages import NONCE_SIZE
-from masquerade.kernels.field61 import PRIME, evaluate
-from masquerade.protocols.threshold.key_derivation import as_bytes, key_of, polynomials_of, secrets_of
-from masquerade.protocols.threshold.outcome import Opening, Verdict
-from masquerade.protocols.threshold.report_classes import Bools, Classes, Known, grouped, shares_of, tags_of
+from masquerade.crypto.sealed_messages import unseal_run
+from masquerade.kernels.field61 import PRIME, Elements
+from masquerade.protocols.threshold.agreement import Terms
 from masquerade.protocols.threshold.report_layout import LENGTH, Layout, Rows
-from masquerade.protocols.threshold.share_recovery import Ints, recovered, shuffled
 
+Bools = NDArray[np.bool_]
 Readable = Callable[[Rows], Bools]
+
+
+class Verdict(IntEnum):
+    """What became of a report. From `MALFORMED` on, something is wrong with the report itself."""
+
+    OPENED = 0
+    BELOW_K = 1
+    UNDECIDED = 2
+    WITHHELD = 3
+    MALFORMED = 4
+    OTHER_EPOCH = 5
+    OTHER_K = 6
+    OTHER_NOTICE = 7
+    REPEATED = 8
+    BAD_SHARE = 9
+    BAD_SEAL = 10
+    OTHER_QUASI = 11
+
+
+REASONS: Final[Mapping[Verdict, str]] = {
+    Verdict.OPENED: "the row is open: its class has at least k good reports",
+    Verdict.BELOW_K: "the class has fewer than k good reports",
+    Verdict.UNDECIDED: "the class has k reports, but too few good ones to tell them from the bad",
+    Verdict.WITHHELD: "the class had k good shares, but fewer than k rows that could be read",
+    Verdict.MALFORMED: "it is not a report: a number out of range, or a row that nobody could have filled in",
+    Verdict.OTHER_EPOCH: "it belongs to another epoch",
+    Verdict.OTHER_K: "it was made for another k",
+    Verdict.OTHER_NOTICE: "it was made under another notice: its server may give people different keys",
+    Verdict.REPEATED: "it repeats the share of another report",
+    Verdict.BAD_SHARE: "its share does not lie on the polynomial of its class",
+    Verdict.BAD_SEAL: "its sealed part does not open with the key of its class",
+    Verdict.OTHER_QUASI: "its quasi-identifier is not the one that its class follows from",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A report that is wrong: its place among those received, and what is wrong with it."""
+
+    report: int
+    verdict: Verdict
+
+    @property
+    def reason(self) -> str:
+        """Return what is wrong, for people."""
+        return REASONS[self.verdict]
+
+
+@dataclass(frozen=True, eq=False)
+class Opening:
+    """The open classes: each has at least k rows, in an order that tells nothing about who sent them.
+
+    `quasi` and `sensitive` are padded bytes, one line a class or a row, with their lengths beside them;
+    `class_of` says which class a row is in. `verdicts` has one entry for each report in the order received;
+    `small` says how many classes of each size did not open, which the collector learns too.
+    """
+
+    terms: Terms
+    quasi: NDArray[np.uint8]
+    quasi_length: NDArray[np.int64]
+    sensitive: NDArray[np.uint8]
+    sensitive_length: NDArray[np.int64]
+    class_of: NDArray[np.int64]
+    verdicts: NDArray[np.uint8]
+    small: Mapping[int, int]
+
+    @property
+    def received(self) -> int:
+        """Return the number of reports."""
+        return len(self.verdicts)
+
+    @property
+    def opened(self) -> int:
+        """Return the number of rows that are open."""
+        return len(self.class_of)
+
+    def count(self, verdict: Verdict) -> int:
+        """Return the number of reports with this verdict."""
+        return int(np.count_nonzero(self.verdicts == verdict))
+
+    def faults(self) -> list[Fault]:
+        """Return the reports that are wrong, in the order received."""
+        places = np.flatnonzero(self.verdicts >= Verdict.MALFORMED)
+        return [Fault(int(place), Verdict(int(self.verdicts[place]))) for place in places]
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Iterate over (quasi-identifier, sensitive part) of all open rows, class by class."""
+        quasis = [line[:n].tobytes() for line, n in zip(self.quasi, self.quasi_length, strict=True)]
+        for c, line, n in zip(self.class_of, self.sensitive, self.sensitive_length, strict=True):
+            yield quasis[c], line[:n].tobytes()
+
+    def summary(self) -> str:
+        """Return how many reports came to what, a line each."""
+        classes = counted(len(self.quasi), "class", "classes")
+        opened = f"{counted(self.opened, 'row')} of {classes} open"
+        first = f"{counted(self.received, 'report')}, k = {self.terms.k}: {opened}"
+        others = [(verdict, self.count(verdict)) for verdict in Verdict if verdict is not Verdict.OPENED]
+        return "\n".join([first, *(f"  {n:,} not: {REASONS[verdict]}" for verdict, n in others if n)])
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """Reports in the order of their tags and x: where each class and each distinct x begins."""
+
+    places: Ints  # of the reports among all received
+    starts: Ints  # of classes, and the end
+    point: Ints  # which distinct (tag, x) a report has
+    points: Ints  # distinct x of each class
+    tags: NDArray[np.uint64]  # of each class, (classes, 2)
+    secrets: Elements  # of each class, once known
+
+    @classmethod
+    def sorted(cls, records: NDArray[Any], places: Ints) -> Classes:
+        """Sort the reports at some places by tag and x; equal ones stay in the order received."""
+        tags, xs = records["tag"][places], records["x"][places]
+        order = np.lexsort((xs, tags[:, 1], tags[:, 0]))
+        tags, xs = tags[order], xs[order]
+        new_class = np.ones(len(order), dtype=np.bool_)
+        new_class[1:] = (tags[1:] != tags[:-1]).any(axis=1)
+        new_point = new_class.copy()
+        new_point[1:] |= xs[1:] != xs[:-1]
+        starts = np.append(np.flatnonzero(new_class), len(order))
+        point = np.cumsum(new_point) - 1
+        ends = np.append(point, point[-1] + 1 if len(point) else 0)
+        unknown = np.zeros((len(starts) - 1, 0), dtype=np.uint64)
+        return cls(places[order], starts, point, np.diff(ends[starts]), tags[new_class], unknown)
+
+    @property
+    def which(self) -> Ints:
+        """Return the class of each report."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    def tag_bytes(self) -> list[bytes]:
+        """Return the tag of each class."""
+        run = self.tags.tobytes()
+        return [run[at : at + TAG_SIZE] for at in range(0, len(run), TAG_SIZE)]
+
+    def picked(self, classes: Bools) -> Classes:
+        """Return some classes alone."""
+        chosen = np.repeat(classes, np.diff(self.starts))
+        starts = np.concatenate(([0], np.cumsum(np.diff(self.starts)[classes])))
+        _, point = np.unique(self.point[chosen], return_inverse=True)
+        of_classes = (self.points[classes], self.tags[classes], self.secrets[classes])
+        return Classes(self.places[chosen], starts, point, *of_classes)
+
+    def first_of_points(self, among: Bools) -> Bools:
+        """Tell which reports are the first of their x among some."""
+        chosen = np.flatnonzero(among)
+        _, first = np.unique(self.point[chosen], return_index=True)
+        marked = np.zeros(among.size, dtype=np.bool_)
+        marked[chosen[first]] = True
+        return marked
+
+    def count(self, among: Bools) -> Ints:
+        """Return how many of some reports each class has."""
+        return np.bincount(self.which[among], minlength=len(self.starts) - 1)
 
 
 def open_reports(layout: Layout, reports: bytes, readable: Readable | None = None) -> Opening:
@@ -36,22 +203,24 @@ def open_reports(layout: Layout, reports: bytes, readable: Readable | None = Non
     k = layout.terms.k
     records = layout.read(reports)
     verdicts = _by_header(records, layout)
-    everything = grouped(records, np.flatnonzero(verdicts == Verdict.BELOW_K))
+    everything = Classes.sorted(records, np.flatnonzero(verdicts == Verdict.BELOW_K))
     large = everything.points >= k
     candidates = everything.picked(large)
-    tags = tags_of(records, candidates)
-    secrets, found = recovered(shares_of(records, candidates, tags), k)
+    xs = records["x"][candidates.places].astype(np.uint64)
+    ys = records["y"][candidates.places].astype(np.uint64)
+    shares = Shares(xs, ys, candidates.point, candidates.starts, candidates.tag_bytes())
+    secrets, found = recover_secrets(shares, k)
     verdicts[candidates.places[~found[candidates.which]]] = Verdict.UNDECIDED
-    known = Known(candidates, tags, secrets).picked(found)
+    known = replace(candidates, secrets=secrets).picked(found)
     good = _on_polynomials(records, known, k)
-    verdicts[known.classes.places[~good]] = Verdict.BAD_SHARE
-    enough = known.classes.count(known.classes.first_of_points(good)) >= k
-    good = good[enough[known.classes.which]]
+    verdicts[known.places[~good]] = Verdict.BAD_SHARE
+    enough = known.count(known.first_of_points(good)) >= k
+    good = good[enough[known.which]]
     known = known.picked(enough)
     rows, judged = _judged(layout, records, known, good, readable)
-    _keep_k(known.classes, judged, k)
-    verdicts[known.classes.places] = judged
-    kept, sizes = _in_no_order(known.classes, judged)
+    _keep_k(known, judged, k)
+    verdicts[known.places] = judged
+    kept, sizes = _in_no_order(known, judged)
     first = kept[np.cumsum(sizes) - sizes]
     small, times = np.unique(everything.points[~large], return_counts=True)
     return Opening(
@@ -79,18 +248,15 @@ def _by_header(records: NDArray[Any], layout: Layout) -> NDArray[np.uint8]:
     return verdicts
 
 
-def _on_polynomials(records: NDArray[Any], known: Known, k: int) -> Bools:
+def _on_polynomials(records: NDArray[Any], known: Classes, k: int) -> Bools:
     """Tell which reports have the share that their class says they have."""
-    places = known.classes.places
-    values = evaluate(
-        polynomials_of(known.secrets, k), records["x"][places].astype(np.uint64), known.classes.which
-    )
-    good: Bools = (values == records["y"][places]).all(axis=1)
+    xs = records["x"][known.places].astype(np.uint64)
+    good: Bools = (shares_at(known.secrets, k, xs, known.which) == records["y"][known.places]).all(axis=1)
     return good
 
 
 def _judged(
-    layout: Layout, records: NDArray[Any], known: Known, good: Bools, readable: Readable | None
+    layout: Layout, records: NDArray[Any], known: Classes, good: Bools, readable: Readable | None
 ) -> tuple[Rows, NDArray[np.uint8]]:
     """Open the sealed parts of reports with good shares; return them with a verdict on each report."""
     plain, unsealed = _unsealed(layout, records, known, good)
@@ -100,7 +266,7 @@ def _judged(
         fits &= readable(rows)
     same = _same_origin(layout, rows, known, unsealed & fits)
     if layout.terms.shown:
-        same &= (records["quasi"][known.classes.places] == rows.origin[:, POINT_SIZE:]).all(axis=1)
+        same &= (records["quasi"][known.places] == rows.origin[:, POINT_SIZE:]).all(axis=1)
     judged = np.full(len(good), Verdict.OPENED, dtype=np.uint8)
     judged[~same] = Verdict.OTHER_QUASI
     judged[~fits] = Verdict.MALFORMED
@@ -109,32 +275,25 @@ def _judged(
     return rows, judged
 
 
-def _unsealed(layout: Layout, records: NDArray[Any], known: Known, good: Bools) -> tuple[bytes, Bools]:
+def _unsealed(layout: Layout, records: NDArray[Any], known: Classes, good: Bools) -> tuple[bytes, Bools]:
     """Return the opened sealed parts as one run, zeros where there is none, and which did open."""
-    run = records["sealed"][known.classes.places].tobytes()
-    size, blank = records.dtype["sealed"].itemsize, bytes(layout.plain_size)
-    parts: list[bytes] = []
-    unsealed, wanted = good.copy(), good.tolist()
-    starts, bound_to = known.classes.starts.tolist(), layout.bound_to(b"")
-    for secret, tag, first, last in zip(
-        as_bytes(known.secrets), known.tags, starts, starts[1:], strict=False
-    ):
-        decrypt, bound = ChaCha20Poly1305(key_of(secret)).decrypt, bound_to + tag
-        for i in range(first, last):
-            at, part = i * size, blank
-            if wanted[i]:
-                try:
-                    part = decrypt(run[at : at + NONCE_SIZE], run[at + NONCE_SIZE : at + size], bound)
-                except InvalidTag:
-                    unsealed[i] = False
-            parts.append(part)
-    return b"".join(parts), unsealed
+    starts, bound_to = known.starts.tolist(), layout.bound_to(b"")
+    groups = zip(
+        map(key_of, as_bytes(known.secrets)),
+        [bound_to + tag for tag in known.tag_bytes()],
+        starts,
+        starts[1:],
+        strict=False,
+    )
+    run = records["sealed"][known.places].tobytes()
+    plain, unsealed = unseal_run(run, records.dtype["sealed"].itemsize, groups, good.tolist())
+    return plain, np.array(unsealed, dtype=np.bool_)
 
 
-def _same_origin(layout: Layout, rows: Rows, known: Known, among: Bools) -> Bools:
+def _same_origin(layout: Layout, rows: Rows, known: Classes, among: Bools) -> Bools:
     """Tell which rows name the quasi-identifier that the secret of their class follows from."""
-    own, width = known.classes.which, rows.origin.shape[1]
-    usual = rows.origin[known.classes.starts[:-1]]
+    own, width = known.which, rows.origin.shape[1]
+    usual = rows.origin[known.starts[:-1]]
     run = usual.tobytes()
     outputs = [_output(layout, run[at : at + width]) for at in range(0, len(run), width)]
     follows = (secrets_of(outputs) == known.secrets).all(axis=1)

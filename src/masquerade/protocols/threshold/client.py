@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hmac
-import secrets
 from typing import NoReturn
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
 from masquerade.crypto import oprf
+from masquerade.crypto.class_secrets import key_of, random_place, secret_of, share_of, tag_of
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken
 from masquerade.crypto.oprf import POINT_SIZE
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.sealed_messages import seal
-from masquerade.kernels.field61 import PRIME
 from masquerade.protocols.threshold.agreement import Notice
-from masquerade.protocols.threshold.key_derivation import key_of, secret_of, share_of, tag_of
 from masquerade.protocols.threshold.oprf_messages import (
     REFUSALS,
     Credential,
@@ -120,9 +118,7 @@ class Client:
     def _made(self, unblinded: bytes, sensitive: bytes) -> bytes:
         terms, layout = self._notice.terms, self._layout
         secret = secret_of(oprf.output_of(terms.input_of(self._quasi), unblinded))
-        return report_of(
-            layout, secret, unblinded, self._quasi, sensitive, x=1 + secrets.randbelow(PRIME - 1)
-        )
+        return report_of(layout, secret, unblinded, self._quasi, sensitive, x=random_place())
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise TypeError("a Client is not pickled: it would ask and report twice")

@@ -11,8 +11,7 @@ import threading
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.protocols.threshold.agreement import Closing, Notice
-from masquerade.protocols.threshold.class_opening import Readable, open_reports
-from masquerade.protocols.threshold.outcome import Opening
+from masquerade.protocols.threshold.class_opening import Opening, Readable, open_reports
 from masquerade.protocols.threshold.report_layout import Layout
 from masquerade.protocols.threshold.report_store import MemoryStore, ReportStore
 

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
+from masquerade.crypto.class_secrets import LIMBS, TAG_SIZE
 from masquerade.crypto.oprf import POINT_SIZE
 from masquerade.crypto.sealed_messages import OVERHEAD
 from masquerade.protocols.threshold.agreement import Notice, Terms
-from masquerade.protocols.threshold.key_derivation import LIMBS, TAG_SIZE
 
 MAGIC: Final = int.from_bytes(b"mqt1", "little")
 LENGTH: Final = 2

@@ -15,8 +15,8 @@ from typing import Any
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.threshold.agreement import Closing, Notice
+from masquerade.protocols.threshold.class_opening import Opening
 from masquerade.protocols.threshold.collector import Collector
-from masquerade.protocols.threshold.outcome import Opening
 from masquerade.protocols.threshold.report_layout import Layout
 from masquerade.protocols.threshold.report_store import FileStore
 from masquerade.services.collect.base import Server, digest_of

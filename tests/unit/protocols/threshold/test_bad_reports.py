@@ -10,8 +10,7 @@ from tests.unit.protocols.threshold.world import Insiders, World
 
 from masquerade.kernels.field61 import PRIME
 from masquerade.protocols.threshold.agreement import Terms
-from masquerade.protocols.threshold.class_opening import open_reports
-from masquerade.protocols.threshold.outcome import REASONS, Verdict
+from masquerade.protocols.threshold.class_opening import REASONS, Verdict, open_reports
 
 A, B = b"07030", b"07029"
 

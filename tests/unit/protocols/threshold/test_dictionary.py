@@ -4,10 +4,10 @@ import hashlib
 
 from tests.unit.protocols.threshold.world import World
 
+from masquerade.crypto.class_secrets import key_of, secret_of, tag_of
 from masquerade.crypto.oprf import POINT_SIZE, output_of
 from masquerade.crypto.sealed_messages import unseal
 from masquerade.protocols.threshold.client import report_of
-from masquerade.protocols.threshold.key_derivation import key_of, secret_of, tag_of
 from masquerade.protocols.threshold.oprf_messages import Refused, read_reply
 
 EVERY_ZIP = [b"%05d" % n for n in range(7000, 7060)]

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.protocols.threshold.world import Insiders, World
 
 from masquerade.protocols.threshold.agreement import Terms
-from masquerade.protocols.threshold.class_opening import open_reports
-from masquerade.protocols.threshold.outcome import Verdict
+from masquerade.protocols.threshold.class_opening import Verdict, open_reports
 
 
 def expected(rows, k):

@@ -11,10 +11,10 @@ from masquerade.crypto import oprf
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.protocols.threshold.agreement import Closing, Notice, Terms, equivocates
+from masquerade.protocols.threshold.class_opening import Verdict
 from masquerade.protocols.threshold.client import Client
 from masquerade.protocols.threshold.collector import Collector
 from masquerade.protocols.threshold.oprf_messages import Credential, Evaluation, Refused, Request, read_reply
-from masquerade.protocols.threshold.outcome import Verdict
 from masquerade.protocols.threshold.served_ledger import MemoryLedger, SqliteLedger
 from masquerade.protocols.threshold.server import RandomnessServer
 

@@ -2,12 +2,12 @@
 
 import os
 
+from masquerade.crypto.class_secrets import secret_of
 from masquerade.crypto.oprf import output_of
 from masquerade.kernels.field61 import PRIME
 from masquerade.protocols.threshold.agreement import Notice, Terms
 from masquerade.protocols.threshold.client import Client, report_of
 from masquerade.protocols.threshold.collector import Collector
-from masquerade.protocols.threshold.key_derivation import secret_of
 from masquerade.protocols.threshold.report_layout import Layout
 from masquerade.protocols.threshold.served_ledger import MemoryLedger
 from masquerade.protocols.threshold.server import RandomnessServer

@@ -4,16 +4,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from masquerade.kernels.field61 import PRIME, evaluate
-from masquerade.protocols.threshold.key_derivation import (
+from masquerade.crypto.class_secrets import (
     as_bytes,
     key_of,
-    polynomials_of,
     secret_of,
     secrets_of,
     share_of,
+    shares_at,
     tag_of,
 )
+from masquerade.kernels.field61 import PRIME
 
 
 @settings(max_examples=40, deadline=None)
@@ -26,7 +26,7 @@ def test_bulk_and_single_derivations_agree(outputs, k, x):
     secrets = secrets_of(outputs)
     assert as_bytes(secrets) == [secret_of(output) for output in outputs]
     xs = np.full(len(outputs), x, dtype=np.uint64)
-    shares = evaluate(polynomials_of(secrets, k), xs, np.arange(len(outputs)))
+    shares = shares_at(secrets, k, xs, np.arange(len(outputs)))
     assert [tuple(row) for row in shares.tolist()] == [share_of(s, k, x) for s in as_bytes(secrets)]
 
 

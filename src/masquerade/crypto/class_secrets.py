@@ -1,12 +1,20 @@
-"""From shares to secrets: draws of k, then error correction, for all classes at once.
+"""Secrets of classes: everything that follows from an oblivious function's output, and back from k shares.
 
-A secret is accepted only if the tag of the class follows from it, so a wrong one never passes; bad shares
-cost draws. With a share β of bad ones a draw succeeds with probability (1 − β)^k.
+People with the same quasi-identifier derive the same secret, and from it a tag, the key of their sealed
+parts, and polynomials whose values at places of their own are their shares; nobody else can derive any. The
+derivation is SHAKE-256 (FIPS 202) over a label and the secret: it runs once for each class, of which there
+may be a million. So the shares lie in the small field 2⁶¹ − 1 of `kernels.field61`, three of them for a
+secret, and secrets of all classes are recovered at once; `crypto.shares` says which code is for what.
+
+A recovered secret is accepted only if the tag of the class follows from it, so a wrong one never passes; bad
+shares cost draws. With a share β of bad ones a draw succeeds with probability (1 − β)^k.
 """
 
 from __future__ import annotations
 
+import secrets as randomness
 from dataclasses import dataclass
+from hashlib import shake_256
 from itertools import combinations
 from math import comb
 from typing import Final
@@ -14,16 +22,78 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.kernels.field61 import Elements, decode, lagrange_at_zero
+from masquerade.crypto.keys import KEY_SIZE
+from masquerade.kernels.field61 import PRIME, Elements, decode, evaluate, fold_pairs, lagrange_at_zero
 from masquerade.kernels.keystream import Keystream
-from masquerade.protocols.threshold.key_derivation import LIMBS, as_bytes, tag_of
 
 Ints = NDArray[np.int64]
+LIMBS: Final = 3  # 183 bits of secret
+TAG_SIZE: Final = 16
+SECRET_SIZE: Final = 8 * LIMBS
 DRAWS: Final = 20
+_WIDE: Final = 16  # bytes that are reduced to an element
 _MOST_DECODED: Final = 1024  # shares beyond 4k: error correction takes time with their square
 _MOST_CHOICES, _MOST_PRODUCTS = 5000, 2_000_000  # of k shares, and in all of them: a few milliseconds a class
 
 _keystream = Keystream()
+
+
+def _labelled(label: bytes) -> bytes:
+    return b"masquerade threshold 1\0" + bytes([len(label)]) + label
+
+
+_SECRET, _TAG, _KEY, _COEFFICIENTS = map(_labelled, (b"secret", b"tag", b"key", b"coefficients"))
+
+
+def secret_of(output: bytes) -> bytes:
+    """Return the secret of a class, three elements of the field, from what the oblivious function gave."""
+    wide = shake_256(_SECRET + output).digest(_WIDE * LIMBS)
+    return b"".join([element.to_bytes(8, "little") for element in _elements(wide)])
+
+
+def secrets_of(outputs: list[bytes]) -> Elements:
+    """Return the secrets of many classes at once, (classes, limbs)."""
+    return _folded([shake_256(_SECRET + output).digest(_WIDE * LIMBS) for output in outputs])
+
+
+def tag_of(secret: bytes) -> bytes:
+    """Return the 16 bytes that reports of a class are recognised by."""
+    return shake_256(_TAG + secret).digest(TAG_SIZE)
+
+
+def key_of(secret: bytes) -> bytes:
+    """Return the key that the sealed parts of a class are sealed with."""
+    return shake_256(_KEY + secret).digest(KEY_SIZE)
+
+
+def random_place() -> int:
+    """Return where a share is to lie: anywhere but at 0, where the secret is."""
+    return 1 + randomness.randbelow(PRIME - 1)
+
+
+def share_of(secret: bytes, k: int, x: int) -> tuple[int, ...]:
+    """Return the values at x of the polynomials of degree k − 1 whose values at 0 are the secret."""
+    constants = [int.from_bytes(secret[at : at + 8], "little") for at in range(0, SECRET_SIZE, 8)]
+    higher = _elements(_higher(secret, k))
+    values = [0] * LIMBS
+    for at in range(len(higher) - LIMBS, -1, -LIMBS):
+        values = [(value * x + higher[at + limb]) % PRIME for limb, value in enumerate(values)]
+    return tuple((value * x + constant) % PRIME for value, constant in zip(values, constants, strict=True))
+
+
+def shares_at(secrets: Elements, k: int, xs: Elements, which: Ints) -> Elements:
+    """Return share ``xs[i]`` of class ``which[i]`` for all i at once, (shares, limbs)."""
+    coefficients = np.empty((len(secrets), k, LIMBS), dtype=np.uint64)
+    coefficients[:, 0] = secrets
+    higher = _folded([_higher(secret, k) for secret in as_bytes(secrets)])
+    coefficients[:, 1:] = higher.reshape(len(secrets), k - 1, LIMBS)
+    return evaluate(coefficients, xs, which)
+
+
+def as_bytes(secrets: Elements) -> list[bytes]:
+    """Return secrets (classes, limbs) as bytes, one by one."""
+    run = secrets.astype("<u8").tobytes()
+    return [run[at : at + SECRET_SIZE] for at in range(0, len(run), SECRET_SIZE)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +130,7 @@ class Shares:
         return order, sizes
 
 
-def recovered(shares: Shares, k: int) -> tuple[Elements, NDArray[np.bool_]]:
+def recover_secrets(shares: Shares, k: int) -> tuple[Elements, NDArray[np.bool_]]:
     """Return the secrets of classes with at least k distinct x each, (classes, limbs), and which were found.
 
     Formula: `lagrange_at_zero` on k shares drawn at random, up to 20 times; then all choices of k shares if
@@ -128,3 +198,18 @@ def _corrected(shares: Shares, c: np.int64, k: int) -> Elements:
             return secret[:0]
         secret[0, limb] = coefficients[0]
     return secret
+
+
+def _higher(secret: bytes, k: int) -> bytes:
+    """Return what the coefficients of x¹ … x^(k−1) are reduced from, all limbs of x¹ first."""
+    return shake_256(_COEFFICIENTS + secret).digest(_WIDE * LIMBS * (k - 1))
+
+
+def _elements(wide: bytes) -> list[int]:
+    return [int.from_bytes(wide[at : at + _WIDE], "little") % PRIME for at in range(0, len(wide), _WIDE)]
+
+
+def _folded(wide: list[bytes]) -> Elements:
+    """Return what `_elements` returns, for many and as an array, (elements / limbs, limbs)."""
+    words = np.frombuffer(b"".join(wide), dtype="<u8").astype(np.uint64)
+    return fold_pairs(words[::2].copy(), words[1::2].copy()).reshape(-1, LIMBS)
