@@ -18,7 +18,7 @@ from masquerade.disguising.report_draws import fresh_draws
 from masquerade.kernels.keystream import Keystream
 from masquerade.protocols.linking.joiner import Joiner
 from masquerade.protocols.linking.party import LinkingParty
-from masquerade.protocols.linking.shared_secret import keyed_pseudonyms
+from masquerade.protocols.linking.record_keys import keyed_pseudonyms
 from masquerade.protocols.pooling.masked_sum import MaskedSum, PoolingParty
 from masquerade.protocols.products.helper import Helper
 from masquerade.protocols.products.helper_client import HelpedProducts

@@ -11,9 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
-import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
@@ -28,7 +25,6 @@ from masquerade.protocols.codec import (
     Names,
     Session,
     Signature,
-    Words,
     check_session,
 )
 
@@ -170,12 +166,6 @@ class Membership:
 def terms_of(*facts: str) -> bytes:
     """Return the digest of what a session is about."""
     return hashlib.sha256("\0".join(("masquerade terms", *facts)).encode()).digest()
-
-
-def words_from(key: bytes, count: int) -> Words:
-    """Return uniform 64-bit words that everybody with the key can repeat (AES-256 in counter mode)."""
-    stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
-    return np.frombuffer(stream.update(bytes(8 * count)), dtype="<u8").astype(np.uint64, copy=False)
 
 
 def check_names(names: Sequence[str]) -> None:

@@ -23,8 +23,7 @@ from masquerade.protocols.aggregation.parameters import Parameters
 from masquerade.protocols.aggregation.population import Population as Aggregating
 from masquerade.protocols.frequency import Terms as FrequencyTerms
 from masquerade.protocols.frequency.guarantee import frequency_guarantee
-from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.shared_secret import KeyedJoiner
+from masquerade.protocols.linking.joiner import Joiner, keyed_guarantee
 from masquerade.protocols.mix import MixTerms, mix_guarantee
 from masquerade.protocols.partition.agreement import PartitionTerms
 from masquerade.protocols.partition.guarantee import partition_guarantee
@@ -117,7 +116,7 @@ def among_organisations() -> list[Case]:
         ),
         Case(
             "linking by a shared secret",
-            KeyedJoiner(THREE, nobody).guarantee(),
+            keyed_guarantee(THREE, "miner"),
             "the secret in a miner's hands, who then tries keys",
         ),
     ]

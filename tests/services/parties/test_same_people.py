@@ -27,7 +27,7 @@ import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.protocols.linking.joiner import Joiner
 from masquerade.protocols.linking.messages import Compare, Done, Pseudonyms
-from masquerade.protocols.linking.pseudonyms import split_pseudonyms
+from masquerade.protocols.linking.party import split_pseudonyms
 from masquerade.protocols.pooling.masked_sum import MaskedSum
 from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.transport import ask

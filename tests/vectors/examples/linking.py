@@ -2,12 +2,10 @@
 
 from masquerade.protocols.linking.messages import (
     Begin,
-    BeginKeyed,
     Compare,
     Confirm,
     Done,
     Finish,
-    Named,
     Points,
     Pseudonyms,
     Step,
@@ -19,8 +17,7 @@ STEPS = (Step("x", 1, bytes(32), DIGEST, bytes(64)), Step("ü", 1, DIGEST, bytes
 SIGNED = Done(SESSION, 7, bytes(range(64)))
 EXAMPLES = [
     Example(Begin(SESSION, ("x", "y"), 100)),
-    Example(BeginKeyed(SESSION, ("x", "y"), 2**32 - 1)),
-    Example(Named(SESSION, 7, DIGEST)),
+    Example(Begin(SESSION, ("x", "y"), 2**32 - 1)),
     Example(Points(SESSION, "x", DIGEST)),
     Example(Points(SESSION, "x", DIGEST, STEPS)),
     Example(Finish(SESSION, DIGEST, STEPS)),

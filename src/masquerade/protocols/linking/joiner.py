@@ -15,12 +15,11 @@ from fractions import Fraction
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Adversary, Disclosure, Guarantee
+from masquerade.crypto.point_masks import POINT_SIZE
 from masquerade.protocols.codec import SESSION_SIZE
-from masquerade.protocols.linking.chain import Chain
 from masquerade.protocols.linking.messages import Begin, Compare, Confirm, Done, Finish, Points, Pseudonyms
-from masquerade.protocols.linking.party import MOST_KEYS
-from masquerade.protocols.linking.point_masks import POINT_SIZE
-from masquerade.protocols.linking.pseudonyms import split_pseudonyms
+from masquerade.protocols.linking.party import MOST_KEYS, split_pseudonyms
+from masquerade.protocols.linking.signed_steps import Chain
 from masquerade.protocols.session_keys import check_names
 from masquerade.protocols.transport import Transport, ask
 
@@ -162,6 +161,34 @@ class Joiner:
             self._chain.check(points)
         except RoundAborted:
             raise _other_set(party) from None
+
+
+def keyed_guarantee(parties: Sequence[str], joiner: str) -> Guarantee:
+    """Return who learns what where parties link by a secret that they share and the joiner does not have."""
+    if joiner in parties:
+        raise InputError(
+            f"{joiner!r} cannot be the joiner and a party: with the secret it could try keys on the "
+            "pseudonyms of the others."
+        )
+    keys = ("keys",)
+    return Guarantee(
+        (
+            *(
+                Disclosure(party, "which of its own records all parties have", keys, None)
+                for party in parties
+            ),
+            Disclosure(joiner, "sizes of sets and of all their overlaps, and no key", keys, Fraction(1)),
+        ),
+        (
+            "HMAC-SHA256 is a pseudorandom function",
+            f"{joiner} does not get the linking secret from any party: with it keys could be tried",
+            "pseudonyms are destroyed once records are joined",
+        ),
+        dict.fromkeys((joiner, *parties), "semi-honest"),
+        len(parties) - 1,
+        tuple((joiner, party) for party in parties),
+        0,
+    )
 
 
 def _other_set(party: str) -> RoundAborted:

@@ -53,26 +53,6 @@ class Begin(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class BeginKeyed(Message):
-    """A session by a shared secret is offered: who links, and how large a set may be."""
-
-    TAG: ClassVar[bytes] = b"masquerade linking keyed 1"
-    session: Session
-    roster: Names
-    most: U32
-
-
-@dataclass(frozen=True, slots=True)
-class Named(Message):
-    """Records have pseudonyms: how many, and what only those with the same secret can say."""
-
-    TAG: ClassVar[bytes] = b"masquerade linking named 1"
-    session: Session
-    records: U32
-    proof: Digest
-
-
-@dataclass(frozen=True, slots=True)
 class Points(Message):
     """The set of `origin` under some masks, in the order that `origin` shuffled it into.
 

@@ -8,45 +8,46 @@ before all parties have their sets back whole: whoever carries the sets cannot i
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, cast
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.keys import SigningKey
+from masquerade.crypto.errors import KeySpent
+from masquerade.crypto.keys import SigningKey, keyed_hash
+from masquerade.crypto.point_masks import decoded, encoded, hashed, masked, quotient
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.disguising.frames import permutation
-from masquerade.protocols.codec import tag_of
-from masquerade.protocols.linking.chain import Chain, digest_of
-from masquerade.protocols.linking.key_normal_form import Key, normal_forms
-from masquerade.protocols.linking.messages import PSEUDONYM_SIZE, Begin, Confirm, Done, Finish, Points
-from masquerade.protocols.linking.point_masks import (
-    check_same,
-    decoded,
-    encoded,
-    hashed,
-    masked,
-    quotient,
+from masquerade.protocols.codec import Message, check_session, tag_of
+from masquerade.protocols.linking.messages import (
+    PSEUDONYM_SIZE,
+    Begin,
+    Compare,
+    Confirm,
+    Done,
+    Finish,
+    Points,
+    Pseudonyms,
 )
-from masquerade.protocols.linking.pseudonyms import NamedRecords
+from masquerade.protocols.linking.record_keys import Key, normal_forms
+from masquerade.protocols.linking.signed_steps import Chain, digest_of
 
 MOST_KEYS = 1_000_000
+DOMAIN = b"masquerade linking 1 "
 
 
-class Known(NamedTuple):
-    """A party's own identity, and the identities of all that it knows, its own among them."""
-
-    identity: SigningKey
-    peers: Mapping[str, bytes]
-
-
-class LinkingParty(NamedRecords):
+class LinkingParty:
     """One party of one linking session; a second session needs a fresh object and has other pseudonyms.
 
-    `keys` name the records of this party, one each, in their order. `most` caps every set of the session;
-    `roster` are the parties that it must have, `least` how many common records it takes. With `identity` and
-    the identities of the others (`peers`, by name) all steps are signed; without, whoever carries the
-    messages must be trusted to pass sets on as they are.
+    `keys` name the records of this party, one each, in their order. `most` caps every set of the session.
+    `roster` are the parties that it must have, this one among them; None takes whom it is offered. Fewer
+    common records than `least` are refused: whoever compares says which are common, and could single out a
+    person. With `identity` and the identities of the others (`peers`, by name) all steps are signed; without,
+    whoever carries the messages must be trusted to pass sets on as they are.
     """
 
     def __init__(
@@ -60,58 +61,99 @@ class LinkingParty(NamedRecords):
         peers: Mapping[str, bytes] | None = None,
         least: int = 0,
     ) -> None:
-        super().__init__(name, roster=roster, least=least)
+        self.name, self._least, self._most = name, least, most
+        self._roster = None if roster is None else frozenset(roster)
+        if self._roster is not None and (name not in self._roster or len(self._roster) < 2):
+            raise InputError("The roster of a session has two parties or more, this one among them.")
+        if least < 0:
+            raise InputError(f"At least 0 common records can be asked for. Got {least} instead.")
         if (identity is None) != (peers is None):
             raise InputError("Steps are signed by an identity and checked by peers: give both or neither.")
-        self._known = None if identity is None else Known(identity, {**(peers or {}), name: identity.public})
+        self._identity = identity
+        self._peers = {} if identity is None else {**(peers or {}), name: identity.public}
+        self._offer: Begin | None = None
         self._chain: Chain | None = None
-        self._sent, self._sizes, self._confirmed = b"", dict[str, int](), False
-        self._most, self._forms = most, normal_forms(keys, most)
+        self._forms = normal_forms(keys, most)
         self._order = permutation(len(self._forms))
-        self._mask, self._blind = ristretto255.random_secret(), ristretto255.random_secret()
+        self._draw()
+        self._kinds: dict[bytes, tuple[type[Message], Callable[[Any], Message]]] = {
+            Begin.TAG: (Begin, self._begin),
+            Points.TAG: (Points, self._mask_others),
+            Finish.TAG: (Finish, self._finish),
+            Confirm.TAG: (Confirm, self._confirm),
+            Compare.TAG: (Compare, self._compare),
+        }
+
+    def receive(self, message: bytes) -> bytes:
+        """Return the reply to a message; asked again it says the same, a refused one changes nothing."""
+        tag, digest = tag_of(message), hashlib.sha256(message).digest()
+        kind, reply_to = self._kinds.get(tag, (Pseudonyms, self._settle))
+        found = kind.decode(message)
+        step = (tag, found.origin if isinstance(found, Points) else "")
+        if step in self._replies:
+            before, reply = self._replies[step]
+            if before != digest:
+                raise KeySpent("This step of the session was done already, with another message.")
+            return reply
+        reply = reply_to(found).encode()
+        self._replies[step] = (digest, reply)
+        return reply
 
     @property
     def pseudonyms(self) -> list[bytes]:
         """Return the pseudonym of every own record, in own order: for cells that a miner merges."""
-        found = super().pseudonyms
-        if self._known is not None and not self._confirmed:
+        if self._pseudonyms is None:
+            raise InputError("The records have no pseudonyms yet, or they were forgotten.")
+        if self._chain is not None and not self._confirmed:
             raise InputError("Not every party has signed yet that its set came back whole.")
-        return found
+        return self._pseudonyms
+
+    @property
+    def common(self) -> list[bytes]:
+        """Return the pseudonyms of the records that all parties have, sorted."""
+        if self._common is None:
+            raise InputError("The common records are not known yet, or were forgotten.")
+        return self._common
+
+    @property
+    def rows(self) -> NDArray[np.intp]:
+        """Return the places of the common records among own ones, in the order that all parties share."""
+        place = {pseudonym: row for row, pseudonym in enumerate(self.pseudonyms)}
+        return np.array([place[pseudonym] for pseudonym in self.common], dtype=np.intp)
+
+    @property
+    def alignment(self) -> bytes:
+        """Return the digest of that order, by which parties notice that they mean different records."""
+        return hashlib.sha256(b"".join(self.common)).digest()
 
     def forget(self) -> None:
         """Destroy pseudonyms and masks; nobody can link by them any more."""
-        super().forget()
-        self._forms, self._sent, self._sizes, self._confirmed = [], b"", {}, False
+        self._forms = []
+        self._draw()
+
+    def _draw(self) -> None:
+        """Start with fresh masks and without any pseudonym."""
+        self._pseudonyms: list[bytes] | None = None
+        self._common: list[bytes] | None = None
+        self._replies: dict[tuple[bytes, str], tuple[bytes, bytes]] = {}
+        self._sent, self._sizes, self._confirmed = b"", dict[str, int](), False
         self._mask, self._blind = ristretto255.random_secret(), ristretto255.random_secret()
 
-    def _slot(self, message: bytes) -> bytes:
-        tag = tag_of(message)
-        return tag + (Points.decode(message).origin.encode() if tag == Points.TAG else b"")
-
-    def _reply(self, tag: bytes, message: bytes) -> bytes:
-        if tag == Begin.TAG:
-            return self._begin(Begin.decode(message)).encode()
-        if tag == Points.TAG:
-            return self._mask_others(Points.decode(message)).encode()
-        if tag == Finish.TAG:
-            return self._finish(Finish.decode(message)).encode()
-        if tag == Confirm.TAG:
-            return self._confirm(Confirm.decode(message)).encode()
-        return super()._reply(tag, message)
-
     def _begin(self, offer: Begin) -> Points:
-        self._check_roster(offer.roster)
+        roster = offer.roster
+        if len(roster) < 2 or len(set(roster)) < len(roster) or self.name not in roster:
+            raise InputError("Linking needs two parties or more, each named once, this one among them.")
+        if self._roster is not None and self._roster != set(roster):
+            raise InputError("The session is offered with other parties than were agreed on.")
         if offer.most > self._most:
             raise InputError(f"This party links sets of at most {self._most:,} keys.")
         if len(self._forms) > offer.most:
             raise InputError(f"The session takes at most {offer.most:,} keys of a party.")
-        chain = None if self._known is None else Chain(offer, self._known.peers)
-        if len(offer.roster) == 2:
-            self._blind = (
-                self._mask
-            )  # two parties learn the intersection anyway: nothing to take off at the end
+        chain = None if self._identity is None else Chain(offer, self._peers)
+        if len(roster) == 2:  # two parties learn the intersection anyway: nothing to take off at the end
+            self._blind = self._mask
         self._offer, self._chain = offer, chain
-        points = hashed([self._forms[row] for row in self._order], offer.session)
+        points = hashed([self._forms[row] for row in self._order], DOMAIN + offer.session)
         sent = encoded(masked(points, self._blind))
         self._sent = digest_of(sent)
         return self._signed(Points(offer.session, self.name, b""), sent)
@@ -136,17 +178,18 @@ class LinkingParty(NamedRecords):
             own = Points(offer.session, self.name, finish.points, finish.steps)
             self._chain.check_whole(own, self._sent)
         points = decoded(finish.points, offer.most)
-        check_same(len(points), len(self._forms))
+        if len(points) != len(self._forms):
+            raise InputError(f"The set has {len(self._forms):,} points. Got {len(points):,} instead.")
         if self._blind is not self._mask:
             points = masked(points, quotient(self._mask, self._blind))
+        digest = keyed_hash(offer.session)
         pseudonyms = [b""] * len(points)
         for row, point in zip(self._order, points, strict=True):
-            digest = hmac.digest(offer.session, b"masquerade pseudonym" + point.encode(), "sha256")
-            pseudonyms[row] = digest[:PSEUDONYM_SIZE]
+            pseudonyms[row] = digest(b"masquerade pseudonym" + point.encode())[:PSEUDONYM_SIZE]
         self._pseudonyms, self._sizes[self.name] = pseudonyms, len(points)
-        if self._known is None or self._chain is None:
+        if self._identity is None or self._chain is None:
             return Done(offer.session, len(points))
-        return self._chain.done(self._known.identity, self.name, len(points))
+        return self._chain.done(self._identity, self.name, len(points))
 
     def _confirm(self, confirm: Confirm) -> Done:
         """Let pseudonyms be shown, once every party has signed that its set came back whole."""
@@ -162,11 +205,40 @@ class LinkingParty(NamedRecords):
         self._confirmed = True
         return Done(offer.session, len(offer.roster))
 
+    def _compare(self, asked: Compare) -> Pseudonyms:
+        self._current(asked.session)
+        return Pseudonyms(asked.session, b"".join(sorted(self.pseudonyms)))
+
+    def _settle(self, found: Pseudonyms) -> Done:
+        self._current(found.session)
+        common = split_pseudonyms(found.values)
+        if not set(common) <= set(self.pseudonyms):
+            raise InputError("A pseudonym said to be common is none of this party's.")
+        if len(common) < self._least:
+            raise InputError(
+                f"{len(common):,} records are said to be common: this party takes part with {self._least:,} "
+                "or more, since fewer could single out a person."
+            )
+        self._common = common
+        return Done(found.session, len(common))
+
     def _signed(self, given: Points, passed: bytes) -> Points:
-        if self._known is None or self._chain is None:
+        if self._identity is None or self._chain is None:
             return Points(given.session, given.origin, passed, given.steps)
-        return self._chain.signed(self._known.identity, self.name, given, passed)
+        return self._chain.signed(self._identity, self.name, given, passed)
 
     def _current(self, session: bytes) -> Begin:
-        self._check_current(session)
-        return cast("Begin", self._offer)
+        if self._offer is None:
+            raise InputError("No session was begun yet.")
+        check_session(session, self._offer.session)
+        return self._offer
+
+
+def split_pseudonyms(values: bytes) -> list[bytes]:
+    """Return pseudonyms; they must be sorted, none twice."""
+    if len(values) % PSEUDONYM_SIZE:
+        raise InputError(f"Pseudonyms have {PSEUDONYM_SIZE} bytes each; the last is incomplete.")
+    listed = [values[at : at + PSEUDONYM_SIZE] for at in range(0, len(values), PSEUDONYM_SIZE)]
+    if any(first >= second for first, second in pairwise(listed)):
+        raise InputError("Pseudonyms must be sorted, none twice.")
+    return listed

@@ -19,6 +19,7 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.crypto.keys import SigningKey
+from masquerade.crypto.mask_stream import mask_words
 from masquerade.protocols.codec import (
     SESSION_SIZE,
     U64,
@@ -38,7 +39,6 @@ from masquerade.protocols.session_keys import (
     Membership,
     Roster,
     check_names,
-    words_from,
 )
 from masquerade.protocols.transport import Transport, ask
 
@@ -150,7 +150,7 @@ class PoolingParty:
                 key = self._membership.secret(
                     peer, "pooling mask", question.round.to_bytes(8, "big"), question.batch.digest
                 )
-                words = words_from(key, cells)
+                words = mask_words(key, cells)
                 total = total + words if self.name < peer else total - words
         return total
 

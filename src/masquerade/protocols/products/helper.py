@@ -14,6 +14,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
+from masquerade.crypto.mask_stream import mask_words
 from masquerade.crypto.sealed_messages import seal, unseal
 from masquerade.protocols.codec import Words, check_session, tag_of
 from masquerade.protocols.products.columns import Columns, width
@@ -25,7 +26,7 @@ from masquerade.protocols.products.messages import (
     Correlated,
     product_terms,
 )
-from masquerade.protocols.session_keys import Join, Membership, Roster, words_from
+from masquerade.protocols.session_keys import Join, Membership, Roster
 
 CORRECTION = b"correction"
 
@@ -111,12 +112,12 @@ def multiplied(kind: int, left: Words, right: Words) -> Words:
 
 def mask_of(membership: Membership, other: str, columns: Columns, count: int) -> Words:
     """Return the mask of some columns, which their holder and the helper expand, each naming the other."""
-    return words_from(membership.secret(other, "product mask", columns.id), count)
+    return mask_words(membership.secret(other, "product mask", columns.id), count)
 
 
 def share_of(membership: Membership, other: str, pair: Pair, count: int) -> Words:
     """Return the left holder's share of the masks' product, which it and the helper can expand."""
-    return words_from(membership.secret(other, "product share", *pair.context), count)
+    return mask_words(membership.secret(other, "product share", *pair.context), count)
 
 
 def sealed_for(membership: Membership, other: str, pair: Pair, words: Words) -> bytes:

@@ -23,8 +23,7 @@ from masquerade.core.errors import (
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.tally import Tally
 from masquerade.disguising.report_draws import Codes
-from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.shared_secret import KeyedJoiner
+from masquerade.protocols.linking.joiner import Joiner, keyed_guarantee
 from masquerade.protocols.pooling.masked_sum import MaskedSum
 from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.two_party import PaillierProducts
@@ -192,9 +191,9 @@ class Coordinator:
         spec = self.spec
         if spec.linking == "keyed" and spec.convener in spec.parties:
             return None
-        over = self._transport("linking")
         if spec.linking == "keyed":
-            return KeyedJoiner(spec.parties, over, name=spec.convener).guarantee()
+            return keyed_guarantee(spec.parties, spec.convener)
+        over = self._transport("linking")
         return Joiner(spec.parties, over, name=spec.convener, peers=self._identities).guarantee()
 
     def _reveals(self, seen: Guarantee) -> None:

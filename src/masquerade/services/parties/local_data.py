@@ -22,7 +22,7 @@ from masquerade.disguising.report_draws import Codes, Draws, disguise_codes, fre
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
 from masquerade.kernels.keystream import Keystream
-from masquerade.protocols.linking.key_normal_form import Key, normal_form
+from masquerade.protocols.linking.record_keys import Key, normal_form
 from masquerade.protocols.vertical.joint_policy import restricted
 from masquerade.services.parties.settings import DataSettings
 from masquerade.sources.records import Records

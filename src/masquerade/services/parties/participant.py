@@ -17,7 +17,7 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.disguising.memo import Memo
 from masquerade.protocols.codec import SESSION_SIZE
 from masquerade.protocols.linking.party import LinkingParty
-from masquerade.protocols.linking.shared_secret import keyed_pseudonyms
+from masquerade.protocols.linking.record_keys import keyed_pseudonyms
 from masquerade.protocols.pooling.masked_sum import PoolingParty
 from masquerade.protocols.products.helper import Helper
 from masquerade.protocols.products.party import ProductParty

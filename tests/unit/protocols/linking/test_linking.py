@@ -12,9 +12,9 @@ from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.key_normal_form import LONGEST_KEY, normal_form
 from masquerade.protocols.linking.messages import Begin, Compare, Finish, Points, Pseudonyms
 from masquerade.protocols.linking.party import LinkingParty
+from masquerade.protocols.linking.record_keys import LONGEST_KEY, normal_form
 from masquerade.protocols.transport import LocalTransport
 
 KEYS = {

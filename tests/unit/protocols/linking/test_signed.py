@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
+from masquerade.crypto.point_masks import encoded, hashed
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.linking.chain import JOINER, Chain
 from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.key_normal_form import normal_forms
 from masquerade.protocols.linking.messages import (
     Begin,
     Compare,
@@ -24,8 +23,9 @@ from masquerade.protocols.linking.messages import (
     Pseudonyms,
     Step,
 )
-from masquerade.protocols.linking.party import LinkingParty
-from masquerade.protocols.linking.point_masks import encoded, hashed
+from masquerade.protocols.linking.party import DOMAIN, LinkingParty
+from masquerade.protocols.linking.record_keys import normal_forms
+from masquerade.protocols.linking.signed_steps import JOINER, Chain
 from masquerade.protocols.transport import LocalTransport
 
 NAMES = ("north", "registry", "south")
@@ -91,7 +91,7 @@ class Alone:
 
 
 def guesses(count=20, session=SESSION):
-    return encoded(hashed(normal_forms([f"P{i}" for i in range(count)], count), session))
+    return encoded(hashed(normal_forms([f"P{i}" for i in range(count)], count), DOMAIN + session))
 
 
 def refused(words, culprit, act):

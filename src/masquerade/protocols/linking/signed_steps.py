@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
+from masquerade.crypto.point_masks import POINT_SIZE
 from masquerade.protocols.codec import DIGEST_SIZE, Writer, check_session
 from masquerade.protocols.linking.messages import Begin, Done, Points, Step
-from masquerade.protocols.linking.point_masks import POINT_SIZE
 
 JOINER = "the joiner"
 STEP, DONE = "step of linking", "set came back whole"

@@ -1,4 +1,4 @@
-"""Many points at a time: hash keys to the group, multiply by one secret, on as many threads as help."""
+"""Sets of points under masks: hash to the group, multiply by one secret, on as many threads as help."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import Point, Secret
 from masquerade.crypto.ristretto255 import ristretto255
 
 POINT_SIZE = ristretto255.point_size
-DOMAIN = b"masquerade linking 1 "
 _CHUNK = 512
 _WORKERS = min(os.cpu_count() or 1, 16)
 
@@ -21,9 +19,9 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def hashed(forms: Sequence[bytes], session: bytes) -> list[Point]:
-    """Return the point of every key, different in every session."""
-    return _spread(forms, lambda some: [ristretto255.hash_to_group(form, DOMAIN + session) for form in some])
+def hashed(messages: Sequence[bytes], domain: bytes) -> list[Point]:
+    """Return the point of every message, different in every domain."""
+    return _spread(messages, lambda some: [ristretto255.hash_to_group(one, domain) for one in some])
 
 
 def masked(points: Sequence[Point], secret: Secret) -> list[Point]:
@@ -51,12 +49,6 @@ def quotient(over: Secret, under: Secret) -> Secret:
     """Return over/under: takes the mask `under` off and puts `over` on."""
     order = ristretto255.order
     return ristretto255.secret(over.reveal() * pow(under.reveal(), -1, order) % order)
-
-
-def check_same(count: int, due: int) -> None:
-    """Refuse a reply of another size."""
-    if count != due:
-        raise InputError(f"The set has {due:,} points. Got {count:,} instead.")
 
 
 def _spread(items: Sequence[S], work: Callable[[Sequence[S]], list[T]]) -> list[T]:

@@ -1,13 +1,28 @@
-"""The normal form of a key: two spellings of the same key link, two keys never do."""
+"""Keys of records: their normal form, and pseudonyms by a secret that parties share and no joiner has.
+
+Two spellings of the same key link, two keys never do. The pseudonym of a key is HMAC-SHA256(secret, session ‖
+normal form), cut to 16 bytes. Whoever has the secret and sees pseudonyms can try keys one by one, so one
+party that helps the joiner opens the keys of all: where that is not acceptable, link privately
+(`LinkingParty`).
+"""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from masquerade.core.errors import InputError
+from masquerade.crypto.keys import keyed_hash
+from masquerade.protocols.codec import SESSION_SIZE
+from masquerade.protocols.linking.messages import PSEUDONYM_SIZE
 
 LONGEST_KEY = 1024
+SECRET_SIZE = 32
+MOST_KEYED = 30_000_000  # pseudonyms in a message
+_AT_ONCE = 1 << 16
 Key = str | int | tuple[str | int, ...]
 
 
@@ -45,20 +60,44 @@ def _part(part: object) -> bytes:
 
 def normal_forms(keys: Sequence[Key], most: int) -> list[bytes]:
     """Return all keys in normal form; two records with one key are refused, and so are too many."""
-    check_count(keys, most)
+    _check_count(keys, most)
     forms = [normal_form(key) for key in keys]
-    check_repeated(len(forms) - len(set(forms)))
+    _check_repeated(len(forms) - len(set(forms)))
     return forms
 
 
-def check_count(keys: Sequence[Key], most: int) -> None:
-    """Refuse more keys than a session takes."""
+def keyed_pseudonyms(
+    keys: Sequence[Key], secret: bytes, session: bytes, *, most: int = MOST_KEYED
+) -> NDArray[np.uint8]:
+    """Return the pseudonyms of keys as an array, 16 bytes a row, in the order of the keys.
+
+    >>> found = keyed_pseudonyms(["Ann", "bob"], secret=bytes(32), session=bytes(16))
+    >>> found.shape, bytes(found[0]) == bytes(keyed_pseudonyms([" ANN"], bytes(32), bytes(16))[0])
+    ((2, 16), True)
+    """
+    if len(session) != SESSION_SIZE:
+        raise InputError(f"A session has {SESSION_SIZE} bytes.")
+    if len(secret) != SECRET_SIZE:
+        raise InputError(f"A linking secret has {SECRET_SIZE} random bytes. Got {len(secret)} instead.")
+    _check_count(keys, most)
+    digest = keyed_hash(secret)
+    found = np.empty((len(keys), PSEUDONYM_SIZE), dtype=np.uint8)
+    for begin in range(0, len(keys), _AT_ONCE):
+        some = slice(begin, begin + _AT_ONCE)
+        cut = b"".join([digest(session + normal_form(key))[:PSEUDONYM_SIZE] for key in keys[some]])
+        found[some] = np.frombuffer(cut, dtype=np.uint8).reshape(-1, PSEUDONYM_SIZE)
+    first = np.sort(found.view(np.uint64)[:, 0])
+    if not np.all(first[1:] > first[:-1]):  # halves that agree do not yet mean that keys do
+        _check_repeated(len(found) - len(np.unique(found, axis=0)))
+    return found
+
+
+def _check_count(keys: Sequence[Key], most: int) -> None:
     if len(keys) > most:
         raise InputError(f"At most {most:,} keys are linked in a session. Got {len(keys):,} instead.")
 
 
-def check_repeated(repeated: int) -> None:
-    """Refuse keys that name two records."""
+def _check_repeated(repeated: int) -> None:
     if repeated:
         raise InputError(
             f"{repeated:,} records have a key that another record has too (after normalising): a key must "
