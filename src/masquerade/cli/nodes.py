@@ -6,7 +6,7 @@ import sys
 import time
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from masquerade.cli.options import Json, Out, Overwrite
 from masquerade.cli.output import as_json, check_target, emit, render, say
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.words import gamma_text
+from masquerade.services.parties.kinds import EXAMPLE, OURS
 
 if TYPE_CHECKING:
     from masquerade.services.common.node import Operator
@@ -191,16 +192,8 @@ def example(
     ],
     *,
     protocol: Annotated[
-        Literal[
-            "pooled-counts",
-            "vertical-with-miner",
-            "vertical-without-miner",
-            "arbitrary-with-miner",
-            "revealed-vertical-counts",
-            "projection",
-        ],
-        typer.Option(help="How the parties work together."),
-    ] = "vertical-with-miner",
+        str, typer.Option(help=f"How the parties work together: {', '.join(OURS)}.", metavar="KIND")
+    ] = EXAMPLE,
     people: Annotated[int, typer.Option("--n", help="How many made-up people.", min=10)] = 2000,
 ) -> None:
     """Write a whole deployment to try out: two hospitals, a registry and a university, on this machine.

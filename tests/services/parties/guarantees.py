@@ -38,8 +38,8 @@ from masquerade.protocols.threshold.row_schema import Form
 from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.join import seen_by
 from masquerade.protocols.vertical.joint_policy import restricted
-from masquerade.services.parties.coordinator import seen_without_miner
 from masquerade.services.parties.joint_schema import JointSchema
+from masquerade.services.parties.kinds.without_miner import seen_without_miner
 
 ON_PAGE = Written(
     Path(__file__).parents[3] / "docs" / "guarantee.md",

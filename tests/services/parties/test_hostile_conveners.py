@@ -23,6 +23,7 @@ from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import disguise_codes
 from masquerade.protocols.pooling.masked_sum import MaskedSum
 from masquerade.services.common import identity_keys
+from masquerade.services.common.settings import Limits
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.local_data import read_local_data
 from masquerade.services.parties.participant import NodeIdentity, Participant
@@ -155,7 +156,7 @@ def test_a_respelt_key_is_not_disguised_anew(tmp_path):
 
 def test_keyed_pseudonyms_of_two_sessions_have_nothing_in_common(tmp_path):
     holding = holding_of(tmp_path / "a", [f"p{i}" for i in range(30)])
-    me = NodeIdentity("north", identity_keys.create(tmp_path / "identity"), {}, tmp_path / "memo.json")
+    node = NodeIdentity("north", identity_keys.create(tmp_path / "identity"), {}, tmp_path / "memo.json")
     found = []
     for session in ("first", "second"):
         spec = SessionSpec(
@@ -166,7 +167,7 @@ def test_keyed_pseudonyms_of_two_sessions_have_nothing_in_common(tmp_path):
             linking="keyed",
             learn=ONE_TABLE,
         )
-        part = Participant(me, spec, bytes(16), holding, linking_key=bytes(32), most_rows=100, most_cells=100)
+        part = Participant(node, spec, bytes(16), holding, linking_key=bytes(32), limits=Limits(rows=100))
         found.append({bytes(tag) for tag in part.found_links().tags})
     assert len(found[0]) == 30
     assert found[0].isdisjoint(found[1])

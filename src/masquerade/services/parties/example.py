@@ -19,7 +19,10 @@ from masquerade.channels.policy import Policy
 from masquerade.core.atomic import write_whole
 from masquerade.protocols.vertical.joint_policy import restricted
 from masquerade.services.common.example_deployment import ExampleDeployment
-from masquerade.services.parties.session import RULES, Goal, Protocol, SessionSpec
+from masquerade.services.parties import kinds
+from masquerade.services.parties.kinds.any_cells import AnyCells
+from masquerade.services.parties.kinds.pooled import PooledCounts
+from masquerade.services.parties.session import Goal, SessionSpec
 
 MINER, HELPER = "university", "helper"
 
@@ -28,7 +31,7 @@ MINER, HELPER = "university", "helper"
 class Plan:
     """Who holds which records: a frame and a policy by party, and what is learnt from all of them."""
 
-    protocol: Protocol
+    protocol: str
     frames: Mapping[str, Sequence[pd.DataFrame]]
     policies: Mapping[str, Policy]
     key: str
@@ -39,18 +42,18 @@ class Plan:
 
 def write_deployment(folder: Path, plan: Plan, *, ports: Mapping[str, int] | None = None) -> dict[str, Path]:
     """Write everything that every node needs into a folder of its own; return the settings files by node."""
-    rules = RULES[plan.protocol]
+    kind = kinds.find(plan.protocol)
     parties = tuple(plan.frames)
-    convener = parties[0] if rules.one_of_two else MINER
-    nodes = tuple(dict.fromkeys((*parties, convener, *((HELPER,) if rules.helper else ()))))
+    convener = parties[0] if kind.convener is kinds.Convener.ONE_OF_TWO else MINER
+    nodes = tuple(dict.fromkeys((*parties, convener, *((HELPER,) if kind.helped else ()))))
     spec = SessionSpec.model_validate(
         {
             "session": plan.session,
             "protocol": plan.protocol,
             "parties": parties,
             "convener": convener,
-            "helper": HELPER if rules.helper else None,
-            "linking": (plan.linking or "intersection") if rules.linked else None,
+            "helper": HELPER if kind.helped else None,
+            "linking": (plan.linking or "intersection") if kind.linked else None,
             "learn": plan.goal.model_dump(exclude_defaults=True),
         }
     )
@@ -72,8 +75,8 @@ def write_deployment(folder: Path, plan: Plan, *, ports: Mapping[str, int] | Non
             settings["consents"] = [{**consent, "variables": list(plan.policies[node].schema)}]
         elif node == HELPER:
             settings["consents"] = [consent]
-        kind = "miner.yaml" if node in {MINER, HELPER} else "party.yaml"
-        files[node] = made.write(f"{node}/{kind}", settings)
+        file = "miner.yaml" if node in {MINER, HELPER} else "party.yaml"
+        files[node] = made.write(f"{node}/{file}", settings)
     made.write("session.yaml", {"masquerade": 1, **spec.model_dump(mode="json", exclude_defaults=True)})
     return files
 
@@ -94,7 +97,7 @@ def vertical(
     people: pd.DataFrame,
     policy: Policy,
     owners: Mapping[str, Sequence[str]],
-    protocol: Protocol,
+    protocol: str,
     goal: Goal,
     *,
     seed: int,
@@ -131,7 +134,7 @@ def scattered(
             for half, names in zip(halves, columns, strict=True)
         ]
         policies[party] = restricted(policy, [*columns[0], *columns[1]])
-    return Plan("arbitrary-with-miner", frames, policies, "person", goal, "intersection")
+    return Plan(AnyCells.name, frames, policies, "person", goal, "intersection")
 
 
 def horizontal(
@@ -142,4 +145,4 @@ def horizontal(
     keyed = people.assign(person=[f"P{i:06d}" for i in range(len(people))])
     at = generator.integers(0, len(parties), len(people))
     frames = {party: [keyed[at == i].reset_index(drop=True)] for i, party in enumerate(parties)}
-    return Plan("pooled-counts", frames, dict.fromkeys(parties, policy), "person", goal)
+    return Plan(PooledCounts.name, frames, dict.fromkeys(parties, policy), "person", goal)

@@ -5,15 +5,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.linking.messages import PSEUDONYM_SIZE
+from masquerade.protocols.codec import tag_of
+from masquerade.protocols.linking.messages import PSEUDONYM_SIZE, Begin, Compare
+from masquerade.protocols.linking.party import LinkingParty
+from masquerade.services.parties.kinds.base import Outflow, Role
+
+if TYPE_CHECKING:
+    from masquerade.services.parties.participant import Participant
 
 ROW_SIZE = 8
+PSEUDONYMS = Outflow("pseudonyms of records, which tell who is common", ("(key)",), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,3 +67,31 @@ def sorted_order(tags: NDArray[np.uint8]) -> NDArray[np.intp]:
     """Return the order of pseudonyms as numbers."""
     words: NDArray[Any] = np.ascontiguousarray(tags).view(">u8").astype(np.uint64)
     return np.lexsort((words[:, 1], words[:, 0]))
+
+
+class Intersection(Role):
+    """A party finds out, with all others, which of its keys they have too."""
+
+    name = "linking"
+    fresh = False
+
+    def player(self, part: Participant) -> LinkingParty:
+        """Return who masks the keys of this party, and others' masked keys."""
+        return LinkingParty(
+            part.node.name,
+            part.data.keys(),
+            most=part.limits.rows,
+            roster=part.spec.parties,
+            identity=part.node.identity,
+            peers=part.node.identities_of(part.spec.parties),
+        )
+
+    def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:  # noqa: ARG002
+        """Return what a step of linking gives away."""
+        tag = tag_of(message)
+        if tag == Begin.TAG:
+            return (Outflow("keys under secret masks", ("(key)",), Fraction(1)),)
+        return (PSEUDONYMS,) if tag == Compare.TAG else ()
+
+
+LINKING = Intersection()

@@ -57,17 +57,17 @@ class KeyColumn(Sequence[Key]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cells:
+class RecordBlock:
     """Some variables of some records: codes, and the key of every record where there is one."""
 
     codes: dict[str, Codes]
     keys: pa.Array | None
     rows: int
 
-    def take(self, rows: NDArray[np.intp]) -> Cells:
+    def take(self, rows: NDArray[np.intp]) -> RecordBlock:
         """Return some records, in the order given."""
         keys = None if self.keys is None else self.keys.take(pa.array(rows))
-        return Cells({name: column[rows] for name, column in self.codes.items()}, keys, len(rows))
+        return RecordBlock({name: column[rows] for name, column in self.codes.items()}, keys, len(rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,13 +81,13 @@ class LocalData:
     """
 
     policy: Policy
-    blocks: tuple[Cells, ...]
+    blocks: tuple[RecordBlock, ...]
     memo_id: str
     places: tuple[int, ...]
     nameless: str = ""
 
     @property
-    def whole(self) -> Cells:
+    def whole(self) -> RecordBlock:
         """Return the one block of a party that holds all of its variables of all of its records."""
         (block,) = self.blocks
         return block
@@ -150,7 +150,7 @@ class LocalData:
         memo.saved(self.memo_id)
         return Records(reports, self.policy)
 
-    def draws(self, memo: Memo, block: Cells) -> Draws:
+    def draws(self, memo: Memo, block: RecordBlock) -> Draws:
         """Return draws that the memo repeats: a person's value is disguised once and for all."""
         if block.keys is None:
             if self.policy.disguised:
@@ -180,7 +180,7 @@ def person_names(keys: pa.Array) -> pa.Array | pa.ChunkedArray:
     )
 
 
-def keys_of(block: Cells) -> KeyColumn:
+def keys_of(block: RecordBlock) -> KeyColumn:
     """Return the keys of a block."""
     if block.keys is None:
         raise InputError(
@@ -229,7 +229,7 @@ def hash_texts(found: hashlib._Hash, keys: pa.Array) -> None:
         found.update(b"" if buffer is None else buffer)
 
 
-def read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: bool) -> Cells:
+def read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: bool) -> RecordBlock:
     """Read the columns of a policy (those that are there, if `some` suffice) and the key."""
     with open_batches(paths, None) as looked:
         present = set(looked.file_names)
@@ -253,4 +253,4 @@ def read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: b
     if joined is not None and joined.null_count:
         raise InputError(f"{paths[0]}: {joined.null_count:,} records have no value of {key!r}.")
     rows = sum(map(len, next(iter(parts.values())))) if parts else 0
-    return Cells({name: np.concatenate(codes) for name, codes in parts.items()}, joined, rows)
+    return RecordBlock({name: np.concatenate(codes) for name, codes in parts.items()}, joined, rows)

@@ -12,6 +12,7 @@ from typing import Any
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, MasqueradeError
+from masquerade.protocols.vertical.fetch import Room
 from masquerade.services.common import identity_keys, logs
 from masquerade.services.common.exactly_once import Call
 from masquerade.services.common.node import json_object, peer_transport, peers_of
@@ -21,7 +22,7 @@ from masquerade.services.common.state import State
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.coordinator import Coordinator
 from masquerade.services.parties.participant import NodeIdentity
-from masquerade.services.parties.party import Party, room_of
+from masquerade.services.parties.party import Party
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.session_store import SessionStore
 from masquerade.services.parties.settings import SessionNodeSettings
@@ -43,7 +44,7 @@ class Node:
         try:
             self.ledger = in_state(self.state)
             self.peers = peers_of(settings)
-            me = NodeIdentity(
+            identity = NodeIdentity(
                 settings.name,
                 identity_keys.load(settings.identity),
                 {name: bytes.fromhex(p.identity) for name, p in settings.peers.items() if p.identity},
@@ -53,7 +54,7 @@ class Node:
             self.state.close()
             raise
         self._log = logs.logger(settings.name)
-        self._party = Party(settings, me, SessionStore(self.state, self.ledger), self._outward, tell)
+        self._party = Party(settings, identity, SessionStore(self.state, self.ledger), self._connect, tell)
         self._running: dict[str, threading.Thread] = {}
         self._closed = False
         self._guard = threading.Lock()
@@ -83,7 +84,7 @@ class Node:
             return self._party.receive(call.peer.name, rest[0], rest[1], call.body)
         raise NotFound("There is no such place here.")
 
-    def _outward(self, spec: SessionSpec) -> SessionTransport:
+    def _connect(self, spec: SessionSpec) -> SessionTransport:
         """Return how this node reaches members of a session; itself it reaches directly."""
         http = peer_transport(self.settings, self.peers)
         return SessionTransport(http, self.settings.name, self._party.receive, spec)
@@ -131,22 +132,22 @@ class Node:
         known = self._known(name)
         spec = SessionSpec.model_validate(known["spec"])
         started = time.monotonic()
-        members = self._outward(spec)
-        convening = Coordinator(
+        members = self._connect(spec)
+        run = Coordinator(
             spec,
             members.role,
             epoch=bytes.fromhex(known["epoch"]) or None,
             folder=self.settings.state / "joined",
             note=lambda step: self._step(name, step),
             keep_epoch=lambda epoch: self._write(name, epoch=epoch.hex()),
-            own_codes=self._party.own_codes,
-            room=room_of(self.settings.limits),
+            own_codes=lambda: self._party.own_codes(name),
+            room=Room(self.settings.limits.rows, self.settings.limits.arrow_bytes),
             identities=self._party.identities(spec),
         )
         try:
             if not known.get("learnt"):
-                self._keep(name, convening, convening.learn())
-            convening.share(json_object(self._model_file(name).read_bytes()))
+                self._keep(name, run, run.learn())
+            run.share(json_object(self._model_file(name).read_bytes()))
             self._write(name, state="done", step="", seconds=round(time.monotonic() - started, 3))
             self._log.info("session done", session=name)
         except MasqueradeError as error:
@@ -156,11 +157,11 @@ class Node:
         finally:
             members.close()
 
-    def _keep(self, name: str, convening: Coordinator, model: dict[str, Any]) -> None:
+    def _keep(self, name: str, run: Coordinator, model: dict[str, Any]) -> None:
         """Have the model on the disk before parties are told to end: nobody can be asked again."""
         write_whole(self._model_file(name), say.plain(model), private=True)
-        guarantee = None if convening.guarantee is None else convening.guarantee.to_dict()
-        self._write(name, learnt=True, records=convening.records, guarantee=guarantee)
+        guarantee = None if run.guarantee is None else run.guarantee.to_dict()
+        self._write(name, learnt=True, records=run.records, guarantee=guarantee)
 
     def _step(self, name: str, step: str) -> None:
         """Note how far a session is; a node that stops goes no further."""

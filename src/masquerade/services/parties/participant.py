@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from masquerade.channels.privacy import guarantee_of
-from masquerade.core.errors import InputError, RoundAborted
-from masquerade.crypto.keys import SigningKey
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
+from masquerade.crypto.errors import SealBroken
+from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.disguising.memo import Memo
 from masquerade.protocols.codec import SESSION_SIZE
 from masquerade.protocols.linking.party import LinkingParty
 from masquerade.protocols.linking.record_keys import keyed_pseudonyms
-from masquerade.protocols.pooling.masked_sum import PoolingParty
-from masquerade.protocols.products.helper import Helper
-from masquerade.protocols.products.party import ProductParty
-from masquerade.protocols.products.two_party import KeyOwner
-from masquerade.protocols.projection.owner import ProjectionOwner
-from masquerade.protocols.vertical.site import Held, Site
+from masquerade.protocols.vertical.fetch import Room
+from masquerade.services.common.settings import Limits
 from masquerade.services.parties.joint_schema import JointSchema
-from masquerade.services.parties.linkage import Linkage
-from masquerade.services.parties.local_data import Cells, LocalData
+from masquerade.services.parties.kinds import Player, Role
+from masquerade.services.parties.linkage import LINKING, Linkage
+from masquerade.services.parties.local_data import LocalData, RecordBlock
+from masquerade.services.parties.messages import Arrange
 from masquerade.services.parties.session import SessionSpec
 
-Receive = Callable[[bytes], bytes]
+POLICY, RECORDS = "policy of a party", "records of a party"  # what signatures are about
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,8 +47,101 @@ class NodeIdentity:
         return {name: self.identities[name] for name in names if name != self.name}
 
 
-class Participant:
-    """The roles of a party in one session and one epoch.
+class SessionMember:
+    """A node in one session and one epoch: what it knows of all parties, by their signatures.
+
+    Each party signs its policy and which records take part, so that whoever convenes can tell nobody anything
+    else. `joint` is what all agreed on, None before that.
+    """
+
+    policy: Policy | None = None
+    linkage: Linkage | None = None
+
+    def __init__(self, node: NodeIdentity, spec: SessionSpec, epoch: bytes) -> None:
+        self.node, self.spec, self.epoch = node, spec, epoch
+        self.joint: JointSchema | None = None
+        self._players: dict[str, Player] = {}
+
+    @property
+    def roles(self) -> Mapping[str, Role]:
+        """Return the roles of this session by name."""
+        return {role.name: role for role in self.spec.kind.roles}
+
+    def player(self, role: str) -> Any:
+        """Return who answers the messages of a role."""
+        if role not in self._players:
+            raise RoundAborted(f"There is no role {role!r} here, or it is not arranged yet.", spent=False)
+        return self._players[role]
+
+    def arranged(self) -> JointSchema:
+        """Return what all agreed on."""
+        if self.joint is None:
+            raise RoundAborted("The variables of this session are not arranged here.", spent=False)
+        return self.joint
+
+    def arrange(self, message: Arrange) -> None:
+        """Take what all agreed on, if they signed it for this epoch and it is what this node has."""
+        spec, joint = self.spec, JointSchema.from_dict(message.policies)
+        if set(joint.policies) != set(spec.parties):
+            raise InputError("An arrangement has a policy for every party, and for nobody else.")
+        if self.policy is not None and joint.policies[self.node.name].id != self.policy.id:
+            raise PolicyMismatch("The arrangement names another policy for this party than it has.")
+        for party, policy in joint.policies.items():
+            if spec.policies.get(party, policy.id) != policy.id:
+                raise PolicyMismatch(f"The session pins another policy of party {party!r}.")
+            if not self._signed(party, POLICY, policy.id.encode(), message.signatures):
+                raise self._accused(f"The policy shown for party {party!r} is not signed by it.")
+        if spec.kind.same_records:
+            self._check_records(message)
+        self.joint = joint
+
+    def sign(self, label: str, what: bytes) -> str:
+        """Return this node's word for something, in an epoch of a session."""
+        return self.node.identity.sign(label, *self._facts(self.node.name, what)).hex()
+
+    def renew(self) -> None:
+        """Let go of keys, so that roles begin anew; linked records and drawn reports stay."""
+        self._players.clear()
+        self.joint = None
+
+    def forget(self) -> None:
+        """Destroy keys and pseudonyms."""
+        self.renew()
+
+    def _check_records(self, message: Arrange) -> None:
+        """Refuse unless every party signed that these very records take part, those that all have.
+
+        A helper, who has linked none, takes the parties' word.
+        """
+        alignment = bytes.fromhex(message.alignment)
+        own = None if self.linkage is None else self.linkage.alignment
+        if self.node.name in self.spec.parties and own != alignment:
+            raise self._accused("The arrangement is about other records than were linked here.")
+        for party in self.spec.parties:
+            if not self._signed(party, RECORDS, alignment, message.aligned):
+                raise self._accused(f"Party {party!r} did not sign that the same records take part.")
+
+    def _signed(self, party: str, label: str, what: bytes, signatures: Mapping[str, str]) -> bool:
+        """Tell whether a party signed something; of its own word a node needs no proof."""
+        if party == self.node.name:
+            return True
+        known = self.node.identities_of(self.spec.parties)[party]
+        try:
+            signature = bytes.fromhex(signatures.get(party, ""))
+            verify_signature(known, signature, label, *self._facts(party, what))
+        except (ValueError, SealBroken):
+            return False
+        return True
+
+    def _facts(self, party: str, what: bytes) -> tuple[bytes, ...]:
+        return bytes.fromhex(self.spec.digest), self.epoch, party.encode(), what
+
+    def _accused(self, reason: str) -> RoundAborted:
+        return RoundAborted(reason, spent=False, culprits=(self.spec.convener,))
+
+
+class Participant(SessionMember):
+    """A party in one session and one epoch: its records, what was linked of them, and the roles it plays.
 
     Keys of roles live in memory only: a node that was restarted begins them anew, in a new epoch. What was
     linked survives, and reports come from the memo, so that nothing is disguised twice.
@@ -58,226 +149,125 @@ class Participant:
 
     def __init__(
         self,
-        me: NodeIdentity,
+        node: NodeIdentity,
         spec: SessionSpec,
         epoch: bytes,
-        holding: LocalData,
+        data: LocalData,
         *,
+        limits: Limits,
         linking_key: bytes | None = None,
-        linked: Linkage | None = None,
-        most_rows: int,
-        most_cells: int,
+        linkage: Linkage | None = None,
         earlier_pools: Sequence[frozenset[str]] = (),
     ) -> None:
-        self.me, self.spec, self.epoch, self.holding = me, spec, epoch, holding
-        self._linking_key, self.linked, self._most = linking_key, linked, most_rows
-        self._most_cells, self._earlier = most_cells, earlier_pools
-        self.arrangement: JointSchema | None = None
-        self.parents: Mapping[str, Any] | None = None
-        self._roles: dict[str, Receive] = {}
-        self._linker: LinkingParty | None = None
-        self._site: Site | None = None
+        super().__init__(node, spec, epoch)
+        self.data, self.policy, self.limits = data, data.policy, limits
+        self.linkage, self._linking_key = linkage, linking_key
+        self.earlier_pools = earlier_pools
         self._people: tuple[Linkage | None, str] | None = None
+
+    @property
+    def roles(self) -> Mapping[str, Role]:
+        """Return the roles of this session by name, linking among them."""
+        linking = {LINKING.name: LINKING} if self.spec.linking == "intersection" else {}
+        return {**super().roles, **linking}
 
     @property
     def records(self) -> int:
         """Return how many records take part."""
-        return self.holding.rows if self.linked is None else len(self.linked.rows)
+        return self.data.rows if self.linkage is None else len(self.linkage.rows)
 
     @property
     def draw(self) -> str:
         """Return what names the draws behind reports: another secret in the memo means other draws."""
-        return f"{Memo.open(self.me.memo).id}:{self.holding.memo_id}"
+        return f"{Memo.open(self.node.memo).id}:{self.data.memo_id}"
 
     @property
     def exact(self) -> bool:
-        """Tell whether results are exact, so that two of them differ by what is true of whom they differ in.
+        """Tell whether results are exact: two of them then differ by what is true of whom they differ in."""
+        return self.spec.kind.exact(self.data.policy)
 
-        A miner sees reports record by record; reports are drawn once, and a difference shows nothing new.
-        """
-        if self.spec.protocol == "pooled-counts":
-            return any(item.gamma is None for item in guarantee_of(self.holding.policy).disclosures)
-        return not self.spec.protocol.endswith("with-miner")
+    @property
+    def room(self) -> Room:
+        """Return how much this party takes of another one."""
+        return Room(self.limits.rows, self.limits.arrow_bytes)
 
-    def people(self, linked: Linkage | None) -> str:
+    def people(self, linkage: Linkage | None) -> str:
         """Return the digest of who takes part: of all here, or of those that were linked."""
-        if self._people is None or self._people[0] is not linked:
-            self._people = (linked, self.holding.people(None if linked is None else linked.rows))
+        if self._people is None or self._people[0] is not linkage:
+            self._people = (linkage, self.data.people(None if linkage is None else linkage.rows))
         return self._people[1]
 
-    def role(self, name: str) -> Receive:
-        """Return what answers the messages of a role."""
-        if name not in self._roles:
-            self._roles[name] = self._made(name)
-        return self._roles[name]
-
-    def _made(self, name: str) -> Receive:
-        protocol, me = self.spec.protocol, self.me
-        if name == "linking" and self.spec.linking == "intersection":
-            self._linker = LinkingParty(
-                me.name,
-                self.holding.keys(),
-                most=self._most,
-                roster=self.spec.parties,
-                identity=me.identity,
-                peers=me.identities_of(self.spec.parties),
-            )
-            return self._linker.receive
-        if name == "pooling" and protocol == "pooled-counts":
-            source = self.holding.source(Memo.open(me.memo))
-            peers = me.identities_of(self.spec.parties)
-            return PoolingParty(
-                me.name,
-                source,
-                me.identity,
-                peers,
-                roster=self.spec.parties,
-                earlier=self._earlier,
-                most_cells=self._most_cells,
-            ).receive
-        if name == "cells" and protocol.startswith(("vertical", "arbitrary")):
-            return self.site.receive
-        if name == "products" and protocol == "revealed-vertical-counts" and self.spec.helper is not None:
-            return ProductParty(
-                me.name,
-                self.aligned().codes,
-                me.identity,
-                me.identities_of(self.spec.members),
-                schema=self._arranged().schema,
-                owners=self._arranged().owners,
-                helper=self.spec.helper,
-                alignment=self._linked().alignment,
-            ).receive
-        if name == "paillier" and protocol == "revealed-counts-of-two":
-            return KeyOwner(
-                me.name,
-                self.aligned().codes,
-                schema=self._arranged().schema,
-                owners=self._arranged().owners,
-                alignment=self._linked().alignment,
-            ).receive
-        if name == "projection" and protocol == "projection":
-            return ProjectionOwner(
-                me.name,
-                self.aligned().codes,
-                me.identity,
-                me.identities_of(self.spec.parties),
-                schema=self._arranged().schema,
-                owners=self._arranged().owners,
-                receiver=self.spec.convener,
-                alignment=self._linked().alignment,
-            ).receive
-        raise InputError(f"There is no role {name!r} in a session of {protocol}.")
+    def player(self, role: str) -> Any:
+        """Return who answers the messages of a role."""
+        if role not in self._players:
+            self._players[role] = self.roles[role].player(self)
+        return self._players[role]
 
     def settle_links(self) -> Linkage:
         """Fix which records take part and under which pseudonyms, and let go of the masks of linking."""
-        if self.linked is None:
-            self.linked = self.found_links()
-        if self._linker is not None:
-            self._linker.forget()
-            self._linker = None
-            self._roles.pop("linking", None)
-        return self.linked
+        if self.linkage is None:
+            self.linkage = self.found_links()
+        self._forget_masks()
+        return self.linkage
 
     def found_links(self) -> Linkage:
         """Return which records linking came to."""
         if self.spec.linking == "keyed":
             if self._linking_key is None:
                 raise InputError("This party has no linking key: data.linking_key in the settings.")
-            keys = self.holding.keys()
+            keys = self.data.keys()
             # of this text and this epoch: pseudonyms of two sessions have nothing to do with each other
             session = hashlib.sha256(bytes.fromhex(self.spec.digest) + self.epoch).digest()[:SESSION_SIZE]
-            tags = keyed_pseudonyms(keys, self._linking_key, session, most=self._most)
+            tags = keyed_pseudonyms(keys, self._linking_key, session, most=self.limits.rows)
             return Linkage.from_tags(np.arange(len(keys)), tags)
-        if self._linker is None:
-            raise RoundAborted("The records of this session are not linked here.", spent=False)
-        if self.spec.protocol == "arbitrary-with-miner":
-            pseudonyms = self._linker.pseudonyms
-            return Linkage.of(np.arange(len(pseudonyms)), pseudonyms)
-        return Linkage.of(self._linker.rows, self._linker.common)
+        linker = self._players.get(LINKING.name)
+        if not isinstance(linker, LinkingParty):
+            raise not_linked()
+        if self.spec.kind.same_records:
+            return Linkage.of(linker.rows, linker.common)
+        return Linkage.of(np.arange(len(linker.pseudonyms)), linker.pseudonyms)
 
-    def _linked(self) -> Linkage:
-        if self.linked is None:
-            raise RoundAborted("The records of this session are not linked here.", spent=False)
-        return self.linked
+    def linked(self) -> Linkage:
+        """Return which records take part, once they are linked."""
+        if self.linkage is None:
+            raise not_linked()
+        return self.linkage
 
-    def _arranged(self) -> JointSchema:
-        if self.arrangement is None:
-            raise RoundAborted("The variables of this session are not arranged here.", spent=False)
-        return self.arrangement
-
-    def aligned(self) -> Cells:
+    def aligned(self) -> RecordBlock:
         """Return the linked records, in the order that all parties share."""
-        return self.holding.whole.take(self._linked().rows)
-
-    @property
-    def site(self) -> Site:
-        """Return the site that releases reports of linked records."""
-        if self._site is None:
-            memo = Memo.open(self.me.memo).saved(self.holding.memo_id)
-            held = [self._held(memo, block) for block in self._blocks()]
-            self._site = Site(self.me.name, self.holding.policy, held, self.epoch)
-        return self._site
-
-    def _blocks(self) -> list[tuple[Cells, NDArray[np.uint8]]]:
-        """Return the records that take part with their pseudonyms, block by block."""
-        linked = self._linked()
-        if self.spec.protocol != "arbitrary-with-miner":
-            return [(self.aligned(), linked.tags)]
-        places = {key: place for place, key in enumerate(self.holding.keys())}
-        by_place = np.empty_like(linked.tags)
-        by_place[linked.rows] = linked.tags
-        return [
-            (block, by_place[[places[key] for key in (block.keys.to_pylist() if block.keys else [])]])
-            for block in self.holding.blocks
-        ]
-
-    def _held(self, memo: Memo, block: tuple[Cells, NDArray[np.uint8]]) -> Held:
-        cells, tags = block
-        return Held(cells.codes, tags, self.holding.draws(memo, cells))
+        return self.data.whole.take(self.linked().rows)
 
     def renew(self) -> None:
         """Let go of keys, so that roles begin anew; linked records and drawn reports stay."""
-        self._roles.clear()
-        self.arrangement = self.parents = None
+        self._forget_masks()
+        super().renew()
 
     def forget(self) -> None:
         """Destroy keys and pseudonyms."""
-        if self._linker is not None:
-            self._linker.forget()
-        self._roles.clear()
-        self.linked = self._linker = self._site = None
+        super().forget()
+        self.linkage = None
+
+    def _forget_masks(self) -> None:
+        linker = self._players.pop(LINKING.name, None)
+        if isinstance(linker, LinkingParty):
+            linker.forget()
 
 
-class HelperParticipant:
-    """A node that deals randomness for scalar products and holds no records."""
+class HelperParticipant(SessionMember):
+    """A node that helps in one session and one epoch, and holds no records.
 
-    def __init__(self, me: NodeIdentity, spec: SessionSpec, epoch: bytes) -> None:
-        self.me, self.spec, self.epoch = me, spec, epoch
-        self._receive: Receive | None = None
+    Parties said how many `records` take part, in which `alignment`.
+    """
 
-    def arrange(self, arrangement: JointSchema, records: int, alignment: bytes) -> None:
-        """Learn what products are about: variables, who holds them, and how many records there are."""
-        self._receive = Helper(
-            self.me.name,
-            self.me.identity,
-            self.me.identities_of(self.spec.parties),
-            schema=arrangement.schema,
-            owners=arrangement.owners,
-            n=records,
-            alignment=alignment,
-        ).receive
+    records, alignment = 0, b""
 
-    def role(self, name: str) -> Receive:
-        """Return what answers the messages of a role."""
-        if name != "products" or self._receive is None:
-            raise RoundAborted(f"There is no role {name!r} here, or it is not arranged yet.", spent=False)
-        return self._receive
+    def arrange(self, message: Arrange) -> None:
+        """Learn what the session is about: variables, who holds them, and how many records there are."""
+        super().arrange(message)
+        self.records, self.alignment = message.records, bytes.fromhex(message.alignment)
+        self._players = dict.fromkeys(self.roles, self.spec.kind.helper(self))
 
-    def renew(self) -> None:
-        """Let go of keys; what products are about is told anew."""
-        self._receive = None
 
-    def forget(self) -> None:
-        """Destroy keys."""
-        self._receive = None
+def not_linked() -> RoundAborted:
+    """Return that records have to be linked first."""
+    return RoundAborted("The records of this session are not linked here.", spent=False)

@@ -10,6 +10,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import FileError, InputError, did_you_mean
 from masquerade.frames.file_reader import open_batches
 from masquerade.services.common.settings import check_private
+from masquerade.services.parties import kinds
 from masquerade.services.parties.settings import PartySettings, SessionNodeSettings
 
 
@@ -47,7 +48,7 @@ def check_records(settings: PartySettings) -> None:
     if data.linking_key is not None:
         check_private(data.linking_key, "data.linking_key")
     needed = [] if data.key is None else [data.key]
-    cells = any(consent.protocol == "arbitrary-with-miner" for consent in settings.consents)
+    cells = any(kinds.find(it.protocol).partition is kinds.Partition.CELLS for it in settings.consents)
     names = [] if cells else [n for c in settings.consents for n in c.variables]
     groups = [[path] for path in data.files] if cells else [list(data.files)]
     for paths in groups:

@@ -8,46 +8,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from masquerade.core.errors import QueryRefused, Refusal
 from masquerade.services.common.settings import Name, Strict
+from masquerade.services.parties import kinds
 
-Protocol = Literal[
-    "pooled-counts",
-    "vertical-with-miner",
-    "vertical-without-miner",
-    "arbitrary-with-miner",
-    "revealed-vertical-counts",
-    "revealed-counts-of-two",
-    "projection",
-]
+
+def known_kind(name: str) -> str:
+    """Return the name of a session kind, unless there is none of that name."""
+    known = [repr(kind) for kind in kinds.names()]
+    if repr(name) not in known:
+        raise ValueError(f"must be {', '.join(known[:-1])} or {known[-1]}")
+    return name
+
+
+KindName = Annotated[str, AfterValidator(known_kind)]
 Linking = Literal["intersection", "keyed"]
-
-
-class Rules(NamedTuple):
-    """What a protocol asks of a session; whoever convenes is none of the parties, or one of exactly two."""
-
-    why: str
-    least_parties: int = 2
-    linked: bool = True
-    helper: bool = False
-    outside: bool = False
-    one_of_two: bool = False
-
-
-RULES: dict[Protocol, Rules] = {
-    "pooled-counts": Rules(
-        "of a sum of two, each subtracts its own counts and has the other's", least_parties=3, linked=False
-    ),
-    "vertical-with-miner": Rules("the miner sees everybody's disguised columns side by side", outside=True),
-    "vertical-without-miner": Rules("one party has nobody to learn from"),
-    "arbitrary-with-miner": Rules("the miner sees everybody's disguised cells side by side", outside=True),
-    "revealed-vertical-counts": Rules("one party counts alone", helper=True),
-    "revealed-counts-of-two": Rules("one of the two counts with the other's ciphertexts", one_of_two=True),
-    "projection": Rules("an owner who receives knows the rotation, and undoes it", outside=True),
-}
 
 
 class Goal(Strict):
@@ -117,7 +96,7 @@ class SessionSpec(Strict):
     """The version of the format, 1."""
     session: Name
     """The name of the session, by which nodes consent to it."""
-    protocol: Protocol
+    protocol: KindName
     """How the parties work together."""
     parties: tuple[Name, ...]
     """The nodes that hold records."""
@@ -134,34 +113,20 @@ class SessionSpec(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        rules = RULES[self.protocol]
-        outsider = self.convener not in self.parties
-        convened_within = len(self.parties) > 2 and not outsider
-        need = "needs linking: intersection or keyed" if rules.linked else "links nothing"
-        problems = {
-            "a party is named twice": len(set(self.parties)) < len(self.parties),
-            f"{self.protocol} needs at least {rules.least_parties} parties: {rules.why}": len(self.parties)
-            < rules.least_parties,
-            f"{self.protocol} {need}": (self.linking is not None) != rules.linked,
-            f"{self.protocol} {'needs a' if rules.helper else 'has no'} helper": (self.helper is not None)
-            != rules.helper,
-            "the helper must be neither a party nor the convener: it could unmask columns": self.helper
-            in {*self.parties, self.convener},
-            f"the convener of {self.protocol} must be none of the parties: {rules.why}": rules.outside
-            and not outsider,
-            f"{self.protocol} has exactly two parties, one of which convenes: {rules.why}": rules.one_of_two
-            and (len(self.parties) != 2 or outsider),
-            "a party that convenes would learn its overlap with each of the others: let a node outside "
-            "convene, or use linking: keyed": self.linking == "intersection" and convened_within,
-            "policies are pinned for parties only": not set(self.policies) <= set(self.parties),
-            "without a miner parties learn a network, each its own nodes": (
-                self.protocol == "vertical-without-miner" and self.learn.model != "network"
-            ),
-        }
-        for problem, holds in problems.items():
-            if holds:
-                raise ValueError(problem)
+        if len(set(self.parties)) < len(self.parties):
+            raise ValueError("a party is named twice")
+        for problem in self.kind.problems(self):
+            raise ValueError(problem)
+        if self.helper in {*self.parties, self.convener}:
+            raise ValueError("the helper must be neither a party nor the convener: it could unmask columns")
+        if not set(self.policies) <= set(self.parties):
+            raise ValueError("policies are pinned for parties only")
         return self
+
+    @property
+    def kind(self) -> kinds.SessionKind:
+        """Return how the parties work together."""
+        return kinds.find(self.protocol)
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -173,3 +138,8 @@ class SessionSpec(Strict):
         """Return the sha256 of the canonical text: what consenting to this very session means."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def refused(self, why: str) -> QueryRefused:
+        """Return that a node refuses this session, or a message of it."""
+        reason = f"Session {self.session!r} is not consented to: {why}."
+        return QueryRefused([Refusal("not_consented", reason)])

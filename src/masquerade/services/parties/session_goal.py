@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.learn.bayes import naive_bayes
-from masquerade.learn.network import BayesianNetwork, bayesian_network
+from masquerade.learn.network import bayesian_network
 from masquerade.learn.rules import association_rules
 from masquerade.learn.structure_search import structure
 from masquerade.learn.tree import decision_tree
-from masquerade.protocols.vertical.cross_parents import Structure, own_families
 from masquerade.services.parties.session import Goal
 
 
@@ -67,26 +64,3 @@ LEARNERS = {
     "rules": _rules,
     "tables": _tables,
 }
-
-
-def own_parents(source: Tally, order: Sequence[str], max_parents: int, own: Sequence[str]) -> dict[str, Any]:
-    """Return the parents of a party's own nodes, by K2 over what it sees."""
-    found = structure(source, order=list(order), max_parents=max_parents).structure
-    return {name: list(found[name]) for name in own}
-
-
-def own_parameters(source: Tally, parents: Structure, own: Sequence[str]) -> dict[str, Any]:
-    """Return the conditional tables of a party's own nodes, as plain values."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        values = bayesian_network(source, own_families(parents, own)).to_dict()
-    nodes = {node["variable"]["name"]: node for node in json.loads(json.dumps(values))["nodes"]}
-    return {name: nodes[name] for name in own}
-
-
-def assembled_network(nodes: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
-    """Return the network whose nodes were learnt apart; what does not fit together is refused."""
-    from masquerade.learn import model_file  # noqa: PLC0415
-
-    values = {**model_file.header("bayesian_network"), "nodes": [nodes[name] for name in order]}
-    return BayesianNetwork.from_dict(values).to_dict()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import Any
 
 from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
 from masquerade.services.common.release_ledger import Release, ReleaseLedger
 from masquerade.services.common.state import State
-from masquerade.services.parties.disclosures import Outflow
+from masquerade.services.parties.kinds import Outflow
 from masquerade.services.parties.linkage import Linkage
 from masquerade.services.parties.session import SessionSpec
 
@@ -21,35 +19,16 @@ PEOPLE, TEXTS = "people", "texts"
 MOST_EPOCHS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """A session as a node knows it."""
-
-    spec: SessionSpec
-    epoch: bytes
-    ended: bool
-
-
 class SessionStore:
     """The sessions in a node's state; everything is on the disk when a method returns."""
 
     def __init__(self, state: State, ledger: ReleaseLedger) -> None:
         self._state, self._ledger = state, ledger
 
-    def sessions(self) -> list[Remembered]:
-        """Return all sessions."""
-        names = [name for name in self._state.notes.names(SCOPE) if "/" not in name]
-        found = [self.find(name) for name in names]
-        return [item for item in found if item is not None]
-
-    def find(self, session: str) -> Remembered | None:
-        """Return a session, None if it has not begun here."""
+    def _epoch(self, session: str) -> bytes | None:
+        """Return the epoch that a session is in, None if it has not begun here."""
         data = self._state.notes.get(SCOPE, session)
-        if data is None:
-            return None
-        values: dict[str, Any] = json.loads(data)
-        spec = SessionSpec.model_validate(values["spec"])
-        return Remembered(spec, bytes.fromhex(values["epoch"]), bool(values["ended"]))
+        return None if data is None else bytes.fromhex(json.loads(data)["epoch"])
 
     def begin(self, spec: SessionSpec, epoch: bytes, records: str) -> None:
         """Remember that a session is in an epoch; what was linked in another one is destroyed.
@@ -57,7 +36,7 @@ class SessionStore:
         `records` is the digest of the records: within one session they must stay the same, since two results
         over nearly the same people differ by what is true of the few.
         """
-        name, before = spec.session, self.find(spec.session)
+        name, before = spec.session, self._epoch(spec.session)
         known = self._state.notes.get(RECORDS, name)
         if known is not None and known != records.encode():
             raise RoundAborted(
@@ -70,16 +49,16 @@ class SessionStore:
             reason = f"Session {name!r} has begun {epochs} times here; that is enough."
             raise RoundAborted(reason, spent=False)
         with self._state.transaction():
-            if before is not None and before.epoch != epoch:
+            if before not in (None, epoch):
                 self._state.notes.delete(SCOPE, f"{name}/linked")
             self._note(spec, epoch, ended=False)
             self._state.notes.put(RECORDS, name, records.encode())
             self._state.notes.put(TEXTS, name, spec.digest.encode())
-            if before is None or before.epoch != epoch:
+            if before != epoch:
                 self._state.notes.put(EPOCHS, name, str(epochs + 1).encode())
-            if spec.protocol == "pooled-counts":
+            if spec.kind.pooled:
                 self._state.notes.put(POOLS, "/".join(sorted(spec.parties)), b"1")
-        if before is not None and before.epoch != epoch:
+        if before not in (None, epoch):
             self._state.replies.forget(f"sessions/{name}")
 
     def has_released_otherwise(self, spec: SessionSpec) -> bool:
@@ -109,11 +88,12 @@ class SessionStore:
         values = {"spec": spec.model_dump(mode="json"), "epoch": epoch.hex(), "ended": ended}
         self._state.notes.put(SCOPE, spec.session, json.dumps(values).encode())
 
-    def keep_linked(self, session: str, linked: Linkage, least: int) -> None:
+    def keep_linkage(self, session: str, linkage: Linkage, least: int) -> None:
         """Remember which of the records held take part, until the session ends; too few are refused."""
-        if len(linked.rows) < least:
-            raise too_few(f"{len(linked.rows):,} records take part; this node's file asks for {least:,}.")
-        self._state.notes.put(SCOPE, f"{session}/linked", linked.to_bytes())
+        if len(linkage.rows) < least:
+            reason = f"{len(linkage.rows):,} records take part; this node's file asks for {least:,}."
+            raise QueryRefused([Refusal("too_few_records", reason)])
+        self._state.notes.put(SCOPE, f"{session}/linked", linkage.to_bytes())
 
     def check_people(self, session: str, people: str, *, exact: bool, others: bool) -> None:
         """Refuse other people than a session began with, or than earlier exact results were about.
@@ -150,13 +130,10 @@ class SessionStore:
                 values = {"people": people, "exact": exact}
                 self._state.notes.put(PEOPLE, session, json.dumps(values).encode())
 
-    def linked(self, session: str, epoch: bytes) -> Linkage | None:
+    def linkage(self, session: str, epoch: bytes) -> Linkage | None:
         """Return which records take part in an epoch, None if they are not linked in it."""
-        begun = self.find(session)
         data = self._state.notes.get(SCOPE, f"{session}/linked")
-        if data is None or begun is None or begun.epoch != epoch:
-            return None
-        return Linkage.from_bytes(data)
+        return None if data is None or self._epoch(session) != epoch else Linkage.from_bytes(data)
 
     def check_draw(self, draw: str, policy: str) -> None:
         """Refuse to draw reports anew where others of the same policy have left already."""
@@ -209,8 +186,3 @@ class SessionStore:
             )
         )
         self._state.notes.put(RELEASED, name, b"1")
-
-
-def too_few(reason: str) -> QueryRefused:
-    """Return the refusal of records that are too few."""
-    return QueryRefused([Refusal("too_few_records", reason)])

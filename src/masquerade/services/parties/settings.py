@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from masquerade.services.common.settings import AnyPath, Name, NodeSettings, PublicFile, SecretFile, Strict
-from masquerade.services.parties.session import Linking, Protocol, SessionSpec
+from masquerade.services.parties.session import KindName, Linking, SessionSpec
 
 
 class DataSettings(Strict):
@@ -28,7 +28,7 @@ class Consent(Strict):
 
     session: Name
     """The name of the session."""
-    protocol: Protocol
+    protocol: KindName
     """How the parties work together."""
     parties: tuple[Name, ...]
     """All parties, in any order."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from masquerade.channels.policy import Policy
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.services.parties.example import Plan, horizontal, scattered, vertical
-from masquerade.services.parties.session import Goal, Protocol
+from masquerade.services.parties.kinds import Partition, find
+from masquerade.services.parties.session import Goal
 
 OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
 
 
-def two_hospitals_and_a_registry(protocol: Protocol, people: int, *, seed: int = 1) -> Plan:
+def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -> Plan:
     """Return made-up people of the papers' 11-node network at two hospitals and a registry.
 
     Where parties hold the same people, north has A, T and E, south S, L, B and D, the registry the rest, and
@@ -20,8 +21,9 @@ def two_hospitals_and_a_registry(protocol: Protocol, people: int, *, seed: int =
     """
     sampled = eleven_nodes().sample(people, seed=seed)
     goal = Goal(model="network", structure=ELEVEN_NODES)
-    if protocol == "pooled-counts":
+    partition = find(protocol).partition
+    if partition is Partition.ROWS:
         return horizontal(sampled, Policy.clear(eleven_nodes().schema), tuple(OWNERS), goal, seed=seed)
-    if protocol == "arbitrary-with-miner":
+    if partition is Partition.CELLS:
         return scattered(sampled, eleven_nodes_policy(), OWNERS, goal, seed=seed)
     return vertical(sampled, eleven_nodes_policy(), OWNERS, protocol, goal, seed=seed)

@@ -32,7 +32,8 @@ from masquerade.services.common.settings import (
     Tls,
     Url,
 )
-from masquerade.services.parties.session import Goal, SessionSpec
+from masquerade.services.parties import kinds
+from masquerade.services.parties.session import Goal, KindName, SessionSpec
 from masquerade.services.parties.settings import KINDS as PARTIES
 from masquerade.services.parties.settings import Consent, DataSettings
 
@@ -77,6 +78,7 @@ WORDS: list[tuple[Any, str]] = [
     (PublicFile, "file"),
     (SecretFile, "secret file"),
     (Name, "name"),
+    (KindName, f"{', '.join(f'`{kind}`' for kind in list(kinds.OURS)[:-1])} or `{list(kinds.OURS)[-1]}`"),
     (bool, "true or false"),
     (int, "whole number"),
     (float, "number"),

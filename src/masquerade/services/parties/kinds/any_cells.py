@@ -1,0 +1,40 @@
+"""Any cell at any party: disguised, and joined by a miner over everybody that anybody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.services.parties.kinds.base import Partition
+from masquerade.services.parties.kinds.with_miner import Cells, WithMiner
+
+if TYPE_CHECKING:
+    from masquerade.services.parties.local_data import RecordBlock
+    from masquerade.services.parties.participant import Participant
+
+
+class ScatteredCells(Cells):
+    """A party sends the cells of each of its files, which have other people and other variables."""
+
+    def blocks(self, part: Participant) -> Sequence[tuple[RecordBlock, NDArray[np.uint8]]]:
+        """Return every file with the pseudonyms of its people."""
+        linkage = part.linked()
+        places = {key: place for place, key in enumerate(part.data.keys())}
+        by_place = np.empty_like(linkage.tags)
+        by_place[linkage.rows] = linkage.tags
+        return [
+            (block, by_place[[places[key] for key in (block.keys.to_pylist() if block.keys else [])]])
+            for block in part.data.blocks
+        ]
+
+
+class AnyCells(WithMiner):
+    """The convener, who is no party, gets the reports of all cells, joined."""
+
+    name = "arbitrary-with-miner"
+    why = "the miner sees everybody's disguised cells side by side"
+    partition = Partition.CELLS
+    roles = (ScatteredCells(),)

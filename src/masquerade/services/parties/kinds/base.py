@@ -1,0 +1,179 @@
+"""What a session kind states, in one class: its rules, its roles, what leaves a party, and how one learns.
+
+A kind has no state of its own. What goes on lies in the objects that its methods are given: at a party (or
+a helper) the `Participant`, at whoever convenes the `Coordinator`; both say in their docstrings what they
+offer. Everything around a kind is done for it: consent, linking, policies and records that all parties sign,
+the rule that exact results are about the same people, the ledger, restarts, and sharing the model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from masquerade.core.errors import InputError
+
+if TYPE_CHECKING:
+    from masquerade.channels.policy import Policy
+    from masquerade.services.parties.coordinator import Coordinator
+    from masquerade.services.parties.messages import Learn
+    from masquerade.services.parties.participant import HelperParticipant, Participant
+    from masquerade.services.parties.session import SessionSpec
+    from masquerade.services.parties.transport import SessionTransport
+
+Tables = list[tuple[str, ...]]
+
+
+class Partition(Enum):
+    """How the records of all people lie at the parties."""
+
+    ROWS = "different people at each party, all with the same columns; nobody is linked"
+    COLUMNS = "the same people, each party with columns of its own; those take part whom all have"
+    CELLS = "any cell at any party; everybody takes part"
+
+
+class Convener(Enum):
+    """Who may convene a session."""
+
+    ANYBODY = "a party or a node outside"
+    OUTSIDER = "a node that is none of the parties"
+    ONE_OF_TWO = "one of exactly two parties"
+
+
+@dataclass(frozen=True, slots=True)
+class Outflow:
+    """Something that leaves a party: what kind, about which variables, how far it can shift a belief.
+
+    A `gamma` of None says: without bound. Reports name the `policy` under which they were drawn.
+    """
+
+    kind: str
+    variables: tuple[str, ...]
+    gamma: Fraction | None
+    policy: str | None = None
+
+
+class Player(Protocol):
+    """Somebody who plays a role: bytes in, bytes out. Its keys live as long as the session runs."""
+
+    def receive(self, message: bytes) -> bytes:
+        """Return the reply to a message of the role."""
+
+
+class Learner(Protocol):
+    """A party that learns about its own nodes of a network."""
+
+    def check(self, message: Learn) -> None:
+        """Refuse what the session is not to learn."""
+
+    def learn(self, message: Learn, members: SessionTransport) -> tuple[dict[str, Any], Outflow]:
+        """Return what was found out about own nodes, and what telling it gives away."""
+
+
+class Role(ABC):
+    """What a party answers in a session, at a place of its own: to whom, about what, what leaves with it.
+
+    A party refuses a message in this order: by `askers`, by `check`, if it asks for `tables` that what is to
+    be learnt does not need, and if records of other people would take part than before.
+    """
+
+    name: ClassVar[str]
+    """Where its messages go: `sessions/SESSION/NAME` at a party's address."""
+    fresh: ClassVar[bool] = True
+    """Whether every question makes a release of its own; reports that are drawn once leave once."""
+
+    @abstractmethod
+    def player(self, part: Participant) -> Player:
+        """Return who answers the messages of this role at a party; made when the first one comes."""
+
+    def askers(self, spec: SessionSpec, name: str) -> Collection[str]:  # noqa: ARG002
+        """Return who may send messages of this role to the party of some name."""
+        return (spec.convener,)
+
+    def check(self, part: Participant, peer: str, message: bytes) -> None:  # noqa: B027
+        """Refuse what a peer may not ask for; nothing is refused here unless a role says so."""
+
+    def tables(self, message: bytes) -> Tables:  # noqa: ARG002
+        """Return the variables of every table that a message asks about, others' variables included."""
+        return []
+
+    def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:  # noqa: ARG002
+        """Return what the reply to a message gives away; nothing for messages that only prepare."""
+        return ()
+
+
+class SessionKind(ABC):
+    """A way in which parties work together; `protocol:` in a session's file names it."""
+
+    name: ClassVar[str]
+    """What it is called in session files."""
+    why: ClassVar[str]
+    """Why its rules are as they are, as the end of a sentence that refuses a session."""
+    partition: ClassVar[Partition]
+    """How records lie at the parties; unless by rows, they are linked."""
+    least_parties: ClassVar[int] = 2
+    """How many parties there are at least."""
+    convener: ClassVar[Convener] = Convener.ANYBODY
+    """Who may convene."""
+    helped: ClassVar[bool] = False
+    """Whether there is a helper, a node that is neither a party nor the convener; see `helper`."""
+    pooled: ClassVar[bool] = False
+    """Whether results are sums over parties: then pools that differ by few parties are told apart."""
+    roles: ClassVar[tuple[Role, ...]]
+    """The roles of a party; linking is not among them."""
+
+    @property
+    def linked(self) -> bool:
+        """Tell whether records of the same people are linked."""
+        return self.partition is not Partition.ROWS
+
+    @property
+    def same_records(self) -> bool:
+        """Tell whether the records that take part are the same at every party."""
+        return self.partition is Partition.COLUMNS
+
+    def problems(self, spec: SessionSpec) -> Iterator[str]:
+        """Yield what is wrong with a session of this kind, the most important first."""
+        parties, outsider = len(spec.parties), spec.convener not in spec.parties
+        if parties < self.least_parties:
+            yield f"{self.name} needs at least {self.least_parties} parties: {self.why}"
+        if (spec.linking is not None) != self.linked:
+            yield f"{self.name} {'needs linking: intersection or keyed' if self.linked else 'links nothing'}"
+        if (spec.helper is not None) != self.helped:
+            yield f"{self.name} {'needs a' if self.helped else 'has no'} helper"
+        if self.convener is Convener.OUTSIDER and not outsider:
+            yield f"the convener of {self.name} must be none of the parties: {self.why}"
+        if self.convener is Convener.ONE_OF_TWO and (parties != 2 or outsider):
+            yield f"{self.name} has exactly two parties, one of which convenes: {self.why}"
+        if spec.linking == "intersection" and parties > 2 and not outsider:
+            yield (
+                "a party that convenes would learn its overlap with each of the others: let a node outside "
+                "convene, or use linking: keyed"
+            )
+
+    def exact(self, policy: Policy) -> bool:  # noqa: ARG002
+        """Tell whether results are exact, so that two of them differ by what is true of whom they differ in.
+
+        `policy` is a party's own. Where somebody sees reports record by record, reports are drawn once, and
+        a difference shows nothing new.
+        """
+        return True
+
+    @abstractmethod
+    def model(self, run: Coordinator) -> dict[str, Any]:
+        """Return what the session is to learn, as plain values, at whoever convenes.
+
+        Most kinds come to a source of counts, a `Tally`: ``return run.learnt_from(source)``.
+        """
+
+    def learner(self, part: Participant) -> Learner:  # noqa: ARG002
+        """Return who learns about own nodes at a party; only for kinds whose parties do."""
+        raise InputError("Parties learn for themselves without a miner, once a session is arranged.")
+
+    def helper(self, part: HelperParticipant) -> Player:
+        """Return who answers at the helper; only for kinds that have one."""
+        raise InputError(f"There is no helper in a session of {part.spec.protocol}.")

@@ -1,0 +1,94 @@
+"""Disguised columns of the same people, joined by a miner who cannot tell whose rows they are (Model II)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.policy import Policy
+from masquerade.channels.privacy import guarantee_of
+from masquerade.disguising.memo import Memo
+from masquerade.protocols.codec import tag_of
+from masquerade.protocols.vertical.joint_policy import restricted
+from masquerade.protocols.vertical.messages import Announce, Request
+from masquerade.protocols.vertical.miner import Miner
+from masquerade.protocols.vertical.site import Held, Site
+from masquerade.services.parties.kinds.base import Convener, Outflow, Partition, Player, Role, SessionKind
+from masquerade.services.parties.linkage import PSEUDONYMS
+
+if TYPE_CHECKING:
+    from masquerade.services.parties.coordinator import Coordinator
+    from masquerade.services.parties.local_data import RecordBlock
+    from masquerade.services.parties.participant import Participant
+
+
+class Cells(Role):
+    """A party sends reports of its cells under the pseudonyms of this session, drawn once and for all."""
+
+    name = "cells"
+    fresh = False
+
+    def player(self, part: Participant) -> Player:
+        """Return the site that releases reports of linked records."""
+        return self.site(part)
+
+    def site(self, part: Participant) -> Site:
+        """Return a site; its draws come from the memo, and what was linked names its records."""
+        memo = Memo.open(part.node.memo).saved(part.data.memo_id)
+        held = [Held(block.codes, tags, part.data.draws(memo, block)) for block, tags in self.blocks(part)]
+        return Site(part.node.name, part.data.policy, held, part.epoch)
+
+    def blocks(self, part: Participant) -> Sequence[tuple[RecordBlock, NDArray[np.uint8]]]:
+        """Return the records that take part with their pseudonyms, block by block."""
+        return [(part.aligned(), part.linked().tags)]
+
+    def check(self, part: Participant, peer: str, message: bytes) -> None:
+        """Let cells go to whoever asks for them."""
+        if cells_asked(message).recipient != peer:
+            raise part.spec.refused("cells go to whoever asks for them, and to nobody else")
+
+    def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:
+        """Return what cells give away: every group its own bound; pseudonyms, unless linking showed them."""
+        if tag_of(message) != Request.TAG:
+            return ()
+        policy = part.data.policy
+        sent = restricted(policy, Request.decode(message).names or policy.schema.names)
+        reports = tuple(
+            Outflow(item.kind, item.variables, item.gamma, sent.id) for item in guarantee_of(sent).disclosures
+        )
+        compared = part.spec.linking == "intersection" and part.spec.kind.same_records
+        return reports if compared else (*reports, PSEUDONYMS)
+
+
+def cells_asked(message: bytes) -> Announce | Request:
+    """Return the question for cells that a message is."""
+    return Announce.decode(message) if tag_of(message) == Announce.TAG else Request.decode(message)
+
+
+class WithMiner(SessionKind):
+    """The convener, who is no party, gets the reports of all columns side by side."""
+
+    name = "vertical-with-miner"
+    why = "the miner sees everybody's disguised columns side by side"
+    partition = Partition.COLUMNS
+    convener = Convener.OUTSIDER
+    roles = (Cells(),)
+
+    def exact(self, policy: Policy) -> bool:  # noqa: ARG002
+        """Tell that results are about reports, which are seen record by record."""
+        return False
+
+    def model(self, run: Coordinator) -> dict[str, Any]:
+        """Learn from joined reports."""
+        run.note("joining disguised records")
+        agreed = {party: policy.id for party, policy in run.joint.policies.items()}
+        miner = Miner(agreed, run.epoch, name=run.spec.convener, room=run.room)
+        source = miner.records(
+            run.transport("cells"),
+            run.parts(),
+            progress=lambda done, parts: run.note(f"joining disguised records: part {done} of {parts}"),
+        )
+        return run.learnt_from(source)

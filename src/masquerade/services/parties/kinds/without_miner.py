@@ -1,0 +1,165 @@
+"""Columns of the same people, and no miner: each party learns its own nodes of a network (Model I)."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.tally import Tally
+from masquerade.learn import model_file
+from masquerade.learn.network import BayesianNetwork, bayesian_network
+from masquerade.learn.structure_search import structure
+from masquerade.protocols.vertical.cross_parents import Structure, cross_parents, own_families
+from masquerade.protocols.vertical.join import seen_by
+from masquerade.protocols.vertical.joint_policy import restricted
+from masquerade.protocols.vertical.model_one import LearningSite
+from masquerade.protocols.vertical.site import Site
+from masquerade.services.parties.kinds.base import Outflow, Partition, SessionKind
+from masquerade.services.parties.kinds.with_miner import Cells, cells_asked
+
+if TYPE_CHECKING:
+    from masquerade.services.parties.coordinator import Coordinator
+    from masquerade.services.parties.joint_schema import JointSchema
+    from masquerade.services.parties.messages import Learn
+    from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.session import SessionSpec
+    from masquerade.services.parties.transport import SessionTransport
+
+
+class OwnNodes:
+    """A party that sends others the cells that their nodes need, and learns its own nodes."""
+
+    def __init__(self, part: Participant, cells: Cells) -> None:
+        self._part, self._cells = part, cells
+        self._own = part.data.policy.schema.names
+        self._parents: dict[str, Any] | None = None
+
+    @cached_property
+    def _site(self) -> Site:
+        return self._cells.site(self._part)
+
+    def receive(self, message: bytes) -> bytes:
+        """Return cells."""
+        return self._site.receive(message)
+
+    def check(self, message: Learn) -> None:
+        """Refuse to be asked for more than the session is to learn.
+
+        Parents are asked for in the order agreed on; parameters for the structure agreed on, or for the
+        parents that the party itself found for its own nodes.
+        """
+        goal = self._part.spec.learn
+        if goal.structure is not None:
+            due = message.order is None and message.structure == goal.structure
+        elif message.structure is None:
+            due = (message.order, message.max_parents) == (goal.order, goal.max_parents)
+        else:
+            asked = {name: list(message.structure.get(name, ())) for name in self._own}
+            due = message.order is None and asked == self._parents
+        if not due:
+            raise self._part.spec.refused("this is not what it is to learn")
+
+    def learn(self, message: Learn, members: SessionTransport) -> tuple[dict[str, Any], Outflow]:
+        """Learn own nodes from own clear and others' disguised columns."""
+        part = self._part
+        others = {p: q for p, q in part.arranged().policies.items() if p != part.node.name}
+        site = LearningSite(self._site, others, room=part.room)
+        source = site.source(members.role("cells"), message.structure)
+        if message.structure is not None:
+            values = own_parameters(source, message.structure, self._own)
+            return values, Outflow("parameters of own nodes", self._own, None)
+        self._parents = own_parents(source, message.order or (), message.max_parents, self._own)
+        return self._parents, Outflow("parents of own nodes", self._own, None)
+
+
+class CrossParents(Cells):
+    """Parties send each other reports of the columns that are parents of the other's nodes."""
+
+    def player(self, part: Participant) -> OwnNodes:
+        """Return who sends cells and learns."""
+        return OwnNodes(part, self)
+
+    def askers(self, spec: SessionSpec, name: str) -> Collection[str]:
+        """Return the other parties."""
+        return {*spec.parties} - {name}
+
+    def check(self, part: Participant, peer: str, message: bytes) -> None:
+        """Let cross parents cross to the party that needs them, and nothing else."""
+        super().check(part, peer, message)
+        if part.spec.learn.structure is None:
+            return  # to find parents, a party looks at everything, disguised
+        crossing = cross_parents(part.spec.learn.structure, part.arranged().owners)
+        names = cells_asked(message).names
+        if not names or not set(names) <= set(crossing.get((part.node.name, peer), ())):
+            raise part.spec.refused(f"the structure gives {peer!r} no need of these variables")
+
+
+class WithoutMiner(SessionKind):
+    """Everybody learns the network, and of records the reports of columns that cross to it."""
+
+    name = "vertical-without-miner"
+    why = "one party has nobody to learn from"
+    partition = Partition.COLUMNS
+    roles = (CrossParents(),)
+
+    def problems(self, spec: SessionSpec) -> Iterator[str]:
+        """Yield what is wrong with a session, also a model that cannot be put together from parts."""
+        yield from super().problems(spec)
+        if spec.learn.model != "network":
+            yield "without a miner parties learn a network, each its own nodes"
+
+    def learner(self, part: Participant) -> OwnNodes:
+        """Return who learns own nodes, once it is known who holds which."""
+        if part.joint is None:
+            super().learner(part)
+        found: OwnNodes = part.player("cells")
+        return found
+
+    def model(self, run: Coordinator) -> dict[str, Any]:
+        """Let every party learn its own nodes, first their parents if these are not known."""
+        goal = run.spec.learn
+        parents: Mapping[str, Any] | None = goal.structure
+        crossing = None if parents is None else cross_parents(parents, run.joint.owners)
+        if parents is None:
+            run.note("parties learn the structure")
+            parents = run.own_nodes(order=goal.order, max_parents=goal.max_parents)
+        run.reveals(seen_without_miner(run.joint, crossing, run.spec.convener))
+        run.note("parties learn parameters")
+        nodes = run.own_nodes(structure=dict(parents))
+        values = {**model_file.header("bayesian_network"), "nodes": [nodes[name] for name in parents]}
+        return BayesianNetwork.from_dict(values).to_dict()  # what does not fit together is refused
+
+
+def seen_without_miner(
+    joint: JointSchema, crossing: Mapping[tuple[str, str], Sequence[str]] | None, convener: str
+) -> Guarantee:
+    """Return who learns what without a miner: parties what crosses to them, everybody the model.
+
+    `crossing` are the variables by sender and receiver; None: to find the structure, everything crosses.
+    """
+    owners = joint.owners
+    everything = {(a, b): owners[a] for a in owners for b in owners if a != b}
+    model = "the model: parents and parameters of every node"
+    found = Guarantee((Disclosure(f"{convener} and all parties", model, tuple(joint.schema), None),))
+    for (sender, receiver), names in (everything if crossing is None else crossing).items():
+        found = found.combine(seen_by(receiver, restricted(joint.policies[sender], names)))
+    return found
+
+
+def own_parents(source: Tally, order: Sequence[str], max_parents: int, own: Sequence[str]) -> dict[str, Any]:
+    """Return the parents of a party's own nodes, by K2 over what it sees."""
+    found = structure(source, order=list(order), max_parents=max_parents).structure
+    return {name: list(found[name]) for name in own}
+
+
+def own_parameters(source: Tally, parents: Structure, own: Sequence[str]) -> dict[str, Any]:
+    """Return the conditional tables of a party's own nodes, as plain values."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        values = bayesian_network(source, own_families(parents, own)).to_dict()
+    nodes = {node["variable"]["name"]: node for node in json.loads(json.dumps(values))["nodes"]}
+    return {name: nodes[name] for name in own}
