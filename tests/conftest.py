@@ -1,14 +1,16 @@
 """What every test may use."""
 
 import os
+import sys
 
+import pytest
 from hypothesis import settings
 
 from masquerade.services.parties import example
 
-# the same examples in every run; HYPOTHESIS=search looks for others
-settings.register_profile("same", derandomize=True, database=None)
-settings.register_profile("search")
+# the same examples in every run, however slow the machine; HYPOTHESIS=search looks for others
+settings.register_profile("same", derandomize=True, database=None, deadline=None)
+settings.register_profile("search", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS", "same"))
 
 # of several processes that run tests, each has ports of its own
@@ -16,3 +18,26 @@ worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 
 example.PORTS = range(10_000 + 2500 * worker, 12_500 + 2500 * worker)
 
 pytest_plugins = ["tests.servers.fixtures"]
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Return what puts a distribution of one module on the path."""
+
+    def install(name, groups, text=""):
+        place = tmp_path / name
+        about = place / f"{name}-1.0.dist-info"
+        about.mkdir(parents=True)
+        (place / f"{name}.py").write_text(text, encoding="utf-8")
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text(
+            "".join(
+                f"[masquerade.{group}]\n"
+                + "".join(f"{key} = {name}:{value}\n" for key, value in items.items())
+                for group, items in groups.items()
+            )
+        )
+        monkeypatch.syspath_prepend(place)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    return install

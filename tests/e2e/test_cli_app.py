@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import masquerade
-from masquerade.cli import progress
+from masquerade.cli import output
 from masquerade.cli.app import app
 
 HIDDEN = "Zyzzyva"  # a clear value that must never be shown
@@ -151,18 +151,18 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(("patience", "appears"), [(0.0, True), (60.0, False)])
 def test_progress_appears_on_a_terminal_after_a_while(monkeypatch, patience, appears):
-    monkeypatch.setattr(progress, "PATIENCE", patience)
+    monkeypatch.setattr(output, "PATIENCE", patience)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with progress.progress("disguising") as advance:
+    with output.progress("disguising") as advance:
         advance(1, 2)
         time.sleep(0.1)
     assert ("disguising" in sys.stderr.getvalue()) is appears
 
 
 def test_progress_is_silent_in_a_pipe(monkeypatch):
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(output, "PATIENCE", 0.0)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress.progress("disguising") as advance:
+    with output.progress("disguising") as advance:
         advance(1, None)
         time.sleep(0.05)
     assert sys.stderr.getvalue() == ""

@@ -21,7 +21,7 @@ from tests.e2e.test_cli_app import Terminal, files, ok, refused
 from tests.e2e.test_cli_learn import LEARNERS, POLICY, people
 
 import masquerade as mq
-from masquerade.cli import progress
+from masquerade.cli import output
 from masquerade.sources import engine_tables
 
 PATIENCE = 600  # seconds that a process may take on a machine that is busy
@@ -303,9 +303,9 @@ def test_the_plan_is_said_when_asked_for(folder, database):
 
 
 def test_a_scan_shows_its_share_on_a_terminal(monkeypatch):
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(output, "PATIENCE", 0.0)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with progress.watched("counting") as watch:
+    with output.watched("counting") as watch:
         assert watch is not None
         watch(None)
         watch(0.425)
@@ -316,7 +316,7 @@ def test_a_scan_shows_its_share_on_a_terminal(monkeypatch):
 
 def test_nobody_watches_in_a_pipe(monkeypatch):
     monkeypatch.setattr(sys, "stderr", open(os.devnull, "w"))  # noqa: PTH123, SIM115
-    with sys.stderr, progress.watched("counting") as watch:
+    with sys.stderr, output.watched("counting") as watch:
         assert watch is None
 
 

@@ -10,7 +10,7 @@ from tests.e2e.test_cli_app import POLICY, files, ok, refused, world
 
 import masquerade as mq
 from masquerade.channels import binary, symmetric
-from masquerade.cli.words import channel_words
+from masquerade.cli.privacy import channel_words
 
 MIXED = """\
 masquerade: 1

@@ -1,4 +1,4 @@
-"""The command line: `masquerade disguise`, `estimate`, `privacy`, `policy`, `demo`."""
+"""The command line: a module for every command of `masquerade`; other packages may add commands."""
 
 import signal
 import sys

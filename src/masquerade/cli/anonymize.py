@@ -12,9 +12,16 @@ from typer.core import TyperGroup
 
 import masquerade as mq
 from masquerade.cli.options import Data, Json, Overwrite
-from masquerade.cli.output import as_json, check_target, emit, render, say, write_whole
-from masquerade.cli.progress import progress
-from masquerade.cli.words import listed
+from masquerade.cli.output import (
+    as_json,
+    check_target,
+    emit,
+    listed,
+    progress,
+    render,
+    say,
+    write_whole,
+)
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
 
@@ -123,7 +130,11 @@ def command(
     assert data is not None and k is not None and out is not None  # noqa: S101, PT018  (just checked)
     if json and out == "-":
         raise InputError("--json and --out - both write to standard output; choose one.")
-    by, told, kept = names_in("--quasi", quasi), names_in("--sensitive", sensitive), names_in("--keep", keep)
+    by, told, kept = (
+        columns_in("--quasi", quasi),
+        columns_in("--sensitive", sensitive),
+        columns_in("--keep", keep),
+    )
     disjoint(by, told, kept)
     if k < 1:
         raise InputError(f"-k is a whole number, at least 1. Got {k} instead.")
@@ -165,7 +176,7 @@ def check(
     """
     if not quasi:
         raise InputError("--quasi COLUMNS is missing. See: masquerade anonymize check --help")
-    by, told = names_in("--quasi", quasi), names_in("--sensitive", sensitive)
+    by, told = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
     disjoint(by, told)
     if report is not None:
         if not report.lower().endswith((".html", ".htm")):
@@ -208,7 +219,7 @@ def warnings_of(report: AnonymityReport) -> list[str]:
     ]
 
 
-def names_in(option: str, texts: list[str] | None) -> list[str]:
+def columns_in(option: str, texts: list[str] | None) -> list[str]:
     """Return the columns in texts like ``age,sex``; a name with a comma is put in double quotes."""
     names = [
         name.strip() for text in texts or [] for name in next(csv.reader([text], skipinitialspace=True), [])

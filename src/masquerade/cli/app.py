@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperGroup
 
 import masquerade
 from masquerade.cli import (
@@ -28,6 +27,7 @@ from masquerade.cli import (
     tls,
 )
 from masquerade.cli.output import say, silence_stdout
+from masquerade.cli.plugin_group import PluginGroup
 from masquerade.core.errors import MasqueradeError
 
 BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
@@ -35,7 +35,7 @@ BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
 ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
 
 
-class Commands(TyperGroup):
+class Commands(PluginGroup):
     """A group of commands that turns errors into lines and exit codes."""
 
     def main(self, *args: Any, **extra: Any) -> Any:

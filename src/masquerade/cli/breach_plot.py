@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from masquerade.channels.measures import breach_bound
-from masquerade.cli.guarantees import name_of
 from masquerade.cli.output import write_whole
+from masquerade.cli.privacy import name_of
 from masquerade.core.words import gamma_text
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ import typer
 
 import masquerade as mq
 from masquerade.cli.options import Data, Json, Overwrite, PolicyFile
-from masquerade.cli.output import as_json, emit, say
-from masquerade.cli.progress import progress
-from masquerade.cli.words import gamma_words, listed
+from masquerade.cli.output import as_json, emit, listed, progress, say
+from masquerade.cli.privacy import gamma_words
 from masquerade.core.errors import InputError
 
 if TYPE_CHECKING:

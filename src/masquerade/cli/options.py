@@ -51,6 +51,14 @@ PolicyFile = Annotated[
 PolicyArgument = Annotated[
     str, typer.Argument(help="The policy file (YAML or JSON).", metavar="POLICY", show_default=False)
 ]
+Weights = Annotated[str | None, typer.Option(help="Column of survey weights.", metavar="COLUMN")]
+Person = Annotated[
+    str | None,
+    typer.Option("--id", help="Column that names the person: a second record is refused.", metavar="COLUMN"),
+]
+Clear = Annotated[
+    bool, typer.Option("--clear", help="DATA are clear records, read by the policy's variables.")
+]
 AcceptIncomplete = Annotated[
     bool,
     typer.Option(

@@ -1,4 +1,4 @@
-"""Results to standard output or whole into a file; everything else to standard error."""
+"""Results to standard output or whole into a file; messages, warnings and progress to standard error."""
 
 from __future__ import annotations
 
@@ -8,22 +8,66 @@ import json
 import os
 import sys
 import textwrap
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from masquerade.core import atomic
-from masquerade.core.errors import FileError
+from masquerade.core.errors import FileError, MasqueradeWarning
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 PIPED_WIDTH = 200
 TEXT_WIDTH = 96
+PATIENCE = 1.0  # seconds before a bar appears
+THOUSANDTHS = 1000
+
+Advance = Callable[[int, int | None], None]
+Watch = Callable[[float | None], None]
 
 
 def say(message: str) -> None:
     """Write one line to standard error."""
     sys.stderr.write(f"masquerade: {' '.join(message.split())}\n")
+
+
+@contextmanager
+def warnings_said() -> Iterator[None]:
+    """Say our warnings in a line each when the work is done; those of others pass."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", MasqueradeWarning)
+        yield
+    ours = [str(item.message) for item in caught if issubclass(item.category, MasqueradeWarning)]
+    for item in caught:
+        if not issubclass(item.category, MasqueradeWarning):
+            warnings.warn_explicit(item.message, item.category, item.filename, item.lineno)
+    for message in dict.fromkeys(ours):
+        say(f"warning: {message}")
+
+
+def listed(names: Iterable[object], most: int = 12) -> str:
+    """Return names in a row, the first few if there are many."""
+    everything = [str(name) for name in names]
+    first = ", ".join(everything[:most])
+    return first + (f" and {len(everything) - most} more" if len(everything) > most else "")
+
+
+def plain_table(title: str, left: Iterable[str] = (), right: Iterable[str] = ()) -> Table:
+    """Return an empty table in the house style, with columns of text and columns of figures."""
+    from rich import box  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    for name in left:
+        table.add_column(name)
+    for name in right:
+        table.add_column(name, justify="right")
+    return table
 
 
 def render(*parts: RenderableType, to_file: bool = False) -> str:
@@ -93,7 +137,55 @@ def write_whole(target: Path, content: bytes, *, overwrite: bool) -> None:
     atomic.write_whole(target, content)
 
 
+def picture_of(figure: Any, name: str) -> bytes:
+    """Return a figure as the bytes of a file with this name."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=Path(name).suffix[1:].lower(), dpi=160)
+    return buffer.getvalue()
+
+
 def silence_stdout() -> None:
     """Let what is left for a reader who has gone disappear, without complaint at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[Advance]:
+    """Yield a function that takes (done, total); the bar appears after a second, on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(doing, total=None)
+    timer = threading.Timer(PATIENCE, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
+
+
+@contextmanager
+def watched(doing: str) -> Iterator[Watch | None]:
+    """Yield a function that takes the share of a scan that is done, if known; None where nobody looks."""
+    with progress(doing) as advance:
+
+        def watch(share: float | None) -> None:
+            if share is not None:
+                advance(round(share * THOUSANDTHS), THOUSANDTHS)
+
+        yield watch if sys.stderr.isatty() else None

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from masquerade.cli.options import Json
-from masquerade.cli.output import as_json, emit, render
-from masquerade.cli.words import listed
+from masquerade.cli.output import as_json, emit, listed, plain_table, render
 from masquerade.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,7 +91,6 @@ def released(entries: Sequence[Entry]) -> list[Entry]:
 
 def table(entries: Sequence[Entry]) -> Table:
     """Return the releases as a table."""
-    from masquerade.cli.guarantees import plain_table  # noqa: PLC0415
     from masquerade.core.words import gamma_text  # noqa: PLC0415
 
     result = plain_table("What left this party")

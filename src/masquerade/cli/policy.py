@@ -9,11 +9,10 @@ import typer
 
 import masquerade as mq
 from masquerade.cli.options import Data, Json, Out, Overwrite, PolicyArgument
-from masquerade.cli.output import as_json, check_target, emit, render, say
-from masquerade.cli.progress import progress
-from masquerade.cli.query_arguments import shown
-from masquerade.cli.words import gamma_words, listed
+from masquerade.cli.output import as_json, check_target, emit, listed, plain_table, progress, render, say
+from masquerade.cli.privacy import channel_words, gamma_words
 from masquerade.core.errors import InputError, PolicyError
+from masquerade.learn.option_kinds import category_text
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
@@ -31,8 +30,7 @@ def init(data: Data, *, out: Out = None, overwrite: Overwrite = False) -> None:
 
     Example: masquerade policy init people.csv --out policy.yaml
     """
-    from masquerade.cli.summaries import summaries  # noqa: PLC0415  (loads Arrow)
-    from masquerade.disguising.policy_draft import draft  # noqa: PLC0415
+    from masquerade.disguising.policy_draft import draft, summaries  # noqa: PLC0415  (loads Arrow)
     from masquerade.frames.files import open_batches  # noqa: PLC0415
 
     if out is not None and out != "-":
@@ -62,19 +60,14 @@ def check(policy: PolicyArgument, *, json: Json = False) -> None:
             )
         )
         return
-    from masquerade.cli.guarantees import plain_table  # noqa: PLC0415
-    from masquerade.cli.words import channel_words  # noqa: PLC0415
-
-    table = plain_table(f"{policy} is a valid policy")
-    for name in ("variable", "categories", "disguise"):
-        table.add_column(name)
+    table = plain_table(f"{policy} is a valid policy", ["variable", "categories", "disguise"])
     for field in loaded.fields:
         group = loaded.group(field.variable.name)
         beside = [name for name in group.names if name != field.variable.name]
         words = f"together with {', '.join(beside)}" if beside else channel_words(group.channel)
         if field.variable.name in loaded.disguised and not group.disguised:
             words = "by stratum"
-        table.add_row(field.variable.name, listed(map(shown, field.variable.categories), 6), words)
+        table.add_row(field.variable.name, listed(map(category_text, field.variable.categories), 6), words)
     over = (
         f"over a record {gamma_words(figures.record_gamma)}" if loaded.disguised else "NOTHING IS DISGUISED"
     )

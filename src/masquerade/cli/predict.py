@@ -11,12 +11,10 @@ import typer
 
 import masquerade as mq
 from masquerade.cli.data_source import Given, origin_note, say_missing
-from masquerade.cli.learner_commands import warnings_said
-from masquerade.cli.options import AcceptIncomplete, Data, Overwrite
-from masquerade.cli.output import as_json, emit, say
-from masquerade.cli.progress import progress
-from masquerade.cli.query_arguments import shown
+from masquerade.cli.options import AcceptIncomplete, Clear, Data, Overwrite
+from masquerade.cli.output import as_json, emit, progress, say, warnings_said
 from masquerade.core.errors import InputError, PolicyMismatch, UnknownValue
+from masquerade.learn.option_kinds import category_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,9 +44,7 @@ def command(
             "--policy", "-p", help="The policy that DATA were disguised by. None: clear rows.", metavar="FILE"
         ),
     ] = None,
-    clear: Annotated[
-        bool, typer.Option("--clear", help="DATA are clear records, read by the policy's variables.")
-    ] = False,
+    clear: Clear = False,
     accuracy: Annotated[
         bool,
         typer.Option("--accuracy", help="Print how often the model is right, corrected for the disguise."),
@@ -229,7 +225,7 @@ def predicted(used: Reading, labels: dict[str, Any], person: tuple[str, Any] | N
     arrays = [] if person is None else [person[1]]
     kinds = {type(label) for label in target.categories}
     plain = pa.bool_() if kinds == {bool} else pa.int64() if kinds == {int} else pa.string()
-    values = [shown(value) for value in found.tolist()] if plain == pa.string() else found
+    values = [category_text(value) for value in found.tolist()] if plain == pa.string() else found
     arrays.append(pa.array(values, plain))
     if used.probabilities:
         arrays += [pa.array(column) for column in used.model.predict_proba(labels).T]
@@ -238,7 +234,7 @@ def predicted(used: Reading, labels: dict[str, Any], person: tuple[str, Any] | N
 
 def column_names(target: str, categories: Sequence[Any]) -> list[str]:
     """Return the columns of predictions."""
-    return [target, *(f"P({target}={shown(label)})" for label in categories)]
+    return [target, *(f"P({target}={category_text(label)})" for label in categories)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

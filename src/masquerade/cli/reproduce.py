@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from masquerade.cli.options import Json
-from masquerade.cli.output import as_json, emit, render
-from masquerade.cli.progress import progress
+from masquerade.cli.output import as_json, emit, plain_table, progress, render
 from masquerade.core.errors import FileError
 
 if TYPE_CHECKING:
@@ -79,7 +78,6 @@ def cores() -> int:
 
 def list_experiments(entries: Sequence[Entry], *, json: bool) -> None:
     """Print ids, papers and titles."""
-    from masquerade.cli.guarantees import plain_table  # noqa: PLC0415
     from masquerade.papers.catalogue import Planned  # noqa: PLC0415
     from masquerade.papers.experiment import Pending  # noqa: PLC0415
 
@@ -136,7 +134,6 @@ def data_folder(folder: Path | None) -> Iterator[None]:
 
 def tell(outcomes: Sequence[Outcome], report: Path, *, json: bool) -> None:
     """Print the verdicts and where the report is."""
-    from masquerade.cli.guarantees import plain_table  # noqa: PLC0415
     from masquerade.papers.summary import outcome_values, overall_text  # noqa: PLC0415
 
     if json:

@@ -9,14 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 import masquerade as mq
-from masquerade.cli.anonymize import names_in
-from masquerade.cli.learner_arguments import names_given, structure_given
-from masquerade.cli.learner_commands import PLOT_ENDINGS, picture_of, warnings_said
+from masquerade.cli.anonymize import columns_in
+from masquerade.cli.learn import PLOT_ENDINGS
 from masquerade.cli.options import Json, Overwrite
-from masquerade.cli.output import as_json, check_target, emit, render, say, write_whole
-from masquerade.cli.progress import progress
+from masquerade.cli.output import (
+    as_json,
+    check_target,
+    emit,
+    picture_of,
+    progress,
+    render,
+    say,
+    warnings_said,
+    write_whole,
+)
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
+from masquerade.learn.option_kinds import names_in, structure_in
 
 if TYPE_CHECKING:
     from masquerade.simulation import KAnonymity, People, Simulation, Suppression
@@ -123,12 +132,12 @@ def users(
 
     people, records = population(data, disguise, n or PEOPLE_BY_DEFAULT[protocol], seed, exact=n is not None)
     schema = people.policy.schema
-    chosen = names_given(features, schema, "--features")
+    chosen = None if features is None else names_in(features, schema, "--features")
     if data is None:
         target = TARGET if target is None and learn not in {"rules", "structure"} else target
         if protocol == "frequency" and chosen is None and structure is None:
             chosen = FEW if target == TARGET else (*FEW, TARGET)
-    parents = None if structure is None else structure_given(structure, schema)
+    parents = None if structure is None else structure_in(structure, schema, "--structure")
     lesson = Lesson(learn, target, chosen, parents)
     lesson.about(schema)
     options: dict[str, Any] = {"trouble": Trouble(dropouts, cheaters, seed)}
@@ -201,7 +210,7 @@ def k_anonymity(
 
     Example: masquerade simulate k-anonymity --n 1000 --k 10 --cheaters 0.01
     """
-    by, told = names_in("--quasi", quasi), names_in("--sensitive", sensitive)
+    by, told = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
     check_formulation(formulation, {"--mode": mode, "--sensitive": sensitive}, accept_cost=accept_cost)
     if data is not None and not (by and (told or formulation == 2)):
         raise InputError("With --data, --quasi and (formulation 1) --sensitive say which columns take part.")

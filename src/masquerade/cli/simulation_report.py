@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from masquerade.cli.guarantees import plain_table
-from masquerade.cli.words import listed
+from masquerade.cli.output import listed, plain_table
 from masquerade.core.words import counted
 from masquerade.simulation.time_ladder import duration
 

@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 
 from masquerade.channels import policy_text
 from masquerade.channels.policy import Policy
-from masquerade.cli.summaries import summaries
 from masquerade.core.errors import InputError, PolicyError
-from masquerade.disguising.policy_draft import ColumnSummary, cut_points, draft, plain, reason_against
+from masquerade.disguising.policy_draft import (
+    ColumnSummary,
+    cut_points,
+    draft,
+    plain,
+    reason_against,
+    summaries,
+)
 
 
 def seen(values, *, csv=False, name="x", batches=1):
