@@ -14,8 +14,8 @@ from benchmarks.timing import json_option, keep
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
+from masquerade.crypto.keystream import Keystream
 from masquerade.disguising.report_draws import fresh_draws
-from masquerade.kernels.keystream import Keystream
 from masquerade.protocols.linking.joiner import Joiner
 from masquerade.protocols.linking.party import LinkingParty
 from masquerade.protocols.linking.record_keys import keyed_pseudonyms

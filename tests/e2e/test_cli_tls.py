@@ -12,7 +12,7 @@ from tests.e2e import test_cli_app
 from tests.e2e.test_cli_app import refused
 
 from masquerade.cli import node_config
-from masquerade.services.common import certificates, identity_keys, tokens
+from masquerade.crypto import certificates, identity_keys, tokens
 from masquerade.services.common.settings import Limits, Listen, PeerSettings, SecretFile, Strict, Tls
 
 FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}\n")

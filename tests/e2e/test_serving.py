@@ -17,8 +17,9 @@ import httpx
 import pytest
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
+from masquerade.crypto import certificates, tokens
 from masquerade.protocols.transport import ask
-from masquerade.services.common import certificates, client, request_head, tokens
+from masquerade.services.common import client, request_head
 from masquerade.services.common.app import Call, Reply, make_app
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer

@@ -12,7 +12,7 @@ from masquerade.cli.output import as_json, emit, say
 from masquerade.core.atomic import write_new
 
 if TYPE_CHECKING:
-    from masquerade.services.common.certificates import Pair
+    from masquerade.crypto.certificates import Pair
 
 tls_app = typer.Typer(
     help="Make certificates, tokens and identities for services.",
@@ -41,7 +41,7 @@ def init(
 
     Example: masquerade tls init tls
     """
-    from masquerade.services.common import certificates  # noqa: PLC0415  (loads cryptography)
+    from masquerade.crypto import certificates  # noqa: PLC0415  (loads cryptography)
 
     made = certificates.init(folder, name=name)
     show(made, json=json)
@@ -66,7 +66,7 @@ def issue(
 
     Without --host it is for this machine alone. Example: masquerade tls issue tls north --host north.example
     """
-    from masquerade.services.common import certificates  # noqa: PLC0415
+    from masquerade.crypto import certificates  # noqa: PLC0415
 
     show(certificates.issue(folder, name, tuple(host) if host else certificates.HOSTS, days), json=json)
 
@@ -77,7 +77,7 @@ def rotate(folder: Folder, name: Name, *, json: Json = False) -> None:
 
     Peers list both fingerprints until the service has been started again.
     """
-    from masquerade.services.common import certificates  # noqa: PLC0415
+    from masquerade.crypto import certificates  # noqa: PLC0415
 
     made = certificates.rotate(folder, name)
     show(made, json=json)
@@ -91,7 +91,7 @@ def fingerprint(
     ],
 ) -> None:
     """Print the fingerprint of a certificate, as peers pin it."""
-    from masquerade.services.common import certificates  # noqa: PLC0415
+    from masquerade.crypto import certificates  # noqa: PLC0415
 
     emit(certificates.fingerprint(certificate) + "\n")
 
@@ -107,7 +107,7 @@ def token(
     The file goes to the service that shows the token (token_file), the digest to the one that is shown it
     (token_digest). Example: masquerade tls token north.token
     """
-    from masquerade.services.common import tokens  # noqa: PLC0415
+    from masquerade.crypto import tokens  # noqa: PLC0415
 
     made = tokens.make()
     write_new(file, made + "\n", what="a token")
@@ -121,7 +121,7 @@ def identity(
     ],
 ) -> None:
     """Make the key that a service signs with, in a file of its own, and print its public part."""
-    from masquerade.services.common import identity_keys  # noqa: PLC0415
+    from masquerade.crypto import identity_keys  # noqa: PLC0415
 
     emit(identity_keys.public_text(identity_keys.create(file)) + "\n")
 

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.crypto.keys import KEY_SIZE
+from masquerade.crypto.keystream import Keystream
 from masquerade.kernels.field61 import PRIME, Elements, decode, evaluate, fold_pairs, lagrange_at_zero
-from masquerade.kernels.keystream import Keystream
 
 Ints = NDArray[np.int64]
 LIMBS: Final = 3  # 183 bits of secret

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, UnknownValue
+from masquerade.crypto.keystream import Keystream
 from masquerade.disguising.frames import (
     checked_keep,
     disguise_columns,
@@ -21,7 +22,6 @@ from masquerade.disguising.frames import (
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import Draws, fresh_draws
 from masquerade.frames.files import AtomicWriter, Batches, open_batches
-from masquerade.kernels.keystream import Keystream
 
 Progress = Callable[[int, int | None], None]
 

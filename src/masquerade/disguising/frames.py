@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError
+from masquerade.crypto.keystream import Keystream
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import Draws, disguise_codes, fresh_draws
 from masquerade.frames.baskets import Baskets
 from masquerade.frames.label_codes import decode, encode
 from masquerade.frames.metadata import INCOMPLETE
 from masquerade.frames.native import columns_of, metadata_of, rebuild, with_metadata
-from masquerade.kernels.keystream import Keystream
 
 
 def disguise(

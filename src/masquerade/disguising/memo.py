@@ -10,7 +10,6 @@ Whoever has the secret can test guesses about a value: guard the file as you gua
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import secrets
 from dataclasses import dataclass
@@ -20,14 +19,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, UnknownValue
+from masquerade.crypto.symmetric import BlockFunction, code, expand
 from masquerade.disguising.report_draws import Codes, Draws
 from masquerade.kernels.draw import report_of_word
 
@@ -76,7 +73,7 @@ class Memo:
     @property
     def id(self) -> str:
         """Return a name for the draws of this memo, from which nothing about its secret follows."""
-        return hmac.digest(self.secret, b"masquerade memo id", "sha256").hex()[:16]
+        return code(self.secret, b"masquerade memo id").hex()[:16]
 
     def saved(self, policy_id: str) -> Memo:
         """Write the memo, this policy among its releases, readable by its owner only; durable on return."""
@@ -87,11 +84,10 @@ class Memo:
 
     def draws(self, policy_id: str, persons: pa.ChunkedArray | pa.Array, column: str) -> Draws:
         """Return draws that depend only on this memo, the policy, the person and the value."""
-        info = b"masquerade memo\0" + policy_id.encode()
-        keys = HKDF(SHA256(), 64, None, info).derive(self.secret)
+        keys = expand(self.secret, b"masquerade memo\0" + policy_id.encode(), 64)
         tags = person_tags(persons, column, keys[32:])
         # one block per (person, group, value) is a pseudo-random function; blocks never repeat
-        cipher = Cipher(algorithms.AES256(keys[:32]), modes.ECB())  # noqa: S305
+        function = BlockFunction(keys[:32])
 
         def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
             if channel.truths > MOST_CODES or place >= MOST_PLACES:
@@ -100,20 +96,20 @@ class Memo:
             for begin in range(0, len(codes), ROWS_AT_ONCE):
                 some = slice(begin, begin + ROWS_AT_ONCE)
                 people = tags[some] if rows is None else tags[rows[some]]
-                reports[some] = reports_of(cipher, people, codes[some], channel, place)
+                reports[some] = reports_of(function, people, codes[some], channel, place)
             return reports
 
         return drawn
 
 
 def reports_of(
-    cipher: Cipher[modes.ECB], people: NDArray[np.uint8], codes: Codes, channel: Channel, place: int
+    function: BlockFunction, people: NDArray[np.uint8], codes: Codes, channel: Channel, place: int
 ) -> NDArray[np.int64]:
     """Return the reports of some people, who are known by their tags."""
     reports = np.full(len(codes), -1, dtype=np.int64)
     left = np.arange(len(codes))
     for attempt in range(256):
-        words = block_words(cipher, people[left], codes[left], place, attempt)
+        words = block_words(function, people[left], codes[left], place, attempt)
         reports[left] = report_of_word(codes[left], words, channel.draw_table)
         left = left[reports[left] < 0]
         if not len(left):
@@ -122,7 +118,7 @@ def reports_of(
 
 
 def block_words(
-    cipher: Cipher[modes.ECB], people: NDArray[np.uint8], codes: Codes, place: int, attempt: int
+    function: BlockFunction, people: NDArray[np.uint8], codes: Codes, place: int, attempt: int
 ) -> NDArray[np.uint64]:
     """Return one pseudo-random word per row: tag (10 bytes) | place (2) | code (3) | attempt (1)."""
     blocks = np.zeros((len(codes), 16), dtype=np.uint8)
@@ -132,8 +128,7 @@ def block_words(
     for i in range(3):
         blocks[:, 12 + i] = (wide >> (8 * i)) & 255
     blocks[:, 15] = attempt
-    encrypted = cipher.encryptor().update(blocks.tobytes())
-    return np.frombuffer(encrypted, dtype="<u8")[::2].astype(np.uint64)
+    return np.frombuffer(function(blocks.tobytes()), dtype="<u8")[::2].astype(np.uint64)
 
 
 def person_tags(persons: Any, column: str, key: bytes) -> NDArray[np.uint8]:

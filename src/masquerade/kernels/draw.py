@@ -1,6 +1,7 @@
 """Draw reports with exactly rational probabilities from uniform bytes."""
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.kernels.jit import compiled
-from masquerade.kernels.keystream import Keystream
 
 Bytes = Callable[[int], NDArray[np.uint8]]
 Integers = NDArray[np.integer[Any]]
@@ -89,12 +89,14 @@ def draw(codes: Integers, table: DrawTable, fresh: Bytes) -> NDArray[np.unsigned
     Formula: report ~ ``w[code] / D[code]``, exactly, if ``fresh`` yields independent uniform bytes.
 
     Cost: about one byte and one table lookup a code where the top byte decides, else one word and a
-    binary search. A `Keystream` is used from several threads; any other source from this one, in order.
+    binary search. A source of which every thread has its own (`Keystream`) is used from several threads; any
+    other from this one, in order.
     """
     codes = _checked_codes(codes, table)
     reports = np.empty(codes.size, dtype=np.min_scalar_type(table.reports - 1))
-    threads = min(os.cpu_count() or 1, codes.size // _SHARE)
-    if threads < 2 or not isinstance(fresh, Keystream):
+    shared = isinstance(fresh, threading.local)
+    threads = min(os.cpu_count() or 1, codes.size // _SHARE) if shared else 1
+    if threads < 2:
         _fill(codes, table, fresh, reports)
         return reports
     cuts = [codes.size * t // threads for t in range(threads + 1)]

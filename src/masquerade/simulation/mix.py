@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from masquerade.crypto.keys import SigningKey
+from masquerade.crypto.keystream import Keystream
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
-from masquerade.kernels.keystream import Keystream
 from masquerade.protocols.mix import Leader, Miner, Mixed, MixTerms, Respondent, collect, packed, record_width
 from masquerade.protocols.mix.messages import SUBMISSION, Signed
 from masquerade.simulation.costs import Meter

@@ -30,11 +30,11 @@ from masquerade.core.errors import (
     RoundAborted,
     SchemaError,
 )
+from masquerade.crypto import certificates
 from masquerade.crypto.errors import DecodingError
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.linking.messages import Begin
 from masquerade.protocols.vertical.messages import Announce, Request
-from masquerade.services.common import certificates
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.problems import KeyReused, NotAdmitted, NotFound, TooLarge
 from masquerade.services.common.settings import load

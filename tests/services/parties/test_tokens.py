@@ -17,8 +17,8 @@ from tests.services.parties.deployments import (
 import masquerade as mq
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
+from masquerade.crypto import certificates, tokens
 from masquerade.data.example_networks import eleven_nodes
-from masquerade.services.common import certificates, tokens
 from masquerade.services.common.node import Operator
 from masquerade.services.common.problems import NotAdmitted
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
+from masquerade.crypto.keystream import Keystream
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
-from masquerade.kernels.keystream import Keystream
 from masquerade.protocols.people.ledger import Entry, Ledger
 
 REPORT = "aggregation report"

@@ -20,7 +20,7 @@ from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
-from masquerade.kernels.keystream import Keystream
+from masquerade.crypto.keystream import Keystream
 from masquerade.protocols.codec import U64, Array, Digest, Message, Session, Words, check_session
 from masquerade.protocols.consent import Batch, Questions
 from masquerade.protocols.pooling.local_counts import MOST_CELLS, LocalCounts, pooling_terms

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError
+from masquerade.crypto.keystream import Keystream
 from masquerade.disguising.frames import refuse_disguised
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import Codes, Draws, fresh_draws, through
 from masquerade.frames.label_codes import encode
 from masquerade.frames.native import columns_of, metadata_of
-from masquerade.kernels.keystream import Keystream
 from masquerade.protocols.arrow_stream import pack
 from masquerade.protocols.codec import check_session, tag_of
 from masquerade.protocols.vertical.fetch import Arrived, schema_of

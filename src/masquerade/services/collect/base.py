@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from masquerade.core.errors import InputError
+from masquerade.crypto import identity_keys
 from masquerade.services.collect.settings import CollectSettings, load_form
-from masquerade.services.common import identity_keys, logs
+from masquerade.services.common import logs
 from masquerade.services.common.exactly_once import Call, Handler
 from masquerade.services.common.node import json_object, peers_of
 from masquerade.services.common.peers import Peer

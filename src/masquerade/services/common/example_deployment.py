@@ -13,7 +13,7 @@ import yaml
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
-from masquerade.services.common import certificates, identity_keys
+from masquerade.crypto import certificates, identity_keys
 
 PORTS, MOST_TRIED = range(10_000, 32_000), 1000
 

@@ -7,8 +7,8 @@ import time
 from typing import Any, Self
 
 from masquerade.core.errors import InputError
-from masquerade.services.common import tokens
-from masquerade.services.common.certificates import fingerprint
+from masquerade.crypto import tokens
+from masquerade.crypto.certificates import fingerprint
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import NotAdmitted

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from masquerade.core.errors import InputError
-from masquerade.services.common import tokens
+from masquerade.crypto import tokens
 from masquerade.services.common.problems import NotAdmitted
 
 

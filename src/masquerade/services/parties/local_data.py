@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, SchemaError, UnknownValue
+from masquerade.crypto.keystream import Keystream
 from masquerade.disguising.frames import refuse_disguised
 from masquerade.disguising.memo import MOST_PLACES, Memo
 from masquerade.disguising.report_draws import Codes, Draws, disguise_codes, fresh_draws
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
-from masquerade.kernels.keystream import Keystream
 from masquerade.protocols.linking.record_keys import Key, normal_form
 from masquerade.protocols.vertical.joint_policy import restricted
 from masquerade.services.parties.settings import DataSettings

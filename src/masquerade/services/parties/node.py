@@ -12,8 +12,9 @@ from typing import Any
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, MasqueradeError
+from masquerade.crypto import identity_keys
 from masquerade.protocols.vertical.fetch import Room
-from masquerade.services.common import identity_keys, logs
+from masquerade.services.common import logs
 from masquerade.services.common.exactly_once import Call
 from masquerade.services.common.node import json_object, peer_transport, peers_of
 from masquerade.services.common.problems import NotAdmitted, NotFound

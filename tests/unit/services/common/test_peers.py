@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from masquerade.core.errors import FileError, InputError
+from masquerade.crypto import identity_keys, tokens
 from masquerade.crypto.keys import verify_signature
-from masquerade.services.common import identity_keys, tokens
 from masquerade.services.common.peers import Peer, by_name, der_fingerprint, recognise, written
 from masquerade.services.common.problems import NotAdmitted
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hmac
 import secrets
 from hashlib import sha256
+
+from masquerade.crypto.symmetric import same
 
 SIZE = 32  # random bytes, so a digest without salt or stretching cannot be reversed
 
@@ -25,4 +26,4 @@ def digest(token: str) -> str:
 
 def matches(token: str, kept: str) -> bool:
     """Tell whether a token belongs to a digest, in a time that does not depend on where they differ."""
-    return hmac.compare_digest(digest(token).encode(), kept.strip().lower().encode())
+    return same(digest(token).encode(), kept.strip().lower().encode())

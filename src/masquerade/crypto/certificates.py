@@ -24,7 +24,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError
-from masquerade.services.common.peers import der_fingerprint
 
 AUTHORITY = "ca"
 HOSTS = ("127.0.0.1", "localhost")
@@ -202,7 +201,7 @@ def _private(secret: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _mark(certificate: x509.Certificate) -> str:
-    return der_fingerprint(certificate.public_bytes(serialization.Encoding.DER))
+    return "sha256:" + certificate.fingerprint(hashes.SHA256()).hex()
 
 
 def _read(pem_or_path: str | bytes | Path) -> x509.Certificate:

@@ -11,7 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from masquerade.core.errors import FileError, InputError
-from masquerade.services.common import certificates
+from masquerade.crypto import certificates
+from masquerade.services.common.peers import der_fingerprint
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_a_fingerprint_is_that_of_the_binary_form(folder):
     assert certificates.fingerprint(str(path)) == expected
     assert certificates.fingerprint(path.read_text()) == expected
     assert certificates.fingerprint(path.read_bytes()) == expected
-    assert certificates.der_fingerprint(der) == expected
+    assert der_fingerprint(der) == expected
 
 
 @pytest.mark.parametrize("name", ["ca", "../up", "", ".hidden", "a b", "x" * 80])
