@@ -23,7 +23,7 @@ from masquerade.protocols.aggregation.crypto_cache import Work
 from masquerade.protocols.aggregation.message_sizes import most_traffic
 from masquerade.protocols.aggregation.messages import Kind
 from masquerade.protocols.aggregation.parameters import Parameters
-from masquerade.protocols.aggregation.population import Population
+from masquerade.simulation.aggregation import Population
 
 COUNTS = 1000
 ROUNDS = ((1_000, "semi-honest"), (1_000, "malicious"), (3_000, "malicious"), (10_000, "malicious"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.conformance.cases import Case
 
-from masquerade.protocols.aggregation.population import Population as Masked
 from masquerade.protocols.aggregation.record import Record
-from masquerade.protocols.frequency import Population
+from masquerade.simulation.aggregation import Population as Masked
+from masquerade.simulation.frequency import Population
 from masquerade.sources.aggregation import AggregationTally
 from masquerade.sources.frequency import FrequencyTally
 

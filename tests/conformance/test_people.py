@@ -8,7 +8,7 @@ from tests.conformance.people import FEW, SOME, by_aggregation, by_frequency_min
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
-from masquerade.protocols.aggregation.population import Population as Masked
+from masquerade.simulation.aggregation import Population as Masked
 
 BOTH = {"frequency mining": by_frequency_mining, "secure aggregation": by_aggregation}
 ALL = mq.Query(by=("C", "D", "A", "B"))

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal, RoundAborted
 from masquerade.core.guarantee import Adversary
+from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.aggregation import masks
-from masquerade.protocols.aggregation.crypto_cache import Work
-from masquerade.protocols.aggregation.messages import Kind
+from masquerade.protocols.aggregation.batch import Batch
+from masquerade.protocols.aggregation.crypto_cache import SharedWork, Work
+from masquerade.protocols.aggregation.history import against_difference
+from masquerade.protocols.aggregation.messages import Kind, MessageRefused, kind_of
 from masquerade.protocols.aggregation.parameters import Parameters, share
-from masquerade.protocols.aggregation.population import Population
+from masquerade.protocols.aggregation.record import reported
+from masquerade.protocols.aggregation.roster import NONCE_SIZE, Terms, enrol
 from masquerade.protocols.aggregation.round_state import Round
+from masquerade.protocols.aggregation.server import Outcome, Server
 from masquerade.protocols.aggregation.user import User
-from masquerade.protocols.people.ledger import MemoryLedger
+from masquerade.protocols.people.ledger import Ledger, MemoryLedger
 from masquerade.simulation.costs import Cost, Meter, Spread
 from masquerade.simulation.misbehaviour import Trouble
 from masquerade.simulation.model_comparison import Heard, Lesson
@@ -22,9 +34,148 @@ from masquerade.simulation.outcome import Caught, Counted
 from masquerade.simulation.people import People
 from masquerade.sources.aggregation import AggregationTally
 
+Wire = Callable[[int, bytes], Iterable[bytes]]
 STUFFED = 10  # votes that a cheater adds to the first count of every round
 ALONE = 5  # users who verify and agree by themselves, to see what a device takes
 LEAST_PLANNED = "0.05"  # dropouts that a session is laid out for, at least
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What rounds have cost: bytes by user, processor seconds of all users together and of the server."""
+
+    sent: NDArray[np.int64]
+    received: NDArray[np.int64]
+    user_seconds: float = 0.0
+    server_seconds: float = 0.0
+    rounds: int = 0
+    refused: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Population:
+    """A session of users in this process: `ask` runs one round through bytes.
+
+    Users share the verification of signatures and the agreement of keys (`SharedWork`), so the seconds of
+    users are less than those of as many devices. `leaving` names users that vanish for good when they are
+    due to reply to a kind of message; `outward` and `inward` may lose, repeat or change messages on their
+    way.
+    """
+
+    def __init__(
+        self,
+        codes: Mapping[str, NDArray[Any]],
+        policy: Policy,
+        parameters: Parameters | None = None,
+        *,
+        ledgers: Sequence[Ledger] | None = None,
+    ) -> None:
+        lengths = {len(column) for column in codes.values()}
+        if set(codes) != set(policy.schema) or len(lengths) != 1:
+            raise InputError("A population needs one column of codes, equally long, for every variable.")
+        rows = np.column_stack([codes[name] for name in policy.schema]).tolist()
+        roster, keys = enrol([f"user {place}" for place in range(len(rows))])
+        self.terms = Terms.of(roster, parameters or Parameters.of(len(rows)), policy)
+        self.ledgers = ledgers or [MemoryLedger() for _ in rows]
+        self._work = SharedWork()
+        self.users = [
+            User(place, key, self.terms, reported(row, policy, ledger), ledger, work=self._work)
+            for place, (key, row, ledger) in enumerate(zip(keys, rows, self.ledgers, strict=True))
+        ]
+        self.leaving: dict[int, Kind] = {}
+        self.outward: Wire = lambda _place, message: [message]
+        self.inward: Wire = lambda _place, message: [message]
+        nothing = np.zeros(len(rows), dtype=np.int64)
+        self.cost = Traffic(nothing, nothing.copy())
+        self.gone: set[int] = set()
+        self.last: Outcome | None = None
+        self._number = 0
+        self._nonce = os.urandom(NONCE_SIZE)
+        self._over: Refusal | None = None
+
+    def refusals(self) -> list[Refusal]:
+        """Return why no further round would be answered: too few users, or too few that left."""
+        minimum = self.terms.parameters.minimum
+        here = len(self.users) - len(self.gone)
+        if here < minimum:
+            reason = f"{here} users are here, at least {minimum} must hide each other"
+            return [Refusal("roster_too_small", reason)]
+        if self._over is not None:
+            return [self._over]
+        if self.last is None or self.terms.disguised:
+            return []
+        staying = len(self.gone.symmetric_difference(self.last.survivors) - self.gone)
+        refusal = against_difference(len(self.last.survivors), staying, minimum)
+        return [] if refusal is None else [refusal]
+
+    def ask(self, batch: Batch) -> Outcome:
+        """Count a batch in one round."""
+        refusals = self.refusals()
+        if refusals:
+            raise QueryRefused(refusals)
+        self._number += 1
+        server = Server(self.terms, self._nonce, self._number, batch, before=self.last)
+        try:
+            outcome = self._run(server)
+        except RoundAborted as aborted:
+            if aborted.spent and not self.terms.disguised:
+                reason = "a round was aborted after votes had left, and clear votes are spent"
+                self._over = Refusal("already_spent", reason)
+            if self.last is None:
+                self._nonce = os.urandom(NONCE_SIZE)  # users keep to one graph a session: draw another
+            raise
+        finally:
+            self._work.forget()
+            self.cost.rounds += 1
+        self.last = outcome
+        return outcome
+
+    def _run(self, server: Server) -> Outcome:
+        while True:
+            start = time.process_time()
+            outgoing = server.advance()
+            self.cost.server_seconds += time.process_time() - start
+            if not outgoing:
+                break
+            for place, message in outgoing.items():
+                for arriving in self.outward(place, message):
+                    self._exchange(server, place, arriving)
+        if server.outcome is None:
+            raise RoundAborted("The round ended without counts.", spent=True)
+        return server.outcome
+
+    def _exchange(self, server: Server, place: int, message: bytes) -> None:
+        """Hand a message to a user and its reply to the server; what is refused is noted and lost."""
+        if place in self.gone:
+            return
+        if self.leaving.get(place) is kind_or_none(message):
+            self.gone.add(place)
+            return
+        self.cost.received[place] += len(message)
+        start = time.process_time()
+        try:
+            reply = self.users[place].receive(message)
+        except (DecodingError, MessageRefused, QueryRefused) as refused:
+            self.cost.refused.append((place, str(refused)))
+            reply = None
+        self.cost.user_seconds += time.process_time() - start
+        if reply is None:
+            return
+        self.cost.sent[place] += len(reply)
+        for arriving in self.inward(place, reply):
+            start = time.process_time()
+            try:
+                server.receive(place, arriving)
+            except (DecodingError, MessageRefused) as refused:
+                self.cost.refused.append((place, str(refused)))
+            self.cost.server_seconds += time.process_time() - start
+
+
+def kind_or_none(message: bytes) -> Kind | None:
+    """Return the kind of a message, None if it has none."""
+    try:
+        return kind_of(message)
+    except MasqueradeError:
+        return None
 
 
 class Stuffer(User):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import RoundAborted
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
+from masquerade.frames.label_codes import encode
+from masquerade.frames.native import columns_of
 from masquerade.protocols.frequency import MemoryLedger, RosterChecks, Terms, User
 from masquerade.protocols.frequency.ballots import POINT
 from masquerade.protocols.frequency.messages import VOTE
@@ -21,6 +24,58 @@ from masquerade.sources.frequency import FrequencyTally
 MINIMUM = 10
 ALONE = 3  # users who check everything themselves, to see what a device takes
 MOST_EPOCHS = 5
+
+
+class Population:
+    """Users with their records, one for each row of a frame of clear records, and a transport between them.
+
+    Every message passes as bytes. `gone` are names of users who no longer answer. Keys are checked once for
+    the whole process unless `shared_checks` is False: then every user checks them, as real users do.
+    """
+
+    def __init__(
+        self,
+        frame: Any,
+        policy: Policy,
+        *,
+        epoch: str = "simulation",
+        minimum: int = 10,
+        shared_checks: bool = True,
+    ) -> None:
+        check_policy(policy)
+        columns = columns_of(frame)
+        codes = {f.variable.name: encode(columns[f.variable.name], f).tolist() for f in policy.fields}
+        width = len(str(columns.rows))
+        names = [f"user {place:0{width}}" for place in range(1, columns.rows + 1)]
+        identities = {name: SigningKey() for name in names}
+        self.terms = Terms(epoch, policy, {name: key.public for name, key in identities.items()}, minimum)
+        checks = RosterChecks() if shared_checks else None
+        self.shared_checks = shared_checks
+        self.users = {
+            name: User(
+                name,
+                identities[name],
+                {variable: column[row] for variable, column in codes.items()},
+                self.terms,
+                checks=checks,
+            )
+            for row, name in enumerate(names)
+        }
+        self.gone: set[str] = set()
+        self.sent = self.received = 0
+
+    def exchange(self, user: str, message: bytes) -> bytes | None:
+        """Hand a user a message and return the answer; None from one who is gone."""
+        if user in self.gone:
+            return None
+        reply = self.users[user].receive(message)
+        self.received += len(message)
+        self.sent += len(reply)
+        return reply
+
+    def tally(self) -> FrequencyTally:
+        """Return the miner's view of these users: a source of counts."""
+        return FrequencyTally(self.terms, self.exchange, shared_checks=self.shared_checks)
 
 
 class DoubleVoter(User):

@@ -9,13 +9,14 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.keystream import Keystream
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
-from masquerade.protocols.mix import Leader, Miner, Mixed, MixTerms, Respondent, collect, packed, record_width
+from masquerade.protocols.mix import Leader, Miner, MixTerms, Respondent, collect, packed, record_width
 from masquerade.protocols.mix.messages import SUBMISSION, Signed
 from masquerade.simulation.costs import Meter
 from masquerade.simulation.misbehaviour import Trouble
 from masquerade.simulation.model_comparison import Heard, Lesson
 from masquerade.simulation.outcome import Caught, Counted, name_of
 from masquerade.simulation.people import People
+from masquerade.sources.mixed import MixedRecords
 
 MINIMUM = 10
 POINT = 33
@@ -106,7 +107,7 @@ def count(
     mixing = [Watched(Leader(name, key, crowd.terms), name, meter) for name, key in crowd.leader_keys.items()]
     watched = cast("Miner", Watched(miner, "miner", meter))
     collected = collect(watched, cast("list[Leader]", mixing), crowd.submissions)
-    mixed = Mixed(collected, people.policy, crowd.terms)
+    mixed = MixedRecords(collected, people.policy, crowd.terms)
     heard = Heard(mixed, names)
     model = lesson.learn(heard)
     refused = {crowd.places[name] for name in miner.refused}

@@ -23,7 +23,7 @@ from masquerade.protocols.aggregation.batch import (
     smallest_cover,
 )
 from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
-from masquerade.protocols.aggregation.population import Rounds
+from masquerade.protocols.aggregation.server import Rounds
 from masquerade.sources.query_plan import Factor, Layout, QueryPlan
 from masquerade.sources.record_store import Observed
 from masquerade.sources.report_tally import ReportTally

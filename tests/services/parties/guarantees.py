@@ -20,7 +20,6 @@ from masquerade.core.words import gamma_text
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.aggregation.parameters import Parameters
-from masquerade.protocols.aggregation.population import Population as Aggregating
 from masquerade.protocols.frequency import Terms as FrequencyTerms
 from masquerade.protocols.frequency.guarantee import frequency_guarantee
 from masquerade.protocols.linking.joiner import Joiner, keyed_guarantee
@@ -40,6 +39,7 @@ from masquerade.protocols.vertical.join import seen_by
 from masquerade.protocols.vertical.joint_policy import restricted
 from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.services.parties.kinds.without_miner import seen_without_miner
+from masquerade.simulation.aggregation import Population as Aggregating
 
 ON_PAGE = Written(
     Path(__file__).parents[3] / "docs" / "guarantee.md",

@@ -18,8 +18,8 @@ from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.bayes import naive_bayes
 from masquerade.protocols.aggregation.messages import Kind
 from masquerade.protocols.aggregation.parameters import Parameters
-from masquerade.protocols.aggregation.population import Population
 from masquerade.protocols.aggregation.roster import Terms, enrol
+from masquerade.simulation.aggregation import Population
 from masquerade.sources.aggregation import AggregationTally
 from masquerade.sources.records import Records
 

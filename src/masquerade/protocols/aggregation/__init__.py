@@ -9,7 +9,7 @@ Reference: Bonawitz et al. (2017), "Practical secure aggregation for privacy-pre
 the graph of neighbours as in Bell et al. (2020), "Secure single-server aggregation with (poly)logarithmic
 overhead". The talk of Wright (2005) is the source of what is counted and for whom.
 
-Roles are `user.User` and `server.Server`, bytes in and bytes out; `population.Population` runs many users
-in one process; `tally.AggregationTally` answers counting questions with them. What is not checked: a user's
-vote. One user can shift any count, and the guarantee says so.
+Roles are `user.User` and `server.Server`, bytes in and bytes out; `simulation.aggregation` runs many users in
+one process, `sources.aggregation` answers counting questions with them. What is not checked: a user's vote.
+One user can shift any count, and the guarantee says so.
 """

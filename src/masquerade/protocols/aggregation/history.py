@@ -7,7 +7,7 @@ from typing import NamedTuple
 from masquerade.core.errors import Refusal
 from masquerade.protocols.aggregation.roster import Context, Terms
 from masquerade.protocols.aggregation.survivor_tree import NODE_SIZE, Root, Shown, decode_root
-from masquerade.protocols.people.ledger import Entry, Ledger
+from masquerade.protocols.people.ledger import Claim, Ledger
 
 FIRST = bytes(32)  # stands for the list before the first
 SESSION_SIZE, NUMBER_SIZE = 32, 4
@@ -41,15 +41,15 @@ class History:
 
     def spend(self, context: Context, turn: int) -> None:
         """Record, durably, that the vote for a round is about to leave; `KeySpent` if one has already."""
-        entries = [Entry(SPENT, _name(context), _name(context) + context.batch)]
+        entries = [Claim(SPENT, _name(context), _name(context) + context.batch)]
         if not self._terms.disguised:
-            entries.append(Entry(TURN, turn.to_bytes(NUMBER_SIZE, "big")))
+            entries.append(Claim(TURN, turn.to_bytes(NUMBER_SIZE, "big")))
         self._ledger.claim(entries)
 
     def stand(self, context: Context, shown: Shown) -> None:
         """Record, durably, the list of survivors that this user stands on."""
         name = _name(context)
-        self._ledger.claim([Entry(LISTED, name, name + shown.root.encode() + shown.leaves)])
+        self._ledger.claim([Claim(LISTED, name, name + shown.root.encode() + shown.leaves)])
 
     def graph(self, session: bytes) -> bytes | None:
         """Return what the graph of a session was drawn from, if this user has taken part in it."""
@@ -58,7 +58,7 @@ class History:
     def settle(self, context: Context, key: bytes) -> None:
         """Record, durably, the graph of a session: it stays the same, so that lists can be compared."""
         if self.graph(context.session) is None:
-            self._ledger.claim([Entry(GRAPH, context.session, key)])
+            self._ledger.claim([Claim(GRAPH, context.session, key)])
 
     def previous(self, session: bytes) -> bytes:
         """Return the hash of the last list of a session; disguised users need not have seen it."""

@@ -11,7 +11,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.crypto.keystream import Keystream
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
-from masquerade.protocols.people.ledger import Entry, Ledger
+from masquerade.protocols.people.ledger import Claim, Ledger
 
 REPORT = "aggregation report"
 
@@ -42,5 +42,5 @@ def reported(codes: Sequence[int], policy: Policy, ledger: Ledger) -> Record:
         }
         drawn = disguise_codes(columns, policy, fresh_draws(Keystream()))
         kept = np.array([drawn[name][0] for name in policy.schema], dtype="<u4").tobytes()
-        ledger.claim([Entry(REPORT, policy.id.encode(), kept)])
+        ledger.claim([Claim(REPORT, policy.id.encode(), kept)])
     return Record(tuple(np.frombuffer(kept, dtype="<u4").tolist()), policy.id)

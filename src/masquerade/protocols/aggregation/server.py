@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from masquerade.core.errors import RoundAborted
+from masquerade.core.errors import Refusal, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey
 from masquerade.protocols.aggregation import masks
@@ -293,3 +294,17 @@ class Server:
         least = max(self.terms.parameters.minimum, self.terms.parameters.threshold + 1)
         if len(replies) < least:
             raise self._abort(f"Only {len(replies)} users {what}; at least {least} must.")
+
+
+class Rounds(Protocol):
+    """A way to have a batch counted by all users in one round: in this process or over a network."""
+
+    @property
+    def terms(self) -> Terms:
+        """What everybody agreed to."""
+
+    def refusals(self) -> list[Refusal]:
+        """Return why no further round would be answered. Pure."""
+
+    def ask(self, batch: Batch) -> Outcome:
+        """Count a batch; `QueryRefused` before anything left, `RoundAborted` after."""

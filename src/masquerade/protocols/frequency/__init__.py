@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from masquerade.protocols.frequency.agreement import MOST_PROOFS, Question, Terms
     from masquerade.protocols.frequency.key_checks import RosterChecks
     from masquerade.protocols.frequency.miner import Round
-    from masquerade.protocols.frequency.population import Population
     from masquerade.protocols.frequency.user import User
     from masquerade.protocols.people.ledger import FileLedger, Ledger, MemoryLedger
 
@@ -33,7 +32,6 @@ _HOME = {
     "FileLedger": "people.ledger",
     "Ledger": "people.ledger",
     "MemoryLedger": "people.ledger",
-    "Population": "frequency.population",
     "Question": "frequency.agreement",
     "RosterChecks": "frequency.key_checks",
     "Round": "frequency.miner",
@@ -46,7 +44,6 @@ __all__ = [
     "FileLedger",
     "Ledger",
     "MemoryLedger",
-    "Population",
     "Question",
     "RosterChecks",
     "Round",

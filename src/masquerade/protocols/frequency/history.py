@@ -11,7 +11,7 @@ from masquerade.core.errors import FileError, Refusal
 from masquerade.protocols.frequency.agreement import Enrolled, Terms
 from masquerade.protocols.frequency.messages import HASH, ROUND, Invitation
 from masquerade.protocols.frequency.rules import against_difference, asks_clear, roster_refusals
-from masquerade.protocols.people.ledger import Entry, Ledger
+from masquerade.protocols.people.ledger import Claim, Ledger
 
 T = TypeVar("T")
 TURN = 4  # bytes of its number
@@ -62,21 +62,21 @@ class History:
 
     def endorse(self, number: int, roster: bytes) -> None:
         """Record, durably, the roster that is about to be endorsed; `KeySpent` if one has been."""
-        self._ledger.claim([Entry("endorsed", self._name(number), roster)])
+        self._ledger.claim([Claim("endorsed", self._name(number), roster)])
 
     def spend(self, asked: Invitation, fingerprint: str, turn: int) -> None:
         """Record, durably and all at once, what the vote about to be made uses up."""
         terms = self._terms
         flags = packed([terms.places[user] for user in asked.users], len(terms.names))
         entries = [
-            Entry("key", bytes.fromhex(fingerprint)),
-            Entry("voted", self._name(asked.number), flags),
-            *[Entry("question", question.id(terms)) for question in asked.questions],
+            Claim("key", bytes.fromhex(fingerprint)),
+            Claim("voted", self._name(asked.number), flags),
+            *[Claim("question", question.id(terms)) for question in asked.questions],
         ]
         if asks_clear(terms, asked.questions):
-            entries.append(Entry("clear", turn.to_bytes(TURN, "big"), terms.id + flags))
+            entries.append(Claim("clear", turn.to_bytes(TURN, "big"), terms.id + flags))
             if self._ledger.find("terms", terms.id) is None:
-                entries.append(Entry("terms", terms.id, terms.encoded))
+                entries.append(Claim("terms", terms.id, terms.encoded))
         self._ledger.claim(entries)
 
     def _across(self, asked: Invitation) -> list[Refusal]:

@@ -32,7 +32,7 @@ from masquerade.protocols.frequency.messages import (
     Signed,
     bounded,
 )
-from masquerade.protocols.people.ledger import Entry, Ledger, MemoryLedger
+from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
 
 _TAGS = (b"masquerade frequency invitation 1", Gathered.TAG)
 
@@ -171,7 +171,7 @@ def disguised_once(record: Mapping[str, int], terms: Terms, name: str, ledger: L
     secret = ledger.find("memo", b"")
     if secret is None:
         secret = secrets.token_bytes(32)
-        ledger.claim([Entry("memo", b"", secret)])
+        ledger.claim([Claim("memo", b"", secret)])
     draws = Memo(Path("ledger"), secret).draws(terms.policy.id, pa.array([name]), "user")
     codes = {variable: np.array([record[variable]], dtype=np.uint32) for variable in terms.policy.schema}
     reports = disguise_codes(codes, terms.policy, draws)

@@ -16,7 +16,7 @@ this is a reconstruction with the proofs that it needs.
 
 from masquerade.protocols.mix.agreement import MixTerms
 from masquerade.protocols.mix.driver import collect
-from masquerade.protocols.mix.records import Mixed, mix_guarantee, packed, record_width
+from masquerade.protocols.mix.records import mix_guarantee, packed, record_width, unpacked
 from masquerade.protocols.mix.roles import Collected, Leader, Miner, Respondent
 
 __all__ = [
@@ -24,10 +24,10 @@ __all__ = [
     "Leader",
     "Miner",
     "MixTerms",
-    "Mixed",
     "Respondent",
     "collect",
     "mix_guarantee",
     "packed",
     "record_width",
+    "unpacked",
 ]

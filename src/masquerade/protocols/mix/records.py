@@ -1,4 +1,4 @@
-"""Records as bytes for the mix, and what was collected as a source of counts."""
+"""Records as bytes for the mix, and what it guarantees about them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Schema
 from masquerade.crypto.elgamal import PIECE
 from masquerade.protocols.mix.agreement import MixTerms
-from masquerade.protocols.mix.roles import Collected
-from masquerade.sources.records import Records
 
 
 def record_width(policy: Policy) -> int:
@@ -33,19 +31,6 @@ def packed(codes: Mapping[str, int], policy: Policy) -> bytes:
             raise InputError(f"A record has no report of {variable.name!r}.")
         fields.append(int(code).to_bytes(size, "big"))
     return b"".join(fields)
-
-
-class Mixed(Records):
-    """A `Tally` over records that came through a mix: nobody knows whose they are.
-
-    `unreadable` is how many submissions were no records of the policy: their senders wasted them.
-    """
-
-    def __init__(self, collected: Collected, policy: Policy, terms: MixTerms) -> None:
-        codes, unreadable = unpacked(collected.records, policy.observed)
-        super().__init__(codes, policy)
-        self.unreadable = collected.unreadable + unreadable
-        self.guarantee = mix_guarantee(terms, policy, self.n + self.unreadable)
 
 
 def unpacked(records: Sequence[bytes], schema: Schema) -> tuple[dict[str, NDArray[np.uint32]], int]:

@@ -41,7 +41,7 @@ from masquerade.protocols.mix.messages import (
     transcript_for,
 )
 from masquerade.protocols.mix.shuffle import shuffle
-from masquerade.protocols.people.ledger import Entry, Ledger, MemoryLedger
+from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
 
 
 class Respondent:
@@ -66,7 +66,7 @@ class Respondent:
         """Return the encrypted record for a board of key shares, which is checked; spent from then on."""
         key = opened_key(self.terms, keys)
         points = [embedded(piece) for piece in pieces_of(record, self.terms.width)]
-        self._ledger.claim([Entry("submitted", self.terms.id)])
+        self._ledger.claim([Claim("submitted", self.terms.id)])
         randomness = [secp256k1.random_secret() for _ in points]
         row = tuple(encrypt(point, key.point, r) for point, r in zip(points, randomness, strict=True))
         encoded = encode_rows([row])

@@ -34,7 +34,7 @@ from masquerade.protocols.partition.messages import (
 )
 from masquerade.protocols.partition.public_board import Agreed, Boards, Checks, Partition, View, groups_of
 from masquerade.protocols.partition.randomness_server import CREDENTIAL
-from masquerade.protocols.people.ledger import Entry, Ledger, MemoryLedger
+from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
 from masquerade.protocols.threshold.agreement import Closing, Notice
 from masquerade.protocols.threshold.client import Client
 
@@ -78,7 +78,7 @@ class Person:
     def submit(self, keys: bytes) -> bytes:
         """Return the encrypted row for a board of key shares, which is checked; spent from then on."""
         key = opened_key(self.terms.mix, keys)
-        self._ledger.claim([Entry("row compared", self.terms.id)])
+        self._ledger.claim([Claim("row compared", self.terms.id)])
         randomness = [secp256k1.random_secret() for _ in self._values]
         points = [
             secp256k1.multiply_generator(self.terms.exponent(place, value))

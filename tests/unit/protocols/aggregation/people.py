@@ -8,9 +8,9 @@ import masquerade as mq
 from masquerade.protocols.aggregation.batch import Batch, Table
 from masquerade.protocols.aggregation.messages import kind_of
 from masquerade.protocols.aggregation.parameters import Parameters
-from masquerade.protocols.aggregation.population import Population
 from masquerade.protocols.aggregation.server import Outcome, Server
 from masquerade.protocols.aggregation.survivor_tree import Root
+from masquerade.simulation.aggregation import Population
 
 SCHEMA = mq.Schema({"a": ["x", "y"], "b": [1, 2, 3]})
 CLEAR = mq.Policy.clear(SCHEMA)

@@ -20,7 +20,7 @@ from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.aggregation.messages import Kind, MessageRefused
 from masquerade.protocols.aggregation.parameters import Parameters
-from masquerade.protocols.aggregation.population import Population
+from masquerade.simulation.aggregation import Population
 
 STAGES = [
     Kind.ANNOUNCEMENT,

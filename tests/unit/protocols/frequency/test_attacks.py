@@ -15,7 +15,6 @@ from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.frequency import (
     FileLedger,
     MemoryLedger,
-    Population,
     Question,
     Round,
     User,
@@ -36,6 +35,7 @@ from masquerade.protocols.frequency.ballots import (
 )
 from masquerade.protocols.frequency.key_checks import setting_of
 from masquerade.protocols.frequency.messages import ENDORSEMENT, KEYS, VOTE, Gathered, Signed
+from masquerade.simulation.frequency import Population
 from masquerade.sources.frequency import FrequencyTally
 
 G = secp256k1.generator

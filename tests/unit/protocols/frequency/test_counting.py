@@ -9,7 +9,8 @@ from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, fr
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.core.table import PROJECTIONS
-from masquerade.protocols.frequency import Population, Terms
+from masquerade.protocols.frequency import Terms
+from masquerade.simulation.frequency import Population
 from masquerade.sources.frequency import FrequencyTally
 from masquerade.sources.records import Records
 

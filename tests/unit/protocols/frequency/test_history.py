@@ -10,10 +10,11 @@ from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, fr
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused
-from masquerade.protocols.frequency import FileLedger, MemoryLedger, Population, Question
+from masquerade.protocols.frequency import FileLedger, MemoryLedger, Question
 from masquerade.protocols.frequency.agreement import Enrolled, Terms
 from masquerade.protocols.frequency.messages import VOTE, Signed
 from masquerade.protocols.frequency.rules import against_difference
+from masquerade.simulation.frequency import Population
 from masquerade.sources.frequency import FrequencyTally
 
 ILL = Question((), (("ill", 0),))

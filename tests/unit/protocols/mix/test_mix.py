@@ -21,7 +21,6 @@ from masquerade.protocols.frequency import FileLedger
 from masquerade.protocols.mix import (
     Collected,
     Leader,
-    Mixed,
     MixTerms,
     Respondent,
     collect,
@@ -37,6 +36,7 @@ from masquerade.protocols.mix.messages import (
     Board,
     Signed,
 )
+from masquerade.sources.mixed import MixedRecords
 
 G = secp256k1.generator
 
@@ -397,7 +397,7 @@ def test_what_comes_out_is_a_source_of_counts():
             person.submit(keys, record) for person, record in zip(mix.people, records, strict=True)
         ],
     )
-    source = Mixed(found, POLICY, mix.terms)
+    source = MixedRecords(found, POLICY, mix.terms)
     assert (source.n, source.unreadable) == (7, 1)
     labels = codes[:7].assign(smoker=np.array(["yes", "no"])[codes["smoker"][:7]])
     wanted = mq.tally(labels, POLICY)

@@ -1,0 +1,20 @@
+"""Records that came through a mix as a source of counts."""
+
+from __future__ import annotations
+
+from masquerade.channels.policy import Policy
+from masquerade.protocols.mix import Collected, MixTerms, mix_guarantee, unpacked
+from masquerade.sources.records import Records
+
+
+class MixedRecords(Records):
+    """A `Tally` over records that came through a mix: nobody knows whose they are.
+
+    `unreadable` is how many submissions were no records of the policy: their senders wasted them.
+    """
+
+    def __init__(self, collected: Collected, policy: Policy, terms: MixTerms) -> None:
+        codes, unreadable = unpacked(collected.records, policy.observed)
+        super().__init__(codes, policy)
+        self.unreadable = collected.unreadable + unreadable
+        self.guarantee = mix_guarantee(terms, policy, self.n + self.unreadable)
