@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from masquerade.crypto.class_secrets import as_bytes, key_of, secret_of, shares_at, tag_of
 from masquerade.crypto.oprf import output_of
 from masquerade.kernels.field61 import PRIME
-from masquerade.protocols.threshold.agreement import Notice, Terms
 from masquerade.protocols.threshold.class_opening import open_reports
 from masquerade.protocols.threshold.client import Client
+from masquerade.protocols.threshold.messages import Notice, Terms
 from masquerade.protocols.threshold.report_layout import Layout
-from masquerade.protocols.threshold.served_ledger import SqliteLedger
 from masquerade.protocols.threshold.server import RandomnessServer
+from masquerade.protocols.threshold.stores import EvaluationLedger
 
 QUASI, SENSITIVE = 6, 10  # bytes of a row
 SHAPES = ((2, "all of size k"), (10, "Zipf"), (50, "Zipf"), (100, "all of size k"), (100, "Zipf"))
@@ -98,7 +98,7 @@ def aggregation(notice_of):
 def main():
     path = json_option(__doc__)
     with tempfile.TemporaryDirectory() as folder:
-        server = RandomnessServer(os.urandom(32), SqliteLedger(Path(folder) / "ledger"))
+        server = RandomnessServer(os.urandom(32), EvaluationLedger(Path(folder) / "ledger"))
         epochs = iter(range(10**6))
 
         def notice_of(k):

@@ -35,6 +35,7 @@ from masquerade.crypto.errors import KeySpent
 
 BUSY_SECONDS: Final = 10
 MOST_LOG_BYTES: Final = 1 << 26
+_MEMORY: Final = ":memory:"
 
 
 @dataclass(frozen=True)
@@ -67,17 +68,20 @@ class Layout:
 class DurableStore:
     """An open file of some layout, synced at every commit; `close` it, or use it in a with statement.
 
+    Without a path it is in memory, and ends with the process: for simulations and tests.
     `committing` is called inside every transaction, last of all; `committed` after it is on the disk.
     """
 
-    def __init__(self, path: str | Path, layout: Layout) -> None:
-        self.path, self.layout = Path(path), layout
+    def __init__(self, path: str | Path | None, layout: Layout) -> None:
+        self.path, self.layout = Path(_MEMORY if path is None else path), layout
+        self._on_disk = path is not None
         self.committing: Callable[[], object] = lambda: None
         self.committed: Callable[[], object] = lambda: None
         self._guard = threading.RLock()
         self._depth = 0
         try:
-            _new_file(self.path)
+            if self._on_disk:
+                _new_file(self.path)
             self._store = sqlite3.connect(
                 self.path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
             )
@@ -94,7 +98,7 @@ class DurableStore:
         found = self._version()
         if self.value("PRAGMA integrity_check(1)") != "ok":
             raise FileError(f"{self.path}: is damaged. {self.layout.remedy}".strip())
-        mode = "wal" if self.layout.log else "delete"
+        mode = "memory" if not self._on_disk else "wal" if self.layout.log else "delete"
         if self.value(f"PRAGMA journal_mode = {mode}") != mode:
             raise FileError(f"{self.path}: this file system does not allow a write-ahead log.")
         self.run(f"PRAGMA synchronous = {'FULL' if self.layout.log else 'EXTRA'}")

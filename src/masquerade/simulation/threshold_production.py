@@ -9,15 +9,15 @@ from functools import cache
 import numpy as np
 
 from masquerade.core.schema import Schema
-from masquerade.protocols.threshold.agreement import Notice
 from masquerade.protocols.threshold.class_opening import REASONS, Verdict
 from masquerade.protocols.threshold.client import Client
 from masquerade.protocols.threshold.collector import Collector
 from masquerade.protocols.threshold.guarantees import production_guarantee
+from masquerade.protocols.threshold.messages import Notice
 from masquerade.protocols.threshold.report_layout import Layout
 from masquerade.protocols.threshold.row_schema import Form
-from masquerade.protocols.threshold.served_ledger import MemoryLedger
 from masquerade.protocols.threshold.server import RandomnessServer
+from masquerade.protocols.threshold.stores import EvaluationLedger
 from masquerade.simulation.costs import Meter
 from masquerade.simulation.outcome import Caught
 from masquerade.simulation.threshold_outcome import Opened, Row
@@ -46,7 +46,7 @@ def epoch(
     meter = Meter(len(rows))
     staying = [place for place in range(len(rows)) if place not in leaving]
     terms = form.terms("simulation", k)
-    server = RandomnessServer(os.urandom(32), MemoryLedger())
+    server = RandomnessServer(os.urandom(32), EvaluationLedger())
     with meter.role(SERVER):
         notice = server.open(terms.encode())
     published = Notice.decode(notice).digest

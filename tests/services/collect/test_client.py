@@ -11,22 +11,20 @@ from hypothesis import strategies as st
 from masquerade.core.errors import FileError, InputError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.threshold.agreement import Notice, Terms
 from masquerade.protocols.threshold.client import Client
 from masquerade.protocols.threshold.collector import Collector
-from masquerade.protocols.threshold.oprf_messages import Credential
-from masquerade.protocols.threshold.served_ledger import MemoryLedger
+from masquerade.protocols.threshold.messages import Credential, Notice, Terms
 from masquerade.protocols.threshold.server import RandomnessServer
-from masquerade.services.collect.client_record import Record, load_record, mark_of, save_record
-from masquerade.services.collect.messages import Batch, Shown
+from masquerade.protocols.threshold.stores import EvaluationLedger
+from masquerade.services.collect.messages import Batch, ClientRecord, ShownNotice, mark_of
 
 KEY = SigningKey()
-RECORD = Record(b"a notice", bytes(range(32)), b"kept", b"", delivered=False)
+RECORD = ClientRecord(b"a notice", bytes(range(32)), b"kept", b"", delivered=False)
 
 
 @pytest.fixture
 def server():
-    return RandomnessServer(os.urandom(32), MemoryLedger(), signing=KEY)
+    return RandomnessServer(os.urandom(32), EvaluationLedger(), signing=KEY)
 
 
 def client_of(server, notice, person="anna"):
@@ -71,14 +69,14 @@ def test_what_was_kept_is_read_strictly(server):
 
 def test_a_record_is_private_and_comes_back_whole(tmp_path):
     path = tmp_path / "anna.record"
-    assert load_record(path) is None
-    save_record(path, RECORD)
-    assert load_record(path) == RECORD
+    assert ClientRecord.load(path) is None
+    RECORD.save(path)
+    assert ClientRecord.load(path) == RECORD
     assert path.stat().st_mode & 0o777 == 0o600
     assert "kept" not in repr(RECORD)
     path.write_bytes(RECORD.encode()[:-1])
     with pytest.raises(FileError, match="is damaged"):
-        load_record(path)
+        ClientRecord.load(path)
 
 
 def test_a_mark_tells_rows_apart_to_the_holder_of_the_credential_alone():
@@ -89,15 +87,15 @@ def test_a_mark_tells_rows_apart_to_the_holder_of_the_credential_alone():
 
 
 def test_what_the_collector_was_shown_is_signed_by_it():
-    shown = Shown.decode(Shown.signed(b"notice", KEY).encode())
+    shown = ShownNotice.decode(ShownNotice.signed(b"notice", KEY).encode())
     shown.verify(KEY.public)
     with pytest.raises(SealBroken):
         shown.verify(SigningKey().public)
     with pytest.raises(SealBroken):
-        Shown(b"another", shown.signature).verify(KEY.public)
+        ShownNotice(b"another", shown.signature).verify(KEY.public)
 
 
-@pytest.mark.parametrize("kind", [Batch, Shown, Record])
+@pytest.mark.parametrize("kind", [Batch, ShownNotice, ClientRecord])
 @given(data=st.binary(max_size=200))
 def test_random_bytes_are_undecodable(kind, data):
     for given_ in (data, (len(kind.TAG)).to_bytes(4, "big") + kind.TAG + data):

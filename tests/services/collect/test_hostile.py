@@ -9,12 +9,17 @@ from tests.services.collect.world import K, World, labels
 
 from masquerade.core.errors import InputError, QueryRefused, UnknownValue
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.threshold.agreement import Closing, Notice
 from masquerade.protocols.threshold.client import Client
-from masquerade.protocols.threshold.oprf_messages import Credential, Evaluation, Refused, read_reply
+from masquerade.protocols.threshold.messages import (
+    Closing,
+    Credential,
+    Evaluation,
+    EvaluationRefusal,
+    Notice,
+    read_reply,
+)
 from masquerade.services.collect.client import COLLECTOR, RANDOMNESS, submit
-from masquerade.services.collect.client_record import load_record
-from masquerade.services.collect.messages import MOST_TOGETHER, Batch
+from masquerade.services.collect.messages import MOST_TOGETHER, Batch, ClientRecord
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import NotAdmitted, PartyUnreachable
@@ -54,18 +59,18 @@ def test_a_dictionary_of_quasi_identifiers_ends_at_the_second_evaluation(world, 
     guesses = [to.form.fill(labels(world.rows[i]))[0] for i in (0, 20, 41)]
     answers = [evaluated(to, asker(to, credential).request(guess))[0] for guess in guesses]
     assert isinstance(answers[0], Evaluation)
-    assert answers[1:] == [Refused("already_spent")] * 2
+    assert answers[1:] == [EvaluationRefusal("already_spent")] * 2
     together = [asker(to, credential).request(guess) for guess in guesses]
-    assert evaluated(to, *together) == [Refused("already_spent")] * 3
+    assert evaluated(to, *together) == [EvaluationRefusal("already_spent")] * 3
     world.enrol("curious")  # enrolled again, it is the same credential
-    assert evaluated(to, *together) == [Refused("already_spent")] * 3
+    assert evaluated(to, *together) == [EvaluationRefusal("already_spent")] * 3
 
 
 def test_a_dictionary_in_one_message_gets_one_evaluation(world, to):
     (credential,) = world.enrol("hasty").values()
     guesses = [to.form.fill(labels(world.rows[i]))[0] for i in (0, 20, 41)]
     answers = evaluated(to, *[asker(to, credential).request(guess) for guess in guesses])
-    assert [type(answer) for answer in answers] == [Evaluation, Refused, Refused]
+    assert [type(answer) for answer in answers] == [Evaluation, EvaluationRefusal, EvaluationRefusal]
 
 
 def test_a_lost_reply_is_asked_for_again_and_counts_once(world, to, monkeypatch):
@@ -83,11 +88,11 @@ def test_a_lost_reply_is_asked_for_again_and_counts_once(world, to, monkeypatch)
     with pytest.raises(PartyUnreachable):
         world.submission(row, credential, to).ask()
     monkeypatch.undo()
-    assert load_record(world.record("unlucky")).kept != b""
+    assert ClientRecord.load(world.record("unlucky")).kept != b""
     world.submission(row, credential, to).ask()  # another process, the same record
-    report = load_record(world.record("unlucky")).report
+    report = world.report("unlucky")
     world.submission(row, credential, to).ask()
-    assert load_record(world.record("unlucky")).report == report
+    assert world.report("unlucky") == report
     assert world.operate("randomness", "status")["evaluations"] == before + 1
 
 
@@ -118,7 +123,7 @@ def test_reports_before_the_closing_are_refused_and_none_leaves(world, to):
         labels(world.rows[0]), credential, world.settings("collection"), record=world.record("early")
     )
     assert outcome == "waiting"
-    report = load_record(world.record("early")).report
+    report = world.report("early")
     with pytest.raises(QueryRefused) as refused:
         to.send(COLLECTOR, "reports", report)
     assert refused.value.refusals[0].code == "epoch_open"
@@ -138,10 +143,10 @@ def test_garbage_inside_a_batch_is_refused_beside_good_requests(world, to):
     (credential,) = world.enrol("mixed").values()
     good = asker(to, credential).request(to.form.fill(labels(world.rows[0]))[0])
     first, second, third = evaluated(to, b"nonsense", good, good[:-1])
-    assert (first, third) == (Refused("malformed"), Refused("malformed"))
+    assert (first, third) == (EvaluationRefusal("malformed"), EvaluationRefusal("malformed"))
     assert isinstance(second, Evaluation)
     flipped = good[:-1] + bytes([good[-1] ^ 1])
-    assert evaluated(to, flipped) == [Refused("not_enrolled")]
+    assert evaluated(to, flipped) == [EvaluationRefusal("not_enrolled")]
     status, said = world.raw("randomness", "evaluate", Batch((good,) * MOST_TOGETHER).encode()[:-1])
     assert (status, json.loads(said)["error"]) == (400, "undecodable")
 
@@ -237,7 +242,7 @@ def test_damaged_and_repeated_reports_after_the_closing(tmp_path):
         assert world.operate("collector", "status")["state"] == "waiting"
         assert all(one.deliver() for one in made)  # people bring the closing themselves
         assert all(one.deliver() for one in made)
-        reports = [load_record(world.record(row["person"])).report for row in world.rows[:K]]
+        reports = [world.report(row["person"]) for row in world.rows[:K]]
         size = len(reports[0])
         for damaged in (reports[0][:-1], reports[0] + b"\x00", reports[0] * 2 + b"x"):
             assert world.said("collector", "reports", damaged) == (400, "undecodable")
@@ -249,6 +254,6 @@ def test_damaged_and_repeated_reports_after_the_closing(tmp_path):
         assert world.said("collector", "reports", b"".join(noise)) == (409, "query_refused")
         assert world.raw("collector", "reports", b"".join(noise[:2]))[0] == 200
         late = asker(to, credentials["P001"]).request(to.form.fill(labels(world.rows[1]))[0])
-        assert evaluated(to, late) == [Refused("epoch_closed")]
+        assert evaluated(to, late) == [EvaluationRefusal("epoch_closed")]
         opened = world.operate("collector", "open")
         assert (opened["opened"], opened["received"], opened["bad_reports"]) == (K, K + 2, 2)

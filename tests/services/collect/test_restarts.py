@@ -10,7 +10,6 @@ from tests.services.collect.world import K, World, context, labels
 
 from masquerade.core.errors import InputError, QueryRefused
 from masquerade.crypto.errors import SealBroken
-from masquerade.services.collect.client_record import load_record
 from masquerade.services.common.settings import load
 
 
@@ -73,7 +72,7 @@ def test_a_collector_that_is_started_again_keeps_its_reports(world):
             "evaluations": K + 1,
             "notice": "",
         }
-        report = load_record(world.record(world.rows[0]["person"])).report
+        report = world.report(world.rows[0]["person"])
         assert world.raw("collector", "reports", report)[0] == 200
         assert all(one.deliver() for one in made[3:])
         assert world.operate("collector", "status")["reports"] == K + 1
@@ -136,7 +135,7 @@ def test_quasi_identifiers_may_travel_in_clear_as_in_the_talk(tmp_path):
         made = world.everybody(to, world.rows[:K])
         world.operate("randomness", "close")
         assert all(one.deliver() for one in made)
-        report = load_record(world.record("P000")).report
+        report = world.report("P000")
         quasi, sensitive = to.form.fill(labels(world.rows[0]))
         assert world.layout(to).padded_quasi(quasi) in report
         assert sensitive not in report

@@ -13,7 +13,7 @@ import masquerade as mq
 from masquerade.core.errors import QueryRefused
 from masquerade.core.query import Query
 from masquerade.crypto.errors import DecodingError
-from masquerade.services.collect.client_record import load_record
+from masquerade.services.collect.messages import ClientRecord
 from masquerade.services.collect.results import opened_rows, packed, unpacked, write_rows
 
 
@@ -28,7 +28,7 @@ def epoch(tmp_path_factory):
         assert closed["collector_told"], closed["problem"]
         assert all(one.deliver() for one in made)
         layout = world.layout(to)
-        bad = [spoilt(layout, load_record(world.record(world.rows[i]["person"])).report) for i in (0, 20)]
+        bad = [spoilt(layout, world.report(world.rows[i]["person"])) for i in (0, 20)]
         assert world.said("collector", "reports", b"".join(bad))[0] == 200
         with pytest.raises(QueryRefused) as refused:
             world.operate("collector", "result")
@@ -74,7 +74,7 @@ def test_bad_shares_are_named_and_counted(result):
 
 def test_opened_again_it_opens_the_same_and_takes_no_more(epoch, result):
     world, to, _ = epoch
-    report = load_record(world.record("P000")).report
+    report = world.report("P000")
     assert world.raw("collector", "reports", report)[0] == 200  # it is there already
     altered = bytes([report[0] ^ 1]) + report[1:]
     assert world.said("collector", "reports", altered) == (409, "query_refused")
@@ -96,11 +96,11 @@ def test_sensitive_values_are_not_readable_on_the_collectors_disk(epoch, result)
     assert len(small) == 9
     for row in world.rows:
         _, sensitive = to.form.fill(labels(row))
-        assert load_record(world.record(row["person"])).report in everything  # we look where reports are
+        assert world.report(row["person"]) in everything  # we look where reports are
         assert sensitive not in everything
         assert (sensitive in opened) == (row not in small)  # where it can be read, this test sees it
     # one class twice: nothing but the header and the tag is shared
-    found = [layout.read(load_record(world.record(row["person"])).report)[0] for row in small[:4]]
+    found = [layout.read(world.report(row["person"]))[0] for row in small[:4]]
     assert len({one["tag"].tobytes() for one in found}) == 1
     for field in ("x", "y", "sealed"):
         assert len({one[field].tobytes() for one in found}) == 4
@@ -111,7 +111,9 @@ def test_what_happens_once_lies_where_no_backup_brings_it_back(epoch):
     states = {name: world.folder / name / "state" for name in ("randomness", "collector")}
     assert (states["randomness"] / "once" / "evaluations.sqlite").exists()
     (kept,) = (states["collector"] / "once").glob("epoch-*")
-    assert {path.name for path in kept.iterdir()} == {"reports", "closing.note", "opened.note"}
+    assert {path.name for path in kept.iterdir()} == {
+        *("reports.sqlite", "reports.sqlite-wal", "reports.sqlite-shm")
+    }
     assert all(path.stat().st_mode & 0o077 == 0 for path in kept.iterdir())
     for state in states.values():  # nothing of it beside that folder
         assert {path.name for path in state.iterdir()} <= {
@@ -122,7 +124,7 @@ def test_what_happens_once_lies_where_no_backup_brings_it_back(epoch):
 def test_the_record_holds_neither_the_row_nor_what_hides_it_once_the_report_is_made(epoch):
     world, to, _ = epoch
     for row in world.rows[:5]:
-        record = load_record(world.record(row["person"]))
+        record = ClientRecord.load(world.record(row["person"]))
         assert record.delivered
         assert record.kept == b""
         assert to.form.fill(labels(row))[1] not in world.record(row["person"]).read_bytes()
@@ -179,7 +181,7 @@ def test_logs_hold_no_body_no_address_and_no_name(tmp_path, capfd):
     assert all(f'"place":"{place}"' in logged for place in ("enrol", "evaluate", "reports", "operate/open"))
     assert "127.0.0.1" not in logged
     for row in some:
-        report = load_record(world.record(row["person"])).report
+        report = world.report(row["person"])
         assert not any(text in logged for text in (row["person"], row["age"], report.hex()[:24]))
 
 

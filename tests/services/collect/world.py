@@ -8,12 +8,13 @@ from contextlib import ExitStack, contextmanager
 import httpx
 import numpy as np
 
-from masquerade.protocols.threshold.agreement import Notice
+from masquerade.protocols.threshold.messages import Notice
 from masquerade.protocols.threshold.report_layout import Layout
 from masquerade.services.collect import enrolment_office
 from masquerade.services.collect.client import Collection, Submission
 from masquerade.services.collect.example import FORM as EXAMPLE
 from masquerade.services.collect.example import write_collection
+from masquerade.services.collect.messages import ClientRecord
 from masquerade.services.collect.server import app_of, operator_of, server_of
 from masquerade.services.collect.settings import (
     CollectionSettings,
@@ -134,6 +135,9 @@ class World:
 
     def record(self, person):
         return self.folder / f"{person}.record"
+
+    def report(self, person):
+        return ClientRecord.load(self.record(person)).report
 
     def submission(self, row, credential, to):
         return Submission(labels(row), credential, to, self.record(row["person"]))

@@ -14,7 +14,7 @@ from masquerade.crypto.keys import KEY_SIZE, decode_agreement_key, decode_identi
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.codec import Writer
 from masquerade.protocols.mix.agreement import MixTerms
-from masquerade.protocols.threshold.agreement import MOST_BYTES, MOST_K, Terms
+from masquerade.protocols.threshold.messages import MOST_BYTES, MOST_K, Terms
 
 MOST_NAME = 255
 _WIDE = 48  # bytes reduced to a number below the group's order: a bias below 2⁻¹²⁷

@@ -35,8 +35,8 @@ from masquerade.protocols.partition.messages import (
 from masquerade.protocols.partition.public_board import Agreed, Boards, Checks, Partition, View, groups_of
 from masquerade.protocols.partition.randomness_server import CREDENTIAL
 from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
-from masquerade.protocols.threshold.agreement import Closing, Notice
 from masquerade.protocols.threshold.client import Client
+from masquerade.protocols.threshold.messages import Closing, Notice
 
 Table = dict[str, tuple[str | None, ...]]
 

@@ -15,9 +15,9 @@ from masquerade.crypto.sealed_messages import seal
 from masquerade.protocols.partition.agreement import PartitionTerms
 from masquerade.protocols.partition.messages import NOTICES, RANDOMNESS, Bundle, Closings, Notices, Word
 from masquerade.protocols.partition.public_board import Agreed, opened_agreement
-from masquerade.protocols.threshold.oprf_messages import Refused
-from masquerade.protocols.threshold.served_ledger import Ledger, MemoryLedger
+from masquerade.protocols.threshold.messages import EvaluationRefusal
 from masquerade.protocols.threshold.server import RandomnessServer
+from masquerade.protocols.threshold.stores import EvaluationLedger
 
 CREDENTIAL = "distributed k-anonymity: credential"
 
@@ -29,11 +29,13 @@ class Randomness:
     `ledger` remembers who was served.
     """
 
-    def __init__(self, identity: SigningKey, terms: PartitionTerms, *, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self, identity: SigningKey, terms: PartitionTerms, *, ledger: EvaluationLedger | None = None
+    ) -> None:
         if terms.randomness != identity.public:
             raise InputError("These terms name another randomness server.")
         self.terms, self._identity = terms, identity
-        self._ledger: Ledger = MemoryLedger() if ledger is None else ledger
+        self._ledger = EvaluationLedger() if ledger is None else ledger
         self._agreed: Agreed | None = None
         self._servers: list[RandomnessServer] = []
 
@@ -103,4 +105,4 @@ class Randomness:
     def _refusals(self, bundle: Bundle) -> tuple[bytes, ...]:
         width = len(self.terms.attributes)
         reason = "not_enrolled" if len(bundle.parts) == width else "malformed"
-        return (Refused(reason).encode(),) * width
+        return (EvaluationRefusal(reason).encode(),) * width

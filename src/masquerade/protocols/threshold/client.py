@@ -12,12 +12,12 @@ from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken
 from masquerade.crypto.oprf import POINT_SIZE
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.sealed_messages import seal
-from masquerade.protocols.threshold.agreement import Notice
-from masquerade.protocols.threshold.oprf_messages import (
+from masquerade.protocols.threshold.messages import (
     REFUSALS,
     Credential,
     Evaluation,
-    Refused,
+    EvaluationRefusal,
+    Notice,
     Request,
     read_reply,
 )
@@ -93,7 +93,7 @@ class Client:
         if self._blinded is None:
             raise InputError("A report comes after the reply to a request, and none has been made.")
         answer = read_reply(reply)
-        if isinstance(answer, Refused):
+        if isinstance(answer, EvaluationRefusal):
             raise QueryRefused([Refusal(answer.reason, REFUSALS[answer.reason])])
         own = slice(answer.place * POINT_SIZE, (answer.place + 1) * POINT_SIZE)
         if answer.elements[own] != self._blinded.element.encode():

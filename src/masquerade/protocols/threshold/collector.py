@@ -10,10 +10,10 @@ import threading
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.protocols.threshold.agreement import Closing, Notice
 from masquerade.protocols.threshold.class_opening import Opening, Readable, open_reports
+from masquerade.protocols.threshold.messages import Closing, Notice
 from masquerade.protocols.threshold.report_layout import Layout
-from masquerade.protocols.threshold.report_store import MemoryStore, ReportStore
+from masquerade.protocols.threshold.stores import ReportStore
 
 _CLOSING, _OPENED = "closing", "opened"
 
@@ -32,7 +32,7 @@ class Collector:
                 f"This collector opens classes of {k}; the notice says k = {self._notice.terms.k}."
             )
         self.layout = Layout.of(self._notice)
-        self._store = MemoryStore() if store is None else store
+        self._store = ReportStore() if store is None else store
         self._lock = threading.RLock()
 
     @property

@@ -19,7 +19,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Final, NoReturn, Self
+from typing import Annotated, ClassVar, Final, NoReturn
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken, SharesInconsistent
@@ -31,7 +31,7 @@ from masquerade.crypto.sealed_messages import OVERHEAD, seal, unseal
 from masquerade.crypto.shares import interpolate_points
 from masquerade.crypto.statements import Statement, equal_logs
 from masquerade.crypto.transcript import Context, Transcript
-from masquerade.protocols.codec import Message, Reader, Writer
+from masquerade.protocols.codec import U32, Blob, Many, Message, PointOf, ScalarOf, Text
 
 MOST_USERS: Final = 100_000
 MOST_K: Final = 1000
@@ -39,16 +39,19 @@ MOST_PRODUCTS: Final = 200_000  # class size times k: about 20 s
 _MOST_NAME, _MOST_PART, _LENGTH = 200, 4096, 2
 _DOMAIN: Final = b"masquerade threshold faithful 1"
 
+GroupPoint = Annotated[Point, PointOf(group)]
+Scalar = Annotated[int, ScalarOf(group)]
+
 
 @dataclass(frozen=True)
-class Dealing(Message):
+class PublicDeal(Message):
     """What a dealer tells everybody: epoch, k, number of users, and a_j·G for every coefficient of f."""
 
     TAG: ClassVar[bytes] = b"threshold dealing 1"
-    epoch: str
-    users: int
-    sensitive_size: int
-    commitments: tuple[Point, ...]
+    epoch: Annotated[str, Text(_MOST_NAME)]
+    users: U32
+    sensitive_size: U32
+    commitments: Annotated[tuple[GroupPoint, ...], Many(MOST_K)]
 
     def __post_init__(self) -> None:
         if not self.epoch or not 2 <= len(self.commitments) <= MOST_K:
@@ -94,39 +97,15 @@ class Dealing(Message):
         """Return the key that follows from f(i)·H."""
         return derive(point.encode(), "threshold faithful key", self.digest, index.to_bytes(4, "big"))
 
-    def write(self, writer: Writer) -> None:
-        """Write the fields in order."""
-        writer.text(self.epoch, _MOST_NAME)
-        writer.number(self.users, 4)
-        writer.number(self.sensitive_size, 4)
-        writer.many(self.commitments, MOST_K, writer.point)
-
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the fields in order."""
-        epoch, users, size = reader.text(_MOST_NAME), reader.number(4), reader.number(4)
-        return cls(epoch, users, size, reader.many(MOST_K, lambda: reader.point(group)))
-
 
 @dataclass(frozen=True, repr=False)
-class Deal(Message):
+class PrivateDeal(Message):
     """What a dealer tells one user over a private channel: its index and two values of f."""
 
     TAG: ClassVar[bytes] = b"threshold deal 1"
-    index: int
-    own: int
-    submitted: int
-
-    def write(self, writer: Writer) -> None:
-        """Write the fields in order."""
-        writer.number(self.index, 4)
-        writer.scalar(self.own, group)
-        writer.scalar(self.submitted, group)
-
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the fields in order."""
-        return cls(reader.number(4), reader.scalar(group), reader.scalar(group))
+    index: U32
+    own: Scalar
+    submitted: Scalar
 
 
 @dataclass(frozen=True)
@@ -134,25 +113,11 @@ class Submission(Message):
     """What a user sends: its quasi-identifier in clear, its point with a proof, its sensitive part sealed."""
 
     TAG: ClassVar[bytes] = b"threshold submission 1"
-    index: int
-    quasi: bytes
-    point: Point
-    proof: bytes
-    sealed: bytes
-
-    def write(self, writer: Writer) -> None:
-        """Write the fields in order."""
-        writer.number(self.index, 4)
-        writer.varying(self.quasi, _MOST_PART)
-        writer.point(self.point)
-        writer.varying(self.proof, 1024)
-        writer.varying(self.sealed, _MOST_PART + OVERHEAD + _LENGTH)
-
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the fields in order."""
-        index, quasi, point = reader.number(4), reader.varying(_MOST_PART), reader.point(group)
-        return cls(index, quasi, point, reader.varying(1024), reader.varying(_MOST_PART + OVERHEAD + _LENGTH))
+    index: U32
+    quasi: Annotated[bytes, Blob(_MOST_PART)]
+    point: GroupPoint
+    proof: Annotated[bytes, Blob(1024)]
+    sealed: Annotated[bytes, Blob(_MOST_PART + OVERHEAD + _LENGTH)]
 
 
 class Dealer:
@@ -163,7 +128,7 @@ class Dealer:
             raise InputError(f"'k' must be from 2 to {MOST_K:,}. Got {k} instead.")
         self._coefficients = [1 + secrets.randbelow(group.order - 1) for _ in range(k)]
         committed = tuple(group.multiply_generator(group.secret(a)) for a in self._coefficients)
-        self._dealing = Dealing(epoch, users, sensitive_size, committed)
+        self._dealing = PublicDeal(epoch, users, sensitive_size, committed)
 
     def dealing(self) -> bytes:
         """Return what everybody is told, to be published once for all."""
@@ -173,7 +138,7 @@ class Dealer:
         """Return what user `index`, from 1 to N, is told over a private channel."""
         if not 1 <= index <= self._dealing.users:
             raise InputError(f"Users are numbered from 1 to {self._dealing.users:,}. Got {index} instead.")
-        return Deal(index, self._value(index), self._value(self._dealing.users + index)).encode()
+        return PrivateDeal(index, self._value(index), self._value(self._dealing.users + index)).encode()
 
     def _value(self, x: int) -> int:
         value = 0
@@ -189,7 +154,7 @@ class User:
     """A person's side: checks what was dealt, and submits one row."""
 
     def __init__(self, dealing: bytes, deal: bytes) -> None:
-        self._dealing, dealt = Dealing.decode(dealing), Deal.decode(deal)
+        self._dealing, dealt = PublicDeal.decode(dealing), PrivateDeal.decode(deal)
         self.index = dealt.index
         if not 1 <= dealt.index <= self._dealing.users or 0 in {dealt.own, dealt.submitted}:
             raise SharesInconsistent("The dealer dealt a value that is none, or to a user who is not there.")
@@ -227,7 +192,7 @@ class User:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenRows:
     """Open rows (quasi-identifier, sensitive part), and what was wrong with whose submission."""
 
     rows: tuple[tuple[bytes, bytes], ...]
@@ -238,7 +203,7 @@ class Miner:
     """The collector of the faithful form: opens the classes with at least k good points."""
 
     def __init__(self, dealing: bytes) -> None:
-        self._dealing = Dealing.decode(dealing)
+        self._dealing = PublicDeal.decode(dealing)
         self._taken: dict[int, Submission] = {}
 
     def take(self, submission: bytes) -> None:
@@ -268,7 +233,7 @@ class Miner:
             raise InputError(f"User {given.index} has submitted another row.")
         self._taken[given.index] = given
 
-    def open_classes(self) -> Opened:
+    def open_classes(self) -> OpenRows:
         """Return the rows of all classes with at least k rows that can be read.
 
         Formula: f(i)·H = Σ_j λ_j(i)·f(N + j)·H over k users j of the class. Cost: k multiplications a row.
@@ -291,7 +256,7 @@ class Miner:
             good = [part for _, part in read if part is not None]
             if len(good) >= self._dealing.k:
                 rows += [(quasi, part) for part in good]
-        return Opened(tuple(rows), tuple(sorted(faults)))
+        return OpenRows(tuple(rows), tuple(sorted(faults)))
 
     def _read(self, one: Submission, members: Sequence[Submission]) -> bytes | None:
         point = opened_point(self._dealing, members[: self._dealing.k], one.index)
@@ -306,7 +271,7 @@ class Miner:
         return part if length <= self._dealing.sensitive_size and not any(padding) else None
 
 
-def opened_point(dealing: Dealing, members: Sequence[Submission], index: int) -> Point:
+def opened_point(dealing: PublicDeal, members: Sequence[Submission], index: int) -> Point:
     """Return f(index)·H from the points of k members of a class."""
     xs = [dealing.users + one.index for one in members]
     return interpolate_points(xs, [one.point for one in members], index, group)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.protocols.threshold.agreement import Terms
+from masquerade.protocols.threshold.messages import Terms
 from masquerade.protocols.threshold.row_schema import Form
 
 NOTHING = Fraction(1)

@@ -24,7 +24,7 @@ from masquerade.core.errors import InputError
 from masquerade.crypto.class_secrets import LIMBS, TAG_SIZE
 from masquerade.crypto.oprf import POINT_SIZE
 from masquerade.crypto.sealed_messages import OVERHEAD
-from masquerade.protocols.threshold.agreement import Notice, Terms
+from masquerade.protocols.threshold.messages import Notice, Terms
 
 MAGIC: Final = int.from_bytes(b"mqt1", "little")
 LENGTH: Final = 2

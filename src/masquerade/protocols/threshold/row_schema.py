@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import SchemaError, UnknownValue
 from masquerade.core.schema import Schema, Variable
-from masquerade.protocols.threshold.agreement import Terms
 from masquerade.protocols.threshold.class_opening import Opening
+from masquerade.protocols.threshold.messages import Terms
 from masquerade.protocols.threshold.report_layout import Rows
 
 

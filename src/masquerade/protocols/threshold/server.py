@@ -23,17 +23,18 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import Point
 from masquerade.crypto.keys import KEY_SIZE, SigningKey, derive
 from masquerade.crypto.ristretto255 import ristretto255 as group
-from masquerade.protocols.threshold.agreement import Closing, Notice, Terms
-from masquerade.protocols.threshold.oprf_messages import (
+from masquerade.protocols.threshold.messages import (
     ID_SIZE,
     MOST_TOGETHER,
+    Closing,
     Credential,
     Evaluation,
-    Refused,
+    EvaluationRefusal,
+    Notice,
     Request,
-    fingerprint,
+    Terms,
 )
-from masquerade.protocols.threshold.served_ledger import Ledger
+from masquerade.protocols.threshold.stores import EvaluationLedger
 
 TOGETHER: Final = (
     8  # elements under one proof: the server saves most of the proof, a client checks it in 2 ms
@@ -48,7 +49,12 @@ class RandomnessServer:
     """
 
     def __init__(
-        self, seed: bytes, ledger: Ledger, *, signing: SigningKey | None = None, together: int = TOGETHER
+        self,
+        seed: bytes,
+        ledger: EvaluationLedger,
+        *,
+        signing: SigningKey | None = None,
+        together: int = TOGETHER,
     ) -> None:
         if len(seed) != KEY_SIZE:
             raise InputError(f"A randomness server is made from {KEY_SIZE} bytes. Got {len(seed)} instead.")
@@ -59,11 +65,7 @@ class RandomnessServer:
         self._credentials = derive(seed, "threshold server credentials")
         self._ledger, self._together = ledger, together
         self._keys: dict[str, oprf.ServerKey] = {}
-        self._epochs = {
-            Notice.decode(notice).digest: epoch
-            for epoch in ledger.epochs()
-            if (notice := ledger.notice(epoch)) is not None
-        }
+        self._epochs = {Notice.decode(notice).digest: epoch for epoch, notice in ledger.epochs().items()}
         self._lock = threading.RLock()
 
     @property
@@ -107,19 +109,19 @@ class RandomnessServer:
                     request = Request.decode(data)
                     point = group.decode(request.element)
                 except DecodingError:
-                    replies[place] = Refused("malformed").encode()
+                    replies[place] = EvaluationRefusal("malformed").encode()
                     continue
                 problem = self._problem(request)
                 if problem is None:
                     admitted.setdefault(self._epochs[request.notice], []).append((place, request, point))
                 else:
-                    replies[place] = Refused(problem).encode()
+                    replies[place] = EvaluationRefusal(problem).encode()
             for epoch, asked in admitted.items():
-                uses = [(request.credential, fingerprint(request.element)) for _, request, _ in asked]
+                uses = [(request.credential, request.fingerprint) for _, request, _ in asked]
                 allowed = self._ledger.spend(epoch, uses)
                 served = [one for one, first in zip(asked, allowed, strict=True) if first]
                 for place, _, _ in asked:
-                    replies[place] = Refused("already_spent").encode()
+                    replies[place] = EvaluationRefusal("already_spent").encode()
                 for start in range(0, len(served), self._together):
                     self._serve(self._keys[epoch], served[start : start + self._together], replies)
             return [reply for reply in replies if reply is not None]

@@ -16,11 +16,9 @@ from typing import Final, Literal, Self
 
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import SealBroken
-from masquerade.protocols.threshold.agreement import Closing, Notice
 from masquerade.protocols.threshold.client import Client
-from masquerade.protocols.threshold.oprf_messages import Credential
-from masquerade.services.collect.client_record import Record, load_record, mark_of, save_record
-from masquerade.services.collect.messages import Batch, Shown
+from masquerade.protocols.threshold.messages import Closing, Credential, Notice
+from masquerade.services.collect.messages import Batch, ClientRecord, ShownNotice, mark_of
 from masquerade.services.collect.settings import CollectionSettings, ServerSettings, load_form
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer
@@ -80,7 +78,7 @@ class Collection:
             raise SealBroken(
                 "The notice is not the one that was published: the server may tell people apart."
             )
-        shown = Shown.decode(self.send(COLLECTOR, "notice", b""))
+        shown = ShownNotice.decode(self.send(COLLECTOR, "notice", b""))
         shown.verify(self.identities[COLLECTOR])
         if not hmac.compare_digest(shown.notice, notice):
             raise SealBroken(
@@ -127,7 +125,7 @@ class Submission:
         self._credential = Credential.decode(credential)
         self._quasi, self._sensitive = to.form.fill(row)
         self._mark = mark_of(self._credential, self._quasi, self._sensitive)
-        self._record = load_record(self._path)
+        self._record = ClientRecord.load(self._path)
         known = self._record
         if known is not None:
             if Notice.decode(known.notice).terms != to.terms:
@@ -147,7 +145,7 @@ class Submission:
             notice = self._to.notice()
             client = self._client(notice)
             request = client.request(self._quasi)
-            self._save(Record(notice, self._mark, client.kept()))
+            self._save(ClientRecord(notice, self._mark, client.kept()))
         elif self._record.report:
             return
         else:
@@ -192,8 +190,8 @@ class Submission:
             published=Notice.decode(notice).digest,  # compared when it was got
         )
 
-    def _save(self, record: Record) -> None:
-        save_record(self._path, record)
+    def _save(self, record: ClientRecord) -> None:
+        record.save(self._path)
         self._record = record
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.threshold.agreement import Closing, Notice
 from masquerade.protocols.threshold.class_opening import Opening
 from masquerade.protocols.threshold.collector import Collector
+from masquerade.protocols.threshold.messages import Closing, Notice
 from masquerade.protocols.threshold.report_layout import Layout
-from masquerade.protocols.threshold.report_store import FileStore
+from masquerade.protocols.threshold.stores import ReportStore
 from masquerade.services.collect.base import Server, digest_of
 from masquerade.services.collect.guarantees import service_guarantee
-from masquerade.services.collect.messages import Shown
+from masquerade.services.collect.messages import ShownNotice
 from masquerade.services.collect.results import packed, summary_of
 from masquerade.services.collect.settings import CollectorSettings
 from masquerade.services.common.exactly_once import Call
@@ -39,7 +39,7 @@ class Taking:
         layout = Layout.of(Notice.decode(notice))
         folder = server.once / f"epoch-{digest_of(notice)[:16]}"
         self.notice, self._most, self._size = notice, most, layout.size
-        self.store = FileStore(folder, layout.size)
+        self.store = ReportStore.in_folder(folder, layout.size)
         self.collector = Collector(notice, identity=identity, k=server.terms.k, store=self.store)
         self._lock = threading.Lock()
         self._seen = {_mark(one) for one in _split(self.store.read(), self._size)}
@@ -142,7 +142,7 @@ class Collecting(Server):
         return Taking(notice, self, self._signer, self.settings.most_reports)
 
     def _notice(self, _call: Call) -> bytes:
-        return Shown.signed(self._current().notice, self.identity).encode()
+        return ShownNotice.signed(self._current().notice, self.identity).encode()
 
     def _begin(self, call: Call) -> bytes:
         taking = self._current()

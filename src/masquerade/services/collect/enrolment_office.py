@@ -9,7 +9,7 @@ from typing import Final
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
-from masquerade.protocols.threshold.oprf_messages import Credential
+from masquerade.protocols.threshold.messages import Credential
 from masquerade.services.collect.messages import MOST_ENROLLED
 from masquerade.services.collect.settings import OfficeSettings
 from masquerade.services.common.client import HttpTransport

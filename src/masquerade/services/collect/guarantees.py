@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.protocols.threshold.agreement import Terms
 from masquerade.protocols.threshold.guarantees import COLLECTOR, NOTHING, production_guarantee
+from masquerade.protocols.threshold.messages import Terms
 from masquerade.protocols.threshold.row_schema import Form
 
 OFFICE = "enrolment office"

@@ -1,18 +1,25 @@
-"""What people and the two servers send each other beyond the protocol's own messages."""
+"""What people and the two servers send each other, and keep, beyond the protocol's own messages."""
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import dataclass
-from typing import ClassVar, Final, Self
+from pathlib import Path
+from typing import Annotated, ClassVar, Final
 
-from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
-from masquerade.protocols.codec import Message, Reader, Writer
-from masquerade.protocols.threshold.agreement import MOST_BYTES
+from masquerade.core.atomic import write_whole
+from masquerade.core.errors import FileError
+from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.keys import SigningKey, verify_signature
+from masquerade.protocols.codec import Blob, Digest, Many, Message, Signature
+from masquerade.protocols.threshold.messages import MOST_BYTES, Credential
 
 MOST_TOGETHER: Final = 256  # requests in one message
 MOST_ENROLLED: Final = 1000  # people in one message
 _LARGEST: Final = 1 << 14  # bytes of a request or of a reply
 _SHOWN: Final = "collect notice shown"
+
+NoticeBytes = Annotated[bytes, Blob(2 * MOST_BYTES)]
 
 
 @dataclass(frozen=True)
@@ -20,20 +27,11 @@ class Batch(Message):
     """Several requests, or the replies to them in the same order."""
 
     TAG: ClassVar[bytes] = b"collect batch 1"
-    items: tuple[bytes, ...]
-
-    def write(self, writer: Writer) -> None:
-        """Write the items in order."""
-        writer.many(self.items, MOST_TOGETHER, lambda item: writer.varying(item, _LARGEST))
-
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the items in order."""
-        return cls(reader.many(MOST_TOGETHER, lambda: reader.varying(_LARGEST)))
+    items: Annotated[tuple[Annotated[bytes, Blob(_LARGEST)], ...], Many(MOST_TOGETHER)]
 
 
 @dataclass(frozen=True)
-class Shown(Message):
+class ShownNotice(Message):
     """The notice that the collector was shown, signed by the collector.
 
     A person who was shown another one knows that the randomness server tells people apart, and both
@@ -41,11 +39,11 @@ class Shown(Message):
     """
 
     TAG: ClassVar[bytes] = b"collect notice shown 1"
-    notice: bytes
-    signature: bytes
+    notice: NoticeBytes
+    signature: Signature
 
     @classmethod
-    def signed(cls, notice: bytes, key: SigningKey) -> Shown:
+    def signed(cls, notice: bytes, key: SigningKey) -> ShownNotice:
         """Return a notice with the collector's signature."""
         return cls(notice, key.sign(_SHOWN, notice))
 
@@ -53,12 +51,46 @@ class Shown(Message):
         """Raise `SealBroken` unless the collector of this identity signed it."""
         verify_signature(identity, self.signature, _SHOWN, self.notice)
 
-    def write(self, writer: Writer) -> None:
-        """Write the fields in order."""
-        writer.varying(self.notice, 2 * MOST_BYTES)
-        writer.fixed(self.signature, SIGNATURE_SIZE)
+
+@dataclass(frozen=True)
+class ClientRecord(Message):
+    """How far a person has come in an epoch: asking (`kept`), reporting (`report`), or `delivered`.
+
+    It is on the disk before anything leaves, so a retry never asks twice. The number that hides the request
+    is there until the report is made; the row itself never is. The mark tells another row from the first one
+    without holding either: it is keyed with the credential.
+    """
+
+    TAG: ClassVar[bytes] = b"collect record 1"
+    notice: NoticeBytes
+    mark: Digest
+    kept: Annotated[bytes, Blob(64)] = b""
+    report: Annotated[bytes, Blob(4 * MOST_BYTES)] = b""
+    delivered: bool = False
+
+    def __repr__(self) -> str:
+        """Show how far it is, nothing of what it holds."""
+        state = "delivered" if self.delivered else "reporting" if self.report else "asking"
+        return f"ClientRecord({state})"
 
     @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the fields in order."""
-        return cls(reader.varying(2 * MOST_BYTES), reader.fixed(SIGNATURE_SIZE))
+    def load(cls, path: Path) -> ClientRecord | None:
+        """Return the record in a file, None if there is none yet."""
+        try:
+            return cls.decode(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise FileError(f"{path}: cannot be read ({(error.strerror or 'error').lower()}).") from None
+        except DecodingError:
+            raise FileError(f"{path}: is damaged, or not the record of a collection.") from None
+
+    def save(self, path: Path) -> None:
+        """Write the record; it is on the disk when this returns."""
+        write_whole(path, self.encode(), private=True)
+
+
+def mark_of(credential: Credential, quasi: bytes, sensitive: bytes) -> bytes:
+    """Return what tells a row from another one, to the holder of the credential alone."""
+    parts = b"".join([len(part).to_bytes(4, "big") + part for part in (quasi, sensitive)])
+    return hmac.digest(credential.key, b"collect record 1" + parts, "sha256")

@@ -12,10 +12,9 @@ from typing import Any
 
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal
 from masquerade.crypto.keys import derive
-from masquerade.protocols.threshold.agreement import Closing, Notice
-from masquerade.protocols.threshold.oprf_messages import REFUSALS
-from masquerade.protocols.threshold.served_ledger import SqliteLedger
+from masquerade.protocols.threshold.messages import REFUSALS, Closing, Notice
 from masquerade.protocols.threshold.server import RandomnessServer
+from masquerade.protocols.threshold.stores import EvaluationLedger
 from masquerade.services.collect.base import Server, digest_of
 from masquerade.services.collect.messages import MOST_ENROLLED, Batch
 from masquerade.services.collect.settings import RandomnessSettings
@@ -37,7 +36,7 @@ class Randomness(Server):
     def __init__(self, settings: RandomnessSettings) -> None:
         super().__init__(settings, settings.collector)
         try:
-            self._ledger = SqliteLedger(self.once / LEDGER)
+            self._ledger = EvaluationLedger(self.once / LEDGER)
         except BaseException:
             self.state.close()
             raise

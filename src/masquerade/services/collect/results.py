@@ -17,8 +17,8 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.frames.files import AtomicWriter
 from masquerade.frames.label_codes import decode
 from masquerade.frames.metadata import INCOMPLETE
-from masquerade.protocols.threshold.agreement import Terms
 from masquerade.protocols.threshold.class_opening import REASONS, Opening, Verdict
+from masquerade.protocols.threshold.messages import Terms
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.sources.opened import OpenedRows, tally_opened
 

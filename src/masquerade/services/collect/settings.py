@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from masquerade.core.schema import Schema, Variable
-from masquerade.protocols.threshold.agreement import MOST_K, Terms
+from masquerade.protocols.threshold.messages import MOST_K, Terms
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.services.common.settings import (
     MIB,

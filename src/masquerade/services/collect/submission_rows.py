@@ -11,7 +11,7 @@ from masquerade.core.schema import Field
 from masquerade.crypto.errors import DecodingError
 from masquerade.frames.files import open_batches
 from masquerade.frames.label_codes import encode
-from masquerade.protocols.threshold.oprf_messages import Credential
+from masquerade.protocols.threshold.messages import Credential
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.services.collect.enrolment_office import ENDING, PERSON_NAME
 from masquerade.services.common.settings import check_private

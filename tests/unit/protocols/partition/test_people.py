@@ -32,8 +32,7 @@ from masquerade.protocols.partition.messages import (
     Word,
 )
 from masquerade.protocols.people.ledger import FileLedger
-from masquerade.protocols.threshold.agreement import Closing, Notice
-from masquerade.protocols.threshold.oprf_messages import Credential, Refused, Request
+from masquerade.protocols.threshold.messages import Closing, Credential, EvaluationRefusal, Notice, Request
 
 
 class Watched:
@@ -319,13 +318,15 @@ def test_only_members_have_values_evaluated_and_once():
         Bundle("person 3", first.parts),  # of another group, whose server does not know the credential
     ):
         (reply,) = server.evaluate([bundle.encode()])
-        assert {Refused.decode(part).reason for part in Bundle.decode(reply).parts} == {"not_enrolled"}
+        assert {EvaluationRefusal.decode(part).reason for part in Bundle.decode(reply).parts} == {
+            "not_enrolled"
+        }
     # a member who tries a second value with the same credential
     credential = Credential.decode(run.population.randomness._servers[1].enrol("person 3"))
     asked = Request.decode(third.parts[0])
     guess = Request.made(asked.notice, credential, Request.decode(first.parts[0]).element).encode()
     (reply,) = server.evaluate([Bundle("person 3", (guess, third.parts[1])).encode()])
-    assert Refused.decode(Bundle.decode(reply).parts[0]).reason == "already_spent"
+    assert EvaluationRefusal.decode(Bundle.decode(reply).parts[0]).reason == "already_spent"
     with pytest.raises(QueryRefused):
         people[2].report(reply, server.close())
 
@@ -337,7 +338,7 @@ def test_one_persons_nonsense_does_not_keep_the_others_waiting():
     short = Bundle("person 2", Bundle.decode(request).parts[:1]).encode()
     nonsense, cut, good = server.evaluate([b"nonsense", short, request])
     for reply in (nonsense, cut):
-        assert {Refused.decode(part).reason for part in Bundle.decode(reply).parts} == {"malformed"}
+        assert {EvaluationRefusal.decode(part).reason for part in Bundle.decode(reply).parts} == {"malformed"}
     assert len(person.report(good, server.close())) == 2
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.unit.protocols.threshold.world import Insiders, World
 
 from masquerade.kernels.field61 import PRIME
-from masquerade.protocols.threshold.agreement import Terms
 from masquerade.protocols.threshold.class_opening import REASONS, Verdict, open_reports
+from masquerade.protocols.threshold.messages import Terms
 
 A, B = b"07030", b"07029"
 

@@ -1,15 +1,16 @@
 """The collector's states, its own k, and what it keeps on disk."""
 
+from contextlib import closing
+
 import pytest
 from tests.unit.protocols.threshold.world import World
 
 from masquerade.core.errors import FileError, InputError, QueryRefused
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.protocols.threshold.agreement import Closing, Terms
 from masquerade.protocols.threshold.collector import Collector
-from masquerade.protocols.threshold.report_store import FileStore
-from masquerade.protocols.threshold.served_ledger import MemoryLedger
+from masquerade.protocols.threshold.messages import Closing, Terms
 from masquerade.protocols.threshold.server import RandomnessServer
+from masquerade.protocols.threshold.stores import EvaluationLedger, ReportStore
 
 
 def code(caught):
@@ -41,7 +42,7 @@ def test_no_report_is_taken_while_the_key_exists():
 def test_closings_of_others_are_refused():
     world = World()
     other = World(Terms("summer", 3, 12, 16), server=world.server)
-    stranger = World(server=RandomnessServer(bytes(32), MemoryLedger()))
+    stranger = World(server=RandomnessServer(bytes(32), EvaluationLedger()))
     collector = Collector(world.notice, identity=world.server.identity, k=3)
     with pytest.raises(SealBroken, match="another epoch"):
         collector.begin(other.server.close("summer"))
@@ -70,47 +71,55 @@ def test_reports_have_one_length(length):
 def test_a_collector_goes_on_after_a_restart(tmp_path):
     world = World()
     reports = world.reports([(b"07030", b"polio")] * 3)
-    store = FileStore(tmp_path / "epoch", world.layout.size)
-    collector = world.collector(store=store)
-    collector.take(reports[0])
-    collector.take(reports[1])
-    store.close()
-    with (tmp_path / "epoch" / "reports").open("ab") as file:
-        file.write(reports[2][:50])  # cut short by a power failure
 
-    again = FileStore(tmp_path / "epoch", world.layout.size)
-    collector = Collector(world.notice, identity=world.server.identity, k=3, store=again)
-    assert collector.state == "taking"
-    collector.take(reports[2])
-    assert collector.open_classes().opened == 3
-    again.close()
+    def opened():
+        return ReportStore.in_folder(tmp_path / "epoch", world.layout.size)
 
-    last = FileStore(tmp_path / "epoch", world.layout.size)
-    assert Collector(world.notice, identity=world.server.identity, k=3, store=last).state == "done"
-    last.close()
-    assert (tmp_path / "epoch" / "reports").stat().st_mode & 0o077 == 0
+    with closing(opened()) as store:
+        collector = world.collector(store=store)
+        collector.take(reports[0])
+        collector.take(reports[1])
+    with closing(opened()) as store:
+        collector = Collector(world.notice, identity=world.server.identity, k=3, store=store)
+        assert collector.state == "taking"
+        collector.take(reports[2])
+        assert collector.open_classes().opened == 3
+    with closing(opened()) as store:
+        assert Collector(world.notice, identity=world.server.identity, k=3, store=store).state == "done"
+        assert all(file.stat().st_mode & 0o077 == 0 for file in (tmp_path / "epoch").iterdir())
 
 
-def test_a_disk_that_is_full_leaves_no_half_report(tmp_path, monkeypatch):
-    store = FileStore(tmp_path, 10)
-    store.append(b"first four")
+def test_reports_and_notes_of_the_first_version_are_taken_over_once(tmp_path):
+    (tmp_path / "reports").write_bytes(b"first fourbut secondcut sh")  # cut short by a power failure
+    (tmp_path / "closing.note").write_bytes(b"said")
+    kept = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    with closing(ReportStore.in_folder(tmp_path, 10)) as store:
+        assert store.read() == b"first fourbut second"
+        assert (store.noted("closing"), store.noted("opened")) == (b"said", None)
+        assert not any(file.exists() for file in kept)
+        store.append(b"and more: ")
+    for file, content in kept.items():  # as if the power had failed before they were removed
+        file.write_bytes(content)
+    with closing(ReportStore.in_folder(tmp_path, 10)) as store:
+        assert store.read() == b"first fourbut secondand more: "
+        assert not any(file.exists() for file in kept)
 
-    def full(_file):
-        raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr("os.fsync", full)
-        with pytest.raises(FileError, match="No space left"):
-            store.append(b"never kept")
-    store.append(b"but second")
-    assert store.read() == b"first fourbut second"
-    store.close()
+def test_a_disk_that_is_full_leaves_no_half_report(tmp_path):
+    with closing(ReportStore.in_folder(tmp_path, 10)) as store:
+        store.append(b"first four")
+        store._store.run(f"PRAGMA max_page_count = {store._store.value('PRAGMA page_count')}")
+        with pytest.raises(FileError, match="full"):
+            store.append(bytes(100_000))
+        store._store.run("PRAGMA max_page_count = 1000000")
+        store.append(b"but second")
+        assert store.read() == b"first fourbut second"
 
 
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path):
     (tmp_path / "file").write_text("here already")
     with pytest.raises(FileError, match="cannot be kept"):
-        FileStore(tmp_path / "file", 10)
+        ReportStore.in_folder(tmp_path / "file", 10)
 
 
 def test_an_epoch_without_reports_opens_nothing():

@@ -8,7 +8,7 @@ from masquerade.crypto.class_secrets import key_of, secret_of, tag_of
 from masquerade.crypto.oprf import POINT_SIZE, output_of
 from masquerade.crypto.sealed_messages import unseal
 from masquerade.protocols.threshold.client import report_of
-from masquerade.protocols.threshold.oprf_messages import Refused, read_reply
+from masquerade.protocols.threshold.messages import EvaluationRefusal, read_reply
 
 EVERY_ZIP = [b"%05d" % n for n in range(7000, 7060)]
 VICTIM = b"07028"
@@ -39,7 +39,7 @@ def asked(world, person, guess, collected):
     client = world.client(person)
     (reply,) = world.server.evaluate([client.request(guess)])
     answer = read_reply(reply)
-    if isinstance(answer, Refused):
+    if isinstance(answer, EvaluationRefusal):
         collected.append(answer.reason)
         return None
     return secret_of(output_of(world.terms.input_of(guess), client._unblinded(reply)))

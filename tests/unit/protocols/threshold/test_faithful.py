@@ -11,7 +11,7 @@ from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.sealed_messages import unseal
 from masquerade.crypto.shares import Share, interpolate_points, recover
-from masquerade.protocols.threshold.faithful import Deal, Dealer, Dealing, Miner, Submission, User
+from masquerade.protocols.threshold.faithful import Dealer, Miner, PrivateDeal, PublicDeal, Submission, User
 
 SIZE = 24
 
@@ -71,7 +71,7 @@ def test_a_bad_point_is_named_and_harms_nobody():
 
 def resealed(dealing, deal, submission, sealed):
     """Return the submission of a user who proves a sealed part of its own choice."""
-    public, one, secret = Dealing.decode(dealing), Submission.decode(submission), Deal.decode(deal)
+    public, one, secret = PublicDeal.decode(dealing), Submission.decode(submission), PrivateDeal.decode(deal)
     statement = public.statement(one.index, one.point, public.base(one.quasi))
     bound = public.transcript(one.index, one.quasi, sealed)
     proof = prove(statement, [Knows((group.secret(secret.submitted),))], bound)
@@ -108,10 +108,10 @@ def test_nobody_on_the_way_can_replace_a_sealed_part_and_put_the_blame_on_its_us
 
 def test_users_check_what_they_were_dealt():
     dealing, _, dealer = world(3, 5)
-    deal = Deal.decode(dealer.deal(2))
-    for wrong in (Deal(2, deal.own + 1, deal.submitted), Deal(3, deal.own, deal.submitted), Deal(9, 1, 1)):
+    deal = PrivateDeal.decode(dealer.deal(2))
+    for wrong in ((2, deal.own + 1, deal.submitted), (3, deal.own, deal.submitted), (9, 1, 1)):
         with pytest.raises(SharesInconsistent):
-            User(dealing, wrong.encode())
+            User(dealing, PrivateDeal(*wrong).encode())
 
 
 def test_one_row_a_user():
@@ -144,9 +144,9 @@ def test_colluders_lower_k_by_two_each_for_every_class():
     """The documented leak: two values of f a user are two points for any quasi-identifier."""
     k = 5
     dealing, users, dealer = world(k, 6)
-    public = Dealing.decode(dealing)
+    public = PublicDeal.decode(dealing)
     taken = [Submission.decode(users[i].submit(b"small", b"stroke")) for i in range(k - 2)]
-    mallory = Deal.decode(dealer.deal(6))  # of no class that matters
+    mallory = PrivateDeal.decode(dealer.deal(6))  # of no class that matters
     base = public.base(b"small")
     xs = [public.users + one.index for one in taken] + [6, public.users + 6]
     points = [one.point for one in taken]
@@ -161,8 +161,8 @@ def test_colluders_lower_k_by_two_each_for_every_class():
 @pytest.mark.parametrize("k", [2, 3, 5, 6])
 def test_half_of_k_colluders_recover_the_polynomial(k):
     dealing, _, dealer = world(k, k + 1)
-    public = Dealing.decode(dealing)
-    deals = [Deal.decode(dealer.deal(i + 1)) for i in range(-(-k // 2))]
+    public = PublicDeal.decode(dealing)
+    deals = [PrivateDeal.decode(dealer.deal(i + 1)) for i in range(-(-k // 2))]
     shares = [Share(d.index, d.own) for d in deals] + [
         Share(public.users + d.index, d.submitted) for d in deals
     ]

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.protocols.threshold.world import Insiders, World
 
-from masquerade.protocols.threshold.agreement import Terms
 from masquerade.protocols.threshold.class_opening import Verdict, open_reports
+from masquerade.protocols.threshold.messages import Terms
 
 
 def expected(rows, k):

@@ -5,12 +5,12 @@ import os
 from masquerade.crypto.class_secrets import secret_of
 from masquerade.crypto.oprf import output_of
 from masquerade.kernels.field61 import PRIME
-from masquerade.protocols.threshold.agreement import Notice, Terms
 from masquerade.protocols.threshold.client import Client, report_of
 from masquerade.protocols.threshold.collector import Collector
+from masquerade.protocols.threshold.messages import Notice, Terms
 from masquerade.protocols.threshold.report_layout import Layout
-from masquerade.protocols.threshold.served_ledger import MemoryLedger
 from masquerade.protocols.threshold.server import RandomnessServer
+from masquerade.protocols.threshold.stores import EvaluationLedger
 
 SEED = bytes(range(32))
 
@@ -20,7 +20,7 @@ class World:
 
     def __init__(self, terms=None, ledger=None, server=None):
         self.terms = terms or Terms("spring", 3, 12, 16)
-        self.server = server or RandomnessServer(SEED, ledger or MemoryLedger())
+        self.server = server or RandomnessServer(SEED, ledger or EvaluationLedger())
         self.notice = self.server.open(self.terms.encode())
         self.published = Notice.decode(self.notice).digest
         self.layout = Layout.of(Notice.decode(self.notice))
