@@ -9,11 +9,6 @@ OUTSIDE = {
     "masquerade.protocols.aggregation.graph",
     "masquerade.protocols.aggregation.masks",
     "masquerade.protocols.aggregation.round_state",
-    "masquerade.protocols.threshold.client",
-    "masquerade.protocols.threshold.oprf_messages",
-    "masquerade.protocols.threshold.server",
-    "masquerade.services.collect.client",
-    "masquerade.services.collect.client_record",
     "masquerade.sources.projection_owner",
 }
 

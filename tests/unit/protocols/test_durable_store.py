@@ -53,6 +53,14 @@ def test_a_new_file_is_its_owners_alone_and_synced(tmp_path, log):
         os.umask(mask)
 
 
+def test_without_a_path_a_store_is_in_memory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with DurableStore(None, LAYOUT) as store, DurableStore(None, LAYOUT) as another:
+        Notes(store).put("a", "b", b"c")
+        assert (Notes(store).get("a", "b"), Notes(another).get("a", "b")) == (b"c", None)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_was_put_is_there_after_reopening(path):
     with DurableStore(path, LAYOUT) as store:
         Notes(store).put("a", "b", b"c")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hmac
 from typing import NoReturn
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
-from masquerade.crypto import oprf
+from masquerade.crypto import oprf, symmetric
 from masquerade.crypto.class_secrets import key_of, random_place, secret_of, share_of, tag_of
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken
 from masquerade.crypto.oprf import POINT_SIZE
@@ -42,7 +41,7 @@ class Client:
     def __init__(self, credential: bytes, notice: bytes, *, identity: bytes, published: bytes) -> None:
         self._credential = Credential.decode(credential)
         self._notice = Notice.decode(notice)
-        if not hmac.compare_digest(self._notice.digest, published):
+        if not symmetric.same(self._notice.digest, published):
             raise SealBroken(
                 "The notice is not the one that was published: the server may tell people apart."
             )

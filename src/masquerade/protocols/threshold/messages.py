@@ -6,12 +6,12 @@ Reports for the collector have a layout of their own (`report_layout`), since th
 from __future__ import annotations
 
 import hashlib
-import hmac
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar, Final
 
 from masquerade.core.errors import InputError
+from masquerade.crypto import symmetric
 from masquerade.crypto.group import Point
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.oprf import POINT_SIZE, PROOF_SIZE
@@ -176,7 +176,7 @@ class Request(Message):
 
     def authentic(self, key: bytes) -> bool:
         """Tell whether the credential with this key made the request."""
-        return hmac.compare_digest(self.code, _code(key, self.notice, self.element))
+        return symmetric.same(self.code, _code(key, self.notice, self.element))
 
     @property
     def fingerprint(self) -> bytes:
@@ -218,4 +218,4 @@ def read_reply(data: bytes) -> Evaluation | EvaluationRefusal:
 
 
 def _code(key: bytes, notice: bytes, element: bytes) -> bytes:
-    return hmac.digest(key, b"threshold request 1" + notice + element, "sha256")
+    return symmetric.code(key, b"threshold request 1" + notice + element)

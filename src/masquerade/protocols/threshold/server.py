@@ -12,13 +12,12 @@ that were open can only be closed.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import threading
 from collections.abc import Sequence
 from typing import Final
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
-from masquerade.crypto import oprf
+from masquerade.crypto import oprf, symmetric
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import Point
 from masquerade.crypto.keys import KEY_SIZE, SigningKey, derive
@@ -80,7 +79,7 @@ class RandomnessServer:
         """
         if not person:
             raise InputError("A person is enrolled under a name that is not empty.")
-        identifier = hmac.digest(self._people, person.encode(), "sha256")[:ID_SIZE]
+        identifier = symmetric.code(self._people, person.encode())[:ID_SIZE]
         return Credential(identifier, self._key_of(identifier)).encode()
 
     def open(self, terms: bytes) -> bytes:
@@ -164,4 +163,4 @@ class RandomnessServer:
             replies[place] = Evaluation(elements, results, proof, i).encode()
 
     def _key_of(self, identifier: bytes) -> bytes:
-        return hmac.digest(self._credentials, identifier, "sha256")
+        return symmetric.code(self._credentials, identifier)

@@ -7,7 +7,6 @@ address that a message comes from, unless something in between hides it.
 
 from __future__ import annotations
 
-import hmac
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
+from masquerade.crypto import symmetric
 from masquerade.crypto.errors import SealBroken
 from masquerade.protocols.threshold.client import Client
 from masquerade.protocols.threshold.messages import Closing, Credential, Notice
@@ -74,13 +74,13 @@ class Collection:
             raise InputError(
                 "The randomness server's notice is for another k or form than yours: nothing was asked."
             )
-        if self._published is not None and not hmac.compare_digest(said.digest, self._published):
+        if self._published is not None and not symmetric.same(said.digest, self._published):
             raise SealBroken(
                 "The notice is not the one that was published: the server may tell people apart."
             )
         shown = ShownNotice.decode(self.send(COLLECTOR, "notice", b""))
         shown.verify(self.identities[COLLECTOR])
-        if not hmac.compare_digest(shown.notice, notice):
+        if not symmetric.same(shown.notice, notice):
             raise SealBroken(
                 "The collector was shown another notice: the randomness server may tell people apart."
             )
@@ -130,7 +130,7 @@ class Submission:
         if known is not None:
             if Notice.decode(known.notice).terms != to.terms:
                 raise InputError(f"{self._path}: is the record of another collection or epoch.")
-            if not hmac.compare_digest(known.mark, self._mark):
+            if not symmetric.same(known.mark, self._mark):
                 raise InputError(
                     f"{self._path}: another row was begun with this credential; an epoch takes one a person."
                 )

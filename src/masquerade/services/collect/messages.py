@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hmac
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError
+from masquerade.crypto import symmetric
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.protocols.codec import Blob, Digest, Many, Message, Signature
@@ -93,4 +93,4 @@ class ClientRecord(Message):
 def mark_of(credential: Credential, quasi: bytes, sensitive: bytes) -> bytes:
     """Return what tells a row from another one, to the holder of the credential alone."""
     parts = b"".join([len(part).to_bytes(4, "big") + part for part in (quasi, sensitive)])
-    return hmac.digest(credential.key, b"collect record 1" + parts, "sha256")
+    return symmetric.code(credential.key, b"collect record 1" + parts)

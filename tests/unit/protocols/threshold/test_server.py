@@ -1,5 +1,8 @@
 """The randomness server: once for each credential, never after closing, always with its one key."""
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -135,6 +138,26 @@ def test_what_was_spent_survives_a_restart_and_keys_do_not(tmp_path):
     ledger.close()
     with pytest.raises(FileError, match="cannot be read or written"):
         EvaluationLedger(tmp_path / "no" / "ledger")
+
+
+def test_a_ledger_of_the_first_version_opens(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "ledger")) as first:
+        first.execute(
+            "CREATE TABLE epochs (number INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, "
+            "notice BLOB NOT NULL, finished INTEGER NOT NULL DEFAULT 0)"
+        )
+        first.execute(
+            "CREATE TABLE uses (epoch INTEGER NOT NULL, credential BLOB NOT NULL, "
+            "mark BLOB NOT NULL, PRIMARY KEY (epoch, credential)) WITHOUT ROWID"
+        )
+        first.execute("INSERT INTO epochs VALUES (1, 'spring', x'00ff', 0)")
+        first.execute("INSERT INTO uses VALUES (1, x'01', x'02')")
+        first.commit()
+    for _ in range(2):
+        with closing(EvaluationLedger(tmp_path / "ledger")) as ledger:
+            assert ledger.epochs() == {"spring": b"\0\xff"}
+            assert (ledger.spent("spring"), ledger.finished("spring")) == (1, False)
+            assert ledger.spend("spring", [(b"\1", b"\2"), (b"\1", b"\3")]) == [True, False]
 
 
 def test_nothing_leaves_if_the_ledger_cannot_remember():
