@@ -74,10 +74,10 @@ def labels(row):
 class World:
     """The folders of a deployment, and what runs in them."""
 
-    def __init__(self, folder, rows=None, **changes):
+    def __init__(self, folder, rows=None, *, files=None, **changes):
         self.rows = rows or sixty()
         self.folder = folder
-        self.files = write_collection(
+        self.files = files or write_collection(
             folder, **{"k": K, "rows": self.rows, "form": FORM, "epoch": "spring", **changes}
         )
         self.running = {}

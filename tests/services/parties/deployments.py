@@ -57,15 +57,21 @@ def clear_counts(frame, by):
     return counts.to_numpy().reshape(SCHEMA.shape(by))
 
 
+def written_before(folder):
+    """Return the settings files of a deployment, by node."""
+    files = [file for file in folder.glob("*/*.yaml") if file.name in {"party.yaml", "miner.yaml"}]
+    return {file.parent.name: file for file in sorted(files)}
+
+
 class Deployment:
-    """The nodes of a plan, each of which can be stopped and started again.
+    """The nodes of a plan, or of a folder that has them already; each can be stopped and started again.
 
     `limits` and `retries` go into every node's settings; `changed` are other keys, by node.
     """
 
-    def __init__(self, folder, plan, *, retries=1, limits=None, changed=None):
+    def __init__(self, folder, plan=None, *, retries=1, limits=None, changed=None):
         self.plan, self.folder = plan, folder
-        self.files = write_deployment(folder, plan)
+        self.files = write_deployment(folder, plan) if plan else written_before(folder)
         self.spec = load(folder / "session.yaml", SessionSpec, environment={})
         for name, file in self.files.items():
             values = yaml.safe_load(file.read_text()) | {"retries": retries, "limits": limits or {}}
@@ -207,7 +213,13 @@ def waited(operator, session):
 @contextmanager
 def deployed(folder, plan, **options):
     """Write and start a deployment, and stop it in the end."""
-    deployment = Deployment(folder / "deployment", plan, **options)
+    with started(Deployment(folder / "deployment", plan, **options)) as deployment:
+        yield deployment
+
+
+@contextmanager
+def started(deployment):
+    """Start a deployment, and stop it in the end."""
     try:
         deployment.start()
         yield deployment
