@@ -39,8 +39,7 @@ from pydantic import (
 )
 
 from masquerade.core.errors import FileError, InputError
-from masquerade.services.common import settings_file as store
-from masquerade.services.common.settings_errors import explain
+from masquerade.services.common.settings_file import explain, override, read
 
 M = TypeVar("M", bound=BaseModel)
 UNITS: Final = {
@@ -289,8 +288,8 @@ def load(path: str | Path, model: type[M], *, environment: Mapping[str, str] | N
     An error is one line: the file (or the variable), the key and what would be right, never the value.
     """
     file = Path(path)
-    values = store.read(file)
-    sources = store.override(values, model, os.environ if environment is None else environment)
+    values = read(file)
+    sources = override(values, model, os.environ if environment is None else environment)
     try:
         return model.model_validate(values, context={"folder": file.absolute().parent})
     except ValidationError as error:
@@ -301,7 +300,7 @@ def overrides(
     path: str | Path, model: type[BaseModel], *, environment: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Return which keys of a settings file the environment overrides, and by which variable."""
-    found = store.override(store.read(Path(path)), model, os.environ if environment is None else environment)
+    found = override(read(Path(path)), model, os.environ if environment is None else environment)
     return {".".join(key): variable for key, variable in found.items()}
 
 

@@ -1,17 +1,21 @@
-"""One YAML file and the environment as plain values: what a service is told, before it is checked."""
+"""One YAML file and the environment: what a service is told, before it is checked, and what is wrong in it."""
 
 from __future__ import annotations
 
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
+from masquerade.channels.policy_text import PolicyLoader, construct_unique
 from masquerade.core.errors import FileError, InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 PREFIX = "MASQUERADE_"
 LEVEL = "__"
@@ -19,41 +23,49 @@ LEVEL = "__"
 RESERVED = frozenset({"MASQUERADE_DATA", "MASQUERADE_CACHE", "MASQUERADE_OFFLINE"})
 RESERVED |= {"MASQUERADE_URL", "MASQUERADE_DEBUG"}
 MOST_BYTES = 1 << 20
+WORDS: Final = {
+    "missing": "is missing.",
+    "string_type": "must be text; quote it.",
+    "path_type": "must be the name of a file.",
+    "list_type": "must be a list, such as [a, b].",
+    "tuple_type": "must be a list, such as [a, b].",
+    "dict_type": "must be keys with values.",
+    "model_type": "must be keys with values.",
+    "model_attributes_type": "must be keys with values.",
+    "int_type": "must be a whole number.",
+    "int_parsing": "must be a whole number.",
+    "int_from_float": "must be a whole number.",
+    "int_parsing_size": "must be a smaller whole number.",
+    "float_type": "must be a number.",
+    "float_parsing": "must be a number.",
+    "finite_number": "must be a finite number.",
+    "bool_type": "must be true or false.",
+    "bool_parsing": "must be true or false.",
+    "too_short": "must not be empty.",
+    "string_too_short": "must not be empty.",
+    "greater_than": "must be more than {gt}.",
+    "greater_than_equal": "must be at least {ge}.",
+    "less_than": "must be less than {lt}.",
+    "less_than_equal": "must be at most {le}.",
+    "literal_error": "must be {expected}.",
+    "enum": "must be {expected}.",
+}
+SECRETS: Final = ("token", "secret", "password", "private", "pem", "passphrase")
 
 
-class SettingsLoader(yaml.SafeLoader):
-    """YAML as people mean it: `no` is text, 0123 is text, a key occurs once."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012  (PyYAML's own name and form)
-        first: [(tag, pattern) for tag, pattern in rules if not tag.endswith((":bool", ":int", ":timestamp"))]
-        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+class SettingsLoader(PolicyLoader):
+    """YAML as in policies, keys being names."""
 
 
-SettingsLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-SettingsLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789")
-)
+def construct_named(loader: SettingsLoader, node: yaml.MappingNode) -> dict[str, Any]:
+    """Build a mapping; refuse a key that is no text, or that occurs twice."""
+    for key, _ in node.value:
+        if not isinstance(loader.construct_object(key, deep=True), str):
+            raise InputError(f"line {key.start_mark.line + 1}: a key must be text; quote it.")
+    return construct_unique(loader, node)
 
 
-def construct_unique(loader: SettingsLoader, node: yaml.MappingNode) -> dict[str, Any]:
-    """Build a mapping and refuse a key that occurs twice (YAML would keep the last in silence)."""
-    loader.flatten_mapping(node)
-    result: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        line = key_node.start_mark.line + 1
-        if not isinstance(key, str):
-            raise InputError(f"line {line}: a key must be text; quote it.")
-        if key in result:
-            raise InputError(f"line {line}: {key!r} is given twice.")
-        result[key] = loader.construct_object(value_node, deep=True)
-    return result
-
-
-SettingsLoader.add_constructor("tag:yaml.org,2002:map", construct_unique)
+SettingsLoader.add_constructor("tag:yaml.org,2002:map", construct_named)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -194,3 +206,49 @@ def keys_of(annotation: Any, values: Any) -> list[str]:
         return list(dict.fromkeys(fields))
     mapping = inside(annotation, "") is not None and isinstance(values, Mapping)
     return [str(key) for key in values] if mapping else []
+
+
+def explain(
+    error: ValidationError, values: object, model: type[BaseModel], sources: Mapping[tuple[str, ...], str]
+) -> str:
+    """Return the first problem in one line, and how many other keys are wrong."""
+    problems: dict[tuple[str, ...], str] = {}
+    for problem in error.errors(include_url=False, include_input=False):
+        path, around = _place(problem["loc"], values, model)
+        problems.setdefault(path, _words(problem, path, around))
+    deepest = [p for p in problems if not any(o != p and o[: len(p)] == p for o in problems)]
+    first = deepest[0]
+    variable = next((sources[first[:n]] for n in range(len(first), 0, -1) if first[:n] in sources), None)
+    name = (".".join(first) or "the settings") + (f" (from {variable})" if variable else "")
+    more = f" (and {len(deepest) - 1} more)" if len(deepest) > 1 else ""
+    return f"{name}: {problems[first]}{more}"
+
+
+def _place(location: Sequence[object], values: object, model: type[BaseModel]) -> tuple[tuple[str, ...], Any]:
+    """Return the path in the file, without names that are pydantic's own, and what holds its last key."""
+    path: list[str] = []
+    around: Any = model
+    annotation: Any = model
+    here = values
+    for i, part in enumerate(location):
+        there = isinstance(here, Mapping) and part in here
+        listed = isinstance(here, (list, tuple)) and isinstance(part, int) and part < len(here)
+        absent = i == len(location) - 1 and part in keys_of(annotation, here)
+        if there or listed or absent:
+            around, annotation = annotation, inside(annotation, part)
+            here = here[part] if there or listed else None  # type: ignore[index]
+            path.append(str(part))
+    return tuple(path), around
+
+
+def _words(problem: ErrorDetails, path: tuple[str, ...], around: Any) -> str:
+    """Return what is wrong with one key in plain words."""
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "extra_forbidden":
+        secret = any(word in path[-1].lower() for word in SECRETS)
+        advice = " Keys and tokens are never written into the settings, only their files or digests."
+        return (
+            "is not a known key." + did_you_mean(path[-1], keys_of(around, None)) + (advice if secret else "")
+        )
+    told = problem["msg"].removeprefix("Value error, ")
+    return WORDS[kind].format(**context) if kind in WORDS else told.rstrip(".") + "."
