@@ -121,7 +121,7 @@ class Deployment:
         """Let the node be stopped, and answer nothing."""
         stop.reached.set()
         until = time.monotonic() + SECONDS
-        while not self._services[stop.who].answering.stopping and time.monotonic() < until:
+        while not self._services[stop.who].jobs.stopping and time.monotonic() < until:
             time.sleep(0.001)
         raise Busy("This node is being stopped.")
 

@@ -83,8 +83,7 @@ class Server:
             if what not in self.operations:
                 raise NotFound("There is no such operation here.")
             return json.dumps(self.operations[what](json_object(call.body))).encode()
-        answer = self.places[call.place](call)
-        return answer if isinstance(answer, bytes) else answer.body
+        return self.places[call.place](call)
 
     def ready(self) -> bool:
         """Tell whether requests should be sent here."""

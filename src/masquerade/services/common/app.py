@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from starlette.requests import ClientDisconnect, Request
@@ -22,40 +23,33 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from masquerade.core.errors import InputError
-from masquerade.services.common import logs, problems, request_head
-from masquerade.services.common.exactly_once import (
-    Answering,
-    Call,
-    Done,
-    Handler,
-    MemoryReplies,
-    Replies,
-    Reply,
-)
+from masquerade.services.common import logs, problems
+from masquerade.services.common.exactly_once import Call, Handler, Jobs, Outcome
 from masquerade.services.common.metrics import MEDIA, Metrics
 from masquerade.services.common.peers import Peer, by_name, recognise
-from masquerade.services.common.problems import Busy, NotAdmitted, NotFound, TooLarge
-from masquerade.services.common.request_head import VERSION_HEADER, VERSIONS, Place
+from masquerade.services.common.problems import Busy, NotAdmitted, NotFound, TooLarge, WrongVersion
+from masquerade.services.common.reply_store import MemoryReplies, ReplyStore
 from masquerade.services.common.settings import Limits, is_loopback
 
-__all__ = ["Call", "Handler", "Reply", "Service", "make_app"]
+if TYPE_CHECKING:
+    from masquerade.services.common.state import State
 
+VERSIONS = (1,)
+VERSION_HEADER = "Masquerade-Version"
+KEY_HEADER = "Idempotency-Key"
+CERTIFICATE = "peer_certificate"  # in the state that the server gives a request
+_PLACE_FORM = re.compile(r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*")
+_KEY_FORM = re.compile(r"[A-Za-z0-9._~-]{8,128}")
+_OFFER = re.compile(r"[0-9]{1,4}(, ?[0-9]{1,4}){0,9}")
+_LONGEST_PLACE = 200
 REQUEST_HEADER = "Masquerade-Request"
 _DISCARDING_SECONDS = 5.0
 _JSON, _BYTES = "application/json", "application/octet-stream"
 _CLOSED = 499  # in logs: the caller went away
 
 
-class HasReplies(Protocol):
-    """What the application needs of a node's state."""
-
-    @property
-    def replies(self) -> Replies:
-        """Return where replies are kept."""
-
-
 @dataclass(slots=True)
-class Seen:
+class RequestRecord:
     """What is noted of one request: nothing of its body but the length."""
 
     request: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -75,11 +69,10 @@ def make_app(
     *,
     peers: Sequence[Peer] | Mapping[str, Peer],
     limits: Limits,
-    state: HasReplies | None = None,
+    state: State | None = None,
     handler: Handler,
     ready: Callable[[], bool] = lambda: True,
     places: Sequence[str] = ("{place:path}",),
-    extra_routes: Mapping[str, Handler] | None = None,
     anonymous: Peer | None = None,
 ) -> FastAPI:
     """Return a service: bytes posted to ``/v1/<place>`` by a peer go to `handler`, its bytes go back.
@@ -95,8 +88,6 @@ def make_app(
     places
         Templates of the places that exist, such as ``sessions/{session}/columns``; other places are refused
         before their body is read, and metrics are counted by template.
-    extra_routes
-        What may be got by whoever may post: templates of places, and handlers that return JSON as bytes.
     anonymous
         Who a caller without any credentials is taken for; without it such callers are refused.
     """
@@ -105,9 +96,9 @@ def make_app(
         peers=by_name(peers),
         limits=limits,
         replies=MemoryReplies() if state is None else state.replies,
+        handler=handler,
         ready=ready,
-        posted=dict.fromkeys(places, handler),
-        gotten=dict(extra_routes or {}),
+        places=places,
         anonymous=anonymous,
     )
     app = FastAPI(
@@ -115,7 +106,6 @@ def make_app(
         openapi_url=None,  # nothing is served that was not asked for
         routes=[
             Route("/v1/{place:path}", service.post, methods=["POST"]),
-            Route("/v1/{place:path}", service.get, methods=["GET"]),
             Route("/version", service.version, methods=["GET"]),
             Route("/health", service.health, methods=["GET"]),
             Route("/ready", service.readiness, methods=["GET"]),
@@ -137,17 +127,17 @@ class Service:
         *,
         peers: Mapping[str, Peer],
         limits: Limits,
-        replies: Replies,
+        replies: ReplyStore | MemoryReplies,
+        handler: Handler,
         ready: Callable[[], bool],
-        posted: Mapping[str, Handler],
-        gotten: Mapping[str, Handler],
+        places: Sequence[str],
         anonymous: Peer | None,
     ) -> None:
         self.name, self.peers, self.limits, self.anonymous = name, peers, limits, anonymous
-        self.answering = Answering(replies, limits)
+        self.jobs = Jobs(replies, limits)
         self.metrics = Metrics(name)
-        self._ready = ready
-        self._posted, self._gotten = request_head.compiled(posted), request_head.compiled(gotten)
+        self._handler, self._ready = handler, ready
+        self._places = {template: _pattern(template) for template in places}
         self._log = logs.logger(name)
 
     @property
@@ -157,20 +147,12 @@ class Service:
 
     def stop(self) -> None:
         """Take nothing new from now on."""
-        self.answering.stopping = True
+        self.jobs.stopping = True
 
     def refused_handshake(self, reason: str) -> None:
         """Note a connection that failed before there was a request."""
         self.metrics.refused_handshake()
         self._log.info("handshake refused", code=reason.lower())
-
-    async def post(self, request: Request) -> Response:
-        """Answer a message."""
-        return await self._met(request, self._posted, _BYTES)
-
-    async def get(self, request: Request) -> Response:
-        """Answer a question about the service that only its peers may ask."""
-        return await self._met(request, self._gotten, _JSON)
 
     async def version(self, request: Request) -> Response:  # noqa: ARG002
         """Say which versions are spoken."""
@@ -183,7 +165,7 @@ class Service:
     async def readiness(self, request: Request) -> Response:  # noqa: ARG002
         """Say whether requests should be sent here."""
         try:
-            ready = not self.answering.stopping and bool(self._ready())
+            ready = not self.jobs.stopping and bool(self._ready())
         except Exception:  # noqa: BLE001  (a service that cannot tell is not ready)
             ready = False
         return Response(json.dumps({"ready": ready}), status_code=200 if ready else 503, media_type=_JSON)
@@ -192,27 +174,28 @@ class Service:
         """Give the counters, to this machine and to peers."""
         if request.client is None or not is_loopback(request.client.host):
             try:
-                recognise(self.peers, request_head.certificate(request), request_head.bearer(request))
+                recognise(self.peers, _certificate(request), _bearer(request))
             except NotAdmitted as error:
-                return _refused(error, request_head.certificate(request))
-        self.metrics.running.set(self.answering.running)
+                return _refused(error, _certificate(request))
+        self.metrics.running.set(self.jobs.running)
         return Response(self.metrics.text(), headers={"Content-Type": MEDIA})
 
     async def nowhere(self, request: Request, error: Exception) -> Response:  # noqa: ARG002
         """Refuse what goes to no place of ours."""
-        seen, refusal = Seen(), NotFound("This service has no such place.")
+        seen, refusal = RequestRecord(), NotFound("This service has no such place.")
         seen.failure = refusal
         response = _refused(refusal, None)
         response.headers["Connection"] = "close"  # whatever else it was going to send
         self._note(request, seen, response)
         return response
 
-    async def _met(self, request: Request, places: Sequence[Place], media: str) -> Response:
-        seen = Seen()
+    async def post(self, request: Request) -> Response:
+        """Answer a message."""
+        seen = RequestRecord()
         try:
-            done = await self._answered(request, places, seen)
+            done = await self._answered(request, seen)
             seen.failure, seen.replayed = done.failure, done.replayed
-            response = Response(done.body, done.status, media_type=media if done.status < 400 else _JSON)
+            response = Response(done.body, done.status, media_type=_BYTES if done.status < 400 else _JSON)
         except ClientDisconnect:
             response = Response(status_code=_CLOSED)
         except asyncio.CancelledError as error:  # the grace is over: the caller may ask the next process
@@ -222,7 +205,7 @@ class Service:
             seen.failure = error
             if not seen.whole:
                 await self._discard(request)
-            response = _refused(error, request_head.certificate(request))
+            response = _refused(error, _certificate(request))
             if not seen.whole:
                 response.headers["Connection"] = "close"
         response.headers[VERSION_HEADER] = str(seen.version)
@@ -230,28 +213,28 @@ class Service:
         self._note(request, seen, response)
         return response
 
-    async def _answered(self, request: Request, places: Sequence[Place], seen: Seen) -> Done:
-        seen.version = request_head.agreed_version(request)
+    async def _answered(self, request: Request, seen: RequestRecord) -> Outcome:
+        seen.version = _agreed_version(request)
         peer = self._admitted(request)
         seen.peer = peer.name
-        place, handler, template, parameters = request_head.found(places, request.path_params["place"])
-        seen.place, seen.template = place, template
-        self.answering.enter()
+        place = request.path_params["place"]
+        seen.template, parameters = _found(self._places, place)
+        seen.place = place
+        self.jobs.enter()
         try:
             body = await self._body(request, seen)
-            key = request_head.key(request) if request.method == "POST" else None
-            call = Call(peer, place, body, key, parameters)
-            return await self.answering.answer(call, handler)
+            call = Call(peer, place, body, _key(request), parameters)
+            return await self.jobs.answer(call, self._handler)
         finally:
-            self.answering.leave()
+            self.jobs.leave()
 
     def _admitted(self, request: Request) -> Peer:
-        certificate, bearer = request_head.certificate(request), request_head.bearer(request)
+        certificate, bearer = _certificate(request), _bearer(request)
         if certificate is None and bearer is None and self.anonymous is not None:
             return self.anonymous
         return recognise(self.peers, certificate, bearer)
 
-    async def _body(self, request: Request, seen: Seen) -> bytes:
+    async def _body(self, request: Request, seen: RequestRecord) -> bytes:
         """Return the body, counted while it arrives: what a header declares is no promise."""
         most = self.limits.body_bytes
         if "content-encoding" in request.headers:
@@ -288,7 +271,7 @@ class Service:
         except TimeoutError:
             return
 
-    def _note(self, request: Request, seen: Seen, response: Response) -> None:
+    def _note(self, request: Request, seen: RequestRecord, response: Response) -> None:
         seconds = time.perf_counter() - seen.started
         status, sent = response.status_code, len(response.body)
         self.metrics.count(seen.template, status, received=seen.received, sent=sent, seconds=seconds)
@@ -333,3 +316,62 @@ def _where(error: BaseException) -> str | None:
     """Return the file and line that raised, without anything they spoke of."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else None
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    """Return which places a template such as ``sessions/{session}/columns`` stands for."""
+    parts = re.split(r"\{(\w+)(:path)?\}", template.strip("/"))
+    return re.compile(
+        "".join(
+            re.escape(text) + (f"(?P<{name}>{'.+' if whole else '[^/]+'})" if name else "")
+            for text, name, whole in zip(parts[::3], [*parts[1::3], None], [*parts[2::3], None], strict=True)
+        )
+    )
+
+
+def _found(places: Mapping[str, re.Pattern[str]], path: str) -> tuple[str, dict[str, str]]:
+    """Return the template that a path is one of, and the template's parameters."""
+    if len(path) <= _LONGEST_PLACE and _PLACE_FORM.fullmatch(path):
+        for template, pattern in places.items():
+            match = pattern.fullmatch(path)
+            if match:
+                return template, match.groupdict()
+    raise NotFound("This service has no such place.")
+
+
+def _agreed_version(request: Request) -> int:
+    """Return the newest version that the caller offers and this service speaks; without one, refuse."""
+    given = request.headers.getlist(VERSION_HEADER)
+    offered = given[0].split(",") if len(given) == 1 and _OFFER.fullmatch(given[0]) else []
+    common = {int(version) for version in offered} & set(VERSIONS)
+    if not common:
+        spoken = ", ".join(map(str, VERSIONS))
+        raise WrongVersion(
+            f"This service speaks version {spoken}: offer one of them in one header {VERSION_HEADER}."
+        )
+    return max(common)
+
+
+def _bearer(request: Request) -> str | None:
+    """Return the token that was shown, None if none was; what cannot be read is nobody's token."""
+    given = request.headers.getlist("authorization")
+    if not given:
+        return None
+    scheme, _, token = given[0].partition(" ")
+    return token.strip() if len(given) == 1 and scheme.lower() == "bearer" else ""
+
+
+def _certificate(request: Request) -> bytes | None:
+    """Return the certificate that the connection was made with."""
+    shown = request.scope.get("state", {}).get(CERTIFICATE)
+    return shown if isinstance(shown, bytes) else None
+
+
+def _key(request: Request) -> str | None:
+    """Return the idempotency key, None if there is none."""
+    given = request.headers.getlist(KEY_HEADER)
+    if not given:
+        return None
+    if len(given) > 1 or not _KEY_FORM.fullmatch(given[0]):
+        raise InputError(f"{KEY_HEADER} comes once, and has 8 to 128 letters, digits, '.', '_', '~' or '-'.")
+    return given[0]

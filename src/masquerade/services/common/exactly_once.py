@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TypeVar
 
 from masquerade.services.common import problems
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import Busy, KeyReused, TimedOut, TooLarge
+from masquerade.services.common.reply_store import MemoryReplies, ReplyStore
 from masquerade.services.common.settings import Limits
 
 T = TypeVar("T")
@@ -36,84 +36,11 @@ class Call:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A reply with a status of its own."""
-
-    body: bytes = field(repr=False)
-    status: int = 200
-
-
-Handler = Callable[[Call], bytes | Reply]
-
-
-class StoredReply(Protocol):
-    """What was replied under a key, and to what."""
-
-    @property
-    def place(self) -> str:
-        """Return where the message went."""
-
-    @property
-    def body_digest(self) -> bytes | str:
-        """Return the digest of the message."""
-
-    @property
-    def status(self) -> int:
-        """Return the status of the reply."""
-
-    @property
-    def reply(self) -> bytes:
-        """Return the reply."""
-
-
-class Replies(Protocol):
-    """Where replies are kept."""
-
-    def find(self, peer: str, key: str) -> StoredReply | None:
-        """Return what was replied to a peer under a key."""
-
-    def keep(  # noqa: PLR0917  (a row of a table)
-        self, peer: str, key: str, place: str, body_digest: str, status: int, reply: bytes
-    ) -> None:
-        """Keep a reply durably: it is on the disk when this returns."""
-
-
-class Kept(NamedTuple):
-    """A reply kept in memory."""
-
-    place: str
-    body_digest: str
-    status: int
-    reply: bytes
-
-
-class MemoryReplies:
-    """The latest replies, for a service without a state: they end with the process."""
-
-    def __init__(self, most: int = 256, most_bytes: int = 64 << 20) -> None:
-        self._kept: OrderedDict[tuple[str, str], Kept] = OrderedDict()
-        self._most, self._most_bytes, self._bytes = most, most_bytes, 0
-        self._lock = threading.Lock()
-
-    def find(self, peer: str, key: str) -> Kept | None:
-        """Return what was replied to a peer under a key."""
-        with self._lock:
-            return self._kept.get((peer, key))
-
-    def keep(  # noqa: PLR0917  (a row of a table)
-        self, peer: str, key: str, place: str, body_digest: str, status: int, reply: bytes
-    ) -> None:
-        """Keep a reply, and forget the oldest beyond the limits."""
-        with self._lock:
-            self._kept[peer, key] = Kept(place, body_digest, status, reply)
-            self._bytes += len(reply)
-            while len(self._kept) > self._most or (self._bytes > self._most_bytes and len(self._kept) > 1):
-                self._bytes -= len(self._kept.popitem(last=False)[1].reply)
+Handler = Callable[[Call], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Outcome:
     """What a job came to; `failure` is what the handler raised, for the log."""
 
     status: int
@@ -128,14 +55,14 @@ class Job:
 
     place: str
     digest: str
-    done: asyncio.Future[Done]
+    done: asyncio.Future[Outcome]
     abandoned: bool = False
 
 
-class Answering:
+class Jobs:
     """The jobs of one service: no more at once than its limits allow, and none twice for the same key."""
 
-    def __init__(self, replies: Replies, limits: Limits) -> None:
+    def __init__(self, replies: ReplyStore | MemoryReplies, limits: Limits) -> None:
         self._replies, self._limits = replies, limits
         self._jobs: set[Job] = set()
         self._by_key: dict[tuple[str, str], Job] = {}
@@ -162,7 +89,7 @@ class Answering:
         """Return how many requests and jobs there are."""
         return max(self._requests, len(self._jobs))
 
-    async def answer(self, call: Call, handler: Handler) -> Done:
+    async def answer(self, call: Call, handler: Handler) -> Outcome:
         """Return what a message comes to, working on it once."""
         job = await self._job(call, handler)
         await asyncio.wait({job.done}, timeout=self._limits.seconds)
@@ -196,39 +123,38 @@ class Answering:
         job = Job(call.place, digest, in_thread(lambda: self._work(call, handler, digest)))
         self._jobs.add(job)
 
-        def ended(outcome: asyncio.Future[Done]) -> None:
+        def ended(result: asyncio.Future[Outcome]) -> None:
             self._jobs.discard(job)
-            if not outcome.cancelled():
-                outcome.exception()  # looked at, even if nobody waits for it any more
+            if not result.cancelled():
+                result.exception()  # looked at, even if nobody waits for it any more
 
         job.done.add_done_callback(ended)
         return job
 
-    def _work(self, call: Call, handler: Handler, digest: str) -> Done:
+    def _work(self, call: Call, handler: Handler, digest: str) -> Outcome:
         if call.key is not None:
             stored = self._replies.find(call.peer.name, call.key)
             if stored is not None:
                 if (stored.place, stored.body_digest) != (call.place, digest):
                     raise _reused()
-                return Done(stored.status, bytes(stored.reply), replayed=True)
+                return Outcome(stored.status, bytes(stored.reply), replayed=True)
         done = self._handled(call, handler)
         if call.key is not None:
             self._replies.keep(call.peer.name, call.key, call.place, digest, done.status, done.body)
         return done
 
-    def _handled(self, call: Call, handler: Handler) -> Done:
+    def _handled(self, call: Call, handler: Handler) -> Outcome:
         try:
-            reply = self._fitting(handler(call))
+            reply = self._checked(bytes(handler(call)))
         except Busy:
             raise  # nothing was done, so there is nothing to keep: the same key may try again
         except Exception as failure:  # noqa: BLE001  (whatever it was, it is the reply to this key from now on)
             status, body = problems.encode(failure)
-            return Done(status, body, failure)
-        return Done(reply.status, bytes(reply.body))
+            return Outcome(status, body, failure)
+        return Outcome(200, reply)
 
-    def _fitting(self, given: bytes | Reply) -> Reply:
-        reply = given if isinstance(given, Reply) else Reply(given)
-        if len(reply.body) > self._limits.reply_bytes:
+    def _checked(self, reply: bytes) -> bytes:
+        if len(reply) > self._limits.reply_bytes:
             raise TooLarge(f"The reply would be longer than {self._limits.reply_bytes:,} bytes.")
         return reply
 

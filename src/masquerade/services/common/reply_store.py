@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import OrderedDict
 from typing import ClassVar, Final, NamedTuple
 
 from masquerade.core.errors import InputError
@@ -99,14 +101,6 @@ END;
             )
         self._store.empty_log()  # older pages are not left in the log either
 
-    def forget_older_than(self, seconds: float) -> int:
-        """Forget answers given longer ago than this, wholly; return how many."""
-        with self._store.transaction():
-            limit = time.time() - seconds
-            number = self._store.value("SELECT count(*) FROM replies WHERE kept < ?", (limit,))
-            self._store.run("DELETE FROM replies WHERE kept < ?", (limit,))
-            return int(number)
-
     def _make_room(self, peer: str) -> None:
         """Bring a peer's replies within both bounds; the oldest give way."""
         number, size = self._store.run("SELECT number, bytes FROM room WHERE peer = ?", (peer,))[0]
@@ -123,3 +117,27 @@ END;
             )[0]
             self._store.run("UPDATE replies SET reply = NULL, size = 0 WHERE turn = ?", (turn,))
             size -= freed
+
+
+class MemoryReplies:
+    """The latest replies, for a service without a state: they end with the process."""
+
+    def __init__(self, most: int = 256, most_bytes: int = 64 << 20) -> None:
+        self._kept: OrderedDict[tuple[str, str], StoredReply] = OrderedDict()
+        self._most, self._most_bytes, self._bytes = most, most_bytes, 0
+        self._lock = threading.Lock()
+
+    def find(self, peer: str, key: str) -> StoredReply | None:
+        """Return what was replied to a peer under a key."""
+        with self._lock:
+            return self._kept.get((peer, key))
+
+    def keep(  # noqa: PLR0917  (a row of a table)
+        self, peer: str, key: str, place: str, body_digest: bytes | str, status: int, reply: bytes
+    ) -> None:
+        """Keep a reply, and forget the oldest beyond the limits."""
+        with self._lock:
+            self._kept[peer, key] = StoredReply(place, body_digest, status, reply)
+            self._bytes += len(reply)
+            while len(self._kept) > self._most or (self._bytes > self._most_bytes and len(self._kept) > 1):
+                self._bytes -= len(self._kept.popitem(last=False)[1].reply)

@@ -23,8 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
 from masquerade.services.common import logs
-from masquerade.services.common.app import Service
-from masquerade.services.common.request_head import CERTIFICATE
+from masquerade.services.common.app import CERTIFICATE, Service
 from masquerade.services.common.settings import NodeSettings, is_loopback
 from masquerade.services.common.tls_contexts import Tls, server_context
 
@@ -136,7 +135,7 @@ class _Server(uvicorn.Server):
         deadline = time.monotonic() + self._grace
         self.service.stop()
         await super().shutdown(sockets)
-        await self.service.answering.finish(deadline - time.monotonic())
+        await self.service.jobs.finish(deadline - time.monotonic())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Take SIGTERM and SIGINT as a wish to end in order: unlike the base, they are not raised again."""

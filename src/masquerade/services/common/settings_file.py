@@ -1,4 +1,4 @@
-"""One YAML file and the environment: what a service is told, before it is checked, and what is wrong in it."""
+"""One YAML file and the environment: what a service is told, before it is checked, and what is wrong."""
 
 from __future__ import annotations
 

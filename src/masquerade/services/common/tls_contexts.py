@@ -33,7 +33,7 @@ def server_context(
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.num_tickets = 0  # every connection shows its certificate anew
-    context.sslobject_class = _watched(refused)
+    context.sslobject_class = _logged_connection(refused)
     try:
         context.load_cert_chain(certificate, key)
         if authority is not None:
@@ -44,8 +44,8 @@ def server_context(
     return context
 
 
-def _watched(refused: Callable[[str], None]) -> type[ssl.SSLObject]:
-    class Watched(ssl.SSLObject):
+def _logged_connection(refused: Callable[[str], None]) -> type[ssl.SSLObject]:
+    class LoggedConnection(ssl.SSLObject):
         """A connection whose failed handshake is logged: asyncio drops it without a word."""
 
         def do_handshake(self) -> None:
@@ -57,7 +57,7 @@ def _watched(refused: Callable[[str], None]) -> type[ssl.SSLObject]:
                 refused(error.reason or type(error).__name__)
                 raise
 
-    return Watched
+    return LoggedConnection
 
 
 class PinnedContext(ssl.SSLContext):

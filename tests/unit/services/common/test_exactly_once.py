@@ -5,10 +5,11 @@ import threading
 
 import pytest
 
-from masquerade.services.common.exactly_once import Answering, Call, MemoryReplies, in_thread
+from masquerade.services.common.exactly_once import Call, Jobs, in_thread
 from masquerade.services.common.metrics import Metrics
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import Busy, TimedOut
+from masquerade.services.common.reply_store import MemoryReplies
 from masquerade.services.common.settings import Limits
 
 CALL = Call(Peer("south"), "echo", b"x", "a-key-of-mine")
@@ -40,10 +41,10 @@ def test_what_a_busy_handler_refuses_is_not_kept():
         return b"done"
 
     async def twice():
-        answering = Answering(MemoryReplies(), Limits())
+        jobs = Jobs(MemoryReplies(), Limits())
         with pytest.raises(Busy, match="later"):
-            await answering.answer(CALL, handler)
-        return [await answering.answer(CALL, handler) for _ in range(2)]
+            await jobs.answer(CALL, handler)
+        return [await jobs.answer(CALL, handler) for _ in range(2)]
 
     first, second = asyncio.run(twice())
     assert (first.body, second.body, first.replayed, second.replayed) == (b"done", b"done", False, True)
@@ -53,7 +54,7 @@ def test_what_a_busy_handler_refuses_is_not_kept():
 def test_an_exit_from_a_handler_is_an_error_of_that_call_alone():
     async def one():
         with pytest.raises(RuntimeError, match="SystemExit"):
-            await Answering(MemoryReplies(), Limits()).answer(CALL, lambda _: exit(3))
+            await Jobs(MemoryReplies(), Limits()).answer(CALL, lambda _: exit(3))
         return await in_thread(lambda: 7)
 
     assert asyncio.run(one()) == 7
@@ -64,20 +65,20 @@ def test_a_job_that_nobody_waits_for_is_waited_for_at_the_end():
     replies = MemoryReplies()
 
     async def one():
-        answering = Answering(replies, Limits(seconds=0.01, concurrency=1))
-        answering.enter()
+        jobs = Jobs(replies, Limits(seconds=0.01, concurrency=1))
+        jobs.enter()
         with pytest.raises(TimedOut):
-            await answering.answer(CALL, lambda _: b"late" if go.wait(10) else b"")
-        answering.leave()
+            await jobs.answer(CALL, lambda _: b"late" if go.wait(10) else b"")
+        jobs.leave()
         with pytest.raises(Busy, match="at most 1 requests"):
-            answering.enter()
-        assert not await answering.finish(0.01)
+            jobs.enter()
+        assert not await jobs.finish(0.01)
         go.set()
-        assert await answering.finish(10)
-        answering.enter()
-        answering.stopping = True
+        assert await jobs.finish(10)
+        jobs.enter()
+        jobs.stopping = True
         with pytest.raises(Busy, match="stopping"):
-            answering.enter()
+            jobs.enter()
 
     asyncio.run(one())
     assert replies.find("south", "a-key-of-mine").reply == b"late"

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from masquerade.core.errors import FileError, InputError
 from masquerade.crypto.errors import KeySpent
 from masquerade.protocols.durable_store import Claim
-from masquerade.services.common import reply_store
 from masquerade.services.common import state as state_module
 from masquerade.services.common.reply_store import ReplyStore, StoredReply
 from masquerade.services.common.state import INTERRUPTED, SESSION, OnceFolder, State, peek
@@ -197,17 +196,6 @@ def test_a_reply_is_kept_once(folder):
             with pytest.raises(KeySpent):
                 state.replies.keep("a", "k", *other)
         assert state.replies.find("a", "k") == ("p", b"d", 200, b"r")
-
-
-def test_old_replies_are_forgotten_on_request(folder, monkeypatch):
-    with State.open(folder) as state:
-        state.replies.keep("a", "old", "p", "d", 200, b"r")
-        now = time.time()
-        monkeypatch.setattr(reply_store.time, "time", lambda: now + 100)
-        state.replies.keep("a", "new", "p", "d", 200, b"r")
-        assert state.replies.forget_older_than(50) == 1
-        assert state.replies.find("a", "old") is None
-        assert state.replies.find("a", "new") is not None
 
 
 def test_beyond_its_room_a_reply_goes_but_not_that_it_was_given(folder):
