@@ -39,6 +39,8 @@ from masquerade.cli.app import app
 READ_ONLY = {"", "sh"}
 FILE_NAME = re.compile(r"`([\w-]+(?:\.[\w-]+)+)`:$")
 EXIT_CODE = re.compile(r"\s+# exit code (\d+)$")
+# whether a service that was just started has to be waited for depends on the machine
+WAITING = re.compile(r"^masquerade: (?:\S+: )?waiting for '.*\n", re.MULTILINE)
 SHELL = re.compile(r"[|<>;&$*]")
 SECONDS = 60
 
@@ -175,7 +177,7 @@ def _console(command: Command) -> None:
     if code != command.code:
         raise DocumentationError(f"{command.text!r} ends with exit code {code}:\n{printed}")
     if command.shown is not None:
-        _compare(printed, command.shown)
+        _compare(WAITING.sub("", printed), command.shown)
 
 
 def _in_process(text: str) -> tuple[int, str]:

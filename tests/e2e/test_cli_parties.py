@@ -96,13 +96,19 @@ def context(tls):
 def running(folder, *arguments):
     """Write a deployment with the command and start all of its nodes."""
     shown = ok("session", "example", folder, *arguments).stdout
-    world = World(folder)
     names = [Path(line.split()[3]).parent.name for line in shown.splitlines() if " serve " in line]
-    try:
+    with processes(World(folder)) as world:
         for name in names:
             world.start(name)
         for name in names:
             world.wait(name)
+        yield world
+
+
+@contextmanager
+def processes(world):
+    """End the processes of a deployment, whatever happens."""
+    try:
         yield world
     finally:
         for process in world.processes.values():
@@ -215,11 +221,39 @@ def joined(world):
     return pd.concat(frames, axis=1, join="inner")
 
 
-def test_a_node_that_does_not_run_is_missed(tmp_path, monkeypatch):
+def test_a_node_that_does_not_run_is_missed(tmp_path):
     ok("session", "example", tmp_path / "try", "--n", 20)
-    monkeypatch.setattr("masquerade.services.common.node.Operator.__init__.__defaults__", ("a command", 0.0))
-    said = refused("session", "status", "--node", tmp_path / "try" / "university" / "miner.yaml")
+    file = tmp_path / "try" / "university" / "miner.yaml"
+    said = refused("session", "status", "--node", file, "--wait", 0)
     assert "is not running on this machine" in said
+    (file.parent / "state").mkdir()
+    (file.parent / "state" / "address").write_text(
+        "https://127.0.0.1:9\n"
+    )  # left there by one that was killed
+    assert "gave no answer" in refused("session", "status", "--node", file, "--wait", 0)
+
+
+def test_commands_wait_for_services_that_are_being_started(tmp_path):
+    """Services are started only after a command has said that it waits for them."""
+    folder, parties = tmp_path / "try", ("north", "south", "registry")
+    ok("session", "example", folder, "--protocol", "pooled-counts", "--n", 60)
+    with processes(World(folder)) as world:
+        for command, waited_for, started in (
+            (("create", folder / "session.yaml"), "university", ("university",)),
+            (("run", "example"), "north", parties),
+        ):
+            call = [COMMAND, "session", *command, "--node", world.miner, "--wait", SECONDS]
+            with subprocess.Popen(  # noqa: S603  (our own command)
+                [*map(str, call)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ) as process:
+                assert f"waiting for '{waited_for}' to start, {SECONDS} seconds at most" in (
+                    process.stderr.readline()
+                )
+                for name in started:
+                    world.start(name)
+                said = process.communicate(timeout=SECONDS)
+            assert process.returncode == 0, said
+        assert "done in" in said[0]
 
 
 @pytest.mark.parametrize("kind", ["party", "miner"])

@@ -11,7 +11,7 @@ import typer
 
 from masquerade.cli.node_config import load_kind
 from masquerade.cli.nodes import group
-from masquerade.cli.options import Json, Overwrite
+from masquerade.cli.options import WAIT, Json, Overwrite, Wait
 from masquerade.cli.output import as_json, check_target, emit, say
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.words import counted
@@ -182,13 +182,14 @@ def close(
     epoch: Annotated[
         str | None, typer.Option(help="An earlier epoch; without it the one in the settings.", metavar="NAME")
     ] = None,
+    wait: Wait = WAIT,
     json: Json = False,
 ) -> None:
     """Close the epoch at the randomness server: its key is destroyed for good, and reports may be sent.
 
     Example: masquerade collect close --node randomness.yaml
     """
-    said = asked(node, "randomness", "close", {} if epoch is None else {"epoch": epoch})
+    said = asked(node, "randomness", "close", {} if epoch is None else {"epoch": epoch}, wait)
     if json:
         emit(as_json(said))
         return
@@ -211,6 +212,7 @@ def open_classes(
         ),
     ],
     overwrite: Overwrite = False,
+    wait: Wait = WAIT,
     json: Json = False,
 ) -> None:
     """Take no more reports, open the classes that reached k, and write their rows.
@@ -227,7 +229,7 @@ def open_classes(
     elif json:
         raise InputError("--json and --out - both write to standard output; choose one.")
     settings = checked(node, "collector")
-    with operator_of(settings) as operator:
+    with operator_of(settings, wait, say) as operator:
         operator.ask("open", {})
         result = operator.ask("result", {})
     rows = opened_rows(result, load_form(settings.form))
@@ -241,14 +243,14 @@ def open_classes(
 
 
 @collect_app.command("status")
-def status(*, node: AtNode, json: Json = False) -> None:
+def status(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
     """Show how far a server's epoch is.
 
     Example: masquerade collect status --node collector.yaml
     """
     from masquerade.services.collect.server import operator_of  # noqa: PLC0415
 
-    with operator_of(either(node)) as operator:
+    with operator_of(either(node), wait, say) as operator:
         said = operator.ask("status", {})
     if json:
         emit(as_json(said))
@@ -304,11 +306,11 @@ def either(file: Path) -> CollectSettings:
     return checked(file, "collector" if "randomness" in read(file) else "randomness")
 
 
-def asked(file: Path, kind: str, what: str, values: dict[str, Any]) -> dict[str, Any]:
+def asked(file: Path, kind: str, what: str, values: dict[str, Any], wait: float) -> dict[str, Any]:
     """Let a server do something for its operator, and return what it says."""
     from masquerade.services.collect.server import operator_of  # noqa: PLC0415
 
-    with operator_of(checked(file, kind)) as operator:
+    with operator_of(checked(file, kind), wait, say) as operator:
         return operator.ask(what, values)
 
 

@@ -12,7 +12,7 @@ import typer
 
 from masquerade.cli import party_ledger
 from masquerade.cli.node_config import check_config, load_kind
-from masquerade.cli.options import Json, Out, Overwrite
+from masquerade.cli.options import WAIT, Json, Out, Overwrite, Wait
 from masquerade.cli.output import as_json, check_target, emit, render, say
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.words import gamma_text
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 STOPPED = 1
 PAUSE = 0.2  # seconds between two looks at a session
+WAITING = "waiting"  # steps of which anybody is told, not at a terminal alone
 
 
 def group(text: str) -> typer.Typer:
@@ -102,6 +103,7 @@ def create(
     ],
     *,
     node: AtNode,
+    wait: Wait = WAIT,
     json: Json = False,
 ) -> None:
     """Give a session to the node that convenes it; nothing is asked of the parties yet.
@@ -112,7 +114,7 @@ def create(
     from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
 
     spec = load(file, SessionSpec, environment={})
-    with reached(node) as operator:
+    with reached(node, wait) as operator:
         status = operator.ask("create", {"spec": spec.model_dump(mode="json")})
     if json:
         emit(as_json(status | {"digest": spec.digest}))
@@ -130,6 +132,7 @@ def run(
     ] = False,
     out: Out = None,
     overwrite: Overwrite = False,
+    wait: Wait = WAIT,
     json: Json = False,
 ) -> None:
     """Run a session, or resume one that was interrupted, and wait for its model.
@@ -138,13 +141,13 @@ def run(
     """
     if out is not None and out != "-":
         check_target(Path(out), overwrite=overwrite)
-    with reached(node) as operator:
-        status = operator.ask("run", {"session": session})
+    with reached(node, wait) as operator:
+        status = operator.ask("run", {"session": session, "wait": wait})
         step = ""
         while status["state"] == "running" and not detach:
             if status["step"] != step:
                 step = status["step"]
-                if step and sys.stderr.isatty():
+                if step.startswith(WAITING) or (step and sys.stderr.isatty()):
                     say(f"{session}: {step} …")
             time.sleep(PAUSE)
             status = operator.ask("status", {"session": session})
@@ -167,13 +170,14 @@ def status(
     ] = None,
     *,
     node: AtNode,
+    wait: Wait = WAIT,
     json: Json = False,
 ) -> None:
     """Show how far a session is and who learnt what in it, or all sessions in a line each.
 
     Example: masquerade session status diabetes --node miner.yaml
     """
-    with reached(node) as operator:
+    with reached(node, wait) as operator:
         found = operator.ask("status", {} if session is None else {"session": session})
     if json:
         emit(as_json(found))
@@ -221,7 +225,7 @@ def example(
     emit("\n".join(lines) + "\n")
 
 
-def reached(file: Path) -> Operator:
+def reached(file: Path, wait: float) -> Operator:
     """Return how to speak to the service of a node."""
     from masquerade.services.common.node import Operator  # noqa: PLC0415
     from masquerade.services.common.settings import load  # noqa: PLC0415
@@ -234,7 +238,7 @@ def reached(file: Path) -> Operator:
             settings = load(file, MinerSettings)
         except InputError:
             raise first from None
-    return Operator(settings)
+    return Operator(settings, wait=wait, tell=say)
 
 
 def headline(status: dict[str, Any]) -> str:

@@ -72,3 +72,14 @@ Out = Annotated[
     str | None,
     typer.Option("--out", "-o", help="Write to this file instead of standard output.", metavar="FILE"),
 ]
+Wait = Annotated[
+    float,
+    typer.Option(
+        "--wait",
+        help="Seconds to wait for a service that is being started.",
+        metavar="SECONDS",
+        min=0,
+        show_default=True,
+    ),
+]
+WAIT = 60.0

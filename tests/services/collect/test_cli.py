@@ -105,7 +105,7 @@ def refused_soon(file):
     from masquerade.services.common.settings import load  # noqa: PLC0415
 
     with pytest.raises(InputError) as error:
-        server.operator_of(load(file, CollectorSettings, environment={}), patience=0.0)
+        server.operator_of(load(file, CollectorSettings, environment={}), wait=0.0).ask("status", {})
     return str(error.value)
 
 

@@ -122,7 +122,7 @@ class World:
         self.start(name)
 
     def operate(self, name, what, **values):
-        with operator_of(self.settings(name), patience=1.0) as operator:
+        with operator_of(self.settings(name), wait=1.0) as operator:
             return operator.ask(what, values)
 
     def enrol(self, *people):

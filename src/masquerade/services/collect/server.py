@@ -53,7 +53,9 @@ def serve(settings: CollectSettings, *, announce: Callable[[str], object] = prin
         run_node(app_of(server), settings, listening)
 
 
-def operator_of(settings: CollectSettings, patience: float = 10.0) -> Operator:
+def operator_of(
+    settings: CollectSettings, wait: float = 10.0, tell: Callable[[str], object] = lambda _: None
+) -> Operator:
     """Return how the operator speaks to a server on this machine, waiting for one that is being started."""
     kind = "randomness" if isinstance(settings, RandomnessSettings) else "collector"
-    return Operator(settings, f"masquerade collect {kind} serve", patience)
+    return Operator(settings, f"masquerade collect {kind} serve", wait, tell)

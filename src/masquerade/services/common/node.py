@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 from masquerade.core.errors import InputError
 from masquerade.crypto import tokens
 from masquerade.crypto.certificates import fingerprint
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer
-from masquerade.services.common.problems import NotAdmitted
+from masquerade.services.common.problems import NotAdmitted, PartyUnreachable
 from masquerade.services.common.settings import NodeSettings
+
+T = TypeVar("T")
+_PAUSE = 0.2  # seconds between two tries to reach a service that is being started
+_SILENT_SECONDS = 2.0  # before anybody is told that it is waited for
 
 
 def peers_of(settings: NodeSettings) -> dict[str, Peer]:
@@ -66,61 +72,92 @@ def json_object(data: bytes) -> dict[str, Any]:
     return values
 
 
-def address_of(settings: NodeSettings, how: str, patience: float) -> str:
-    """Return where a node listens, waiting a while for one that is just being started."""
-    place, until = settings.address_file, time.monotonic() + patience
+class NotRunning(InputError):
+    """A service on this machine that has not said where it listens."""
+
+
+def once_started(
+    ask: Callable[[], T], name: str, wait: float, tell: Callable[[str], object] = lambda _: None
+) -> T:
+    """Return what a service answers, asking again for `wait` seconds while nobody answers there.
+
+    A service that is being started has no address yet, or nobody listens there; after a moment `tell` is told
+    that it is waited for.
+    """
+    began, told = time.monotonic(), False
     while True:
         try:
-            return place.read_text(encoding="ascii").strip()
-        except OSError:
-            if time.monotonic() > until:
-                raise InputError(
-                    f"{settings.name!r} is not running on this machine (there is no {place}): start it with "
-                    f"{how}."
-                ) from None
-            time.sleep(0.2)
+            return ask()
+        except (NotRunning, PartyUnreachable):
+            waited = time.monotonic() - began
+            if waited >= wait:
+                raise
+            if waited >= _SILENT_SECONDS and not told:
+                told = True
+                tell(f"waiting for {name!r} to start, {wait:g} seconds at most")
+            time.sleep(_PAUSE)
 
 
 class Operator:
     """How the operator of a node speaks to it: with the node's own credentials, on its own machine.
 
-    `how` says by which command it is started, for when it does not run.
+    `how` says by which command it is started, for when it does not run. Until it has answered once, it is
+    waited for, `wait` seconds in all; see `once_started`.
     """
 
     def __init__(
         self,
         settings: NodeSettings,
         how: str = "masquerade party serve or masquerade miner serve",
-        patience: float = 10.0,
+        wait: float = 10.0,
+        tell: Callable[[str], object] = lambda _: None,
     ) -> None:
-        url = address_of(settings, how, patience)
-        token = None if settings.operator_token is None else settings.operator_token.read_text().strip()
-        marks = () if settings.tls is None else (fingerprint(settings.tls.certificate),)
-        self._name = settings.name
-        self._http = HttpTransport(
-            self._name,
-            [Peer(self._name, url, marks, token=token)],
-            **settings.tls_files(),
-            retries=1,
-            limits=settings.limits,
-        )
+        self._settings, self._how, self._wait, self._tell = settings, how, wait, tell
+        self._http: HttpTransport | None = None
 
     def ask(self, what: str, values: dict[str, Any]) -> dict[str, Any]:
         """Let the node do something, and return what it says."""
-        asking = what in {"status", "model"}
+        name, key = self._settings.name, secrets.token_urlsafe(24)
+
+        def asked() -> dict[str, Any]:
+            http, repeatable = self._http or self._connected(), what in {"status", "model"}
+            try:
+                answer: dict[str, Any] = http.post_json(
+                    name, f"operate/{what}", values, key=key, repeatable=repeatable
+                )
+            except BaseException:
+                if self._http is None:
+                    http.close()  # where it listens is looked up again
+                raise
+            self._http = http
+            return answer
+
         try:
-            answer: dict[str, Any] = self._http.post_json(
-                self._name, f"operate/{what}", values, repeatable=asking
-            )
+            return once_started(asked, name, self._wait if self._http is None else 0.0, self._tell)
         except NotAdmitted:
             raise NotAdmitted(
-                f"{self._name!r} does not know the certificate or token in its file: restart it, if they "
+                f"{name!r} does not know the certificate or token in its file: restart it, if they "
                 "were replaced since it was started."
             ) from None
-        return answer
+
+    def _connected(self) -> HttpTransport:
+        """Return a way to where the node says that it listens."""
+        settings = self._settings
+        try:
+            url = settings.address_file.read_text(encoding="ascii").strip()
+        except OSError:
+            raise NotRunning(
+                f"{settings.name!r} is not running on this machine (there is no {settings.address_file}): "
+                f"start it with {self._how}."
+            ) from None
+        token = None if settings.operator_token is None else settings.operator_token.read_text().strip()
+        marks = () if settings.tls is None else (fingerprint(settings.tls.certificate),)
+        own = Peer(settings.name, url, marks, token=token)
+        return HttpTransport(settings.name, [own], **settings.tls_files(), retries=1, limits=settings.limits)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._http.close()
+        if self._http is not None:
+            self._http.close()

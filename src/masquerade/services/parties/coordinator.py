@@ -26,6 +26,7 @@ from masquerade.protocols.linking.joiner import Joiner, keyed_guarantee
 from masquerade.protocols.transport import Transport
 from masquerade.protocols.vertical.cross_parents import assembled
 from masquerade.protocols.vertical.fetch import Room
+from masquerade.services.common.node import once_started
 from masquerade.services.common.problems import PartyUnreachable
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties import messages as say
@@ -42,8 +43,10 @@ class Coordinator:
 
     `epoch` is that of an interrupted run, if there was one; `folder` is the convener's own, for joined parts;
     `own_codes` gives its own records where it is a party that counts with others' ciphertexts; `room` is how
-    much is taken of a party. A session kind finds here, once it is asked for a model, `spec` and `epoch`,
-    what all parties hold (`joint`), and if they were linked the number of `records` and their `alignment`.
+    much is taken of a party; one that is being started is waited for, `wait` seconds.
+
+    A session kind that is asked for a model finds here `spec` and `epoch`, what all parties hold (`joint`)
+    and, if records were linked, the number of `records` and their `alignment`.
     """
 
     def __init__(
@@ -58,10 +61,12 @@ class Coordinator:
         own_codes: Callable[[], Mapping[str, Codes]],
         room: Room,
         identities: Mapping[str, bytes],
+        wait: float = 0.0,
     ) -> None:
         self.spec, self.transport, self.note, self.own_codes = spec, transport, note, own_codes
         self._epoch, self._keep_epoch, self._folder = epoch, keep_epoch, folder
         self.room, self._identities = room, {party: identities[party] for party in spec.parties}
+        self._wait = wait
         self.guarantee: Guarantee | None = None
         self.records: int | None = None
         self.alignment = b""
@@ -156,7 +161,13 @@ class Coordinator:
 
     def _begun(self) -> dict[str, say.Begun]:
         offer = say.Begin(spec=self.spec, epoch=self.epoch.hex())
-        return {member: self._say(member, "begin", offer, say.Begun) for member in self.spec.members}
+
+        def begin(member: str) -> say.Begun:
+            return once_started(
+                lambda: self._say(member, "begin", offer, say.Begun), member, self._wait, self.note
+            )
+
+        return {member: begin(member) for member in self.spec.members}
 
     def _link(self, begun: Mapping[str, say.Begun]) -> None:
         """Agree on the records that take part; tell everybody which these are, and whose variables."""

@@ -32,6 +32,7 @@ from masquerade.services.parties.transport import SessionTransport
 MEMO = "memo.json"
 STOPPED = "this node was stopped meanwhile"
 CONVENED = "convened"
+MOST_WAITED = 3600  # seconds for parties that are being started
 PATIENCE = 2.0  # seconds for a session to notice that the node stops
 PLACES = ("sessions/{session}/{role}", "operate/{what}")
 
@@ -116,20 +117,22 @@ class Node:
 
     def _run(self, given: dict[str, Any]) -> dict[str, Any]:
         """Start a session, or resume one that was interrupted; one that is done stays done."""
-        name = session_name(given)
+        name, wait = session_name(given), given.get("wait", 0)
+        if not isinstance(wait, int | float) or not 0 <= wait <= MOST_WAITED:
+            raise InputError(f"A session waits for parties between 0 and {MOST_WAITED:,} seconds.")
         with self._guard:
             known = self._known(name)
             going = self._running.get(name)
             if known["state"] != "done" and (going is None or not going.is_alive()):
                 self._write(name, state="running", step="", reason="")
                 thread = threading.Thread(
-                    target=self._convene, args=(name,), name=f"session {name}", daemon=True
+                    target=self._convene, args=(name, wait), name=f"session {name}", daemon=True
                 )
                 self._running[name] = thread
                 thread.start()
         return self._shown(name)
 
-    def _convene(self, name: str) -> None:
+    def _convene(self, name: str, wait: float) -> None:
         known = self._known(name)
         spec = SessionSpec.model_validate(known["spec"])
         started = time.monotonic()
@@ -144,6 +147,7 @@ class Node:
             own_codes=lambda: self._party.own_codes(name),
             room=Room(self.settings.limits.rows, self.settings.limits.arrow_bytes),
             identities=self._party.identities(spec),
+            wait=wait,
         )
         try:
             if not known.get("learnt"):
