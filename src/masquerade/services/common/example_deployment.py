@@ -40,13 +40,12 @@ class ExampleDeployment:
         for name in (*services, *callers):
             certificates.issue(tls, name)
             (folder / name).mkdir()
-            self.known[name] = {"fingerprints": [certificates.fingerprint(tls / f"{name}.pem")]}
+            marks = {"fingerprints": [certificates.fingerprint(tls / f"{name}.pem")]}
+            self.known[name] = marks
             if name in services:
                 key = identity_keys.create(folder / name / "identity.key")
-                self.known[name] |= {
-                    "url": f"https://127.0.0.1:{self.ports[name]}",
-                    "identity": identity_keys.public_text(key),
-                }
+                url, identity = f"https://127.0.0.1:{self.ports[name]}", identity_keys.public_text(key)
+                self.known[name] = {"url": url, **marks, "identity": identity}
 
     def settings(self, name: str) -> dict[str, Any]:
         """Return what the settings of every service have: its name, where it listens, its files."""
