@@ -21,8 +21,10 @@ from masquerade.estimate.simplex import clip_and_rescale, onto_simplex
 from masquerade.estimate.symmetric import is_symmetric, symmetric_mle
 
 MIXED_IN = 1e-3  # share of the even table in the start: EM cannot leave a zero
-STILL = 1e-10  # relative fall of the deviance in a step below which a fit stands still
+STILL = 1e-7  # fall of the log-likelihood gap in a step below which a fit stands still
 MOST_STEPS = 20_000
+VANISHED = 1e-12  # share of the records below which a cell is not extrapolated
+FAR = 20.0  # the most that the logarithm of a cell moves in one extrapolation
 MOST_CELLS = 2048  # of a table whose covariance is written out
 
 
@@ -70,7 +72,7 @@ class Reports:
         kept = [axis for axis in left if axis in self.reduction.keep]
         turned = factors.transpose([self.reduction.keep.index(axis) for axis in kept])
         spread = turned.reshape([cells.shape[axis] if axis in kept else 1 for axis in left])
-        result = cells * rest
+        result = np.array(cells * rest)
         result[inside] = cells[inside] * spread
         return result.reshape(latent.shape)
 
@@ -115,6 +117,10 @@ class ReportEvidence:
         total = sum(float(part.observed.sum()) for part in self.parts)
         whole = not any(part.reduction.then(self.view.keep, dict(self.view.at)).at for part in self.parts)
         fixed = expected * (total / expected.sum()) if whole and expected.sum() > 0 else expected
+        if len(self.parts) == 1 and not self._open(self.parts[0]):
+            (part,) = self._viewed(self.parts)
+            cells = np.transpose(fixed, np.argsort(part.reduction.keep)).reshape(part.latent)
+            return 2 * likelihood(part.observed, part.channels).at(cells).deviance
         return self._fitted(lambda _: fixed, 0, fixed_total=not whole).deviance
 
     def fit(self, generators: Iterable[Iterable[int]]) -> Fit:
@@ -124,7 +130,7 @@ class ReportEvidence:
         gives is replaced by the model's fit to it, truths within a cell keep their proportions.
         Reference: Haberman (1974) for indirectly observed tables; Dempster, Laird & Rubin (1977).
         Cost: some contractions and proportional fits a step, accelerated by squared extrapolation.
-        Error: the deviance falls by less than 1e-10 of itself in the last step, else `converged` is False.
+        Error: the deviance falls by less than 2e-7 in the last step, else `converged` is False.
         """
         shape = self.view.apply(self.values).shape
         model = generators_of(generators, len(shape))
@@ -142,14 +148,20 @@ class ReportEvidence:
             return ReportEvidence(self.parts + other.parts, self.values + other.values, both, self.view)
         return GaussianEvidence.of(self.view.apply(self.values), self.covariance) + other
 
+    def _viewed(self, parts: Sequence[Reports]) -> list[Reports]:
+        """Return parts whose table is the one that is looked at."""
+        keep, at = self.view.keep, dict(self.view.at)
+        return [replace(part, reduction=part.reduction.then(keep, at)) for part in parts]
+
+    def _open(self, part: Reports) -> bool:
+        """Tell whether truths are summed over, or lie outside the slice that is looked at."""
+        return len(part.reduction.then(self.view.keep, dict(self.view.at)).keep) < len(part.truths)
+
     def _fitted(self, model: Callable[[Floats], Floats], df: int, *, fixed_total: bool = False) -> Fit:
-        seen = [part for part in self.parts if part.observed.sum() > 0]
-        views = [
-            replace(part, reduction=part.reduction.then(self.view.keep, dict(self.view.at))) for part in seen
-        ]
+        seen = self._viewed([part for part in self.parts if part.observed.sum() > 0])
         if not seen:
             return Fit(np.zeros(self.view.apply(self.values).shape), 0.0, df, 0.0, 0.0, converged=True)
-        return _Climb(views, model, fixed_total=fixed_total).fit(df)
+        return _Climb(seen, model, fixed_total=fixed_total).fit(df)
 
 
 class _Climb:
@@ -169,7 +181,7 @@ class _Climb:
         for _ in range(0 if converged else MOST_STEPS):
             before = total_deviance(points)
             points = self.step(points)
-            if before - total_deviance(points) <= STILL * max(before, 1.0):
+            if before - total_deviance(points) <= STILL:
                 converged = True
                 break
         expected = self.table([point.counts for point in points])
@@ -215,19 +227,19 @@ class _Climb:
         """Take two EM steps and extrapolate along them on the scale of logarithms, if that is likelier."""
         first = self.em(points)
         second = self.em(first)
-        logs = [
-            np.concatenate([np.log(np.maximum(point.counts, 1e-300)).ravel() for point in each])
-            for each in (points, first, second)
-        ]
+        cells = [np.concatenate([point.counts.ravel() for point in each]) for each in (points, first, second)]
+        moving = np.min(cells, axis=0) > VANISHED * self.n
+        logs = np.log(np.stack(cells)[:, moving])
         r, v = logs[1] - logs[0], logs[2] - 2 * logs[1] + logs[0]
         length = float(np.sqrt(np.vdot(r, r))) / max(float(np.sqrt(np.vdot(v, v))), 1e-300)
-        if length <= 1:
+        if not length > 1:
             return second
-        far = np.exp(np.minimum(logs[0] + 2 * length * r + length**2 * v, 700.0))
+        far = cells[2].copy()
+        far[moving] *= np.exp(np.clip(logs[0] + 2 * length * r + length**2 * v - logs[2], -FAR, FAR))
         cuts = np.cumsum([point.counts.size for point in points])[:-1]
         jumped = [
-            cells.reshape(point.counts.shape) * (point.counts.sum() / max(float(cells.sum()), 1e-300))
-            for cells, point in zip(np.split(far, cuts), points, strict=True)
+            part.reshape(point.counts.shape) * (point.counts.sum() / part.sum())
+            for part, point in zip(np.split(far, cuts), second, strict=True)
         ]
         third = self.em(self.at(self.allowed(jumped)))
         return third if total_deviance(third) < total_deviance(second) else second
