@@ -26,8 +26,8 @@ from masquerade.protocols.products.party import ProductParty
 from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
 from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.messages import Request
-from masquerade.protocols.vertical.miner import Miner
-from masquerade.protocols.vertical.site import Held, Site
+from masquerade.protocols.vertical.site import ClearCells, Site
+from masquerade.sources.joined import Miner
 from masquerade.sources.pooled import PooledTally
 from masquerade.sources.products import RevealedVerticalCounts
 from masquerade.sources.records import Records
@@ -214,7 +214,7 @@ def mined_sites(rows):
         names = [f"{party}{i}" for i in range(COLUMNS)]
         policy = mq.Policy.from_dict({"masquerade": 1, "variables": dict.fromkeys(names, channel)})
         codes = {name: generator.integers(0, 5, rows, dtype=np.uint8) for name in names}
-        held = Held(codes, tags[generator.permutation(rows)], fresh_draws(Keystream()))
+        held = ClearCells(codes, tags[generator.permutation(rows)], fresh_draws(Keystream()))
         sites[party] = Site(party, policy, [held], SESSION)
     return sites, {party: site.policy.id for party, site in sites.items()}
 

@@ -33,9 +33,9 @@ from masquerade.protocols.products.helper import Helper
 from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.party import ProductParty
 from masquerade.protocols.transport import LocalTransport
-from masquerade.protocols.vertical.miner import Miner
-from masquerade.protocols.vertical.site import Held, Site
+from masquerade.protocols.vertical.site import ClearCells, Site
 from masquerade.sources.engine_cache import Limits
+from masquerade.sources.joined import Miner
 from masquerade.sources.pooled import PooledTally
 from masquerade.sources.products import RevealedVerticalCounts
 
@@ -140,13 +140,13 @@ def mined(case: Case, kept: Path | None = None, **options: Any) -> mq.Tally:
     reports = mq.tally(case.disguised, policy).codes
     tags = np.frombuffer(os.urandom(16 * len(case.clear)), dtype=np.uint8).reshape(-1, 16)
 
-    def held(groups: Sequence[Any], rows: slice) -> Held:
+    def held(groups: Sequence[Any], rows: slice) -> ClearCells:
         def drawn(*_: Any) -> Any:
             group = policy.groups[_[-1]]
             return np.ravel_multi_index([reports[n][rows] for n in group.names], group.report_sizes)
 
         names = [name for group in groups for name in group.names]
-        return Held({name: clear[name][rows] for name in names}, tags[rows], drawn)
+        return ClearCells({name: clear[name][rows] for name in names}, tags[rows], drawn)
 
     half = len(case.clear) // 2
     first, second = policy.groups[::2], policy.groups[1::2]

@@ -35,8 +35,7 @@ from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
 from masquerade.protocols.threshold.guarantees import faithful_guarantee, production_guarantee
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.protocols.transport import LocalTransport
-from masquerade.protocols.vertical.join import seen_by
-from masquerade.protocols.vertical.joint_policy import restricted
+from masquerade.protocols.vertical.joint_policy import restricted, seen_by
 from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.services.parties.kinds.without_miner import seen_without_miner
 from masquerade.simulation.aggregation import Population as Aggregating

@@ -28,10 +28,10 @@ import masquerade as mq
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.vertical.fetch import schema_of
+from masquerade.protocols.vertical.cell_supplier import schema_of
 from masquerade.protocols.vertical.messages import Cells, Request
-from masquerade.protocols.vertical.miner import Miner
 from masquerade.services.common.problems import PartyUnreachable
+from masquerade.sources.joined import Miner
 
 ROWS_AT_ONCE = 30
 TABLES = (("S", "T", "G"),)

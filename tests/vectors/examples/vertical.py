@@ -1,7 +1,7 @@
 """Messages of vertical and arbitrary partitions."""
 
 import masquerade as mq
-from masquerade.protocols.vertical.messages import Announce, Cells, Described, Parameters, Request, Shape
+from masquerade.protocols.vertical.messages import Announce, Cells, Described, Request, Shape
 from tests.vectors.examples.parties import SESSION
 from tests.vectors.message_vectors import Example
 
@@ -37,5 +37,4 @@ EXAMPLES = [
     Example(DESCRIBED, bad=policies(*WRONG)),
     Example(Request(SESSION, "miner", ("a",), 0, 1)),
     Example(Cells(SESSION, "x", POLICY.id, 0, 1, (b"", b"arrow"))),
-    Example(Parameters.of(SESSION, "x", {"a": {"p": 1}})),
 ]

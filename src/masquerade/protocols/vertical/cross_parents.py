@@ -46,12 +46,6 @@ def cross_parents(
     return {pair: tuple(names) for pair, names in found.items()}
 
 
-def cross_variables(structure: Structure, sites: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return the variables that have a parent with another party; the others are local."""
-    owner = owner_of(sites)
-    return tuple(n for n, parents in structure.items() if any(owner[p] != owner[n] for p in parents))
-
-
 def own_families(structure: Structure, own: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the structure that one party learns: its own nodes with all parents, foreign ones with none."""
     foreign = dict.fromkeys(parent for node in own for parent in structure[node] if parent not in own)

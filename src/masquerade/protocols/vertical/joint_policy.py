@@ -1,4 +1,4 @@
-"""One policy from several: what records that come from several parties went through."""
+"""One policy from several: what records that come from several parties went through, and what they tell."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Collection, Sequence
 
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Group, Policy
+from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import PolicyError
+from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Field
 
 
@@ -51,3 +53,21 @@ def channels_of(groups: Collection[Group]) -> dict[tuple[str, ...], Channel]:
 def same(first: Group, second: Group) -> bool:
     """Tell whether two groups are the same mechanism."""
     return first.names == second.names and first.channel.fingerprint == second.channel.fingerprint
+
+
+def seen_by(role: str, policy: Policy, own: Sequence[str] = ()) -> Guarantee:
+    """Return who learns what: one role sees the reports of all variables but its own."""
+    reports = guarantee_of(policy)
+    disclosures = []
+    for item in reports.disclosures:
+        names = tuple(name for name in item.variables if name not in own)
+        if names:
+            disclosures.append(Disclosure(role, item.kind, names, item.gamma))
+    return Guarantee(
+        tuple(disclosures),
+        (*reports.assumptions, f"{role} destroys pseudonyms as it joins, and keeps no order within a part"),
+        {role: "malicious"},
+        None,
+        (),
+        0,
+    )

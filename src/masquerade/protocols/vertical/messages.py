@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from masquerade.channels.policy import Policy
-from masquerade.core.errors import InputError, PolicyMismatch
 from masquerade.protocols.codec import (
     LONGEST_TEXT,
     U32,
     U64,
     Blob,
     Converted,
-    LongText,
     Many,
     Message,
     Name,
@@ -33,7 +30,7 @@ PolicyText = Annotated[
     Policy,
     Converted(
         Text(LONGEST_TEXT),
-        lambda policy: _plain(policy.to_dict()),
+        lambda policy: json.dumps(policy.to_dict(), ensure_ascii=False, separators=(",", ":")),
         lambda text: Policy.from_dict(json.loads(text)),
         "A policy",
     ),
@@ -92,41 +89,3 @@ class Cells(Message):
     part: U32
     parts: U32
     blocks: Annotated[tuple[Annotated[bytes, Blob(LARGEST_BLOCK)], ...], Many(MOST_BLOCKS)]
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters(Message):
-    """What a party learnt about its own nodes, for everybody: plain values by node, as JSON."""
-
-    TAG: ClassVar[bytes] = b"masquerade vertical parameters 1"
-    session: Session
-    party: Name
-    nodes: LongText
-
-    @classmethod
-    def of(cls, session: bytes, party: str, nodes: Mapping[str, Any]) -> Parameters:
-        """Return the message with a party's nodes."""
-        return cls(session, party, _plain(dict(nodes)))
-
-    def values(self) -> dict[str, Any]:
-        """Return the plain values by node."""
-        try:
-            values = json.loads(self.nodes)
-        except (ValueError, RecursionError):
-            values = None
-        if not isinstance(values, dict):
-            raise InputError(f"Party {self.party!r} sent parameters that are no object of nodes.")
-        return values
-
-
-def check_policy_id(party: str, found: str, agreed: str) -> None:
-    """Refuse cells that went through another policy than the one agreed on."""
-    if found != agreed:
-        raise PolicyMismatch(
-            f"Party {party!r} disguised under policy {found[:12]}…, agreed was {agreed[:12]}…: estimates "
-            "would be wrong."
-        )
-
-
-def _plain(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))

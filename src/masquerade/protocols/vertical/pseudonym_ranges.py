@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.linking.messages import PSEUDONYM_SIZE
 
 ROWS_AT_ONCE = 1 << 18
 MOST_PARTS = 1 << 20
@@ -75,15 +74,3 @@ def increasing(first: Words, second: Words) -> bool:
     """Tell whether each of some pseudonyms is larger than the one before it."""
     equal = first[1:] == first[:-1]
     return bool(np.all((first[1:] > first[:-1]) | (equal & (second[1:] > second[:-1]))))
-
-
-def tags_of(pseudonyms: object) -> Tags:
-    """Return pseudonyms (bytes of 16 each, or rows of an array of bytes) as an array."""
-    if isinstance(pseudonyms, np.ndarray):
-        if pseudonyms.dtype != np.uint8 or pseudonyms.ndim != 2 or pseudonyms.shape[1] != PSEUDONYM_SIZE:
-            raise InputError(f"A pseudonym has {PSEUDONYM_SIZE} bytes.")
-        return pseudonyms
-    listed = list(pseudonyms)  # type: ignore[call-overload]
-    if any(len(pseudonym) != PSEUDONYM_SIZE for pseudonym in listed):
-        raise InputError(f"A pseudonym has {PSEUDONYM_SIZE} bytes.")
-    return np.frombuffer(b"".join(listed), dtype=np.uint8).reshape(-1, PSEUDONYM_SIZE)

@@ -24,8 +24,8 @@ from masquerade.core.tally import Tally
 from masquerade.disguising.report_draws import Codes
 from masquerade.protocols.linking.joiner import Joiner, keyed_guarantee
 from masquerade.protocols.transport import Transport
+from masquerade.protocols.vertical.cell_supplier import Room
 from masquerade.protocols.vertical.cross_parents import assembled
-from masquerade.protocols.vertical.fetch import Room
 from masquerade.services.common.node import once_started
 from masquerade.services.common.problems import PartyUnreachable
 from masquerade.services.common.settings import Strict

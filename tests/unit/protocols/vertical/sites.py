@@ -7,30 +7,45 @@ import numpy as np
 
 import masquerade as mq
 from masquerade.core.errors import MasqueradeWarning
+from masquerade.crypto.keystream import Keystream
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.disguising.report_draws import fresh_draws
 from masquerade.disguising.seeded import seeded_bytes
+from masquerade.frames.label_codes import encode
+from masquerade.frames.native import columns_of
 from masquerade.papers.ma_sivakumar_2005.parameters import SITES as SPLIT
 from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.vertical.cell_supplier import schema_of
 from masquerade.protocols.vertical.cross_parents import assembled, own_families
-from masquerade.protocols.vertical.fetch import schema_of
 from masquerade.protocols.vertical.joint_policy import restricted
 from masquerade.protocols.vertical.messages import Cells, Request
-from masquerade.protocols.vertical.miner import Miner
-from masquerade.protocols.vertical.model_one import LearningSite
-from masquerade.protocols.vertical.pseudonym_ranges import tags_of
-from masquerade.protocols.vertical.site import Held, Site
+from masquerade.protocols.vertical.site import ClearCells, Site
+from masquerade.sources.joined import LearningSite, Miner
 
 NETWORK = eleven_nodes()
 SITES = dict(zip(("x", "y", "z"), SPLIT, strict=True))
 POLICIES = {party: restricted(eleven_nodes_policy(), names) for party, names in SITES.items()}
 SESSION = bytes(range(16))
+SHARED = eleven_nodes_policy()
 
 
 def pseudonyms(n):
     """Return what linking would give."""
     return [os.urandom(16) for _ in range(n)]
+
+
+def tags_of(listed):
+    """Return pseudonyms as an array, a row for each."""
+    return np.frombuffer(b"".join(listed), dtype=np.uint8).reshape(len(listed), -1)
+
+
+def block(frame, listed, policy=SHARED, draws=None):
+    """Return the clear cells of a frame."""
+    columns = columns_of(frame)
+    fields = [field for field in policy.fields if field.variable.name in columns]
+    codes = {field.variable.name: encode(columns[field.variable.name], field) for field in fields}
+    return ClearCells(codes, tags_of(listed), draws or fresh_draws(Keystream()))
 
 
 def seeded_sites(n, seed):
@@ -42,7 +57,7 @@ def seeded_sites(n, seed):
     for party, names in SITES.items():
         order = generator.permutation(n)
         own = {name: np.asarray(codes[name], dtype=np.uint8)[order] for name in names}
-        held = Held(own, tags[order], fresh_draws(seeded_bytes(generator)))
+        held = ClearCells(own, tags[order], fresh_draws(seeded_bytes(generator)))
         found[party] = Site(party, POLICIES[party], [held], SESSION)
     return found, codes
 

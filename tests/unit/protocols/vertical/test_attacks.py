@@ -10,8 +10,10 @@ from tests.unit.protocols.vertical.sites import (
     NETWORK,
     POLICIES,
     SESSION,
+    SHARED,
     SITES,
     batches,
+    block,
     carried,
     learner,
     opened,
@@ -29,30 +31,28 @@ from masquerade.protocols.codec import tag_of
 from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.cross_parents import assembled, cross_parents
 from masquerade.protocols.vertical.joint_policy import combined, restricted
-from masquerade.protocols.vertical.messages import Announce, Cells, Described, Parameters, Request, Shape
-from masquerade.protocols.vertical.miner import Miner
-from masquerade.protocols.vertical.model_one import shared_parameters
-from masquerade.protocols.vertical.site import Block, site
+from masquerade.protocols.vertical.messages import Announce, Cells, Described, Request, Shape
+from masquerade.protocols.vertical.site import Site
+from masquerade.sources.joined import Miner
 
 AGREED = {party: policy.id for party, policy in POLICIES.items()}
 N = 60
 PEOPLE = NETWORK.sample(N, seed=12)
 TAGS = pseudonyms(N)
-SHARED = eleven_nodes_policy()
 
 
 def scattered():
     """Return blocks of cells: any cell at any party, every cell once."""
     first, last = PEOPLE.iloc[:20], PEOPLE.iloc[20:]
     return {
-        "u": [Block(first[list("ASTLB")], TAGS[:20]), Block(last[list("EXD")], TAGS[20:])],
-        "v": [Block(last[list("ASTLB")].iloc[::-1], TAGS[20:][::-1])],
-        "w": [Block(first[list("EXD")], TAGS[:20]), Block(PEOPLE[list("CFG")], TAGS)],
+        "u": [block(first[list("ASTLB")], TAGS[:20]), block(last[list("EXD")], TAGS[20:])],
+        "v": [block(last[list("ASTLB")].iloc[::-1], TAGS[20:][::-1])],
+        "w": [block(first[list("EXD")], TAGS[:20]), block(PEOPLE[list("CFG")], TAGS)],
     }
 
 
 def mined(blocks, policy=SHARED):
-    sites = {party: site(party, held, policy, SESSION) for party, held in blocks.items()}
+    sites = {party: Site(party, policy, held, SESSION) for party, held in blocks.items()}
     return Miner(dict.fromkeys(sites, policy.id), SESSION).records(carried(sites))
 
 
@@ -67,13 +67,13 @@ def test_any_cell_may_be_at_any_party():
 
 def test_double_and_missing_cells_are_refused():
     double = scattered()
-    double["v"].append(Block(PEOPLE[["G"]].iloc[:1], TAGS[:1]))
+    double["v"].append(block(PEOPLE[["G"]].iloc[:1], TAGS[:1]))
     with pytest.raises(InputError, match="61 cells of 'G', and 60 of"):
         mined(double)
-    double["w"][1] = Block(PEOPLE[list("CFG")].iloc[1:], TAGS[1:])
+    double["w"][1] = block(PEOPLE[list("CFG")].iloc[1:], TAGS[1:])
     double["v"][1:] = [
-        Block(PEOPLE[list("CF")].iloc[:1], TAGS[:1]),
-        Block(PEOPLE[["G"]].iloc[1:2], TAGS[1:2]),
+        block(PEOPLE[list("CF")].iloc[:1], TAGS[:1]),
+        block(PEOPLE[["G"]].iloc[1:2], TAGS[1:2]),
     ]
     with pytest.raises(InputError, match="'G' came twice"):
         mined(double)
@@ -85,7 +85,7 @@ def test_double_and_missing_cells_are_refused():
     with pytest.raises(InputError, match="No party sent 'E'"):
         mined(missing)
     stranger = scattered()
-    stranger["w"][1] = Block(PEOPLE[list("CFG")], [*TAGS[:-1], bytes(16)])
+    stranger["w"][1] = block(PEOPLE[list("CFG")], [*TAGS[:-1], bytes(16)])
     with pytest.raises(InputError, match="every record needs every cell"):
         mined(stranger)
 
@@ -104,18 +104,12 @@ def test_cells_of_variables_disguised_together_stay_together():
     )
     frame = pd.DataFrame({"a": [0, 1], "b": [1, 1], "c": [0, 0]})
     with pytest.raises(InputError, match="a, b are disguised together"):
-        site("u", Block(frame[["a"]], TAGS[:2]), policy, SESSION)
-    whole = site("u", Block(frame, TAGS[:2]), policy, SESSION)
+        Site("u", policy, [block(frame[["a"]], TAGS[:2], policy)], SESSION)
+    whole = Site("u", policy, [block(frame, TAGS[:2], policy)], SESSION)
     (batch,) = batches(whole, ("a",))
     assert batch.schema.names == ["pseudonym", "a", "b"]
     described = Described.decode(whole.receive(Announce(SESSION, "v", ("a",)).encode()))
     assert described.policy.group("a").channel.gamma == policy.group("a").channel.gamma
-
-
-def test_nothing_is_disguised_twice():
-    disguised = mq.simulate(PEOPLE, SHARED, seed=1)
-    with pytest.raises(InputError, match="disguised twice would be wrong"):
-        site("u", Block(disguised, TAGS), SHARED, SESSION)
 
 
 def test_another_policy_is_refused_by_its_id():
@@ -159,9 +153,8 @@ def strata():
 def test_strata_are_refused():
     with pytest.raises(PolicyError, match="strata"):
         combined([strata()])
-    frame = pd.DataFrame({"s": ["a"], "v": [1]})
     with pytest.raises(InputError, match="strata"):
-        site("u", Block(frame, TAGS[:1]), strata(), SESSION)
+        Site("u", strata(), [], SESSION)
 
 
 class Changing(LocalTransport):
@@ -306,7 +299,7 @@ def test_a_miner_joins_once_and_forgets():
     sites, _ = seeded_sites(30, seed=1)
     miner = Miner(AGREED, SESSION)
     source = miner.records(carried(sites))
-    tags = {bytes(tag) for tag in sites["x"].held[0].tags}
+    tags = {bytes(tag) for tag in sites["x"].cells[0].tags}
     kept = [value for value in vars(miner).values() if isinstance(value, (bytes, np.ndarray, list))]
     assert kept == [SESSION]
     assert not any(bytes(value)[:16] in tags for value in vars(source).values() if isinstance(value, bytes))
@@ -342,36 +335,16 @@ def test_sites_refuse_nonsense():
             place.receive(data)
     assert place.released == {}
     with pytest.raises(InputError, match="as many pseudonyms"):
-        site("u", Block(PEOPLE, TAGS[:-1]), SHARED, SESSION)
+        Site("u", SHARED, [block(PEOPLE, TAGS[:-1])], SESSION)
     with pytest.raises(InputError, match="has 16 bytes"):
-        site("u", Block(PEOPLE, [b"short"] * N), SHARED, SESSION)
-    with pytest.raises(InputError, match="has 16 bytes"):
-        site("u", Block(PEOPLE, np.zeros((N, 8), np.uint8)), SHARED, SESSION)
-    twice = site("u", Block(PEOPLE, [*TAGS[:-1], TAGS[0]]), SHARED, SESSION)
+        Site("u", SHARED, [block(PEOPLE, [b"short"] * N)], SESSION)
+    twice = Site("u", SHARED, [block(PEOPLE, [*TAGS[:-1], TAGS[0]])], SESSION)
     with pytest.raises(InputError, match="names two rows"):
         twice.receive(Request(SESSION, "miner", (), 0, 1).encode())
-    with pytest.raises(InputError, match="none of the policy's variables"):
-        site("u", Block(pd.DataFrame({"q": range(N)}), TAGS), SHARED, SESSION)
     with pytest.raises(InputError, match="at least one party"):
         Miner({}, SESSION)
 
 
-def test_parties_speak_for_their_own_nodes_once():
-    good = {
-        party: Parameters.of(SESSION, party, dict.fromkeys(names, 0)).encode()
-        for party, names in SITES.items()
-    }
-    assert set(shared_parameters(list(good.values()), SESSION, SITES)) == set(ELEVEN_NODES)
-    cases = [
-        ([*good.values(), good["x"]], "spoke twice"),
-        ([good["x"], good["y"]], "said nothing about its variable 'X'"),
-        ([Parameters.of(SESSION, "x", {"G": 0}).encode()], "parameters of 'G'"),
-        ([Parameters.of(SESSION, "stranger", {}).encode()], "none of this session"),
-        ([Parameters(SESSION, "x", "[]").encode()], "no object"),
-        ([Parameters.of(bytes(16), "x", {}).encode()], "another session"),
-    ]
-    for messages, words in cases:
-        with pytest.raises(InputError, match=words):
-            shared_parameters(messages, SESSION, SITES)
+def test_everybody_speaks_for_its_own_nodes():
     with pytest.raises(InputError, match="said nothing"):
         assembled({}, SITES)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from tests.unit.protocols.vertical.sites import (
     NETWORK,
@@ -11,6 +12,7 @@ from tests.unit.protocols.vertical.sites import (
     SESSION,
     SITES,
     batches,
+    block,
     carried,
     learner,
     learnt,
@@ -24,20 +26,18 @@ from tests.unit.protocols.vertical.sites import (
 import masquerade as mq
 from masquerade.core.tally import Tally
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes_policy
+from masquerade.disguising.memo import Memo
 from masquerade.protocols.linking.joiner import Joiner
 from masquerade.protocols.linking.party import LinkingParty
 from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.cross_parents import (
     assembled,
     cross_parents,
-    cross_variables,
     own_families,
 )
 from masquerade.protocols.vertical.joint_policy import combined
-from masquerade.protocols.vertical.messages import Parameters
-from masquerade.protocols.vertical.miner import Miner
-from masquerade.protocols.vertical.model_one import LearningSite, shared_parameters
-from masquerade.protocols.vertical.site import Block, site
+from masquerade.protocols.vertical.site import Site
+from masquerade.sources.joined import LearningSite, Miner
 
 
 def test_cross_variables_and_parents_of_the_papers_network():
@@ -47,7 +47,6 @@ def test_cross_variables_and_parents_of_the_papers_network():
         ("x", "y"): ("E",),
         ("y", "z"): ("D",),
     }
-    assert cross_variables(ELEVEN_NODES, SITES) == ("E", "X", "D", "C", "F")
     assert own_families(ELEVEN_NODES, SITES["x"]) == {"L": (), "A": (), "T": ("A",), "E": ("T", "L")}
 
 
@@ -70,10 +69,10 @@ def hospital():
     everyone = set.intersection(*(set(r.tolist()) for r in rows.values()))
     assert count == len(everyone)
     sites = {
-        party: site(
+        party: Site(
             party,
-            Block(people.iloc[rows[party][linking[party].rows]][list(SITES[party])], linking[party].common),
             POLICIES[party],
+            [block(people.iloc[rows[party][linking[party].rows]][list(SITES[party])], linking[party].common)],
             joiner.session,
         )
         for party in SITES
@@ -103,10 +102,10 @@ def test_from_keys_to_a_model_with_a_miner(hospital):
 
 
 def test_from_keys_to_a_model_without_a_miner(hospital):
-    sites, common, session = hospital
+    sites, common, _ = hospital
     transport = carried(sites)
     clear = mq.tally(common, schema=NETWORK.schema)
-    messages = []
+    found = {}
     for party, own in SITES.items():
         others = {other: policy for other, policy in POLICIES.items() if other != party}
         source = LearningSite(sites[party], others).source(transport, ELEVEN_NODES)
@@ -115,8 +114,8 @@ def test_from_keys_to_a_model_without_a_miner(hospital):
         assert not any(set(own) & set(item.variables) for item in source.guarantee.disclosures)
         nodes = learnt(source, own_families(ELEVEN_NODES, own)).to_dict()["nodes"]
         tables = {node["variable"]["name"]: node for node in json.loads(json.dumps(nodes))}
-        messages.append(Parameters.of(session, party, {name: tables[name] for name in own}).encode())
-    shared = shared_parameters(messages, session, SITES)
+        found[party] = {name: tables[name] for name in own}
+    shared = assembled(found, SITES)
     header = {key: value for key, value in NETWORK.to_dict().items() if key != "nodes"}
     network = mq.learn.BayesianNetwork.from_dict({**header, "nodes": [shared[name] for name in ELEVEN_NODES]})
     assert network.structure == {name: tuple(parents) for name, parents in ELEVEN_NODES.items()}
@@ -192,10 +191,13 @@ def test_a_memo_makes_two_sessions_one_release(tmp_path):
     answers = []
     for session in (bytes(16), SESSION):
         tags = pseudonyms(200)
-        one = site("y", Block(people, tags, keys), POLICIES["y"], session, memo=tmp_path / "memo.json")
+        memo = Memo.open(tmp_path / "memo.json")
+        draws = memo.draws(POLICIES["y"].id, pa.array(keys), "keys")
+        memo.saved(POLICIES["y"].id)
+        one = Site("y", POLICIES["y"], [block(people, tags, POLICIES["y"], draws)], session)
         answers.append(reports_in_order(one, tags))
     assert answers[0] == answers[1]
-    fresh = site("y", Block(people, tags, keys), POLICIES["y"], SESSION)
+    fresh = Site("y", POLICIES["y"], [block(people, tags, POLICIES["y"])], SESSION)
     assert reports_in_order(fresh, tags) != answers[0]  # equal with probability below 1e-50
 
 
@@ -204,7 +206,7 @@ def test_model_two_is_the_tally_of_the_joined_disguised_records():
     network = model_two(sites)
     reports = {}
     for place in sites.values():
-        order = np.lexsort(place.held[0].tags.T[::-1])
+        order = np.lexsort(place.cells[0].tags.T[::-1])
         reports |= {name: column[order] for name, column in place._reports[0].items()}
     labels = {n: np.array(eleven_nodes_policy().observed[n].categories)[c] for n, c in reports.items()}
     direct = learnt(mq.tally(pd.DataFrame(labels), eleven_nodes_policy()), ELEVEN_NODES)

@@ -11,13 +11,15 @@ from pyarrow import parquet
 from tests.unit.protocols.vertical.sites import (
     POLICIES,
     SESSION,
+    SHARED,
     batches,
     carried,
     learner,
     pseudonyms,
     seeded_sites,
+    tags_of,
 )
-from tests.unit.protocols.vertical.test_attacks import PEOPLE, SHARED, N, scattered
+from tests.unit.protocols.vertical.test_attacks import PEOPLE, N, scattered
 
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError, RoundAborted
@@ -25,17 +27,16 @@ from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.messages import Announce, Request
-from masquerade.protocols.vertical.miner import Miner
 from masquerade.protocols.vertical.pseudonym_ranges import (
     MOST_PARTS,
     Sorted,
     bounds_of,
     most_in_part,
     parts_for,
-    tags_of,
 )
-from masquerade.protocols.vertical.site import site
+from masquerade.protocols.vertical.site import Site
 from masquerade.sources.engine import Engine
+from masquerade.sources.joined import Miner
 
 AGREED = {party: policy.id for party, policy in POLICIES.items()}
 QUERIES = [mq.Query(by=("S", "T", "G")), mq.Query(by=("E", "L"), where={"D": 1}), mq.Query(by="A")]
@@ -119,7 +120,7 @@ def test_no_pseudonym_reaches_the_folder(tmp_path):
     sites, _ = seeded_sites(120, seed=2)
     Miner(AGREED, SESSION).records(carried(sites), tmp_path, rows_at_once=40)
     written = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    tags = [bytes(tag) for tag in sites["x"].held[0].tags]
+    tags = [bytes(tag) for tag in sites["x"].cells[0].tags]
     assert not any(tag in written or tag.hex().encode() in written for tag in tags)
     assert not [
         name for name in parquet.read_schema(tmp_path / "part-000000.parquet").names if "pseud" in name
@@ -196,7 +197,7 @@ def test_a_part_that_lost_a_record_is_noticed(tmp_path):
 
 
 def test_arbitrary_partitions_in_parts(tmp_path):
-    sites = {party: site(party, held, SHARED, SESSION) for party, held in scattered().items()}
+    sites = {party: Site(party, SHARED, held, SESSION) for party, held in scattered().items()}
     agreed = dict.fromkeys(sites, SHARED.id)
     whole = Miner(agreed, SESSION).records(carried(sites))
     kept = Miner(agreed, SESSION).records(carried(sites), tmp_path, rows_at_once=9)
@@ -245,9 +246,9 @@ def test_one_part_cannot_hold_everything():
     """A party whose pseudonyms all lie in one range would make a part as large as the session."""
     sites, _ = seeded_sites(4000, seed=2)
     for place in sites.values():
-        tags = place.held[0].tags.copy()
+        tags = place.cells[0].tags.copy()
         tags[:, 0] = 0
-        place.held = (place.held[0]._replace(tags=tags),)
+        place.cells = (place.cells[0]._replace(tags=tags),)
     with pytest.raises(RoundAborted, match="at most 1,020 rows"):
         Miner(AGREED, SESSION).records(carried(sites), rows_at_once=10)
 

@@ -14,10 +14,10 @@ from masquerade.disguising.memo import Memo
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.vertical.joint_policy import restricted
 from masquerade.protocols.vertical.messages import Announce, Request
-from masquerade.protocols.vertical.miner import Miner
-from masquerade.protocols.vertical.site import Held, Site
+from masquerade.protocols.vertical.site import ClearCells, Site
 from masquerade.services.parties.kinds.base import Convener, Outflow, Partition, Player, Role, SessionKind
 from masquerade.services.parties.linkage import PSEUDONYMS
+from masquerade.sources.joined import Miner
 
 if TYPE_CHECKING:
     from masquerade.services.parties.coordinator import Coordinator
@@ -38,7 +38,9 @@ class Cells(Role):
     def site(self, part: Participant) -> Site:
         """Return a site; its draws come from the memo, and what was linked names its records."""
         memo = Memo.open(part.node.memo).saved(part.data.memo_id)
-        held = [Held(block.codes, tags, part.data.draws(memo, block)) for block, tags in self.blocks(part)]
+        held = [
+            ClearCells(block.codes, tags, part.data.draws(memo, block)) for block, tags in self.blocks(part)
+        ]
         return Site(part.node.name, part.data.policy, held, part.epoch)
 
     def blocks(self, part: Participant) -> Sequence[tuple[RecordBlock, NDArray[np.uint8]]]:

@@ -14,12 +14,11 @@ from masquerade.learn import model_file
 from masquerade.learn.network import BayesianNetwork, bayesian_network
 from masquerade.learn.structure_search import structure
 from masquerade.protocols.vertical.cross_parents import Structure, cross_parents, own_families
-from masquerade.protocols.vertical.join import seen_by
-from masquerade.protocols.vertical.joint_policy import restricted
-from masquerade.protocols.vertical.model_one import LearningSite
+from masquerade.protocols.vertical.joint_policy import restricted, seen_by
 from masquerade.protocols.vertical.site import Site
 from masquerade.services.parties.kinds.base import Outflow, Partition, SessionKind
 from masquerade.services.parties.kinds.with_miner import Cells, cells_asked
+from masquerade.sources.joined import LearningSite
 
 if TYPE_CHECKING:
     from masquerade.services.parties.coordinator import Coordinator

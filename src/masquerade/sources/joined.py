@@ -1,0 +1,327 @@
+"""Records joined from several parties' cells, as a source of counts: in memory, or in the files of a folder.
+
+A miner (Model II, and arbitrary partitions) joins what parties disguised and learns from that alone. Without
+a miner (Model I) each party learns its own nodes, from its own columns as they are: only what it needs of
+others crosses, disguised by its owner, and one disguise of a column serves everybody who needs it.
+
+A folder holds ``session.json`` (whose records these are, in how many parts, under which policy) and one
+Parquet file for each part, written whole or not at all. No pseudonym is in any of them; rows of a part have
+random order. What is there is not fetched again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from masquerade.channels.policy import Policy
+from masquerade.core.atomic import write_whole
+from masquerade.core.errors import FileError, InputError
+from masquerade.disguising.report_draws import Codes
+from masquerade.frames.file_writer import AtomicWriter
+from masquerade.frames.label_codes import decode
+from masquerade.protocols.transport import Transport
+from masquerade.protocols.vertical.cell_supplier import (
+    CellSupplier,
+    ReceivedCells,
+    Room,
+    Supplier,
+    joined,
+    rows_of,
+)
+from masquerade.protocols.vertical.cross_parents import Structure, cross_parents, owner_of
+from masquerade.protocols.vertical.joint_policy import combined, restricted, seen_by
+from masquerade.protocols.vertical.messages import Announce
+from masquerade.protocols.vertical.pseudonym_ranges import ROWS_AT_ONCE, parts_for
+from masquerade.protocols.vertical.site import Site
+from masquerade.sources.engine import Engine
+from masquerade.sources.records import Records
+from masquerade.sources.tally import tally
+
+KIND = "masquerade joined records"
+Progress = Callable[[int, int], None]
+
+
+class Miner:
+    """Sees every variable as its party's policy lets it be seen, and the records only joined.
+
+    `policies` are the ids of the policies agreed on, by party. In a vertical partition parties hold different
+    variables of the same records; in an arbitrary one any cell may be at any party, and a variable at two
+    parties goes through the same channel at both. `room` limits what is taken of a party.
+    """
+
+    def __init__(
+        self, policies: Mapping[str, str], session: bytes, *, name: str = "miner", room: Room | None = None
+    ) -> None:
+        if not policies:
+            raise InputError("A miner needs at least one party.")
+        self.policies, self.session, self.name = dict(policies), session, name
+        self._room = room
+        self._joined = False
+
+    def records(
+        self,
+        transport: Transport,
+        folder: str | Path | None = None,
+        *,
+        rows_at_once: int = ROWS_AT_ONCE,
+        progress: Progress | None = None,
+    ) -> Records | Engine:
+        """Fetch all cells, join them on their pseudonyms, forget these, and return a source of counts.
+
+        Parties are asked for about `rows_at_once` records at a time, and memory is taken for these alone
+        where a `folder` is given: joined records go there, part by part, as Parquet. A session that was
+        begun in the folder goes on with the parts that are missing; one that is complete there asks nobody.
+        `progress` is told how many of how many parts are there.
+        """
+        if folder is None and self._joined:
+            raise InputError(
+                "The records of this session were joined already, and their pseudonyms are gone."
+            )
+        source = _joined_source(
+            self.session,
+            self.name,
+            self.policies,
+            lambda: [
+                CellSupplier(transport, party, Announce(self.session, self.name, ()), agreed, self._room)
+                for party, agreed in self.policies.items()
+            ],
+            folder=folder,
+            rows_at_once=rows_at_once,
+            progress=progress,
+        )
+        source.guarantee = seen_by(self.name, source.policy)
+        self._joined = True
+        return source
+
+
+class LearningSite:
+    """A site that learns: sees its own variables in clear and others' as their policies let them be seen.
+
+    `policies` are the policies of the other parties, as agreed on; `room` limits what is taken of a party.
+    """
+
+    def __init__(self, own: Site, policies: Mapping[str, Policy], *, room: Room | None = None) -> None:
+        self.site, self.policies, self._room = own, dict(policies), room
+        self.sites = {own.name: own.policy.schema.names, **{p: q.schema.names for p, q in policies.items()}}
+        owner_of(self.sites)
+
+    def needed(self, structure: Structure | None) -> dict[str, tuple[str, ...]]:
+        """Return what this party needs of each other one: cross parents, or all for learning a structure."""
+        if structure is None:
+            return {party: policy.schema.names for party, policy in self.policies.items()}
+        crossing = cross_parents(structure, self.sites)
+        return {giver: names for (giver, receiver), names in crossing.items() if receiver == self.site.name}
+
+    def source(
+        self,
+        transport: Transport,
+        structure: Structure | None = None,
+        *,
+        folder: str | Path | None = None,
+        rows_at_once: int = ROWS_AT_ONCE,
+        progress: Progress | None = None,
+    ) -> Records | Engine:
+        """Return a source of counts over own clear and foreign disguised columns, joined on pseudonyms.
+
+        Variables disguised together cross together. Without a structure every foreign column is fetched, in
+        the one disguise that its owner has drawn. Joined records, own columns in clear among them, stay in
+        memory or go to a `folder` of this party, as a miner's do.
+        """
+        own, session, name = _OwnCells(self.site), self.site.session, self.site.name
+        needed = {
+            party: (names, restricted(self.policies[party], names).id)
+            for party, names in self.needed(structure).items()
+        }
+        view = _joined_source(
+            session,
+            name,
+            {name: own.policy.id, **{party: agreed for party, (_, agreed) in needed.items()}},
+            lambda: [
+                own,
+                *(
+                    CellSupplier(transport, party, Announce(session, name, names), agreed, self._room)
+                    for party, (names, agreed) in needed.items()
+                ),
+            ],
+            folder=folder,
+            rows_at_once=rows_at_once,
+            progress=progress,
+        )
+        view.guarantee = seen_by(name, view.policy, own.policy.schema.names)
+        return view
+
+
+class _OwnCells:
+    """A site's own cells, as they are."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.policy, self.shapes = site.policy.undisguised(), site.described().shapes
+
+    def fetch(self, part: int, parts: int) -> list[ReceivedCells]:
+        return self._site.clear(part, parts)
+
+
+def _joined_source(
+    session: bytes,
+    recipient: str,
+    agreed: Mapping[str, str],
+    suppliers: Callable[[], Sequence[Supplier]],
+    *,
+    folder: str | Path | None,
+    rows_at_once: int,
+    progress: Progress | None,
+) -> Records | Engine:
+    """Return the joined records of all suppliers, who are asked for the parts that are not there yet."""
+    place = None if folder is None else _made(Path(folder))
+    begun = None if place is None else _FolderParts.begun(place, session, recipient, dict(agreed))
+    if begun is not None and begun.complete:
+        return begun.source()
+    asked = suppliers()
+    policy = combined([one.policy for one in asked])
+    rows = rows_of(policy.schema, [shape for one in asked for shape in one.shapes])
+    parts = parts_for(rows, rows_at_once) if begun is None else begun.plan.parts
+    plan = _Plan(session, recipient, dict(agreed), policy, rows, parts)
+    store = _MemoryParts(plan) if place is None else _FolderParts(place, plan)
+    for part in range(parts):
+        if not store.has(part):
+            blocks = [block for one in asked for block in one.fetch(part, parts)]
+            store.keep(part, joined(policy.schema, blocks))
+        if progress is not None:
+            progress(part + 1, parts)
+    return store.source()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A session that is being joined: who joins what of whom, how many records, in how many parts."""
+
+    session: bytes
+    recipient: str
+    agreed: dict[str, str]
+    policy: Policy
+    rows: int
+    parts: int
+
+    def check_rows(self, rows: int) -> None:
+        """Refuse another number of records than were announced."""
+        if rows != self.rows:
+            raise InputError(f"The parties announced {self.rows:,} records and sent {rows:,}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain values."""
+        return {
+            "kind": KIND,
+            "version": 1,
+            "session": self.session.hex(),
+            "recipient": self.recipient,
+            "agreed": self.agreed,
+            "rows": self.rows,
+            "parts": self.parts,
+            "policy": json.loads(json.dumps(self.policy.to_dict())),
+        }
+
+
+class _MemoryParts:
+    """Joined parts as arrays of codes."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self.plan, self._parts = plan, dict[int, dict[str, Codes]]()
+
+    def has(self, part: int) -> bool:
+        return part in self._parts
+
+    def keep(self, part: int, codes: dict[str, Codes]) -> None:
+        self._parts[part] = codes
+
+    def source(self) -> Records:
+        parts = [self._parts[part] for part in range(self.plan.parts)]
+        names = self.plan.policy.schema.names
+        records = Records({n: np.concatenate([part[n] for part in parts]) for n in names}, self.plan.policy)
+        self.plan.check_rows(records.n)
+        return records
+
+
+class _FolderParts:
+    """Joined parts as Parquet files; those of the same session that are there already stay."""
+
+    def __init__(self, folder: Path, plan: _Plan) -> None:
+        self._folder, self.plan = folder, plan
+        if not (folder / "session.json").exists():
+            if any(folder.glob("part-*.parquet")):
+                raise FileError(
+                    f"{folder}: has parts of joined records, and no session.json that says whose."
+                )
+            write_whole(folder / "session.json", json.dumps(plan.to_dict(), indent=2) + "\n")
+        elif _read_plan(folder) != plan.to_dict():
+            raise FileError(f"{folder}: holds records of another session, or other ones than are announced.")
+
+    @classmethod
+    def begun(
+        cls, folder: Path, session: bytes, recipient: str, agreed: dict[str, str]
+    ) -> _FolderParts | None:
+        """Return the records of a session that was begun in a folder; None if none was."""
+        if not (folder / "session.json").exists():
+            return None
+        read = _read_plan(folder)
+        if (read["session"], read["recipient"], read["agreed"]) != (session.hex(), recipient, agreed):
+            raise FileError(f"{folder}: holds records of another session, recipient or policy.")
+        try:
+            policy = Policy.from_dict(read["policy"])
+        except (ValueError, TypeError):
+            raise FileError(f"{folder / 'session.json'}: is damaged.") from None
+        return cls(folder, _Plan(session, recipient, agreed, policy, read["rows"], read["parts"]))
+
+    @property
+    def complete(self) -> bool:
+        return all(self.has(part) for part in range(self.plan.parts))
+
+    def has(self, part: int) -> bool:
+        return self._path(part).exists()
+
+    def keep(self, part: int, codes: dict[str, Codes]) -> None:
+        observed = self.plan.policy.observed
+        columns = {name: decode(codes[name], observed[name].categories) for name in observed}
+        batch = pa.RecordBatch.from_pydict(columns)
+        with AtomicWriter(self._path(part), batch.schema, {"policy": self.plan.policy.id}) as writer:
+            writer.write(batch)
+
+    def source(self) -> Records | Engine:
+        """Return the files as a source: in memory if they fit easily, else in an engine."""
+        paths = [self._path(part) for part in range(self.plan.parts)]
+        self.plan.check_rows(sum(parquet.read_metadata(path).num_rows for path in paths))
+        return tally(paths, self.plan.policy)
+
+    def _path(self, part: int) -> Path:
+        return self._folder / f"part-{part:06}.parquet"
+
+
+def _made(folder: Path) -> Path:
+    """Return a folder, made if it is not there, for its owner alone."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        raise FileError(f"{folder}: cannot be made a folder.") from None
+    return folder
+
+
+def _read_plan(folder: Path) -> dict[str, Any]:
+    """Return the plain values of a session that was begun in a folder."""
+    path = folder / "session.json"
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise FileError(f"{path}: cannot be read.") from None
+    numbers = isinstance(read, dict) and all(type(read.get(key)) is int for key in ("rows", "parts"))
+    keys = {"kind", "version", "session", "recipient", "agreed", "rows", "parts", "policy"}
+    if not numbers or set(read) != keys or (read["kind"], read["version"]) != (KIND, 1):
+        raise FileError(f"{path}: is no description of joined records of version 1.")
+    return dict(read)
