@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
 from typing import NoReturn, final
 
 from cryptography.exceptions import InvalidSignature
@@ -34,24 +32,6 @@ def derive(secret: bytes, label: str, *context: bytes, size: int = KEY_SIZE) -> 
     if not 1 <= size <= 255 * 32:
         raise InputError(f"A derived key has from 1 to {255 * 32} bytes. Got {size} instead.")
     return HKDF(hashes.SHA256(), size, salt=None, info=_framed(b"derive", label, context)).derive(secret)
-
-
-def keyed_hash(secret: bytes) -> Callable[[bytes], bytes]:
-    """Return HMAC-SHA256 (RFC 2104) with a secret, whose two paddings are hashed once for all messages."""
-    block = hashlib.sha256().block_size
-    if not 1 <= len(secret) <= block:
-        raise InputError(f"A secret to hash with has from 1 to {block} bytes. Got {len(secret)} instead.")
-    inner, outer = (
-        hashlib.sha256(bytes(byte ^ pad for byte in secret.ljust(block, b"\0"))) for pad in (0x36, 0x5C)
-    )
-
-    def digest(message: bytes) -> bytes:
-        first, second = inner.copy(), outer.copy()
-        first.update(message)
-        second.update(first.digest())
-        return second.digest()
-
-    return digest
 
 
 @final

@@ -6,16 +6,38 @@ once; keys for several purposes are derived (`crypto.keys.derive`), never shared
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+from collections.abc import Callable
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from masquerade.core.errors import InputError
+
 
 def code(key: bytes, message: bytes) -> bytes:
     """Return 32 bytes that only holders of the key can make for a message (HMAC with SHA-256, RFC 2104)."""
     return hmac.digest(key, message, "sha256")
+
+
+def coder(key: bytes) -> Callable[[bytes], bytes]:
+    """Return `code` for one key and many messages: the key's two paddings are hashed once for all of them."""
+    block = hashlib.sha256().block_size
+    if not 1 <= len(key) <= block:
+        raise InputError(f"A key for codes has from 1 to {block} bytes. Got {len(key)} instead.")
+    inner, outer = (
+        hashlib.sha256(bytes(byte ^ pad for byte in key.ljust(block, b"\0"))) for pad in (0x36, 0x5C)
+    )
+
+    def digest(message: bytes) -> bytes:
+        first, second = inner.copy(), outer.copy()
+        first.update(message)
+        second.update(first.digest())
+        return second.digest()
+
+    return digest
 
 
 def same(first: bytes, second: bytes) -> bool:

@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
+import numpy as np
+
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
+from masquerade.crypto.symmetric import stream
 from masquerade.protocols.codec import (
     MOST_PARTIES,
     Blob,
@@ -25,6 +28,7 @@ from masquerade.protocols.codec import (
     Names,
     Session,
     Signature,
+    Words,
     check_session,
 )
 
@@ -148,6 +152,11 @@ class Membership:
         if peer not in self._keys:
             raise InputError(f"Party {peer!r} shares no secret with {self.name!r}.")
         return self._key.agree(self._keys[peer], label, self.session, self.roster, *context)
+
+    def mask(self, peer: str, count: int, label: str, *context: bytes) -> Words:
+        """Return uniform 64-bit words that only this member and `peer` can repeat."""
+        words = np.frombuffer(stream(self.secret(peer, label, *context), 8 * count), dtype="<u8")
+        return words.astype(np.uint64, copy=False)
 
     def _check(self, advert: Advert, offer: Join) -> None:
         if (advert.session, advert.terms) != (offer.session, offer.terms):

@@ -1,7 +1,6 @@
 """Deriving, agreeing, signing; sealed messages; keys that may be used once."""
 
 import copy
-import hmac
 import pickle
 import threading
 from contextlib import suppress
@@ -19,7 +18,6 @@ from masquerade.crypto.keys import (
     decode_agreement_key,
     decode_identity,
     derive,
-    keyed_hash,
     verify_signature,
 )
 from masquerade.crypto.sealed_messages import OVERHEAD, Opener, Sealer, seal, unseal
@@ -51,18 +49,6 @@ def test_derived_keys_are_bound_to_label_and_context():
     ):
         with pytest.raises(InputError):
             wrong()
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.binary(min_size=1, max_size=64), st.binary(max_size=300))
-def test_the_keyed_hash_is_hmac(secret, message):
-    assert keyed_hash(secret)(message) == hmac.digest(secret, message, "sha256")
-
-
-@pytest.mark.parametrize("size", [0, 65])
-def test_the_keyed_hash_takes_a_secret_of_at_most_one_block(size):
-    with pytest.raises(InputError, match="from 1 to 64 bytes"):
-        keyed_hash(bytes(size))
 
 
 def test_two_people_agree_and_a_third_does_not():

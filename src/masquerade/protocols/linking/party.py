@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import KeySpent
-from masquerade.crypto.keys import SigningKey, keyed_hash
+from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.point_masks import decoded, encoded, hashed, masked, quotient
 from masquerade.crypto.ristretto255 import ristretto255
+from masquerade.crypto.symmetric import coder
 from masquerade.disguising.frames import permutation
 from masquerade.protocols.codec import Message, check_session, tag_of
 from masquerade.protocols.linking.messages import (
@@ -182,7 +183,7 @@ class LinkingParty:
             raise InputError(f"The set has {len(self._forms):,} points. Got {len(points):,} instead.")
         if self._blind is not self._mask:
             points = masked(points, quotient(self._mask, self._blind))
-        digest = keyed_hash(offer.session)
+        digest = coder(offer.session)
         pseudonyms = [b""] * len(points)
         for row, point in zip(self._order, points, strict=True):
             pseudonyms[row] = digest(b"masquerade pseudonym" + point.encode())[:PSEUDONYM_SIZE]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.keys import keyed_hash
+from masquerade.crypto.symmetric import coder
 from masquerade.protocols.codec import SESSION_SIZE
 from masquerade.protocols.linking.messages import PSEUDONYM_SIZE
 
@@ -80,7 +80,7 @@ def keyed_pseudonyms(
     if len(secret) != SECRET_SIZE:
         raise InputError(f"A linking secret has {SECRET_SIZE} random bytes. Got {len(secret)} instead.")
     _check_count(keys, most)
-    digest = keyed_hash(secret)
+    digest = coder(secret)
     found = np.empty((len(keys), PSEUDONYM_SIZE), dtype=np.uint8)
     for begin in range(0, len(keys), _AT_ONCE):
         some = slice(begin, begin + _AT_ONCE)

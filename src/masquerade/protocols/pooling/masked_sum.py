@@ -19,7 +19,6 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.mask_stream import mask_words
 from masquerade.protocols.codec import (
     SESSION_SIZE,
     U64,
@@ -147,10 +146,8 @@ class PoolingParty:
         total = np.zeros(cells, dtype=np.uint64)
         for peer in self._membership.members:
             if peer != self.name:
-                key = self._membership.secret(
-                    peer, "pooling mask", question.round.to_bytes(8, "big"), question.batch.digest
-                )
-                words = mask_words(key, cells)
+                context = (question.round.to_bytes(8, "big"), question.batch.digest)
+                words = self._membership.mask(peer, cells, "pooling mask", *context)
                 total = total + words if self.name < peer else total - words
         return total
 

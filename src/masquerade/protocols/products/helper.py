@@ -14,7 +14,6 @@ from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.mask_stream import mask_words
 from masquerade.crypto.sealed_messages import seal, unseal
 from masquerade.protocols.codec import Words, check_session, tag_of
 from masquerade.protocols.products.columns import Columns, width
@@ -112,12 +111,12 @@ def multiplied(kind: int, left: Words, right: Words) -> Words:
 
 def mask_of(membership: Membership, other: str, columns: Columns, count: int) -> Words:
     """Return the mask of some columns, which their holder and the helper expand, each naming the other."""
-    return mask_words(membership.secret(other, "product mask", columns.id), count)
+    return membership.mask(other, count, "product mask", columns.id)
 
 
 def share_of(membership: Membership, other: str, pair: Pair, count: int) -> Words:
     """Return the left holder's share of the masks' product, which it and the helper can expand."""
-    return mask_words(membership.secret(other, "product share", *pair.context), count)
+    return membership.mask(other, count, "product share", *pair.context)
 
 
 def sealed_for(membership: Membership, other: str, pair: Pair, words: Words) -> bytes:
