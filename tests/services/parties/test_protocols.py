@@ -371,7 +371,10 @@ def test_parties_with_other_keys_or_other_people_do_not_come_together(tmp_path):
         assert not [item for party in OWNERS for item in deployment.ledger(party)]
 
 
-@pytest.mark.parametrize(("model", "target"), [("naive-bayes", "G"), ("tree", "G"), ("rules", None)])
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [("naive-bayes", "G"), ("tree", "G"), ("linear", "G"), ("rules", None), ("structure", None)],
+)
 def test_other_models_come_out_too(model, target, tmp_path):
     goal = Goal(model=model, target=target, min_support=0.3)
     plan = horizontal(people(200), CLEAR, tuple(OWNERS), goal, seed=2)

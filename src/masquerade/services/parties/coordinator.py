@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,7 +34,6 @@ from masquerade.services.parties import messages as say
 from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.services.parties.linkage import LINKING
 from masquerade.services.parties.session import SessionSpec
-from masquerade.services.parties.session_goal import learnt
 
 M = TypeVar("M", bound=Strict)
 
@@ -106,7 +106,11 @@ class Coordinator:
         """Return what is to be learnt from a source, and remember what that shows of records."""
         self.reveals(source.guarantee)
         self.note("learning")
-        return learnt(source, self.spec.learn)
+        goal = self.spec.learn
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a service has nobody to warn; flags are in the model itself
+            model: dict[str, Any] = goal.learner.learnt(source, goal.options).to_dict()
+        return model
 
     def reveals(self, seen: Guarantee) -> None:
         """Add what is seen of records to what linking shows."""

@@ -7,32 +7,44 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
-from typing import Annotated, Literal, Self
+from collections.abc import Callable, Collection, Sequence
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from masquerade.core.errors import QueryRefused, Refusal
+from masquerade.learn import catalogue
 from masquerade.services.common.settings import Name, Strict
 from masquerade.services.parties import kinds
 
 
-def known_kind(name: str) -> str:
-    """Return the name of a session kind, unless there is none of that name."""
-    known = [repr(kind) for kind in kinds.names()]
-    if repr(name) not in known:
-        raise ValueError(f"must be {', '.join(known[:-1])} or {known[-1]}")
-    return name
+def one_of(names: Callable[[], Sequence[str]]) -> AfterValidator:
+    """Return a check that a text is one of some names, which other packages may add to."""
+
+    def check(name: str) -> str:
+        known = [repr(it) for it in names()]
+        if repr(name) not in known:
+            raise ValueError(f"must be {', '.join(known[:-1])} or {known[-1]}")
+        return name
+
+    return AfterValidator(check)
 
 
-KindName = Annotated[str, AfterValidator(known_kind)]
+KindName = Annotated[str, one_of(kinds.names)]
+LearnerName = Annotated[str, one_of(catalogue.names)]
 Linking = Literal["intersection", "keyed"]
+# what a learner needs of a goal, and what is said where it is missing
+NEEDS = {
+    ("structure", "order"): "a network needs a structure or an order, one of them",
+    ("target",): "a classifier needs a target",
+    ("tables",): "which tables? list their variables, as [[a], [a, b]]",
+}
 
 
 class Goal(Strict):
     """What is learnt: a network, whose structure is given or found, a classifier, rules or tables."""
 
-    model: Literal["network", "naive-bayes", "tree", "rules", "tables"]
+    model: LearnerName
     """The kind of model; `vertical-without-miner` learns networks only."""
     structure: dict[str, tuple[str, ...]] | None = None
     """Of a network: the parents of every node, such as `{a: [], b: [a]}`. A network has this or an order."""
@@ -41,7 +53,7 @@ class Goal(Strict):
     max_parents: int = Field(3, ge=0, le=10)
     """With an order: how many parents a node has at most."""
     target: str | None = None
-    """Of naive Bayes or a tree, which need it: the variable that is predicted."""
+    """Of a classifier, which needs it: the variable that is predicted."""
     min_support: float = Field(0.1, gt=0, lt=1)
     """Of rules: the least share of records that have all of a rule's values."""
     min_confidence: float = Field(0.6, gt=0, le=1)
@@ -51,12 +63,9 @@ class Goal(Strict):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.model == "network" and (self.structure is None) == (self.order is None):
-            raise ValueError("a network needs a structure or an order, one of them")
-        if self.model in {"naive-bayes", "tree"} and self.target is None:
-            raise ValueError("a classifier needs a target")
-        if self.model == "tables" and not self.tables:
-            raise ValueError("which tables? list their variables, as [[a], [a, b]]")
+        for names in self.learner.needs:
+            if sum(name in self.options for name in names) != 1:
+                raise ValueError(NEEDS.get(names, f"{self.model} needs {' or '.join(names)}"))
         for node, parents in (self.structure or {}).items():
             for parent in parents:
                 if parent not in (self.structure or {}):
@@ -66,27 +75,24 @@ class Goal(Strict):
         return self
 
     @property
+    def learner(self) -> catalogue.Learner:
+        """Return who learns it."""
+        return catalogue.learner(self.model)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return what the learner is told."""
+        told = {option.name: getattr(self, option.name, None) for option in self.learner.options}
+        return {name: value for name, value in told.items() if value not in (None, ())}
+
+    @property
     def variables(self) -> tuple[str, ...]:
         """Return the variables that it names."""
-        named = [
-            *(self.structure or {}),
-            *(self.order or ()),
-            *(name for table in self.tables for name in table),
-        ]
-        return tuple(dict.fromkeys([*named, *([self.target] if self.target is not None else [])]))
+        return self.learner.variables(self.options)
 
     def allows(self, names: Collection[str]) -> bool:
         """Tell whether a table of these variables is needed to learn it."""
-        asked = set(names)
-        if self.model == "tables":
-            return not asked or any(asked <= set(table) for table in self.tables)
-        if self.model == "network" and self.structure is not None:
-            return not asked or any(asked <= {node, *parents} for node, parents in self.structure.items())
-        if self.model == "network":
-            return asked <= set(self.order or ()) and len(asked) <= self.max_parents + 1
-        if self.model == "naive-bayes":
-            return len(asked - {self.target}) <= 1
-        return True  # a tree or rules may come to any table
+        return self.learner.asks(self.options, names)
 
 
 class SessionSpec(Strict):

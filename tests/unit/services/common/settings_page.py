@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import textwrap
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from tests.pages import Written
 
+from masquerade.learn.catalogue import LEARNERS
 from masquerade.services.collect.settings import KINDS as COLLECTING
 from masquerade.services.collect.settings import EpochSettings, OpenLimits, ServerSettings
 from masquerade.services.common.settings import (
@@ -33,7 +34,7 @@ from masquerade.services.common.settings import (
     Url,
 )
 from masquerade.services.parties import kinds
-from masquerade.services.parties.session import Goal, KindName, SessionSpec
+from masquerade.services.parties.session import Goal, KindName, LearnerName, SessionSpec
 from masquerade.services.parties.settings import KINDS as PARTIES
 from masquerade.services.parties.settings import Consent, DataSettings
 
@@ -69,6 +70,14 @@ TITLES: dict[type[BaseModel], str] = {
     ServerSettings: "A server of a collection",
 }
 HEX = "64 hexadecimal digits"
+
+
+def alternatives(names: Iterable[Any]) -> str:
+    """Return what a value may be."""
+    *most, last = (f"`{name}`" for name in names)
+    return f"{', '.join(most)} or {last}"
+
+
 WORDS: list[tuple[Any, str]] = [
     (Bytes, "size"),
     (Digest, "digest"),
@@ -78,7 +87,8 @@ WORDS: list[tuple[Any, str]] = [
     (PublicFile, "file"),
     (SecretFile, "secret file"),
     (Name, "name"),
-    (KindName, f"{', '.join(f'`{kind}`' for kind in list(kinds.OURS)[:-1])} or `{list(kinds.OURS)[-1]}`"),
+    (KindName, alternatives(kinds.OURS)),
+    (LearnerName, alternatives(LEARNERS)),
     (bool, "true or false"),
     (int, "whole number"),
     (float, "number"),
@@ -134,8 +144,7 @@ def worded(hint: Any, field: FieldInfo | None = None) -> str:
             return words + (bounds(field) if hint in {int, float} else "")
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal and len(inner) > 1:
-        *most, last = (f"`{value}`" for value in inner)
-        return f"{', '.join(most)} or {last}"
+        return alternatives(inner)
     if origin is tuple:
         below = worded(inner[0])
         return f"list of {below}s" if below else "list"
