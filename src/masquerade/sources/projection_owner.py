@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from masquerade.core.axes import Floats
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
+from masquerade.crypto.symmetric import KeyedStream, code
 from masquerade.estimate.rotation import Normals, Reduction, rotated
 from masquerade.estimate.walsh import product_columns
 
@@ -32,11 +30,10 @@ def shared_normals(secret: bytes, question: str) -> Normals:
 
     The bytes are AES-256 in counter mode under a key of its own for every question; 53 bits make a number.
     """
-    key = hmac.new(secret, f"masquerade projection {question}".encode(), hashlib.sha256).digest()
-    stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+    stream = KeyedStream(code(secret, f"masquerade projection {question}".encode()))
 
     def normals(n: int) -> Floats:
-        words = np.frombuffer(stream.update(bytes(8 * n)), dtype="<u8")
+        words = np.frombuffer(stream.read(8 * n), dtype="<u8")
         return np.asarray(ndtri(((words >> np.uint64(11)) + 0.5) * 2.0**-53), dtype=np.float64)
 
     return normals

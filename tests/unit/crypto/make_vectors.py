@@ -13,7 +13,6 @@ from masquerade.crypto.proofs import Drawn, Knows, _prove_from_parts
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.crypto.sealed_messages import _seal_from_parts
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.shares import _split_from_parts
 from masquerade.crypto.statements import Ballot, branches_of, equal_logs, one_hot, possession, valid_bit
 from masquerade.crypto.transcript import Context, Transcript
 
@@ -143,17 +142,12 @@ def spoiled(vector):
 
 def others():
     """Return vectors of the other formats."""
-    shares = {
-        name: [s.encode(group).hex() for s in _split_from_parts(1234567, [8, 9], [1, 2, 2**32 - 1], group)]
-        for name, group in GROUPS.items()
-    }
     ann, bob = AgreementKey.from_seed(bytes(31)), AgreementKey.from_seed(bytes([1] * 31))
     signer = SigningKey.from_seed(KEY)
     return {
         "challenge": {
             name: group.encode_scalar(begin(CONTEXT).challenge(group)).hex() for name, group in GROUPS.items()
         },
-        "shares of 1234567 + 8x + 9x²": shares,
         "derived": derive(KEY, "label", b"a", b"b").hex(),
         "agreed": ann.agree(bob.public, "label", b"context").hex(),
         "signed": signer.sign("label", b"a", b"b").hex(),

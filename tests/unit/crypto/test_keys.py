@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from masquerade.core.errors import InputError
-from masquerade.crypto import keys, sealed_messages
+from masquerade.crypto import keys
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import (
     AgreementKey,
@@ -20,7 +20,7 @@ from masquerade.crypto.keys import (
     derive,
     verify_signature,
 )
-from masquerade.crypto.sealed_messages import OVERHEAD, Opener, Sealer, seal, unseal
+from masquerade.crypto.sealed_messages import OVERHEAD, TAG_SIZE, seal, seal_once, unseal, unseal_once
 from masquerade.crypto.single_use import SingleUse
 
 P = 2**255 - 19
@@ -177,6 +177,18 @@ def test_sealed_messages_open(message, context):
     assert seal(KEY, message, context) != sealed
 
 
+def test_a_key_of_one_message_seals_without_a_nonce():
+    sealed = seal_once(KEY, b"m", b"context")
+    assert len(sealed) == 1 + TAG_SIZE
+    assert unseal_once(KEY, sealed, b"context") == b"m"
+    for changed in flips(sealed):
+        with pytest.raises(SealBroken):
+            unseal_once(KEY, changed, b"context")
+    for key, context in ((bytes(32), b"context"), (KEY, b"other")):
+        with pytest.raises(SealBroken):
+            unseal_once(key, sealed, context)
+
+
 def test_every_flipped_bit_of_a_sealed_message_is_noticed():
     sealed = seal(KEY, b"sensitive", b"context")
     for changed in flips(sealed):
@@ -194,59 +206,9 @@ def test_every_flipped_bit_of_a_sealed_message_is_noticed():
         seal(KEY[:-1], b"", b"")
 
 
-def test_counted_messages_arrive_in_order():
-    sealer, opener = Sealer(KEY, "a to b"), Opener(KEY, "a to b")
-    sent = [sealer.seal(b"m", b"") for _ in range(3)]
-    assert [len(message) - 1 for message in sent] == [32, 16, 16]
-    assert [opener.unseal(message, b"") for message in sent] == [b"m"] * 3
-
-
-def test_two_sealers_of_one_key_share_no_keystream():
-    first, second = (Sealer(KEY, "a to b").seal(bytes(64), b"") for _ in range(2))
-    assert first[16:] != second[16:]
-
-
-@pytest.mark.parametrize("arriving", [[1], [0, 0], [0, 2], [0, 1, 1], [0, 1, 0]])
-def test_messages_lost_or_repeated_end_a_conversation(arriving):
-    sealer, opener = Sealer(KEY, "a to b"), Opener(KEY, "a to b")
-    sent = [sealer.seal(b"message of some length", b"") for _ in range(4)]
-    for at in arriving[:-1]:
-        opener.unseal(sent[at], b"")
-    with pytest.raises(SealBroken):
-        opener.unseal(sent[arriving[-1]], b"")
-    for message in sent:
-        with pytest.raises(KeySpent):
-            opener.unseal(message, b"")
-
-
-def test_counted_messages_are_bound_to_direction_context_and_every_bit():
-    sealed = Sealer(KEY, "a to b").seal(b"m", b"context")
-    wrong = [(sealed, "b to a", b"context"), (sealed, "a to b", b"other")]
-    for message, direction, context in [
-        *wrong,
-        *((changed, "a to b", b"context") for changed in flips(sealed)),
-    ]:
-        with pytest.raises(SealBroken):
-            Opener(KEY, direction).unseal(message, context)
-    with pytest.raises(DecodingError):
-        Opener(KEY, "a to b").unseal(sealed[:31], b"context")
-    for made in (Sealer, Opener):
-        with pytest.raises(InputError):
-            made(b"short", "a to b")
-
-
-def test_a_counter_ends_before_it_repeats(monkeypatch):
-    monkeypatch.setattr(sealed_messages, "_MOST", 2)
-    sealer = Sealer(KEY, "a to b")
-    sealer.seal(b"", b"")
-    sealer.seal(b"", b"")
-    with pytest.raises(KeySpent):
-        sealer.seal(b"", b"")
-
-
 @pytest.mark.parametrize(
     "kept",
-    [AgreementKey(), SigningKey(), Sealer(KEY, "a"), SingleUse(b"k", "k", lambda _: None)],
+    [AgreementKey(), SigningKey(), SingleUse(b"k", "k", lambda _: None)],
     ids=lambda kept: type(kept).__name__,
 )
 def test_keys_are_not_copied(kept):

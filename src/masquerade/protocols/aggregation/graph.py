@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
+
+from masquerade.crypto.symmetric import stream
 
 Places = NDArray[np.int64]
 
@@ -77,8 +78,7 @@ def harary_graph(users: int, neighbours: int, drawn: bytes) -> Graph:
 @lru_cache(maxsize=64)
 def permutation(key: bytes, users: int) -> Places:
     """Return the users in an order that 32 bytes decide: sorted by words of AES-256 in counter mode."""
-    stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor().update(bytes(8 * users))
-    order = np.argsort(np.frombuffer(stream, dtype="<u8"), kind="stable")
+    order = np.argsort(np.frombuffer(stream(key, 8 * users), dtype="<u8"), kind="stable")
     order.flags.writeable = False
     return order
 

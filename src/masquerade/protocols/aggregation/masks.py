@@ -7,11 +7,11 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.keys import AgreementKey, derive
+from masquerade.crypto.symmetric import stream
 
 Ring = NDArray[np.unsignedinteger[Any]]
 AT_ONCE = 256
@@ -28,9 +28,7 @@ def ring(users: int, most: int = 1) -> np.dtype[Any]:
 
 def mask(key: bytes, length: int, width: np.dtype[Any]) -> Ring:
     """Return the mask that a single-use key of 32 bytes stands for (AES-256 in counter mode)."""
-    zeros = bytes(length * width.itemsize)
-    stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor().update(zeros)
-    return np.frombuffer(stream, dtype=width)
+    return np.frombuffer(stream(key, length * width.itemsize), dtype=width)
 
 
 def total(vectors: Iterable[Ring], length: int, width: np.dtype[Any]) -> Ring:

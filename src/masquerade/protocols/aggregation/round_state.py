@@ -6,11 +6,8 @@ import hashlib
 import os
 from dataclasses import dataclass, field
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-
-from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey
+from masquerade.crypto.sealed_messages import seal_once, unseal_once
 from masquerade.protocols.aggregation.batch import Batch
 from masquerade.protocols.aggregation.graph import Graph
 from masquerade.protocols.aggregation.messages import HEAD_SIZE, Kind, body_of, plain
@@ -67,20 +64,14 @@ def own_commitment(seed: bytes, context: Context) -> bytes:
     return hashlib.sha256(b"masquerade aggregation own seed" + context.info + seed).digest()
 
 
-def seal_once(secret: bytes, sender: int, receiver: int, both: bytes, info: bytes) -> bytes:
-    """Return two shares sealed for a neighbour (ChaCha20-Poly1305).
-
-    The nonce is zero: the key is fresh in every round and for every direction, and a user deals once a round.
-    """
-    return ChaCha20Poly1305(one_way(secret, sender, receiver)).encrypt(bytes(12), both, info)
+def seal_shares(secret: bytes, sender: int, receiver: int, both: bytes, info: bytes) -> bytes:
+    """Return two shares sealed for a neighbour, by a key of this round and direction: a user deals once."""
+    return seal_once(one_way(secret, sender, receiver), both, info)
 
 
-def open_once(secret: bytes, sender: int, receiver: int, sealed: bytes, info: bytes) -> bytes:
+def open_shares(secret: bytes, sender: int, receiver: int, sealed: bytes, info: bytes) -> bytes:
     """Return the two shares that a neighbour sealed, or raise `SealBroken`."""
-    try:
-        return ChaCha20Poly1305(one_way(secret, sender, receiver)).decrypt(bytes(12), sealed, info)
-    except InvalidTag:
-        raise SealBroken("The sealed shares were changed or belong to another pair or round.") from None
+    return unseal_once(one_way(secret, sender, receiver), sealed, info)
 
 
 def one_way(secret: bytes, sender: int, receiver: int) -> bytes:

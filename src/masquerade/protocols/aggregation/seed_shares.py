@@ -4,8 +4,7 @@ Formula: share x is f(x) mod 2²⁵⁵−19, f uniform of degree t − 1 with f(
 M the coefficient of share x at 0 is (−1)^(x−1) C(r, x) Π_{m∈M} (m − x)/m: whole numbers but for one common
 divisor.
 Cost: t additions and small multiplications a share, one reduction and (once per divisor) one inversion a
-seed. `crypto.shares`, which allows any places, takes twice as long to deal and five times as long to open 56
-of 76, and the server opens a seed of every user.
+seed: the server opens one of every user.
 """
 
 from __future__ import annotations

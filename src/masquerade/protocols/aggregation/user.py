@@ -38,10 +38,10 @@ from masquerade.protocols.aggregation.round_state import (
     SEALED_SIZE,
     SEALING,
     Round,
-    open_once,
+    open_shares,
     own_commitment,
     read_announcement,
-    seal_once,
+    seal_shares,
 )
 from masquerade.protocols.aggregation.seed_shares import SHARE_SIZE, deal, decode_share
 from masquerade.protocols.aggregation.survivor_tree import leaves_near, read_shown
@@ -160,7 +160,7 @@ class User:
             keys = self._checked_advert(now, near[slot], items[slot] or b"")
             secret = self.work.agree(now.sealing, keys[:KEY_SIZE], SEALING, info, 2 * KEY_SIZE)
             mask_keys[slot], secrets[slot] = keys[KEY_SIZE:], secret
-            sealed[slot] = seal_once(secret, self.place, near[slot], own[i] + key[i], info)
+            sealed[slot] = seal_shares(secret, self.place, near[slot], own[i] + key[i], info)
         promise = own_commitment(now.own_seed, now.context)
         reply = signed(Kind.SHARES, now.context, promise + bundle(sealed), self._key)
         self._history.settle(now.context, graph.key)
@@ -259,7 +259,7 @@ class User:
         if secret is None:
             raise MessageRefused("Shares came from a neighbour without an advert.")
         try:
-            both = open_once(secret, other, self.place, item, now.context.info)
+            both = open_shares(secret, other, self.place, item, now.context.info)
             decode_share(both[:SHARE_SIZE])
             decode_share(both[SHARE_SIZE:])
         except (SealBroken, DecodingError):

@@ -24,11 +24,11 @@ from typing import Annotated, ClassVar, Final, NoReturn
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken, SharesInconsistent
 from masquerade.crypto.group import Point
+from masquerade.crypto.interpolation import interpolate_points
 from masquerade.crypto.keys import derive
 from masquerade.crypto.proofs import Knows, proof_size, prove, verify
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.sealed_messages import OVERHEAD, seal, unseal
-from masquerade.crypto.shares import interpolate_points
 from masquerade.crypto.statements import Statement, equal_logs
 from masquerade.crypto.transcript import Context, Transcript
 from masquerade.protocols.codec import U32, Blob, Many, Message, PointOf, ScalarOf, Text
