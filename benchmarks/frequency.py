@@ -25,7 +25,7 @@ import masquerade as mq
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.proof_batches import rejected
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency.agreement import Question, Terms
+from masquerade.protocols.frequency import Question, Terms
 from masquerade.protocols.frequency.ballots import (
     POINT,
     Booth,
@@ -36,6 +36,7 @@ from masquerade.protocols.frequency.ballots import (
     make_keys,
     mask,
     public_keys,
+    spans_of,
     sum_of_keys,
 )
 from masquerade.protocols.mix import Leader, Miner, MixTerms, Respondent
@@ -49,6 +50,7 @@ MIXED = 8.0  # seconds that a leader was estimated to take for 10,000 records
 POLICY = mq.Policy.from_dict({"masquerade": 1, "variables": {"A": {"categories": ["yes", "no"]}}})
 TERMS = Terms("benchmark", POLICY, {f"u{i}": SigningKey().public for i in range(3)}, 3)
 QUESTION = Question((), (("A", 0),))
+SPANS = spans_of((QUESTION,), TERMS.sizes)
 SETTING = Setting(b"session", b"invitation", b"roster")
 
 
@@ -127,7 +129,7 @@ def cast_many(task):
     votes = []
     for place, pair in enumerate(pairs_of(numbers), start=first):
         name = f"v{place}"
-        booth = Booth(TERMS, (QUESTION,), PublicKeys((X,), (Y,)), {name: public_keys([pair])}, SETTING)
+        booth = Booth(SPANS, PublicKeys((X,), (Y,)), {name: public_keys([pair])}, SETTING)
         keys = booth.keys[name]
         votes.append(
             (name, keys.X[0].encode() + keys.Y[0].encode(), booth.cast(name, [pair], [place % 3 == 0]))
@@ -149,7 +151,7 @@ def election(votes):
         name: PublicKeys((secp256k1.decode(pair[:POINT]),), (secp256k1.decode(pair[POINT:]),))
         for name, pair, _ in cast
     }
-    booth = Booth(TERMS, (QUESTION,), total, keys, SETTING)
+    booth = Booth(SPANS, total, keys, SETTING)
     return booth, [(name, vote) for name, _, vote in cast]
 
 
@@ -158,7 +160,7 @@ def clients(prices, results):
     pair = Pair(secp256k1.random_secret(), secp256k1.random_secret())
     own = public_keys([pair])
     total = sum_of_keys([own, public_keys([Pair(secp256k1.random_secret(), secp256k1.random_secret())])])
-    booth = Booth(TERMS, (QUESTION,), total, {"u0": own}, SETTING)
+    booth = Booth(SPANS, total, {"u0": own}, SETTING)
 
     def without_proof():
         for point in mask(1, pair, total.X[0], total.Y[0]):

@@ -13,7 +13,7 @@ from masquerade.frames.label_codes import encode
 from masquerade.frames.native import columns_of
 from masquerade.protocols.frequency import MemoryLedger, RosterChecks, Terms, User
 from masquerade.protocols.frequency.ballots import POINT
-from masquerade.protocols.frequency.messages import VOTE
+from masquerade.protocols.frequency.messages import Step
 from masquerade.simulation.costs import Meter
 from masquerade.simulation.misbehaviour import Trouble
 from masquerade.simulation.model_comparison import Heard, Lesson
@@ -81,12 +81,12 @@ class Population:
 class DoubleVoter(User):
     """A user who adds one to the first count they vote on, on top of what their record says."""
 
-    def _answer(self, message: bytes) -> tuple[int, int, bytes]:
-        kind, number, payload = super()._answer(message)
-        if kind == VOTE:
+    def _answer(self, message: bytes) -> tuple[Step, int, bytes]:
+        step, number, payload = super()._answer(message)
+        if step is Step.VOTE:
             more = secp256k1.decode(payload[:POINT]) + secp256k1.generator
             payload = more.encode() + payload[POINT:]
-        return kind, number, payload
+        return step, number, payload
 
 
 class Device(NamedTuple):

@@ -57,8 +57,8 @@ class Crowd:
             self.miner_key.public,
             {name: key.public for name, key in self.leader_keys.items()},
             {name: key.public for name, key in self.identities.items()},
-            record_width(people.policy),
-            MINIMUM,
+            width=record_width(people.policy),
+            minimum=MINIMUM,
         )
         reports = disguise_codes(people.codes, people.policy, fresh_draws(Keystream()))
         columns = {name: column.tolist() for name, column in reports.items()}

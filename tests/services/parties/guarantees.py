@@ -21,7 +21,7 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.aggregation.parameters import Parameters
 from masquerade.protocols.frequency import Terms as FrequencyTerms
-from masquerade.protocols.frequency.guarantee import frequency_guarantee
+from masquerade.protocols.frequency.agreement import frequency_guarantee
 from masquerade.protocols.linking.joiner import Joiner, keyed_guarantee
 from masquerade.protocols.mix import MixTerms, mix_guarantee
 from masquerade.protocols.partition.agreement import PartitionTerms
@@ -147,7 +147,9 @@ def among_people() -> list[Case]:
         ),
         Case(
             "anonymous collection (mix)",
-            mix_guarantee(MixTerms("spring", others["miner"], leaders, public, 1, 5), POLICY, PEOPLE),
+            mix_guarantee(
+                MixTerms("spring", others["miner"], leaders, public, width=1, minimum=5), POLICY, PEOPLE
+            ),
             "a record that names its sender; all other senders colluding",
         ),
         Case(

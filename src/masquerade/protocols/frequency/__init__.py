@@ -20,11 +20,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from masquerade.protocols.frequency.agreement import MOST_PROOFS, Question, Terms
+    from masquerade.protocols.frequency.agreement import MOST_PROOFS, Terms
     from masquerade.protocols.frequency.key_checks import RosterChecks
     from masquerade.protocols.frequency.miner import Round
     from masquerade.protocols.frequency.user import User
     from masquerade.protocols.people.ledger import FileLedger, Ledger, MemoryLedger
+    from masquerade.protocols.people.questions import Question
 
 # loaded when first used: a process that checks proofs needs none of it
 _HOME = {
@@ -32,7 +33,7 @@ _HOME = {
     "FileLedger": "people.ledger",
     "Ledger": "people.ledger",
     "MemoryLedger": "people.ledger",
-    "Question": "frequency.agreement",
+    "Question": "people.questions",
     "RosterChecks": "frequency.key_checks",
     "Round": "frequency.miner",
     "Terms": "frequency.agreement",

@@ -1,32 +1,36 @@
-"""What everybody agrees on before anything is counted, and the questions that may then be asked."""
+"""What everybody agrees on before anything is counted, and what it guarantees."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Annotated, ClassVar
 
 from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import guarantee_of
+from masquerade.channels.privacy import ASSUMPTIONS, guarantee_of
 from masquerade.core.errors import InputError
-from masquerade.crypto.errors import DecodingError
-from masquerade.crypto.keys import decode_identity
-from masquerade.protocols.codec import Reader, Writer
+from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.protocols.codec import U32, Many, Message, Text
+from masquerade.protocols.people.differencing import tolerated
+from masquerade.protocols.people.questions import Question
+from masquerade.protocols.people.roster import Members, Roster
 
 MOST_PROOFS = 50_000  # users times counts: every user checks that many pairs of keys
-LONGEST_NAME = 128
-LONGEST_EPOCH = 4096
-IDENTITY = 32
-TAG = "masquerade frequency terms 1"
 FEWEST = 3  # with two, each learns the other's answer from the count
+MINER = "miner"
 
-Counts = NDArray[np.int64]
+
+@dataclass(frozen=True, slots=True)
+class Enrolment(Message):
+    """What a person keeps of the terms agreed to, the policy by its id."""
+
+    TAG: ClassVar[bytes] = b"masquerade frequency terms 1"
+    epoch: Annotated[str, Text(4096)]
+    policy: Annotated[str, Text(255)]
+    minimum: U32
+    members: Annotated[Members, Many(MOST_PROOFS)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,22 +50,18 @@ class Terms:
     policy: Policy
     members: Mapping[str, bytes]
     minimum: int = 10
+    roster: Roster = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        ordered = dict(sorted(self.members.items()))
-        for name, identity in ordered.items():
-            if not 1 <= len(name.encode()) <= LONGEST_NAME:
-                raise InputError(f"A member's name must have from 1 to {LONGEST_NAME} bytes.")
-            decode_identity(identity)
-        if len(set(ordered.values())) < len(ordered):
-            raise InputError("Two members share an identity: each person has one of their own.")
-        if len(ordered) > MOST_PROOFS:
+        if len(self.members) > MOST_PROOFS:
             raise InputError(
-                f"At most {MOST_PROOFS:,} members can be counted in this mode. Got {len(ordered):,}."
+                f"At most {MOST_PROOFS:,} members can be counted in this mode. Got {len(self.members):,}."
             )
         if not self.epoch or self.minimum < FEWEST:
             raise InputError(f"Terms need an epoch and a minimum roster of at least {FEWEST}.")
-        object.__setattr__(self, "members", ordered)
+        roster = Roster(dict(sorted(self.members.items())))
+        object.__setattr__(self, "roster", roster)
+        object.__setattr__(self, "members", roster)
 
     @cached_property
     def id(self) -> bytes:
@@ -71,33 +71,12 @@ class Terms:
     @cached_property
     def encoded(self) -> bytes:
         """Return all of the terms as bytes, the policy by its id."""
-        writer = Writer()
-        writer.text(TAG, 255)
-        writer.text(self.epoch, LONGEST_EPOCH)
-        writer.text(self.policy.id, 255)
-        writer.number(self.minimum, 4)
-
-        def member(pair: tuple[str, bytes]) -> None:
-            writer.text(pair[0], LONGEST_NAME)
-            writer.fixed(pair[1], IDENTITY)
-
-        writer.many(self.members.items(), MOST_PROOFS, member)
-        return writer.done()
+        return Enrolment(self.epoch, self.policy.id, self.minimum, self.members).encode()
 
     @property
     def colluders(self) -> int:
         """Return how many users may collude with the miner."""
         return tolerated(self.minimum)
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Return the members in order."""
-        return tuple(self.members)
-
-    @cached_property
-    def places(self) -> dict[str, int]:
-        """Return the place of every member in that order."""
-        return {name: place for place, name in enumerate(self.names)}
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -111,141 +90,70 @@ class Terms:
         seen = guarantee_of(self.policy).disclosures
         return frozenset(name for item in seen if item.gamma is not None for name in item.variables)
 
-
-def tolerated(minimum: int) -> int:
-    """Return how many may collude so that two of any `minimum` users are honest."""
-    return minimum - 2
-
-
-class Enrolled(NamedTuple):
-    """What a person keeps of terms agreed to before: the identities are in the order of the names."""
-
-    epoch: str
-    minimum: int
-    identities: tuple[bytes, ...]
-
-    @classmethod
-    def decode(cls, data: bytes) -> Enrolled:
-        """Read what `Terms.encoded` wrote."""
-        reader = Reader(data)
-        if reader.text(255) != TAG:
-            raise DecodingError("These are no terms of frequency mining.")
-        epoch, _, minimum = reader.text(LONGEST_EPOCH), reader.text(255), reader.number(4)
-
-        def member() -> bytes:
-            reader.text(LONGEST_NAME)
-            return reader.fixed(IDENTITY)
-
-        identities = reader.many(MOST_PROOFS, member)
-        reader.done()
-        return cls(epoch, minimum, identities)
+    def asks_clear(self, questions: Sequence[Question]) -> bool:
+        """Tell whether any question is about a variable that is not disguised."""
+        return any(name not in self.bounded for question in questions for name in question.names)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """How many people's reports have each combination of `columns`, among those that meet `conditions`?
+def frequency_guarantee(
+    terms: Terms, users: int, *, shared_checks: bool, agreed: Sequence[str] = ()
+) -> Guarantee:
+    """Return who learns what when `users` people are counted.
 
-    Names stand in the order of the schema, conditions hold report codes. Whoever does not meet the conditions
-    is counted in one cell more, so that every answer is one-hot; a single cell needs no such company.
+    The miner learns every count it asks for, exactly, and nothing else while two users of every roster are
+    honest. It chooses the roster, of no fewer than the minimum: so what matters is how many collude, not how
+    many are counted. What left between two rosters has the minimum too, so the same number holds for that.
+    `agreed` are earlier epochs that users agreed this one may differ from by few people.
+
+    What a disguise adds: its γ bounds what anybody can learn about one person even if all others tell the
+    miner their votes, since the count itself is of disguised values.
     """
-
-    columns: tuple[str, ...]
-    conditions: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return every variable touched."""
-        return (*self.columns, *[name for name, _ in self.conditions])
-
-    @property
-    def is_bit(self) -> bool:
-        """Tell whether the answer is one bit, and not one of several cells."""
-        return not self.columns and bool(self.conditions)
-
-    def shape(self, terms: Terms) -> tuple[int, ...]:
-        """Return the shape of the table."""
-        return tuple(terms.sizes[name] for name in self.columns)
-
-    def counts(self, terms: Terms) -> int:
-        """Return how many frequencies are mined for this question."""
-        return prod(self.shape(terms)) + (bool(self.conditions) and not self.is_bit)
-
-    def bits(self, record: Mapping[str, int], terms: Terms) -> list[int]:
-        """Return a person's answer: a bit for every frequency."""
-        bits = [0] * self.counts(terms)
-        if all(record[name] == code for name, code in self.conditions):
-            cell = 0
-            for name in self.columns:
-                cell = cell * terms.sizes[name] + record[name]
-            bits[cell] = 1
-        elif not self.is_bit:
-            bits[-1] = 1
-        return bits
-
-    def write(self, writer: Writer, terms: Terms) -> None:
-        """Write the question by the places of its variables."""
-        place = {name: at for at, name in enumerate(terms.sizes)}
-        writer.many(self.columns, 255, lambda name: writer.number(place[name], 2))
-
-        def condition(pair: tuple[str, int]) -> None:
-            writer.number(place[pair[0]], 2)
-            writer.number(pair[1], 4)
-
-        writer.many(self.conditions, 255, condition)
-
-    @classmethod
-    def read(cls, reader: Reader, terms: Terms) -> Question:
-        """Read a question; names out of order, unknown codes and tables beyond all bounds are refused."""
-        names = tuple(terms.sizes)
-
-        def name() -> str:
-            place = reader.number(2)
-            if place >= len(names):
-                raise DecodingError("A question names a variable that the terms do not have.")
-            return names[place]
-
-        columns = reader.many(255, name)
-        conditions = reader.many(255, lambda: (name(), reader.number(4)))
-        for listed in (columns, tuple(variable for variable, _ in conditions)):
-            if list(listed) != sorted(set(listed), key=names.index):
-                raise DecodingError("A question lists its variables once and in the order of the schema.")
-        if not {variable for variable, _ in conditions}.isdisjoint(columns):
-            raise DecodingError("A question has a variable both as a column and as a condition.")
-        if any(code >= terms.sizes[variable] for variable, code in conditions):
-            raise DecodingError("A question has a condition on a report that does not exist.")
-        question = cls(columns, conditions)
-        if not question.names or question.counts(terms) > MOST_PROOFS:
-            raise DecodingError("A question has no variables, or more cells than could ever be counted.")
-        return question
-
-    def id(self, terms: Terms) -> bytes:
-        """Return 32 bytes that stand for this question under these terms."""
-        writer = Writer()
-        self.write(writer, terms)
-        return hashlib.sha256(b"masquerade frequency question 1" + terms.id + writer.done()).digest()
-
-
-def ordered(names: Sequence[str], terms: Terms) -> tuple[str, ...]:
-    """Return variables once each, in the order of the schema."""
-    wanted = set(names)
-    return tuple(name for name in terms.sizes if name in wanted)
-
-
-def implied(wanted: Question, known: Question) -> bool:
-    """Tell whether the answer to one question follows from that to another."""
-    inside = set(known.conditions)
-    return (
-        inside <= set(wanted.conditions)
-        and set(wanted.columns) <= set(known.columns)
-        and {name for name, _ in set(wanted.conditions) - inside} <= set(known.columns)
+    behind = guarantee_of(terms.policy)
+    disclosures = tuple(
+        Disclosure(MINER, f"counts over {users:,} users of {item.kind}", item.variables, item.gamma)
+        for item in behind.disclosures
+    )
+    assumptions = [
+        f"of any {terms.minimum} users, as many as the miner may choose to count, at least two are honest",
+        f"enrolment gave each of the {len(terms.members):,} members one identity, and users know them all",
+        "the decisional Diffie–Hellman problem is hard on secp256k1 (hashes as random oracles)",
+        "the miner learns every count asked for, not only the model learnt from them",
+        f"no count is over fewer than {terms.minimum} users",
+    ]
+    if len(terms.bounded) < len(terms.sizes):
+        assumptions += differences(terms, agreed)
+    if shared_checks:
+        assumptions.append(
+            "this is a simulation: keys and endorsements are checked once for all users of the process"
+        )
+    else:
+        assumptions.append(
+            f"every user checks the keys of all others (at most {MOST_PROOFS:,} pairs) before voting"
+        )
+    if behind.assumptions:
+        assumptions += [*ASSUMPTIONS, "γ of a disguised variable holds even if all other users collude"]
+    return Guarantee(
+        disclosures,
+        tuple(assumptions),
+        adversaries={MINER: "malicious", "user": "malicious"},
+        colluders=terms.colluders,
+        excluded_coalitions=((MINER, f"{terms.colluders + 1:,} users"),),
+        dropouts=0,
+        integrity="identifies",
     )
 
 
-def implied_counts(wanted: Question, known: Question, table: Counts) -> Counts:
-    """Return the table of a question from that of a larger one: conditions picked, the rest summed out."""
-    given = dict(wanted.conditions)
-    index: tuple[int | slice, ...] = tuple(given.get(name, slice(None)) for name in known.columns)
-    picked = np.asarray(table[index])
-    left = [name for name in known.columns if name not in given]
-    gone = tuple(axis for axis, name in enumerate(left) if name not in wanted.columns)
-    return np.asarray(picked.sum(axis=gone))
+def differences(terms: Terms, agreed: Sequence[str]) -> list[str]:
+    """Return what the differences of clear counts may show."""
+    said = (
+        f"no difference of two clear counts is over fewer than {terms.minimum} users, be they of one epoch "
+        "or of two, while honest users keep their ledgers and agree to no exception"
+    )
+    changed = "what changes in a record from one epoch to another shows in the difference of clear counts"
+    if not agreed:
+        return [said, changed]
+    exception = (
+        f"users agreed to an exception: clear counts of this epoch and of {', '.join(agreed)} may differ by "
+        "few users; a miner that says falsely that the earlier ones never came out has what those answered"
+    )
+    return [said, exception, changed]

@@ -10,9 +10,9 @@ Reference: Yang, Zhong, Wright, "Privacy-preserving classification of customer d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from masquerade.crypto.errors import DecodingError
@@ -25,7 +25,7 @@ from masquerade.crypto.statements import Ballot, Part, Statement, one_hot, posse
 from masquerade.crypto.transcript import NOT_YET, Context, Transcript
 
 if TYPE_CHECKING:  # processes that check proofs need this module, and no more than they must
-    from masquerade.protocols.frequency.agreement import Question, Terms
+    from masquerade.protocols.people.questions import Question, Sizes
 
 PROTOCOL = "frequency mining"
 POINT = secp256k1.point_size
@@ -120,17 +120,42 @@ def ballots_of(total: PublicKeys, own: PublicKeys, m: Sequence[Point], h: Sequen
 class Span(NamedTuple):
     """Where a question's frequencies lie among those of a round, and whether it is a single bit."""
 
-    is_bit: bool
+    alone: bool
     start: int
     end: int
 
 
-def spans_of(questions: Sequence[Question], terms: Terms) -> tuple[Span, ...]:
+def is_bit(question: Question) -> bool:
+    """Tell whether the answer is one bit, and not one of several cells."""
+    return not question.columns and bool(question.conditions)
+
+
+def counts_of(question: Question, sizes: Sizes) -> int:
+    """Return how many frequencies are mined for a question.
+
+    Whoever does not meet the conditions is counted in one cell more, so that every answer is one-hot; a
+    single cell needs no such company.
+    """
+    return question.cells(sizes) + (bool(question.conditions) and not is_bit(question))
+
+
+def bits_of(question: Question, reports: Mapping[str, int], sizes: Sizes) -> list[int]:
+    """Return a person's answer: a bit for every frequency."""
+    bits = [0] * counts_of(question, sizes)
+    cell = question.cell(reports, sizes)
+    if cell is not None:
+        bits[cell] = 1
+    elif not is_bit(question):
+        bits[-1] = 1
+    return bits
+
+
+def spans_of(questions: Sequence[Question], sizes: Sizes) -> tuple[Span, ...]:
     """Return where every question's frequencies lie."""
     spans, at = [], 0
     for question in questions:
-        end = at + question.counts(terms)
-        spans.append(Span(question.is_bit, at, end))
+        end = at + counts_of(question, sizes)
+        spans.append(Span(is_bit(question), at, end))
         at = end
     return tuple(spans)
 
@@ -138,8 +163,8 @@ def spans_of(questions: Sequence[Question], terms: Terms) -> tuple[Span, ...]:
 def validity(spans: Sequence[Span], ballots: Sequence[Ballot]) -> Statement:
     """State that a vote is one that an honest user could have sent: 0 or 1, and one cell of every table."""
     parts: list[Part] = []
-    for is_bit, start, end in spans:
-        parts += valid_bit(ballots[start]) if is_bit else one_hot(ballots[start:end])
+    for alone, start, end in spans:
+        parts += valid_bit(ballots[start]) if alone else one_hot(ballots[start:end])
     return tuple(parts)
 
 
@@ -170,10 +195,10 @@ def decoded_keys(encoded: bytes) -> PublicKeys:
 def knowledge_of(spans: Sequence[Span], pairs: Sequence[Pair], bits: Sequence[int]) -> list[Knows]:
     """Return what a voter knows, in the order of `validity`."""
     knows: list[Knows] = []
-    for is_bit, start, end in spans:
+    for alone, start, end in spans:
         for pair, bit in zip(pairs[start:end], bits[start:end], strict=True):
             knows += (Knows((pair.x,)), Knows((pair.y,), bit))
-        if not is_bit:
+        if not alone:
             knows.append(Knows(tuple(pair.y for pair in pairs[start:end])))
     return knows
 
@@ -182,16 +207,10 @@ def knowledge_of(spans: Sequence[Span], pairs: Sequence[Pair], bits: Sequence[in
 class Booth:
     """All that is public when votes are cast."""
 
-    terms: Terms
-    questions: tuple[Question, ...]
+    spans: tuple[Span, ...]
     total: PublicKeys
     keys: dict[str, PublicKeys]
     setting: Setting
-
-    @cached_property
-    def spans(self) -> tuple[Span, ...]:
-        """Return where every question's frequencies lie."""
-        return spans_of(self.questions, self.terms)
 
     @property
     def counts(self) -> int:

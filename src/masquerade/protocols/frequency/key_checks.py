@@ -10,14 +10,20 @@ from masquerade.core.errors import RoundAborted
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.proof_batches import rejected
 from masquerade.protocols.frequency.agreement import Terms
-from masquerade.protocols.frequency.ballots import Booth, Setting, keys_claim, read_keys, sum_of_keys
+from masquerade.protocols.frequency.ballots import (
+    Booth,
+    Setting,
+    keys_claim,
+    read_keys,
+    spans_of,
+    sum_of_keys,
+)
 from masquerade.protocols.frequency.messages import (
-    ENDORSEMENT,
-    KEYS,
     ROUND,
     Gathered,
     Invitation,
     Signed,
+    Step,
     roster_hash,
 )
 
@@ -79,15 +85,15 @@ def opened_booth(terms: Terms, invitation: bytes, roster: bytes, *, workers: int
     if any(point.is_identity for point in (*total.X, *total.Y)):
         raise RoundAborted("The keys of all users cancel out.", spent=False)
     sealed = setting._replace(roster=roster_hash(terms, invitation, [post.payload for post in posts]))
-    return Booth(terms, asked.questions, total, keys, sealed)
+    return Booth(spans_of(asked.questions, terms.sizes), total, keys, sealed)
 
 
 def _posts(terms: Terms, asked: Invitation, gathered: Gathered) -> list[Signed]:
-    if gathered.kind != KEYS or gathered.number != asked.number:
+    if gathered.step != Step.KEYS or gathered.number != asked.number:
         raise DecodingError("This is not the roster of this round.")
     posts = [Signed.decode(part) for part in gathered.parts]
-    said = [(post.user, post.kind, post.number) for post in posts]
-    if said != [(user, KEYS, asked.number) for user in asked.users]:
+    said = [(post.user, post.step, post.number) for post in posts]
+    if said != [(user, Step.KEYS, asked.number) for user in asked.users]:
         raise RoundAborted(
             "The roster is not that of the users who were invited, once each and in order.",
             spent=False,
@@ -110,11 +116,11 @@ def check_endorsements(
 ) -> None:
     """Raise `RoundAborted` unless there is an endorsement of `roster` by every user."""
     gathered = Gathered.decode(message)
-    if gathered.kind != ENDORSEMENT or gathered.number != number:
+    if gathered.step != Step.ENDORSEMENT or gathered.number != number:
         raise DecodingError("These are not the endorsements of this round.")
     signed = [Signed.decode(part) for part in gathered.parts]
-    if [(item.user, item.kind, item.number) for item in signed] != [
-        (user, ENDORSEMENT, number) for user in users
+    if [(item.user, item.step, item.number) for item in signed] != [
+        (user, Step.ENDORSEMENT, number) for user in users
     ]:
         raise RoundAborted(
             "Not every user has endorsed the roster, once each and in order.",

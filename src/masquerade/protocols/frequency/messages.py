@@ -1,4 +1,4 @@
-"""The messages of frequency mining, each with one canonical encoding.
+"""The messages of frequency mining.
 
 What users send is `Signed` by their enrolled identity, so that whoever cheats can be named. What the miner
 sends is checked by everyone and needs no signature.
@@ -9,19 +9,40 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from enum import IntEnum
+from typing import Annotated, ClassVar, Self
 
+from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
-from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
-from masquerade.protocols.codec import Message, Reader, Writer
-from masquerade.protocols.frequency.agreement import LONGEST_NAME, MOST_PROOFS, Question, Terms
+from masquerade.crypto.keys import SigningKey, verify_signature
+from masquerade.protocols.codec import (
+    U32,
+    Blob,
+    Digest,
+    Many,
+    Message,
+    Reader,
+    Signature,
+    Text,
+    Writer,
+)
+from masquerade.protocols.frequency.agreement import MOST_PROOFS, Terms
+from masquerade.protocols.frequency.ballots import counts_of
+from masquerade.protocols.people.questions import MOST_QUESTIONS, Question
+from masquerade.protocols.people.roster import PersonName
 
 HASH = 32
 ROUND = 4
 LARGEST = 2**26  # a user's vote of 50,000 counts, proof included, is below this
-KINDS = {1: "keys", 2: "endorsement", 3: "vote", 4: "refusal"}
-KEYS, ENDORSEMENT, VOTE, REFUSAL = KINDS
-MOST_QUESTIONS = 65_536
+
+
+class Step(IntEnum):
+    """What a user says in a round."""
+
+    KEYS = 1
+    ENDORSEMENT = 2
+    VOTE = 3
+    REFUSAL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,143 +50,101 @@ class Signed(Message):
     """What a user says in a round: keys, an endorsement, a vote, or why not; signed."""
 
     TAG: ClassVar[bytes] = b"masquerade frequency signed 1"
-
-    user: str
-    kind: int
-    number: int
-    payload: bytes
-    signature: bytes
-
-    def write(self, writer: Writer) -> None:
-        """Write the fields."""
-        writer.text(self.user, LONGEST_NAME)
-        writer.number(self.kind, 1)
-        writer.number(self.number, ROUND)
-        writer.varying(self.payload, LARGEST)
-        writer.fixed(self.signature, SIGNATURE_SIZE)
-
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the fields."""
-        user, kind = reader.text(LONGEST_NAME), reader.number(1)
-        if kind not in KINDS:
-            raise DecodingError(f"A user's message is of kind 1 to {len(KINDS)}. Got {kind} instead.")
-        return cls(user, kind, reader.number(ROUND), reader.varying(LARGEST), reader.fixed(SIGNATURE_SIZE))
+    user: PersonName
+    step: Step
+    number: U32
+    payload: Annotated[bytes, Blob(LARGEST)]
+    signature: Signature
 
     @classmethod
     def make(
-        cls, terms: Terms, key: SigningKey, *, user: str, kind: int, number: int, payload: bytes
+        cls, terms: Terms, key: SigningKey, *, user: str, step: Step, number: int, payload: bytes
     ) -> Self:
         """Return a signed message."""
-        signature = key.sign(_label(kind), *_fields(terms, user, number, payload))
-        return cls(user, kind, number, payload, signature)
+        signature = key.sign(_label(step), *_fields(terms, user, number, payload))
+        return cls(user, step, number, payload, signature)
 
     def check(self, terms: Terms) -> None:
         """Raise `SealBroken` unless the user named signed this, under these terms."""
         if self.user not in terms.members:
             raise DecodingError("A message names a user who is not a member.")
         fields = _fields(terms, self.user, self.number, self.payload)
-        verify_signature(terms.members[self.user], self.signature, _label(self.kind), *fields)
+        verify_signature(terms.members[self.user], self.signature, _label(self.step), *fields)
 
 
-def _label(kind: int) -> str:
-    return f"frequency mining: {KINDS[kind]}"
+def _label(step: Step) -> str:
+    return f"frequency mining: {step.name.lower()}"
 
 
 def _fields(terms: Terms, user: str, number: int, payload: bytes) -> tuple[bytes, ...]:
     return terms.id, number.to_bytes(ROUND, "big"), user.encode(), payload
 
 
-@dataclass(frozen=True, slots=True)
-class Invitation:
-    """The miner opens a round: its number, who takes part, what is asked."""
+class _MemberPlace:
+    """A member by the place among all of them; the context are the terms."""
 
-    number: int
-    users: tuple[str, ...]
-    questions: tuple[Question, ...]
+    def write(self, writer: Writer, value: str) -> None:
+        writer.number(_terms(writer).roster.places[value], 4)
 
-    def encode(self, terms: Terms) -> bytes:
-        """Return the message as bytes."""
-        writer = Writer()
-        writer.varying(b"masquerade frequency invitation 1", 255)
-        writer.fixed(terms.id, HASH)
-        writer.number(self.number, ROUND)
-        writer.many(self.users, MOST_PROOFS, lambda name: writer.number(terms.places[name], 4))
-        writer.many(self.questions, MOST_QUESTIONS, lambda question: question.write(writer, terms))
-        return writer.done()
+    def read(self, reader: Reader) -> str:
+        names, place = _terms(reader).roster.names, reader.number(4)
+        if place >= len(names):
+            raise DecodingError("An invitation lists members once and in order.")
+        return names[place]
+
+
+@dataclass(frozen=True)
+class Invitation(Message):
+    """The miner opens a round: its number, who takes part, what is asked; read by whoever has the terms."""
+
+    TAG: ClassVar[bytes] = b"masquerade frequency invitation 1"
+    terms: Digest
+    number: U32
+    users: Annotated[tuple[Annotated[str, _MemberPlace()], ...], Many(MOST_PROOFS)]
+    questions: Annotated[tuple[Question, ...], Many(MOST_QUESTIONS)]
 
     @classmethod
-    def decode(cls, data: bytes, terms: Terms) -> Invitation:
-        """Return the invitation of these bytes; other terms, unknown users or no questions are refused."""
-        reader = Reader(data)
-        if reader.varying(255) != b"masquerade frequency invitation 1":
-            raise DecodingError("This is not an invitation.")
-        if reader.fixed(HASH) != terms.id:
+    def read(cls, reader: Reader) -> Self:
+        """Read an invitation; other terms, unknown users, no or impossible questions are refused."""
+        asked, terms = super().read(reader), _terms(reader)
+        if asked.terms != terms.id:
             raise DecodingError("The invitation is for other terms than were agreed.")
-        number = reader.number(ROUND)
-        places = reader.many(MOST_PROOFS, lambda: reader.number(4))
-        questions = reader.many(MOST_QUESTIONS, lambda: Question.read(reader, terms))
-        reader.done()
-        if list(places) != sorted(set(places)) or (places and places[-1] >= len(terms.names)):
+        places = [terms.roster.places[user] for user in asked.users]
+        if places != sorted(set(places)):
             raise DecodingError("An invitation lists members once and in order.")
-        if not questions or len(set(questions)) < len(questions):
+        if not asked.questions or len(set(asked.questions)) < len(asked.questions):
             raise DecodingError("An invitation asks at least one question, and none twice.")
-        return cls(number, tuple(terms.names[place] for place in places), questions)
+        if any(not one.names or counts_of(one, terms.sizes) > MOST_PROOFS for one in asked.questions):
+            raise DecodingError("A question has no variables, or more cells than could ever be counted.")
+        return asked
 
     def counts(self, terms: Terms) -> int:
         """Return how many frequencies are mined."""
-        return sum(question.counts(terms) for question in self.questions)
+        return sum(counts_of(question, terms.sizes) for question in self.questions)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gathered(Message):
     """The miner passes on what all users sent, in the order of the invitation."""
 
     TAG: ClassVar[bytes] = b"masquerade frequency gathered 1"
+    step: Step
+    number: U32
+    parts: Annotated[tuple[Annotated[bytes, Blob(LARGEST)], ...], Many(MOST_PROOFS)]
 
-    kind: int
-    number: int
-    parts: tuple[bytes, ...]
-
-    def write(self, writer: Writer) -> None:
-        """Write the fields."""
-        writer.number(self.kind, 1)
-        writer.number(self.number, ROUND)
-        writer.many(self.parts, MOST_PROOFS, lambda part: writer.varying(part, LARGEST))
-
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the fields."""
-        kind = reader.number(1)
-        if kind not in {KEYS, ENDORSEMENT}:
-            raise DecodingError("What is gathered for everyone are keys or endorsements.")
-        return cls(kind, reader.number(ROUND), reader.many(MOST_PROOFS, lambda: reader.varying(LARGEST)))
+    def __post_init__(self) -> None:
+        if self.step not in {Step.KEYS, Step.ENDORSEMENT}:
+            raise InputError("What is gathered for everyone are keys or endorsements.")
 
 
 @dataclass(frozen=True, slots=True)
-class Objection:
-    """Why a user does not go on, and who is to blame."""
+class Objection(Message):
+    """Why a user does not go on, and who is to blame: the payload of a refusal."""
 
-    code: str
-    reason: str
-    culprits: tuple[str, ...] = ()
-
-    def encode(self) -> bytes:
-        """Return the payload of a refusal."""
-        writer = Writer()
-        writer.text(self.code, 255)
-        writer.text(self.reason, 4096)
-        writer.many(self.culprits[:1000], 1000, lambda name: writer.text(name, LONGEST_NAME))
-        return writer.done()
-
-    @classmethod
-    def decode(cls, payload: bytes) -> Objection:
-        """Return the objection of a payload."""
-        reader = Reader(payload)
-        code, reason = reader.text(255), reader.text(4096)
-        culprits = reader.many(1000, lambda: reader.text(LONGEST_NAME))
-        reader.done()
-        return cls(code, reason, culprits)
+    TAG: ClassVar[bytes] = b"masquerade frequency objection 1"
+    code: Annotated[str, Text(255)]
+    reason: Annotated[str, Text(4096)]
+    culprits: Annotated[tuple[PersonName, ...], Many(1000)] = ()
 
 
 def roster_hash(terms: Terms, invitation: bytes, payloads: Sequence[bytes]) -> bytes:
@@ -181,6 +160,12 @@ def bounded(data: bytes, most: int = MOST_PROOFS * 1024) -> bytes:
     if len(data) > most:
         raise DecodingError(f"A message has at most {most:,} bytes. Got {len(data):,} instead.")
     return data
+
+
+def _terms(where: Reader | Writer) -> Terms:
+    if not isinstance(where.context, Terms):
+        raise InputError("An invitation is written and read under terms.")
+    return where.context
 
 
 Exchange = Callable[[str, bytes], bytes | None]

@@ -9,24 +9,21 @@ import numpy as np
 
 from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
 from masquerade.crypto.errors import DecodingError, LogOutOfRange
-from masquerade.protocols.frequency.agreement import Counts, Question, Terms
+from masquerade.protocols.frequency.agreement import Terms
 from masquerade.protocols.frequency.ballots import Booth
 from masquerade.protocols.frequency.key_checks import check_endorsements, opened_booth
 from masquerade.protocols.frequency.messages import (
-    ENDORSEMENT,
-    KEYS,
-    KINDS,
-    REFUSAL,
-    VOTE,
     Gathered,
     Invitation,
     Objection,
     Signed,
+    Step,
     bounded,
 )
+from masquerade.protocols.people.questions import Counts, Question, tables_of
 
 Phase = Literal["keys", "endorsements", "votes", "done"]
-_EXPECTED: dict[Phase, int] = {"keys": KEYS, "endorsements": ENDORSEMENT, "votes": VOTE}
+_EXPECTED: dict[Phase, Step] = {"keys": Step.KEYS, "endorsements": Step.ENDORSEMENT, "votes": Step.VOTE}
 REFUSED = (
     "roster_too_small",
     "too_many_cells",
@@ -55,13 +52,12 @@ class Round:
         workers: int = 2,
     ) -> None:
         self.terms, self.workers = terms, workers
-        self.invitation = Invitation(
-            number, tuple(sorted(users, key=terms.places.__getitem__)), tuple(questions)
-        )
+        members = tuple(sorted(users, key=terms.roster.places.__getitem__))
+        self.invitation = Invitation(terms.id, number, members, tuple(questions))
         self._invited = frozenset(self.invitation.users)
         self.phase: Phase = "keys"
         self.message = self._opening = self.invitation.encode(terms)
-        self.tables: tuple[Counts, ...] = ()
+        self.tables: dict[Question, Counts] = {}
         self._received: dict[str, bytes] = {}
         self._voted = False
         self._booth: Booth | None = None
@@ -81,15 +77,16 @@ class Round:
         signed.check(self.terms)
         if signed.user not in self._invited:
             raise DecodingError(f"{signed.user} was not invited.")
-        if signed.kind == REFUSAL:
+        if signed.step == Step.REFUSAL:
             self._object(signed)
-        if signed.number != self.invitation.number or signed.kind != _EXPECTED.get(self.phase):
+        if signed.number != self.invitation.number or signed.step != _EXPECTED.get(self.phase):
             return
         # from the first vote on, votes have left
-        self._voted = self._voted or signed.kind == VOTE
+        self._voted = self._voted or signed.step == Step.VOTE
         before = self._received.setdefault(signed.user, data)
         if before != data:
-            raise self._aborted(f"{signed.user} signed two different {KINDS[signed.kind]}s.", [signed.user])
+            what = signed.step.name.lower()
+            raise self._aborted(f"{signed.user} signed two different {what}s.", [signed.user])
 
     def advance(self) -> None:
         """Check what all users sent and go on to the next message, or to the counts."""
@@ -106,12 +103,12 @@ class Round:
         self._received = {}
 
     def _gather_keys(self, parts: tuple[bytes, ...]) -> None:
-        message = Gathered(KEYS, self.invitation.number, parts).encode()
+        message = Gathered(Step.KEYS, self.invitation.number, parts).encode()
         self._booth = opened_booth(self.terms, self._opening, message, workers=self.workers)
         self.phase, self.message = "endorsements", message
 
     def _gather_endorsements(self, parts: tuple[bytes, ...]) -> None:
-        message = Gathered(ENDORSEMENT, self.invitation.number, parts).encode()
+        message = Gathered(Step.ENDORSEMENT, self.invitation.number, parts).encode()
         booth, number = self._opened(), self.invitation.number
         wrong = [
             signed.user for signed in map(Signed.decode, parts) if signed.payload != booth.setting.roster
@@ -132,17 +129,9 @@ class Round:
             counts = booth.frequencies([payload for _, payload in votes], workers=self.workers)
         except LogOutOfRange as error:
             raise self._aborted(str(error), []) from None
-        self.tables = tuple(self._tables(counts))
+        questions, spans = self.invitation.questions, [end - start for _, start, end in booth.spans]
+        self.tables = tables_of(np.array(counts, dtype=np.int64), questions, spans, self.terms.sizes)
         self.phase, self.message = "done", b""
-
-    def _tables(self, counts: Sequence[int]) -> list[Counts]:
-        tables, at = [], 0
-        for question in self.invitation.questions:
-            shape = question.shape(self.terms)
-            cells = np.array(counts[at : at + int(np.prod(shape, dtype=np.int64))], dtype=np.int64)
-            tables.append(cells.reshape(shape))
-            at += question.counts(self.terms)
-        return tables
 
     def _object(self, signed: Signed) -> None:
         said = Objection.decode(signed.payload)

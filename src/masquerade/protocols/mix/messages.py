@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from masquerade.core.errors import RoundAborted
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
+from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.transcript import NOT_YET, Context, Transcript
-from masquerade.protocols.codec import Message, Reader, Writer
-from masquerade.protocols.mix.agreement import LONGEST_NAME, MOST_ROWS, MixTerms
+from masquerade.protocols.codec import Blob, Many, Message, OneOf, Signature, Text
+from masquerade.protocols.mix.agreement import MOST_ROWS, MixTerms
+from masquerade.protocols.people.roster import PersonName
 
 PROTOCOL = "anonymous data collection"
 LARGEST = 2**30
@@ -37,26 +38,10 @@ class Signed(Message):
     """What one party says to all."""
 
     TAG: ClassVar[bytes] = b"masquerade mix signed 1"
-
-    kind: str
-    sender: str
-    payload: bytes
-    signature: bytes
-
-    def write(self, writer: Writer) -> None:
-        """Write the fields."""
-        writer.text(self.kind, 32)
-        writer.text(self.sender, LONGEST_NAME)
-        writer.varying(self.payload, LARGEST)
-        writer.fixed(self.signature, SIGNATURE_SIZE)
-
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the fields."""
-        kind = reader.text(32)
-        if kind not in _ROLES:
-            raise DecodingError("This kind of message does not occur in a mix.")
-        return cls(kind, reader.text(LONGEST_NAME), reader.varying(LARGEST), reader.fixed(SIGNATURE_SIZE))
+    kind: Annotated[str, OneOf(Text(32), tuple(_ROLES))]
+    sender: PersonName
+    payload: Annotated[bytes, Blob(LARGEST)]
+    signature: Signature
 
     @classmethod
     def make(cls, terms: MixTerms, key: SigningKey, *, kind: str, sender: str, payload: bytes) -> Self:
@@ -81,17 +66,7 @@ class Board(Message):
     """A list of messages that everybody sees alike."""
 
     TAG: ClassVar[bytes] = b"masquerade mix board 1"
-
-    parts: tuple[bytes, ...]
-
-    def write(self, writer: Writer) -> None:
-        """Write the fields."""
-        writer.many(self.parts, MOST_ROWS, lambda part: writer.varying(part, LARGEST))
-
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the fields."""
-        return cls(reader.many(MOST_ROWS, lambda: reader.varying(LARGEST)))
+    parts: Annotated[tuple[Annotated[bytes, Blob(LARGEST)], ...], Many(MOST_ROWS)]
 
 
 def opened_board(

@@ -11,8 +11,9 @@ from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey, SigningKey, verify_signature
 from masquerade.crypto.sealed_messages import seal, unseal
 from masquerade.protocols.codec import U32, Blob, Digest, Key, Many, Message, OneOf, Signature, Text
-from masquerade.protocols.mix.agreement import LONGEST_NAME, MOST_ROWS
+from masquerade.protocols.mix.agreement import MOST_ROWS
 from masquerade.protocols.partition.agreement import PartitionTerms
+from masquerade.protocols.people.roster import PersonName
 
 AGREEMENT, NOTICES, RELEASE = "agreement", "list of notices", "release"
 MINER, RANDOMNESS = "miner", "randomness server"
@@ -31,7 +32,7 @@ class Word(Message):
 
     TAG: ClassVar[bytes] = b"masquerade partition word 1"
     kind: Annotated[str, OneOf(Text(32), (AGREEMENT, NOTICES, RELEASE))]
-    sender: Annotated[str, Text(LONGEST_NAME)]
+    sender: PersonName
     payload: Annotated[bytes, Blob(_LARGEST)]
     signature: Signature
 
@@ -81,7 +82,7 @@ class Bundle(Message):
     """What goes between one person and the randomness server: one part for each attribute."""
 
     TAG: ClassVar[bytes] = b"masquerade partition bundle 1"
-    person: Annotated[str, Text(LONGEST_NAME)]
+    person: PersonName
     parts: Annotated[tuple[Part, ...], Many(_MOST_ATTRIBUTES)]
 
 

@@ -1,1 +1,6 @@
-"""What protects people across rounds: the ledger of what left their devices."""
+"""What protects people across rounds, whatever protocol counts them.
+
+A person's device keeps one `ledger` for good: what has left it (`history`), which reports were drawn for its
+record (`reports`). Who is enrolled is a `roster`; what may be asked are `questions`; `differencing` says when
+two answers together would tell about few people.
+"""

@@ -8,7 +8,7 @@ import pandas as pd
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.frequency import Question, RosterChecks, Round, Terms, User
-from masquerade.protocols.frequency.messages import REFUSAL, Objection, Signed
+from masquerade.protocols.frequency.messages import Objection, Signed, Step
 
 CLEAR = {
     "smoker": {"categories": ["yes", "no"]},
@@ -85,10 +85,10 @@ class Village:
             for name, record in zip(self.names, records_of(self.data, self.policy), strict=True)
         }
 
-    def signed(self, user, kind, number, payload) -> bytes:
+    def signed(self, user, step, number, payload) -> bytes:
         """Return what a user who does not follow the protocol sends: signed all the same."""
         made = Signed.make(
-            self.terms, self.identities[user], user=user, kind=kind, number=number, payload=payload
+            self.terms, self.identities[user], user=user, step=step, number=number, payload=payload
         )
         return made.encode()
 
@@ -117,4 +117,4 @@ class Village:
 def refusal(reply: bytes) -> Objection | None:
     """Return what a user objects to, None if the answer is none of that kind."""
     signed = Signed.decode(reply)
-    return Objection.decode(signed.payload) if signed.kind == REFUSAL else None
+    return Objection.decode(signed.payload) if signed.step is Step.REFUSAL else None

@@ -34,7 +34,7 @@ from masquerade.protocols.frequency.ballots import (
     validity,
 )
 from masquerade.protocols.frequency.key_checks import setting_of
-from masquerade.protocols.frequency.messages import ENDORSEMENT, KEYS, VOTE, Gathered, Signed
+from masquerade.protocols.frequency.messages import Gathered, Signed, Step
 from masquerade.simulation.frequency import Population
 from masquerade.sources.frequency import FrequencyTally
 
@@ -61,7 +61,7 @@ def test_keys_come_out_once_and_are_burnt_first():
     current = village.until(village.round(), "votes")
     user = village.users["u0"]
     vote = user.receive(current.message)
-    assert Signed.decode(vote).kind == VOTE
+    assert Signed.decode(vote).step == Step.VOTE
     assert user.receive(current.message) == vote  # the very same bytes, not a new vote
     with pytest.raises(KeySpent):
         user._round.keys.take()
@@ -120,13 +120,13 @@ def test_a_rogue_key_would_expose_everyone_and_is_refused_by_miner_and_users():
     seen = secp256k1.multiply(secp256k1.multiply_generator(victim.y), pair.x)
     assert m - seen == G  # with such a key the sum X = x·G is the cheat's own, and every bit lies open
 
-    posts["u3"] = village.signed("u3", KEYS, 1, forged)
+    posts["u3"] = village.signed("u3", Step.KEYS, 1, forged)
     for post in posts.values():
         current.receive(post)
     with pytest.raises(RoundAborted, match="u3") as caught:
         current.advance()
     assert (caught.value.spent, caught.value.culprits) == (False, ("u3",))
-    roster = Gathered(KEYS, 1, tuple(posts.values())).encode()  # a miner in league with u3 goes on
+    roster = Gathered(Step.KEYS, 1, tuple(posts.values())).encode()  # a miner in league with u3 goes on
     for name in ("u0", "u1", "u2"):
         said = refusal(village.users[name].receive(roster))
         assert (said.code, said.culprits) == ("aborted", ("u3",))
@@ -148,8 +148,8 @@ def test_keys_of_another_user_round_or_place_are_refused():
     )
     late = b"".join(point.encode() for point in (*keys.X, *keys.Y)) + stale
     for bad in (stolen, swapped, late):
-        attempt = {**posts, "u3": village.signed("u3", KEYS, 1, bad)}
-        roster = Gathered(KEYS, 1, tuple(attempt.values())).encode()
+        attempt = {**posts, "u3": village.signed("u3", Step.KEYS, 1, bad)}
+        roster = Gathered(Step.KEYS, 1, tuple(attempt.values())).encode()
         assert refusal(village.users["u0"].receive(roster)).culprits == ("u3",)
 
 
@@ -162,15 +162,15 @@ def test_users_who_were_shown_different_rosters_do_not_vote():
     posts = [user.receive(current.message) for user in village.users.values()]
     _, twin = make_keys(1, setting_of(village.terms, 1, current.message), "u4")
     rosters = [
-        Gathered(KEYS, 1, tuple(posts)).encode(),
-        Gathered(KEYS, 1, (*posts[:4], village.signed("u4", KEYS, 1, twin))).encode(),
+        Gathered(Step.KEYS, 1, tuple(posts)).encode(),
+        Gathered(Step.KEYS, 1, (*posts[:4], village.signed("u4", Step.KEYS, 1, twin))).encode(),
     ]
     shown = dict(zip(village.names[:4], (0, 0, 1, 1), strict=True))
     endorsed = {name: village.users[name].receive(rosters[shown[name]]) for name in shown}
     for side in (0, 1):
         chosen = next(name for name, place in shown.items() if place == side)
-        fake = village.signed("u4", ENDORSEMENT, 1, payload(endorsed[chosen]))
-        message = Gathered(ENDORSEMENT, 1, (*endorsed.values(), fake)).encode()
+        fake = village.signed("u4", Step.ENDORSEMENT, 1, payload(endorsed[chosen]))
+        message = Gathered(Step.ENDORSEMENT, 1, (*endorsed.values(), fake)).encode()
         said = refusal(village.users[chosen].receive(message))
         assert "another roster" in said.reason
         assert said.culprits == ("miner",)
@@ -181,9 +181,9 @@ def test_nobody_signs_two_rosters_in_a_round():
     current = village.round()
     posts = [user.receive(current.message) for user in village.users.values()]
     user = village.users["u0"]
-    assert Signed.decode(user.receive(Gathered(KEYS, 1, tuple(posts)).encode())).kind == ENDORSEMENT
+    assert Signed.decode(user.receive(Gathered(Step.KEYS, 1, tuple(posts)).encode())).step == Step.ENDORSEMENT
     _, twin = make_keys(1, setting_of(village.terms, 1, current.message), "u3")
-    other = Gathered(KEYS, 1, (*posts[:3], village.signed("u3", KEYS, 1, twin))).encode()
+    other = Gathered(Step.KEYS, 1, (*posts[:3], village.signed("u3", Step.KEYS, 1, twin))).encode()
     assert refusal(user.receive(other)).code == "already_spent"
     assert refusal(user.receive(current.message)).code == "already_spent"
 
@@ -193,8 +193,9 @@ def test_a_roster_with_changed_missing_or_unsigned_keys_is_refused():
     current = village.round()
     posts = [user.receive(current.message) for user in village.users.values()]
     _, fresh = make_keys(1, setting_of(village.terms, 1, current.message), "u1")
-    mine = village.signed("u1", KEYS, 1, fresh)  # the miner cannot sign for u1; if it could, u1 would notice
-    forged = Signed("u1", KEYS, 1, fresh, bytes(64)).encode()
+    # the miner cannot sign for u1; if it could, u1 would notice
+    mine = village.signed("u1", Step.KEYS, 1, fresh)
+    forged = Signed("u1", Step.KEYS, 1, fresh, bytes(64)).encode()
     cases = {
         "other keys for me": (posts[0], mine, *posts[2:]),
         "did not sign": (posts[0], forged, *posts[2:]),
@@ -202,7 +203,7 @@ def test_a_roster_with_changed_missing_or_unsigned_keys_is_refused():
         "once each": (posts[0], posts[1], posts[1], posts[3]),
     }
     for words, parts in cases.items():
-        said = refusal(village.users["u1"].receive(Gathered(KEYS, 1, parts).encode()))
+        said = refusal(village.users["u1"].receive(Gathered(Step.KEYS, 1, parts).encode()))
         assert words in said.reason
         assert said.culprits == ("miner",)
 
@@ -211,9 +212,9 @@ def test_an_endorsement_cannot_be_left_out_or_forged():
     village = Village(4)
     current = village.until(village.round(), "endorsements")
     endorsed = [user.receive(current.message) for user in village.users.values()]
-    forged = Signed("u3", ENDORSEMENT, 1, payload(endorsed[0]), bytes(64)).encode()
+    forged = Signed("u3", Step.ENDORSEMENT, 1, payload(endorsed[0]), bytes(64)).encode()
     for parts in (endorsed[:3], [*endorsed[:3], forged], [*endorsed[:3], endorsed[2]]):
-        said = refusal(village.users["u0"].receive(Gathered(ENDORSEMENT, 1, tuple(parts)).encode()))
+        said = refusal(village.users["u0"].receive(Gathered(Step.ENDORSEMENT, 1, tuple(parts)).encode()))
         assert said.culprits == ("miner",)
 
 
@@ -229,12 +230,12 @@ def test_a_vote_is_worth_nothing_in_another_round_or_by_another_user():
     assert second.waiting == tuple(village.names)
     fresh = {name: village.users[name].receive(second.message) for name in village.names}
     for cheat, taken in (("u1", old["u1"]), ("u2", fresh["u0"])):
-        resigned = village.signed(cheat, VOTE, 2, payload(taken))
+        resigned = village.signed(cheat, Step.VOTE, 2, payload(taken))
         attempt = {**fresh, cheat: resigned}
         votes = [(name, payload(reply)) for name, reply in attempt.items()]
         assert second._booth.invalid(votes, workers=1) == [cheat]
     moved = Signed.decode(old["u0"])
-    renumbered = Signed(moved.user, VOTE, 2, moved.payload, moved.signature)
+    renumbered = Signed(moved.user, Step.VOTE, 2, moved.payload, moved.signature)
     with pytest.raises(SealBroken):
         second.receive(renumbered.encode())
 
@@ -252,7 +253,7 @@ def test_two_different_votes_of_one_user_are_noticed():
     current = village.until(village.round(), "votes")
     current.receive(village.users["u0"].receive(current.message))
     with pytest.raises(RoundAborted, match="two different votes") as caught:
-        current.receive(village.signed("u0", VOTE, 1, b"another"))
+        current.receive(village.signed("u0", Step.VOTE, 1, b"another"))
     assert caught.value.culprits == ("u0",)
 
 
@@ -266,7 +267,7 @@ def test_a_missing_user_aborts_and_is_named(phase, spent):
     with pytest.raises(RoundAborted, match="1 of 4 users did not answer") as caught:
         village.step(current, lambda name, reply: None if name == "u2" else reply)
     assert (caught.value.spent, caught.value.culprits) == (spent, ("u2",))
-    assert current.tables == ()
+    assert current.tables == {}
 
 
 def test_without_one_vote_the_sum_is_no_count():
@@ -288,7 +289,7 @@ def test_a_retry_without_one_user_is_refused_by_the_tally_and_by_the_users():
 
     def losing(user, message):
         reply = people.exchange(user, message)
-        return None if user == "user 2" and Signed.decode(reply).kind == VOTE else reply
+        return None if user == "user 2" and Signed.decode(reply).step == Step.VOTE else reply
 
     tally._exchange = losing
     with pytest.raises(RoundAborted) as caught:
@@ -424,7 +425,7 @@ def test_a_vote_that_no_honest_user_could_send_is_refused_and_named(question, bi
     bad = cheating_vote(current._booth, "u2", pairs, bits, shift=shift)
     with pytest.raises(RoundAborted, match="u2") as caught:
         village.step(
-            current, lambda name, reply: village.signed("u2", VOTE, 1, bad) if name == "u2" else reply
+            current, lambda name, reply: village.signed("u2", Step.VOTE, 1, bad) if name == "u2" else reply
         )
     assert (caught.value.spent, caught.value.culprits) == (True, ("u2",))
 
@@ -466,7 +467,7 @@ def test_malformed_points_are_refused_wherever_they_stand(phase, bad):
     village = Village(4)
     current = village.until(village.round(), phase)
     replies = {name: user.receive(current.message) for name, user in village.users.items()}
-    kind, said = (KEYS, payload(replies["u1"])) if phase == "keys" else (VOTE, payload(replies["u1"]))
+    kind, said = Step.KEYS if phase == "keys" else Step.VOTE, payload(replies["u1"])
     for at in range(0, len(said) // POINT * POINT, POINT)[:4]:
         spoilt = said[:at] + bad + said[at + POINT :]
         if phase == "votes":
@@ -475,7 +476,7 @@ def test_malformed_points_are_refused_wherever_they_stand(phase, bad):
         attempt = {**replies, "u1": village.signed("u1", kind, 1, spoilt)}
         with pytest.raises(RoundAborted) as caught:
             village.users["u0"]._checks.booth(
-                village.terms, current.message, Gathered(KEYS, 1, tuple(attempt.values())).encode()
+                village.terms, current.message, Gathered(Step.KEYS, 1, tuple(attempt.values())).encode()
             )
         assert caught.value.culprits == ("u1",)
 
@@ -484,7 +485,7 @@ def test_malformed_points_are_refused_wherever_they_stand(phase, bad):
 def test_truncated_and_lengthened_messages_are_refused(phase):
     village = Village(4)
     current = village.until(village.round(), phase)
-    kind = KEYS if phase == "keys" else VOTE
+    kind = Step.KEYS if phase == "keys" else Step.VOTE
     said = payload(village.users["u1"].receive(current.message))
     for bad in (b"", said[:-1], said[: POINT + 1], said + b"\0"):
         again = village.round()
@@ -528,7 +529,7 @@ def test_strangers_and_uninvited_members_are_not_heard():
     with pytest.raises(SealBroken):
         current.receive(stranger.users["u0"].receive(stranger.round().message))
     with pytest.raises(DecodingError, match="not invited"):
-        current.receive(village.signed("u4", KEYS, 1, b""))
+        current.receive(village.signed("u4", Step.KEYS, 1, b""))
     assert refusal(village.users["u4"].receive(current.message)).code == "not_survivors"
     with pytest.raises(InputError, match="not a member"):
         User("u0", stranger.identities["u0"], {}, village.terms)
@@ -572,7 +573,7 @@ def test_a_large_round_is_checked_by_other_processes_and_names_the_same_cheats(m
         if name != "u4":
             return reply
         vote = Signed.decode(reply)
-        return village.signed(name, VOTE, 1, vote.payload[:-1] + bytes([vote.payload[-1] ^ 1]))
+        return village.signed(name, Step.VOTE, 1, vote.payload[:-1] + bytes([vote.payload[-1] ^ 1]))
 
     with pytest.raises(RoundAborted, match="u4") as aborted:
         village.step(current, spoil)

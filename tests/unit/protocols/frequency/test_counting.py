@@ -106,12 +106,10 @@ def test_what_is_known_is_not_asked_again():
 
 def test_a_batch_asks_no_margin_that_follows_from_another():
     village = Village(5)
-    asked = mined(village)._open(mined(village)._questions([mq.Query(by=name) for name in ("ill", "region")]))
+    asked = mined(village).asked([mq.Query(by=name) for name in ("ill", "region")])
     assert len(asked) == 2
-    both = mined(village)._questions(
-        [mq.Query(by="ill"), mq.Query(by=("ill", "region")), mq.Query(by="region")]
-    )
-    assert [question.columns for question in mined(village)._open(both)] == [("region", "ill")]
+    both = [mq.Query(by="ill"), mq.Query(by=("ill", "region")), mq.Query(by="region")]
+    assert [question.columns for question in mined(village).asked(both)] == [("region", "ill")]
 
 
 def test_learners_run_unchanged():
@@ -210,6 +208,6 @@ def test_unanswerable_questions_are_refused_as_everywhere():
 def test_a_round_returns_the_tables_it_was_asked_for():
     village = Village(5)
     current = village.until(village.round([SMOKES, BY_REGION]), "done")
-    smokers, regions = current.tables
+    smokers, regions = current.tables.values()
     assert int(smokers) == int((village.data["smoker"] == "yes").sum())
     assert regions.tolist() == [int((village.data["region"] == label).sum()) for label in ("n", "s", "e")]

@@ -10,7 +10,7 @@ from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, po
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.frequency import Question, Terms
-from masquerade.protocols.frequency.messages import Gathered, Invitation, Objection, Signed, bounded
+from masquerade.protocols.frequency.messages import Gathered, Invitation, Objection, Signed, Step, bounded
 
 VILLAGE = Village(4)
 TERMS = VILLAGE.terms
@@ -21,11 +21,11 @@ PARSERS = {
     "invitation": lambda data: Invitation.decode(data, TERMS),
 }
 GOOD = {
-    "signed": Signed("u1", 3, 7, b"payload", bytes(64)).encode(),
-    "gathered": Gathered(1, 7, (b"one", b"", b"three")).encode(),
+    "signed": Signed("u1", Step.VOTE, 7, b"payload", bytes(64)).encode(),
+    "gathered": Gathered(Step.KEYS, 7, (b"one", b"", b"three")).encode(),
     "objection": Objection("code", "reason", ("u1", "u2")).encode(),
     "invitation": Invitation(
-        3, ("u0", "u2", "u3"), (SMOKES, BY_REGION, Question(("region",), (("ill", 1),)))
+        TERMS.id, 3, ("u0", "u2", "u3"), (SMOKES, BY_REGION, Question(("region",), (("ill", 1),)))
     ).encode(TERMS),
 }
 
@@ -139,7 +139,7 @@ def test_terms_that_differ_in_anything_have_another_id():
         Terms("spring", TERMS.policy, Village(4).terms.members, 3).id,
     }
     assert len(ids) == 5
-    assert Terms("spring", TERMS.policy, dict(reversed(TERMS.members.items())), 3).id == TERMS.id
+    assert Terms("spring", TERMS.policy, dict(reversed(list(TERMS.members.items()))), 3).id == TERMS.id
 
 
 def test_nothing_secret_is_shown():

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.protocols.frequency.people import SMOKES, Village, refusal
 
 from masquerade.core.errors import RoundAborted
-from masquerade.protocols.frequency.messages import KINDS, VOTE, Signed
+from masquerade.protocols.frequency.messages import Signed, Step
 
 NAMES = st.sampled_from(["u0", "u1", "u2"])
 
@@ -40,10 +40,10 @@ class Rounds(RuleBasedStateMachine):
         message = self.sent[min(which, len(self.sent) - 1)]
         reply = self.village.users[user].receive(message)
         signed = Signed.decode(reply)
-        if KINDS[signed.kind] == "refusal":
+        if signed.step is Step.REFUSAL:
             assert refusal(reply).code in {"already_spent", "out_of_order"}
             return  # the network loses these here; what they do to a round is tested elsewhere
-        if signed.kind == VOTE:
+        if signed.step is Step.VOTE:
             assert self.votes.setdefault(user, reply) == reply, "two different votes left"
         self.replies.append(reply)
 
@@ -67,7 +67,7 @@ class Rounds(RuleBasedStateMachine):
         if stopped is not None:
             # a user who was asked again after another message has posted other keys: that is noticed
             assert stopped.culprits == (signed.user,)
-            assert KINDS[signed.kind] == "keys"
+            assert signed.step is Step.KEYS
             self.over = True
 
     @precondition(lambda self: not self.over)
@@ -83,7 +83,7 @@ class Rounds(RuleBasedStateMachine):
             return
         assert not missing
         if self.round.phase == "done":
-            assert int(self.round.tables[0]) == int((self.village.data["smoker"] == "yes").sum())
+            assert int(self.round.tables[SMOKES]) == int((self.village.data["smoker"] == "yes").sum())
             self.over = True
         else:
             self.sent.append(self.round.message)

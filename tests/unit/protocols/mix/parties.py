@@ -20,8 +20,8 @@ class Mix:
             public["miner"],
             {name: key for name, key in public.items() if name.startswith("leader")},
             {name: key for name, key in public.items() if name.startswith("r")},
-            width,
-            minimum,
+            width=width,
+            minimum=minimum,
         )
         self.miner = Miner(self.identities["miner"], self.terms)
         self.leaders = [Leader(name, self.identities[name], self.terms) for name in self.terms.leaders]

@@ -1,0 +1,201 @@
+"""Counts that others take, of reports that this side never sees: which to ask for, and what they say.
+
+People who vote and parties that pool count tables of reports. What a query plan wants of them is the same
+whoever counts: a `Question` for every stratum of the policy, and the sums that its table gives.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError, Refusal
+from masquerade.core.query import Query
+from masquerade.core.table import CountTable
+from masquerade.core.tally import raise_refusals
+from masquerade.protocols.people.questions import Counts, Question, found_in, smallest_cover
+from masquerade.sources.query_plan import Layout, QueryPlan
+from masquerade.sources.record_store import Observed
+from masquerade.sources.report_tally import ReportTally
+
+
+class Stratum(NamedTuple):
+    """A stratum of a policy, or everybody: which reports are counted for a plan, and read off the counts."""
+
+    policy: Policy
+    layout: Layout
+    code: int | None = None
+
+    @classmethod
+    def of(cls, policy: Policy) -> list[Stratum]:
+        """Return the strata of a policy, or the one that holds everybody."""
+        if policy.stratum_variable is None:
+            return [cls(policy, Layout(policy.groups, policy.schema))]
+        return [
+            cls(policy, Layout(policy.groups_of(label), policy.schema), code)
+            for code, label in enumerate(policy.strata)
+        ]
+
+    def question(self, plan: QueryPlan) -> Question:
+        """Return what has to be counted for a plan.
+
+        A factor on clear columns is a condition: those who do not have it are not counted. Any other factor
+        weighs all reports, so these are counted, and weighed afterwards. Strata are counted together, apart
+        from each other by one more column.
+        """
+        conditions: dict[str, int] = {}
+        for factor in plan.factors:
+            if factor.code is not None:
+                codes = np.unravel_index(factor.code, factor.sizes)
+                conditions |= {name: int(code) for name, code in zip(factor.columns, codes, strict=True)}
+        columns = self._columns(plan)
+        by = self.policy.stratum_variable
+        if by is not None and by not in conditions:
+            columns.append(by)
+        return Question.about(columns, conditions, self.policy.schema)
+
+    def observed(self, plan: QueryPlan, question: Question, table: Counts) -> Observed:
+        """Return the sums of weights and of their squares over the observed cells of a plan."""
+        order = list(dict.fromkeys(self._columns(plan)))
+        rest = [name for name in question.columns if name not in order]
+        cells = self._own(question, table).transpose(
+            [question.columns.index(name) for name in (*order, *rest)]
+        )
+        counted = cells.sum(axis=tuple(range(len(order), cells.ndim)))
+        shape = (*plan.observed_shape, *[prod(factor.sizes) for factor in plan.weighing])
+        return Observed.of(plan, counted.reshape(shape).astype(np.float64))
+
+    def _columns(self, plan: QueryPlan) -> list[str]:
+        return [*plan.columns, *[name for factor in plan.weighing for name in factor.columns]]
+
+    def _own(self, question: Question, table: Counts) -> Counts:
+        """Return the counts of this stratum alone, all others zero."""
+        by = self.policy.stratum_variable
+        if by is None:
+            return table
+        if by not in question.columns:
+            return table if dict(question.conditions)[by] == self.code else np.zeros_like(table)
+        axis = question.columns.index(by)
+        own = np.arange(table.shape[axis]) == self.code
+        return np.asarray(table * own.reshape([-1 if i == axis else 1 for i in range(table.ndim)]))
+
+
+@dataclass(frozen=True, slots=True)
+class _CountedPart:
+    """The reports of a stratum, seen as tables that others count."""
+
+    stratum: Stratum
+    source: CountedReports
+
+    @property
+    def layout(self) -> Layout:
+        return self.stratum.layout
+
+    def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
+        questions = [self.stratum.question(plan) for plan in plans]
+        tables = self.source.count(questions)
+        return [self.stratum.observed(*item) for item in zip(plans, questions, tables, strict=True)]
+
+
+class CountedReports(ReportTally):
+    """A `Tally` over reports that are counted somewhere else: `count` says how tables come about."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(policy)
+        self.strata = Stratum.of(policy)
+        observed = policy.observed
+        self.sizes = dict(zip(observed, observed.shape(observed), strict=True))
+
+    @abstractmethod
+    def count(self, questions: Sequence[Question]) -> Sequence[Counts]:
+        """Return the tables of questions."""
+
+    def parts(self, questions: int) -> Sequence[_CountedPart]:
+        """Return the reports by stratum."""
+        del questions
+        return [_CountedPart(stratum, self) for stratum in self.strata]
+
+    def questions(self, query: Query) -> list[Question]:
+        """Return what has to be counted for a query."""
+        return [stratum.question(stratum.layout.plan(query)) for stratum in self.strata]
+
+
+class KnownCounts(CountedReports):
+    """What one round has counted, over `n` people, as a source of its own."""
+
+    def __init__(self, policy: Policy, known: Mapping[Question, Counts], n: int) -> None:
+        super().__init__(policy)
+        self.n, self._known = n, known
+
+    def covers(self, query: Query) -> bool:
+        """Tell whether the round has counted what a query needs."""
+        return all(found_in(self._known, question) is not None for question in self.questions(query))
+
+    def count(self, questions: Sequence[Question]) -> list[Counts]:
+        """Return the tables of questions that the round covers."""
+        tables = [found_in(self._known, question) for question in questions]
+        return [table for table in tables if table is not None]
+
+
+class CountRounds(CountedReports):
+    """A `Tally` over people who are counted in rounds: one for a batch, and nothing is asked twice.
+
+    `refusals` says why a round would be refused; `hold_round` has one held. `n` of a table is the number of
+    people who were counted in its round.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(policy)
+        self._held: list[KnownCounts] = []
+
+    @abstractmethod
+    def refusals(self, questions: Sequence[Question]) -> list[Refusal]:
+        """Return why a round with these questions would be refused; asks nobody."""
+
+    @abstractmethod
+    def hold_round(self, questions: Sequence[Question]) -> KnownCounts:
+        """Return what a round with these questions counts; `QueryRefused` or `RoundAborted` if it fails."""
+
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return why queries would be refused: by the disguise, by their size, by the rules of the people."""
+        found = list({(item.code, item.query): item for item in super().check(queries)}.values())
+        asked = [] if found else self.asked(queries)
+        return found + (self.refusals(asked) if asked else [])
+
+    def answer(self, queries: Sequence[Query]) -> list[CountTable]:
+        """Answer a batch: from earlier rounds what they have counted, the rest in one round."""
+        if isinstance(queries, Query):
+            raise InputError("A source answers a list of queries: write answer([query]).")
+        raise_refusals(self.check(queries))
+        asked = self.asked(queries)
+        if asked:
+            self._held.append(self.hold_round(asked))
+        sources = [next(held for held in self._held if held.covers(query)) for query in queries]
+        return [source.answer([query])[0] for source, query in zip(sources, queries, strict=True)]
+
+    def count(self, questions: Sequence[Question]) -> list[Counts]:
+        """Return the tables of questions, from the round that has counted them all or from a new one."""
+        for held in self._held:
+            tables = held.count(questions)
+            if len(tables) == len(questions):
+                return tables
+        asked = smallest_cover(questions, self.sizes)
+        raise_refusals(self.refusals(asked))
+        self._held.append(self.hold_round(asked))
+        return self._held[-1].count(questions)
+
+    def asked(self, queries: Iterable[Query]) -> tuple[Question, ...]:
+        """Return the questions of a round: none that follows from one that was held, or from another."""
+        wanted = [
+            question
+            for query in dict.fromkeys(queries)
+            if not any(held.covers(query) for held in self._held)
+            for question in self.questions(query)
+        ]
+        return smallest_cover(wanted, self.sizes)

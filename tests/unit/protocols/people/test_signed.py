@@ -1,0 +1,37 @@
+"""Whatever is changed in a signed message on its way is noticed, byte by byte."""
+
+import pytest
+from tests.vectors.examples import frequency, mix
+
+from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.protocols.frequency.messages import Signed, Step
+from masquerade.protocols.mix.messages import Signed as MixSigned
+
+CHECKS = {
+    step.name.lower(): (
+        frequency.signed(step, step.name.encode()).encode(),
+        lambda data: Signed.decode(data).check(frequency.TERMS),
+    )
+    for step in Step
+} | {
+    kind: (mix.signed(kind).encode(), lambda data, kind=kind: MixSigned.opened(data, mix.TERMS, kind))
+    for kind in mix.SENDERS
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_every_changed_byte_is_refused(name):
+    good, check = CHECKS[name]
+    check(good)
+    for at in range(len(good)):
+        for change in (1, 128):
+            with pytest.raises((DecodingError, SealBroken)):
+                check(good[:at] + bytes([good[at] ^ change]) + good[at + 1 :])
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_every_message_cut_short_or_extended_is_refused(name):
+    good, check = CHECKS[name]
+    for data in [*[good[:size] for size in range(len(good))], good + b"\0"]:
+        with pytest.raises(DecodingError):
+            check(data)
