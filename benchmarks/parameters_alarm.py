@@ -18,7 +18,7 @@ from benchmarks.timing import best_of, json_option, keep, rows, show
 import masquerade as mq
 from masquerade.core.errors import MasqueradeWarning
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.bif import parse_bif
+from masquerade.learn.network import parse_bif
 from masquerade.learn.prediction_rows import labels_of
 from masquerade.sources.records import Records
 

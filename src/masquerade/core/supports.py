@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from statistics import NormalDist
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
@@ -17,9 +16,10 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, SchemaError
+from masquerade.core.intervals import Interval, count_interval, quantile
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
-from masquerade.core.table import CountTable, Interval
+from masquerade.core.table import CountTable
 from masquerade.core.tally import Merged, Tally
 
 Item = tuple[str, Category]
@@ -94,15 +94,7 @@ class SupportAnswer:
 
     def interval(self, level: float) -> Interval:
         """Return confidence intervals for the expected counts: those of `CountTable.conf_int`."""
-        if not 0 < level < 1:
-            raise InputError(f"The confidence level must be between 0 and 1. Got {level} instead.")
-        z = NormalDist().inv_cdf(0.5 + level / 2)
-        records = max(self.n, 1)
-        noise = np.maximum(self.stderr**2 - self.ratio * self.values + self.values**2 / records, 0.0)
-        curvature = 1 + z * z / records
-        middle = self.values + z * z * self.ratio / 2
-        half = np.sqrt(np.maximum(middle**2 - curvature * (self.values**2 - z * z * noise), 0.0))
-        return Interval((middle - half) / curvature, (middle + half) / curvature)
+        return count_interval(self.values, self.stderr**2, max(self.n, 1), quantile(level), self.ratio)
 
     def __add__(self, other: SupportAnswer) -> SupportAnswer:
         """Pool with the answer from other, independent records."""

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,17 +14,12 @@ from masquerade.core.axes import Floats
 from masquerade.core.covariance import Covariance, Kind, check_kind, reduce_cells
 from masquerade.core.errors import InputError
 from masquerade.core.evidence import PROJECTIONS, Evidence, Fit, Projection
+from masquerade.core.intervals import Interval, count_interval, normal_interval, quantile
 from masquerade.core.schema import Category, Schema, Variable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class Interval(NamedTuple):
-    """Lower and upper ends of confidence intervals, cell by cell."""
-
-    lower: Floats
-    upper: Floats
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -85,31 +79,21 @@ class CountTable:
     def conf_int(self, level: float = 0.95, kind: Kind = "population") -> Interval:
         """Return confidence intervals for the expected count (or, given the records, the true count).
 
-        Formula: the counts N with (N̂ − N)² ≤ z²(s + rN − N²/n), where s is the variance that the disguise
-        adds and rN − N²/n that of sampling (r = mean squared survey weight over mean weight, 1 without
-        weights). Wilson's (1927) interval when nothing is disguised, N̂ ± z·stderr when the disguise
-        dominates; given the records, N̂ ± z·stderr.
+        Formula: see `masquerade.core.intervals.count_interval`: Wilson's interval when nothing is disguised,
+        N̂ ± z·stderr when the disguise dominates; given the records, N̂ ± z·stderr.
         Error: coverage within 0.005 of the level where the expected count is 30 or more (clear counts, being
         whole numbers, go up and down within 0.01 and keep that on average).
         """
         check_kind(kind)
-        if not 0 < level < 1:
-            raise InputError(f"The confidence level must be between 0 and 1. Got {level} instead.")
-        z = NormalDist().inv_cdf(0.5 + level / 2)
-        centre = self.estimate
+        z, centre = quantile(level), self.estimate
         if kind == "given_records":
-            half = z * self.stderr(kind)
-            return Interval(centre - half, centre + half)
+            return normal_interval(centre, self.stderr(kind), level)
         records = max(self.n, 1)
         variance = self.covariance.diagonal("population")
         sampling = variance - self.covariance.diagonal("given_records") + centre**2 / records
         total = float(centre.sum())
         ratio = max(float(sampling.sum()) / total, 0.0) if total > 0 else 1.0
-        noise = np.maximum(variance - ratio * centre + centre**2 / records, 0.0)
-        curvature = 1 + z * z / records
-        middle = centre + z * z * ratio / 2
-        half = np.sqrt(np.maximum(middle**2 - curvature * (centre**2 - z * z * noise), 0.0))
-        return Interval((middle - half) / curvature, (middle + half) / curvature)
+        return count_interval(centre, variance, records, z, ratio)
 
     def marginal(self, names: Iterable[str] | str) -> CountTable:
         """Sum over all variables but the named ones."""
@@ -194,6 +178,29 @@ class CountTable:
             title += f", made nonnegative by {self.adjusted!r} (standard errors of the unbiased estimate)"
         body = frame.to_string(index=False, max_rows=max_rows, float_format=lambda x: f"{x:,.1f}")
         return f"{title}\n{body}\n({level:.0%} intervals)"
+
+    def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
+        """Draw every count with its interval; of several variables the last is told by colours."""
+        from masquerade.core.plots import Dots, dot_plot  # noqa: PLC0415  (few tables are drawn)
+
+        columns = (self.values, *self.conf_int(level))
+        rows, last = (self.axes[:-1], self.axes[-1]) if len(self.axes) > 1 else (self.axes, None)
+        labels = [
+            ", ".join(f"{axis.name} = {label}" for axis, label in zip(rows, cell, strict=True))
+            for cell in product(*(axis.categories for axis in rows))
+        ]
+        series = {
+            f"{label}": Dots(*(column[..., code].ravel() for column in columns))
+            for code, label in enumerate(last.categories if last else ())
+        }
+        return dot_plot(
+            labels if self.axes else ["all records"],
+            series or {"count": Dots(*(column.ravel() for column in columns))},
+            ax,
+            xlabel=f"count, {level:.0%} intervals",
+            title=f"{' × '.join(self.names) or 'all records'}, n = {self.n:,}",
+            legend=last.name if last else "",
+        )
 
     def __repr__(self) -> str:
         """Show the table."""

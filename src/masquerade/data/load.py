@@ -18,8 +18,7 @@ from masquerade.data.package_copies import carriers, frame_from_package, network
 from masquerade.data.package_readers import NETWORK_PACKAGE
 from masquerade.data.parsers import parsed
 from masquerade.data.tables import SETS
-from masquerade.learn.bif import parse_bif
-from masquerade.learn.network import BayesianNetwork
+from masquerade.learn.network import BayesianNetwork, parse_bif
 
 SOURCE = "source"  # the key in a frame's attrs
 FILES = {

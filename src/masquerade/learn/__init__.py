@@ -6,18 +6,24 @@ from masquerade.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade.learn import scores
+    from masquerade.learn.averaged_network import AveragedNetwork, averaged
     from masquerade.learn.bayes import NaiveBayes, naive_bayes
-    from masquerade.learn.bif import read_bif, write_bif
     from masquerade.learn.catalogue import Learner, Option, learner
     from masquerade.learn.count_tables import Tables, tables
     from masquerade.learn.density import Density, reconstructed_density
-    from masquerade.learn.graph import AveragedNetwork, averaged, cpdag, shd
+    from masquerade.learn.graph import cpdag, shd
     from masquerade.learn.itemsets import Itemsets, frequent_itemsets
-    from masquerade.learn.linear import linear_classifier
-    from masquerade.learn.linear_model import LinearClassifier
+    from masquerade.learn.linear import LinearClassifier, linear_classifier
     from masquerade.learn.link_strength import LearnedStructure
     from masquerade.learn.model_file import load, save
-    from masquerade.learn.network import BayesianNetwork, ConditionalTable, bayesian_network, known_network
+    from masquerade.learn.network import (
+        BayesianNetwork,
+        ConditionalTable,
+        bayesian_network,
+        known_network,
+        read_bif,
+        write_bif,
+    )
     from masquerade.learn.rules import Rules, association_rules
     from masquerade.learn.structure_search import structure
     from masquerade.learn.tree import decision_tree
@@ -63,16 +69,22 @@ __getattr__, __dir__ = lazy_exports(
     {
         "": ["scores"],
         "bayes": ["NaiveBayes", "naive_bayes"],
-        "bif": ["read_bif", "write_bif"],
         "catalogue": ["Learner", "Option", "learner"],
         "density": ["Density", "reconstructed_density"],
-        "graph": ["AveragedNetwork", "averaged", "cpdag", "shd"],
+        "averaged_network": ["AveragedNetwork", "averaged"],
+        "graph": ["cpdag", "shd"],
         "itemsets": ["Itemsets", "frequent_itemsets"],
-        "linear": ["linear_classifier"],
-        "linear_model": ["LinearClassifier"],
+        "linear": ["LinearClassifier", "linear_classifier"],
         "link_strength": ["LearnedStructure"],
         "model_file": ["load", "save"],
-        "network": ["BayesianNetwork", "ConditionalTable", "bayesian_network", "known_network"],
+        "network": [
+            "BayesianNetwork",
+            "ConditionalTable",
+            "bayesian_network",
+            "known_network",
+            "read_bif",
+            "write_bif",
+        ],
         "rules": ["Rules", "association_rules"],
         "structure_search": ["structure"],
         "count_tables": ["Tables", "tables"],

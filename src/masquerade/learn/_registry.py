@@ -17,7 +17,7 @@ from masquerade.core.plugins import load_plugin, plugins
 OWN: Mapping[str, str] = {
     "association_rules": "masquerade.learn.rules:Rules",
     "bayesian_network": "masquerade.learn.network:BayesianNetwork",
-    "decision_tree": "masquerade.learn.tree:DecisionTree",
+    "decision_tree": "masquerade.learn.tree_model:DecisionTree",
     "frequent_itemsets": "masquerade.learn.itemsets:Itemsets",
     "linear_classifier": "masquerade.learn.linear:LinearClassifier",
     "naive_bayes": "masquerade.learn.bayes:NaiveBayes",

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning
+from masquerade.core.intervals import Flags, normal_interval, ratio_errors
+from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.table import CountTable
@@ -30,6 +32,7 @@ from masquerade.learn.prediction_rows import (
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 KIND = "naive_bayes"
 FEWEST_SIGMAS = 5.0
@@ -51,7 +54,7 @@ class NaiveBayes:
     prior_stderr: Floats
     probabilities: tuple[Floats, ...]
     stderrs: tuple[Floats, ...]
-    reliable: NDArray[np.bool_]
+    reliable: Flags
     alpha: float
     n: int
 
@@ -135,6 +138,27 @@ class NaiveBayes:
         if rare:
             lines.append(f"Too rare for their standard errors to be trusted: {', '.join(rare)}.")
         return "\n".join(lines)
+
+    def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
+        """Draw every probability with its interval, a colour for each class; rare classes are hollow."""
+        labels = [f"P({self.target.name})"]
+        labels += [f"{feature.name} = {label}" for feature in self.features for label in feature.categories]
+        rows = [np.hstack(parts) for parts in zip(self.prior, *self.probabilities, strict=True)]
+        errors = [np.hstack(parts) for parts in zip(self.prior_stderr, *self.stderrs, strict=True)]
+        series = {
+            str(label): Dots(values, *normal_interval(values, stderr, level), not sure)
+            for label, values, stderr, sure in zip(
+                self.target.categories, rows, errors, self.reliable, strict=True
+            )
+        }
+        return dot_plot(
+            labels,
+            series,
+            ax,
+            xlabel=f"probability given the class, {level:.0%} intervals",
+            title=f"Naive Bayes of {self.target.name}, n = {self.n:,}",
+            legend=self.target.name,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values that `from_dict` reads back to the same model."""
@@ -229,7 +253,7 @@ def naive_bayes(
         classes.axes[0],
         tuple(table.axes[1] for table in tables),
         prior,
-        ratio_stderr(prior, classes.within((target,)), np.asarray(counts.sum())),
+        ratio_errors(prior, classes.within((target,)), np.asarray(counts.sum())).stderr,
         tuple(probabilities for probabilities, _ in fitted),
         tuple(errors for _, errors in fitted),
         (counts > 0) & (counts >= FEWEST_SIGMAS * classes.stderr()),
@@ -270,18 +294,8 @@ def conditional(table: CountTable, counts: Floats, alpha: float) -> tuple[Floats
     seen = whole > 0
     safe = np.where(seen, whole, 1.0)
     probabilities = np.where(seen[:, None], (cells + alpha) / safe[:, None], 1 / size)
-    errors = ratio_stderr(probabilities, table.within((table.axes[1].name,)), safe)
+    errors = ratio_errors(probabilities, table.within((table.axes[1].name,)), safe).stderr
     return probabilities, np.where((counts > 0)[:, None], errors, np.inf)
-
-
-def ratio_stderr(ratio: Floats, covariance: Floats, whole: Floats) -> Floats:
-    """Return the delta-method standard errors of cells over their sum: blocks (…, K, K), ratios (…, K)."""
-    variance = (
-        np.diagonal(covariance, axis1=-2, axis2=-1)
-        - 2 * ratio * covariance.sum(axis=-1)
-        + ratio**2 * covariance.sum(axis=(-2, -1))[..., None]
-    )
-    return np.asarray(np.sqrt(np.maximum(variance, 0.0)) / whole[..., None])
 
 
 def warn_of_empty(target: Variable, counts: Floats) -> None:

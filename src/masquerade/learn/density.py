@@ -7,13 +7,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.evidence import Projection
+from masquerade.core.intervals import ratio_errors
+from masquerade.core.palette import ESTIMATE
+from masquerade.core.plots import new_axes
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Variable
 from masquerade.core.table import CountTable
@@ -21,6 +24,7 @@ from masquerade.core.tally import Tally
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 BIN = re.compile(r"^([\[(])(-?[0-9.]+(?:e[-+]?[0-9]+)?|-inf), (-?[0-9.]+(?:e[-+]?[0-9]+)?|inf)([\])])$")
 
@@ -55,22 +59,22 @@ class Density:
         body = self.to_frame().to_string(index=False, float_format=lambda x: f"{x:.4g}")
         return f"Density of {self.name}: {len(self.values)} bins, n = {self.n:,}\n{body}"
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the density as steps with a band of two standard errors; return the matplotlib axes."""
-        import matplotlib.pyplot as plt  # noqa: PLC0415  (learners load matplotlib only to draw)
-
-        axes = plt.subplots()[1] if ax is None else ax
-        axes.stairs(self.values, self.edges, label="density")
+        axes = new_axes(6.4, 3.6) if ax is None else ax
+        axes.stairs(self.values, self.edges, color=ESTIMATE, linewidth=1.6, label="density")
         axes.stairs(
             self.values + 2 * self.stderr,
             self.edges,
             baseline=self.values - 2 * self.stderr,
             fill=True,
-            alpha=0.25,
+            color=ESTIMATE,
+            alpha=0.2,
             label="± 2 standard errors",
         )
         axes.set(xlabel=self.name, ylabel="density")
-        axes.legend()
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
         return axes
 
 
@@ -109,12 +113,9 @@ def density_of(
         raise InputError(f"There are no records of {variable.name!r} to reconstruct a density from.")
     counts = (table if nonnegative is None else table.nonnegative(nonnegative)).values
     share = table.values / table.total
-    block = table.within((variable.name,))
-    variance = np.diagonal(block) - 2 * share * block.sum(axis=1) + share**2 * block.sum()
-    per_width = 1 / (table.total * np.diff(cuts))
-    return Density(
-        variable.name, cuts, counts * per_width, np.sqrt(np.maximum(variance, 0.0)) * per_width, table.n
-    )
+    stderr = ratio_errors(share, table.within((variable.name,)), np.asarray(table.total)).stderr
+    widths = np.diff(cuts)
+    return Density(variable.name, cuts, counts / (table.total * widths), stderr / widths, table.n)
 
 
 def bin_ends(label: Category) -> tuple[float, float] | None:

@@ -11,11 +11,30 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
-from masquerade.learn.network import ancestral_order
 
 Parents = Mapping[str, Sequence[str]]
 Link = tuple[str, str]
 Family = tuple[int, ...]  # parents by their places
+
+
+def ancestral_order(structure: Parents) -> list[str]:
+    """Return the nodes with parents first; a cycle or an unknown parent is an `InputError`."""
+    for name, parents in structure.items():
+        for parent in parents:
+            if parent not in structure:
+                raise InputError(f"Node {name!r} has a parent {parent!r} that is no node of the structure.")
+    order: list[str] = []
+    placed: set[str] = set()
+    open_nodes = dict(structure)
+    while open_nodes:
+        ready = [name for name, parents in open_nodes.items() if placed.issuperset(parents)]
+        if not ready:
+            raise InputError(f"The structure has a cycle among {', '.join(open_nodes)}.")
+        order += ready
+        placed.update(ready)
+        for name in ready:
+            del open_nodes[name]
+    return order
 
 
 def links(structure: Parents) -> list[Link]:
@@ -26,15 +45,6 @@ def links(structure: Parents) -> list[Link]:
 def skeleton(structure: Parents) -> set[frozenset[str]]:
     """Return which nodes are linked, in whatever direction."""
     return {frozenset(link) for link in links(structure)}
-
-
-def is_acyclic(structure: Parents) -> bool:
-    """Tell whether the links form no cycle (and name no node that is not there)."""
-    try:
-        ancestral_order(structure)
-    except InputError:
-        return False
-    return True
 
 
 def descendants(structure: Parents, node: str) -> set[str]:
@@ -148,59 +158,6 @@ def differences(learned: Parents, truth: Parents) -> tuple[int, int]:
     return len(found - wanted), len(wanted - found)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AveragedNetwork:
-    """How often each link occurred among several structures, and the structure of the frequent ones."""
-
-    structure: dict[str, tuple[str, ...]]
-    frequency: dict[Link, float]
-    structures: int
-
-    def summary(self) -> str:
-        """Return the links by frequency; those in the averaged structure are marked."""
-        kept = set(links(self.structure))
-        ordered = sorted(self.frequency.items(), key=lambda item: -item[1])
-        rows = [f"{'*' if link in kept else ' '} {link[0]} → {link[1]}  {f:.3f}" for link, f in ordered]
-        return "\n".join([f"averaged over {self.structures} structures (* = kept)", *rows])
-
-
-def averaged(structures: Sequence[Parents], threshold: float = 0.5) -> AveragedNetwork:
-    """Return inclusion frequencies of links over several structures, and their averaged structure.
-
-    A pair of nodes is linked if it is linked in more than `threshold` of the structures, in its more
-    frequent direction (a tie: from the earlier node); a link that would close a cycle with more frequent
-    ones is turned, which cannot close another.
-    Reference: Friedman, Goldszmidt & Wyner (1999); Scutari & Nagarajan (2013).
-    Error: frequencies over resamples say how stable a link is; they are not probabilities of the link.
-    """
-    if not structures:
-        raise InputError("averaged() needs at least one structure.")
-    if not 0 <= threshold < 1:
-        raise InputError(f"The threshold must be in [0, 1). Got {threshold} instead.")
-    nodes = list(structures[0])
-    if any(set(structure) != set(nodes) for structure in structures):
-        raise InputError("averaged() needs structures over the same nodes.")
-    counts = {link: 0 for structure in structures for link in links(structure)}
-    for structure in structures:
-        for link in links(structure):
-            counts[link] += 1
-    place = {name: i for i, name in enumerate(nodes)}
-    pairs = {tuple(sorted(link, key=place.__getitem__)) for link in counts}
-    wanted = sorted(
-        (-(counts.get((a, b), 0) + counts.get((b, a), 0)), place[a], place[b], a, b) for a, b in pairs
-    )
-    kept: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
-    for together, _, _, a, b in wanted:
-        if -together <= threshold * len(structures):
-            continue
-        likelier = ((a, b), (b, a)) if counts.get((a, b), 0) >= counts.get((b, a), 0) else ((b, a), (a, b))
-        parent, child = next(link for link in likelier if link[0] not in descendants(kept, link[1]))
-        kept[child] = (*kept[child], parent)
-    ordered = {name: tuple(sorted(parents, key=place.__getitem__)) for name, parents in kept.items()}
-    frequency = {link: count / len(structures) for link, count in sorted(counts.items())}
-    return AveragedNetwork(ordered, frequency, len(structures))
-
-
 def to_networkx(structure: Parents) -> Any:
     """Return a networkx.DiGraph."""
     import networkx as nx  # noqa: PLC0415  (loaded only when asked for)
@@ -212,7 +169,7 @@ def to_networkx(structure: Parents) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class StructureRules:
     """What a structure may look like; places of variables, links as (parent, child)."""
 
     size: int
@@ -253,7 +210,7 @@ def checked_limit(max_parents: int) -> int:
     return int(max_parents)
 
 
-def check_rules(rules: Rules, names: Sequence[str]) -> None:
+def check_rules(rules: StructureRules, names: Sequence[str]) -> None:
     """Refuse required links that contradict the other rules or each other."""
     for z, x in sorted(rules.required & rules.forbidden):
         raise InputError(f"The link {names[z]!r} → {names[x]!r} is both required and forbidden.")
@@ -266,7 +223,7 @@ def check_rules(rules: Rules, names: Sequence[str]) -> None:
     ancestral_order({names[x]: tuple(names[z] for z in family) for x, family in enumerate(start)})
 
 
-def checked_order(order: Sequence[str], names: Sequence[str], rules: Rules) -> list[int]:
+def checked_order(order: Sequence[str], names: Sequence[str], rules: StructureRules) -> list[int]:
     """Return the places of an order that lists every variable once and agrees with required links."""
     if sorted(order) != sorted(names):
         odd = sorted({*order} ^ {*names}) or ["a variable named twice"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, did_you_mean
+from masquerade.core.intervals import Flags
+from masquerade.core.plots import Dots, dot_plot
+from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.supports import Item, Sets, Supports, ask
 from masquerade.core.tally import Tally
-from masquerade.learn.items import Items, Mask, items_of
-from masquerade.learn.model_file import FORMAT, VERSION_KEY, array_of, entry, number_values
+from masquerade.learn.model_file import array_of, check_header, entry, header, number_values
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
+Items = Iterable[str | Item] | Mapping[str, Iterable[Category]]
 Rows = NDArray[np.int64]
 KIND = "frequent_itemsets"
+NUMBERS = ("values", "stderr", "lower", "upper")
+PRESENT = ((True, False), ("in", "out"), (1, 0))  # what says that an item is in a basket, and that it is not
 ROUNDING = 1e-9
 MOST_CANDIDATES = 10_000_000
 
@@ -51,7 +57,7 @@ class Itemsets:
     items: tuple[Item, ...]
     labels: tuple[str, ...]
     levels: tuple[Level, ...]
-    chosen: tuple[Mask, ...]
+    chosen: tuple[Flags, ...]
     n: int
     total: float
     min_support: float
@@ -61,7 +67,7 @@ class Itemsets:
         """Return the number of sets reported."""
         return int(sum(mask.sum() for mask in self.chosen))
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[frozenset[str]]:
         """Iterate over the sets reported, as frozensets of labels, small ones first."""
         for held, mask in zip(self.levels, self.chosen, strict=True):
             for row in held.sets[mask].tolist():
@@ -76,7 +82,7 @@ class Itemsets:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     @property
-    def undecided(self) -> Mask:
+    def undecided(self) -> Flags:
         """Tell which of the sets reported might not be frequent after all."""
         return self.column("lower") < self.min_support - ROUNDING
 
@@ -95,21 +101,56 @@ class Itemsets:
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame like mlxtend's: support, itemsets; and stderr, lower, upper, undecided."""
-        from masquerade.learn.rules_frame import itemsets_frame  # noqa: PLC0415  (frames need pandas)
+        import pandas as pd  # noqa: PLC0415  (learners load pandas only when a frame is asked for)
 
-        return itemsets_frame(self)
+        return pd.DataFrame(
+            {
+                "support": self.column("values"),
+                "itemsets": pd.Series(list(self), dtype=object),
+                "stderr": self.column("stderr"),
+                "lower": self.column("lower"),
+                "upper": self.column("upper"),
+                "undecided": self.undecided,
+            }
+        )
 
     def summary(self, max_rows: int = 20) -> str:
         """Return the most frequent sets as text."""
-        from masquerade.learn.rules_frame import itemsets_text  # noqa: PLC0415  (frames need pandas)
+        support, error = self.column("values"), self.column("stderr")
+        names = [braces(sorted(names)) for names in self]
+        order = np.argsort(-support, kind="stable")[:max_rows]
+        undecided = self.undecided
+        title = (
+            f"{len(self):,} frequent itemsets of {len(self.items):,} items, support ≥ {self.min_support:g}, "
+            f"n = {self.n:,}; {int(undecided.sum()):,} undecided (?)"
+        )
+        width = max((len(names[i]) for i in order), default=5)
+        lines = [f"     {'items':<{width}}  support  stderr"]
+        lines += [
+            f"[{place}]".ljust(5)
+            + f"{names[i]:<{width}}  {support[i]:7.4f}  {error[i]:6.4f}{' ?' if undecided[i] else ''}"
+            for place, i in enumerate(order.tolist(), start=1)
+        ]
+        return "\n".join([title, *lines, *more(len(names), len(order))])
 
-        return itemsets_text(self, max_rows)
+    def plot(self, ax: Axes | None = None, max_rows: int = 20) -> Axes:
+        """Draw the supports of the most frequent sets with their intervals; undecided ones are hollow."""
+        order = np.argsort(-self.column("values"), kind="stable")[:max_rows]
+        names = [braces(sorted(names)) for names in self]
+        values, lower, upper = (self.column(name)[order] for name in NUMBERS if name != "stderr")
+        return dot_plot(
+            [names[i] for i in order],
+            {"support": Dots(values, lower, upper, self.undecided[order])},
+            ax,
+            xlabel=f"support, {self.level:.0%} intervals; hollow: may miss the threshold",
+            title=f"{len(order):,} of {len(self):,} frequent itemsets, n = {self.n:,}",
+            mark=self.min_support,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sets as plain JSON values."""
         return {
-            VERSION_KEY: FORMAT,
-            "kind": KIND,
+            **header(KIND),
             "n": self.n,
             "total": self.total,
             "min_support": self.min_support,
@@ -131,12 +172,7 @@ class Itemsets:
     @classmethod
     def from_dict(cls, values: Any) -> Itemsets:
         """Return the sets that plain JSON values describe; what is none is an `InputError`."""
-        if not isinstance(values, Mapping) or values.get("kind") != KIND:
-            raise InputError(f"not a model of kind {KIND!r}.")
-        if type(values.get(VERSION_KEY)) is not int or values[VERSION_KEY] != FORMAT:
-            raise InputError(
-                f"model format {values.get(VERSION_KEY)!r} is not known; this version reads {FORMAT}."
-            )
+        check_header(values, KIND)
         listed = entry(values, "items", list)
         if not all(isinstance(i, list) and len(i) == 3 and isinstance(i[0], str) for i in listed):
             raise InputError("'items' must be lists of variable, category and label.")
@@ -161,7 +197,7 @@ class Itemsets:
             float(entry(values, "level", int, float)),
         )
 
-    def _without(self, drop: Any) -> Itemsets:
+    def _without(self, drop: Callable[[Floats, Floats], Flags]) -> Itemsets:
         """Drop sets by their own count and the largest count of any larger set reported."""
         best = [np.full(len(mask), -np.inf) for mask in self.chosen]
         for i in range(len(self.levels) - 1, 0, -1):
@@ -174,9 +210,6 @@ class Itemsets:
             for mask, held, most in zip(self.chosen, self.levels, best, strict=True)
         ]
         return replace(self, chosen=tuple(left))
-
-
-NUMBERS = ("values", "stderr", "lower", "upper")
 
 
 def frequent_itemsets(
@@ -270,3 +303,80 @@ def whole_numbers(values: Any, shape: Sequence[int], name: str, limit: int) -> R
     if np.any((table < 0) | (table >= limit) | (table != np.floor(table))):
         raise InputError(f"{name!r} must be whole numbers from 0 to {limit - 1}.")
     return table.astype(np.int64)
+
+
+def items_of(schema: Schema, wanted: Items | None) -> tuple[tuple[Item, ...], tuple[str, ...]]:
+    """Return the items to look at, in the order of the schema, and how they are called."""
+    pairs: dict[tuple[str, type, Category], None] = {}
+    if wanted is None:
+        wanted = schema.names
+    if isinstance(wanted, str):
+        raise InputError("'items' must be a list of variables or (variable, category) pairs, not one text.")
+    if isinstance(wanted, Mapping):
+        wanted = [(name, label) for name, listed in wanted.items() for label in listed]
+    for item in wanted:
+        named = default_items(schema[item]) if isinstance(item, str) else [item]
+        for name, label in named:
+            plain = schema[name].categories[schema[name].code(label)]
+            pairs[name, type(plain), plain] = None
+    places = {name: i for i, name in enumerate(schema)}
+    found = sorted(
+        ((name, label) for name, _, label in pairs), key=lambda i: (places[i[0]], schema[i[0]].code(i[1]))
+    )
+    if not found:
+        raise InputError("There are no items to look at.")
+    return tuple(found), tuple(label_of(schema[name], label) for name, label in found)
+
+
+def default_items(variable: Variable) -> list[Item]:
+    """Return being in for an in/out variable, every category for another."""
+    present = present_in(variable)
+    return [(variable.name, c) for c in variable.categories if present is None or c == present]
+
+
+def present_in(variable: Variable) -> Category | None:
+    """Return what says "in the basket", if the variable is of that kind (or would be, were both seen)."""
+    typed = {(type(c), c) for c in variable.categories}
+    for yes, no in PRESENT:
+        if typed <= {(type(yes), yes), (type(no), no)} and (len(typed) == 2 or type(yes) is bool):
+            return yes
+    return None
+
+
+def label_of(variable: Variable, label: Category) -> str:
+    """Return how an item is called: by its variable alone if that says it all."""
+    present = present_in(variable)
+    if present is not None and label == present:
+        return variable.name
+    return f"{variable.name}={label}"
+
+
+def places_of(
+    given: Iterable[str | Item] | None, items: Sequence[Item], labels: Sequence[str], name: str
+) -> Flags:
+    """Tell which items a filter allows: by label, by variable or as (variable, category) pairs."""
+    if given is None:
+        return np.ones(len(items), dtype=bool)
+    if isinstance(given, str):
+        given = [given]
+    mask = np.zeros(len(items), dtype=bool)
+    for wanted in given:
+        hits = [
+            i
+            for i, (item, text) in enumerate(zip(items, labels, strict=True))
+            if (wanted in (text, item[0]) if isinstance(wanted, str) else tuple(wanted) == item)
+        ]
+        if not hits:
+            raise InputError(f"{name!r} names {wanted!r}, which is no item.{did_you_mean(wanted, labels)}")
+        mask[hits] = True
+    return mask
+
+
+def braces(names: Iterable[str]) -> str:
+    """Return names as a set is printed: {a,b}."""
+    return "{" + ",".join(names) + "}"
+
+
+def more(all_of: int, shown: int) -> list[str]:
+    """Return a line that says how many are not shown."""
+    return [f"… and {all_of - shown:,} more"] if all_of > shown else []

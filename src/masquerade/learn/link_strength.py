@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,11 +15,14 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
-from masquerade.learn.graph import Link, PartialGraph, cpdag, links, to_networkx
-from masquerade.learn.information_gain import chi_square_tail
+from masquerade.learn._information_gain import chi_square_tail
+from masquerade.learn.graph import Link, PartialGraph, ancestral_order, cpdag, links, to_networkx
 from masquerade.learn.model_file import check_header, entry, header
-from masquerade.learn.network import ancestral_order
+from masquerade.learn.network_plot import network_plot
 from masquerade.learn.scores import LIKELIHOOD, Candidates, Uncorrected, candidates, excess_and_freedom, gains
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LARGEST_DENSE = 128
 ROUNDING = 1e-9
@@ -166,6 +169,14 @@ class LearnedStructure:
         ]
         note = "p-values are those of links chosen beforehand: they rank links, they are no probabilities"
         return "\n".join([title, head, *rows, note])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the structure, parents above children; the wider a link, the more the counts speak for it."""
+        found = {(s.parent, s.child): s.statistic / s.design_effect for s in self.strengths}
+        most = max(found.values(), default=1.0) or 1.0
+        weights = {link: (value / most) ** 0.5 for link, value in found.items()}
+        note = "width: root of G² over its design effect" if found else ""
+        return network_plot(self.structure, None, ax, weights=weights, note=note)
 
     def to_dict(self) -> dict[str, object]:
         """Return the structure as plain JSON values."""

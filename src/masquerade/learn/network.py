@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.core.atomic import write_whole
 from masquerade.core.axes import Floats
-from masquerade.core.errors import InputError, did_you_mean
+from masquerade.core.errors import FileError, InputError, did_you_mean
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
 from masquerade.core.tally import Tally
-from masquerade.learn import model_file
+from masquerade.learn import _bif, model_file
+from masquerade.learn.graph import ancestral_order
+from masquerade.learn.network_plot import Box, network_plot
 from masquerade.learn.parameters import (
     ConditionalTable,
     check_prior,
@@ -31,11 +34,19 @@ from masquerade.learn.prediction_rows import labels_of
 if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
-    from masquerade.learn.inference import Distribution, Engine
+    from masquerade.learn._inference import Distribution, Engine
 
-__all__ = ["BayesianNetwork", "ConditionalTable", "ancestral_order", "bayesian_network", "known_network"]
+__all__ = [
+    "BayesianNetwork",
+    "ConditionalTable",
+    "bayesian_network",
+    "known_network",
+    "parse_bif",
+    "read_bif",
+    "write_bif",
+]
 
 Structure = Mapping[str, Sequence[str]]
 Codes = NDArray[np.unsignedinteger[Any]]
@@ -122,8 +133,8 @@ class BayesianNetwork:
         *,
         engine: Engine = "built-in",
     ) -> Distribution:
-        """Return P(target | evidence), exactly; see `masquerade.learn.inference.query`."""
-        from masquerade.learn.inference import query  # noqa: PLC0415  (it imports this module)
+        """Return P(target | evidence), exactly; see `masquerade.learn._inference.query`."""
+        from masquerade.learn._inference import query  # noqa: PLC0415  (most networks are never queried)
 
         return query(self, target, evidence, engine=engine)
 
@@ -147,16 +158,22 @@ class BayesianNetwork:
         return graph
 
     def to_bif(self) -> str:
-        """Return the network as BIF text, for bnlearn, pgmpy and pyAgrum; see `masquerade.learn.bif`."""
-        from masquerade.learn.bif import format_bif  # noqa: PLC0415  (it imports this module)
+        """Return the network as BIF text, for bnlearn, pgmpy and pyAgrum; negative parameters are refused."""
+        return _bif.format_bif(self.usable("BIF"))
 
-        return format_bif(self)
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the network, parents above children, and return the axes.
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw the network, parents above children; with a `path`, save the picture there."""
-        from masquerade.learn.network_plot import network_figure  # noqa: PLC0415  (matplotlib is slow to load)
-
-        return network_figure(self, path)
+        Under the name of a node stand its number of categories and the largest standard error among its
+        reliable rows; a dashed frame marks a node with rows that are not reliable.
+        """
+        boxes = {
+            table.child.name: Box(table.child.name, small_print(table), doubtful=not table.reliable.all())
+            for table in self.tables
+        }
+        doubtful = any(box.doubtful for box in boxes.values())
+        note = "dashed: has parameters from too few records" if doubtful else ""
+        return network_plot(self.structure, boxes, ax, note=note)
 
     def summary(self) -> str:
         """Return every parameter with its standard error."""
@@ -272,24 +289,39 @@ def known_network(
     return BayesianNetwork(tuple(tables))
 
 
-def ancestral_order(structure: Structure) -> list[str]:
-    """Return the nodes with parents first; a cycle or an unknown parent is an `InputError`."""
-    for name, parents in structure.items():
-        for parent in parents:
-            if parent not in structure:
-                raise InputError(f"Node {name!r} has a parent {parent!r} that is no node of the structure.")
-    order: list[str] = []
-    placed: set[str] = set()
-    open_nodes = dict(structure)
-    while open_nodes:
-        ready = [name for name, parents in open_nodes.items() if placed.issuperset(parents)]
-        if not ready:
-            raise InputError(f"The structure has a cycle among {', '.join(open_nodes)}.")
-        order += ready
-        placed.update(ready)
-        for name in ready:
-            del open_nodes[name]
-    return order
+def parse_bif(text: str, schema: Schema | None = None) -> BayesianNetwork:
+    """Return the network that BIF text describes; what is wrong is named by its line.
+
+    With a `schema`, a category is the one of its variable that is written like it (so 1 and not "1").
+    """
+    return known_network(*_bif.parse_bif(text, schema))
+
+
+def read_bif(path: str | Path, schema: Schema | None = None) -> BayesianNetwork:
+    """Return the network in a BIF file; see `parse_bif`."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}).") from None
+    except UnicodeDecodeError:
+        raise FileError(f"{path}: not a BIF file, nor any UTF-8 text.") from None
+    try:
+        return parse_bif(text, schema)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def write_bif(network: BayesianNetwork, path: str | Path, name: str = "unknown") -> None:
+    """Write a network as a BIF file, whole or not at all."""
+    write_whole(Path(path), _bif.format_bif(network.usable("BIF"), name))
+
+
+def small_print(table: ConditionalTable) -> str:
+    """Return what stands under the name of a node that is drawn."""
+    text = f"{len(table.child)} categories"
+    if table.evidence is None or not table.reliable.any():
+        return text
+    return f"{text}, ±{table.stderr[table.reliable].max():.2g}"
 
 
 def as_mapping(node: Any) -> Mapping[str, Any]:

@@ -1,72 +1,102 @@
-"""A drawn network: parents above children, in layers, with as few crossings as a few sweeps find."""
+"""Networks drawn: parents above children, in layers, with as few crossings as a few sweeps find."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from masquerade.learn.network import BayesianNetwork, ancestral_order
-from masquerade.learn.parameters import ConditionalTable
+from masquerade.core import plots
+from masquerade.core.palette import ESTIMATE, ESTIMATE_TINT, INK, LINE, MASK, MASK_TINT, MUTED, NAIVE
+from masquerade.learn.graph import Link, Parents, ancestral_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-INK, MUTED, LINE, PAPER, DOUBT = "#1d2733", "#65717f", "#8b97a5", "#f3f7fb", "#d2541b"
-BLUE = "#1a6fb5"
 # in inches, as the axes are
 BOX_HEIGHT, LAYER, GAP, MARGIN = 0.46, 0.98, 0.24, 0.2
-LETTER, SMALL_LETTER = 0.093, 0.068
+LETTER, SMALL_LETTER, MASK_WIDTH = 0.093, 0.068, 0.32
 BEND = 0.12
 LONGEST_NAME = 22
 SWEEPS = 24
+# a domino mask, one unit wide: brows, right cheek, nose, left cheek
+DOMINO: Sequence[tuple[float, float]] = (
+    (-0.5, 0.14),
+    *((-0.35, 0.25), (-0.14, 0.19), (0.0, 0.12)),
+    *((0.14, 0.19), (0.35, 0.25), (0.5, 0.14)),
+    *((0.5, -0.1), (0.34, -0.24), (0.2, -0.21)),
+    *((0.1, -0.18), (0.07, -0.07), (0.0, -0.07)),
+    *((-0.07, -0.07), (-0.1, -0.18), (-0.2, -0.21)),
+    *((-0.34, -0.24), (-0.5, -0.1), (-0.5, 0.14)),
+)
 
-Structure = Mapping[str, Sequence[str]]
 # a node, or a bend of a link that passes a layer: (parent, child, layer)
 Spot = str | tuple[str, str, int]
 
 
-def network_figure(network: BayesianNetwork, path: str | Path | None = None) -> Figure:
-    """Draw a network; with a `path`, save it there.
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A node as it is drawn: its name, small print below, a dashed frame if in doubt, perhaps a mask."""
 
-    Under the name of a node stand its number of categories and the largest standard error among its reliable
-    rows; a dashed frame marks a node with rows that are not reliable.
+    name: str
+    note: str = ""
+    doubtful: bool = False
+    masked: bool = False
+
+    @property
+    def width(self) -> float:
+        """Return how wide the box is, in inches."""
+        letters = LETTER * len(self.title) + (MASK_WIDTH if self.masked else 0.0)
+        return max(letters, SMALL_LETTER * len(self.note), BOX_HEIGHT) + 0.2
+
+    @property
+    def title(self) -> str:
+        """Return the name as it fits the box."""
+        return plots.shortened(self.name, LONGEST_NAME)
+
+
+def network_plot(
+    structure: Parents,
+    boxes: Mapping[str, Box] | None = None,
+    ax: Axes | None = None,
+    *,
+    weights: Mapping[Link, float] | None = None,
+    note: str = "",
+) -> Axes:
+    """Draw a structure and return the axes; on axes that are given it shrinks to fit.
+
+    `boxes` say what stands in the nodes, names alone if there are none; links are as wide as their `weights`,
+    from 0 to 1; `note` stands below.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (slow to load)
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    widths = {table.child.name: box_width(table) for table in network.tables}
-    layers, segments = layered(network.structure)
+    drawn = {name: Box(name) for name in structure} | dict(boxes or {})
+    widths = {name: box.width for name, box in drawn.items()}
+    layers, segments = layered(structure)
     across = coordinates(ordered(layers, segments), segments, widths)
     spots = {spot: (across[spot], -LAYER * level) for level, layer in enumerate(layers) for spot in layer}
     left = min(x - widths.get(str(spot), 0.0) / 2 for spot, (x, _) in spots.items()) - MARGIN
     right = max(x + widths.get(str(spot), 0.0) / 2 for spot, (x, _) in spots.items()) + MARGIN
-    doubtful = any(not table.reliable.all() for table in network.tables)
-    bottom = -LAYER * (len(layers) - 1) - BOX_HEIGHT / 2 - MARGIN - (0.2 if doubtful else 0.0)
+    right = max(right, left + SMALL_LETTER * len(note) + 2 * MARGIN)
+    bottom = -LAYER * (len(layers) - 1) - BOX_HEIGHT / 2 - MARGIN - (0.2 if note else 0.0)
     top = BOX_HEIGHT / 2 + MARGIN
-    figure = Figure(figsize=(right - left, top - bottom))
-    FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    axes.set(xlim=(left, right), ylim=(bottom, top))
+    axes = plots.new_axes(right - left, top - bottom, whole=True) if ax is None else ax
+    size = 1.0 if ax is None else plots.room(ax, right - left, top - bottom)
+    axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
     axes.set_axis_off()
-    for child, parents in network.structure.items():
+    for child, parents in structure.items():
         for parent in parents:
-            draw_link(axes, [spots[spot] for spot in route(parent, child, spots)])
-    for table in network.tables:
-        draw_node(axes, table, spots[table.child.name], widths[table.child.name])
-    if doubtful:
-        note = "dashed: has parameters from too few records"
-        axes.text(left + MARGIN, bottom + 0.08, note, fontsize=7, color=DOUBT, va="bottom")
-    if path is not None:
-        figure.savefig(path, dpi=160)
-    return figure
+            weight = 0.2 if weights is None else weights.get((parent, child), 0.0)
+            draw_link(axes, [spots[spot] for spot in route(parent, child, spots)], size, 0.5 + 2.5 * weight)
+    for name, box in drawn.items():
+        draw_box(axes, box, spots[name], size)
+    if note:
+        axes.text(left + MARGIN, bottom + 0.08, note, fontsize=7 * size, color=MUTED, va="bottom")
+    return axes
 
 
-def layered(structure: Structure) -> tuple[list[list[Spot]], list[tuple[Spot, Spot]]]:
+def layered(structure: Parents) -> tuple[list[list[Spot]], list[tuple[Spot, Spot]]]:
     """Return the layers from the top and the links cut into pieces from one layer to the next.
 
     A node stands one layer below its lowest parent; one without parents just above its highest child.
@@ -202,7 +232,7 @@ def route(parent: str, child: str, spots: Mapping[Spot, tuple[float, float]]) ->
     return [parent, *sorted(bends, key=lambda spot: spot[2]), child]
 
 
-def draw_link(axes: Axes, stops: Sequence[tuple[float, float]]) -> None:
+def draw_link(axes: Axes, stops: Sequence[tuple[float, float]], size: float, width: float) -> None:
     """Draw a smooth arrow from the lower rim of the parent to the upper rim of the child."""
     from matplotlib.patches import FancyArrowPatch  # noqa: PLC0415  (slow to load)
     from matplotlib.path import Path as Curve  # noqa: PLC0415
@@ -220,56 +250,52 @@ def draw_link(axes: Axes, stops: Sequence[tuple[float, float]]) -> None:
             end,
         ]
         codes += [Curve.CURVE4] * 3
+    head = f"-|>,head_length={4 * size:.2f},head_width={2.2 * size:.2f}"
     axes.add_patch(
         FancyArrowPatch(
-            path=Curve(corners, codes),
-            arrowstyle="-|>,head_length=4,head_width=2.2",
-            color=LINE,
-            linewidth=1.0,
-            zorder=1,
+            path=Curve(corners, codes), arrowstyle=head, color=LINE, linewidth=width * size, zorder=1
         )
     )
 
 
-def draw_node(axes: Axes, table: ConditionalTable, place: tuple[float, float], width: float) -> None:
+def draw_box(axes: Axes, box: Box, place: tuple[float, float], size: float) -> None:
     """Draw the box of a node."""
     from matplotlib.patches import FancyBboxPatch  # noqa: PLC0415  (slow to load)
 
-    x, y = place
-    sure = bool(table.reliable.all())
+    (x, y), width = place, box.width
     axes.add_patch(
         FancyBboxPatch(
             (x - width / 2, y - BOX_HEIGHT / 2),
             width,
             BOX_HEIGHT,
             boxstyle="round,pad=0,rounding_size=0.09",
-            facecolor=PAPER,
-            edgecolor=BLUE if sure else DOUBT,
-            linestyle="-" if sure else (0, (4, 2)),
-            linewidth=1.2,
+            facecolor=MASK_TINT if box.masked else ESTIMATE_TINT,
+            edgecolor=NAIVE if box.doubtful else MASK if box.masked else ESTIMATE,
+            linestyle=(0, (4, 2)) if box.doubtful else "-",
+            linewidth=1.2 * size,
             zorder=2,
         )
     )
     common: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 3}
-    axes.text(x, y + 0.08, shortened(table.child.name), fontsize=9, fontweight="bold", color=INK, **common)
-    axes.text(x, y - 0.115, small_print(table), fontsize=6.5, color=MUTED, **common)
+    aside, up = (MASK_WIDTH / 2 if box.masked else 0.0), (0.08 if box.note else 0.0)
+    axes.text(x + aside, y + up, box.title, fontsize=9 * size, fontweight="bold", color=INK, **common)
+    if box.note:
+        axes.text(x, y - 0.115, box.note, fontsize=6.5 * size, color=MUTED, **common)
+    if box.masked:
+        draw_mask(axes, (x + aside - LETTER * len(box.title) / 2 - MASK_WIDTH / 2, y + up))
 
 
-def small_print(table: ConditionalTable) -> str:
-    """Return what stands under the name of a node."""
-    text = f"{len(table.child)} categories"
-    if table.evidence is None or not table.reliable.any():
-        return text
-    return f"{text}, ±{table.stderr[table.reliable].max():.2g}"
+def draw_mask(axes: Axes, centre: tuple[float, float]) -> None:
+    """Draw a domino mask."""
+    from matplotlib.patches import Ellipse, PathPatch  # noqa: PLC0415  (slow to load)
+    from matplotlib.path import Path as Curve  # noqa: PLC0415
 
-
-def box_width(table: ConditionalTable) -> float:
-    """Return how wide the box of a node is."""
-    letters = LETTER * len(shortened(table.child.name))
-    return max(letters, SMALL_LETTER * len(small_print(table)), BOX_HEIGHT) + 0.2
-
-
-def shortened(name: str) -> str:
-    """Return a name that fits a box; a dollar sign is one, not the start of a formula."""
-    text = name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
-    return text.replace("$", r"\$")
+    (x, y), width = centre, 0.85 * MASK_WIDTH
+    points = [(x + width * dx, y + width * dy) for dx, dy in DOMINO]
+    codes = [Curve.MOVETO, *[Curve.CURVE4] * (len(points) - 1)]
+    axes.add_patch(PathPatch(Curve(points, codes), facecolor=MASK, edgecolor="none", zorder=3))
+    for side in (-1, 1):
+        eye = (x + side * 0.24 * width, y + 0.02 * width)
+        axes.add_patch(
+            Ellipse(eye, 0.2 * width, 0.13 * width, facecolor=MASK_TINT, edgecolor="none", zorder=4)
+        )

@@ -102,7 +102,7 @@ def structure_in(text: str, schema: Schema, option: str) -> Structure:
     for name in named:
         variable_named(name, schema, option)
     structure = {name: found.get(name, ()) for name in schema if name in named}
-    from masquerade.learn.network import ancestral_order  # noqa: PLC0415  (loads numpy)
+    from masquerade.learn.graph import ancestral_order  # noqa: PLC0415  (loads numpy)
 
     ancestral_order(structure)
     return structure
@@ -122,10 +122,10 @@ def _structure_of_text(text: str, option: str) -> Structure:
 
 
 def _structure_of_file(path: Path, option: str) -> Structure:
-    from masquerade.learn import bif, model_file  # noqa: PLC0415  (these load numpy)
+    from masquerade.learn import model_file, network  # noqa: PLC0415  (these load numpy)
 
     if path.suffix.lower() == ".bif":
-        return dict(bif.read_bif(path).structure)
+        return dict(network.read_bif(path).structure)
     values = _read_json(path)
     if not isinstance(values, dict) or "masquerade_model" in values:
         model = model_file.load(path)

@@ -7,20 +7,29 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning
+from masquerade.core.intervals import (
+    ConfidenceSet,
+    Flags,
+    Interval,
+    RatioErrors,
+    quantile,
+    ratio_errors,
+    ratio_interval,
+)
+from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Variable
-from masquerade.core.table import CountTable, Interval
+from masquerade.core.table import CountTable
 from masquerade.learn import model_file
-from masquerade.learn.ratio import ConfidenceSet, Flags, RatioErrors, ratio_errors, score_interval
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 FEWEST_SIGMAS = 5.0
 # a count of N records varies by about √N even where it is the whole sample and its own standard error is 0:
@@ -87,9 +96,9 @@ class ConditionalTable:
         """Return confidence intervals of the parameters.
 
         Wilson's interval for clear records, Fieller's where the number of records is itself uncertain, the
-        estimate ± z standard errors where there are many: see `masquerade.learn.ratio.score_interval`. A set
-        that is no interval is given as [0, 1] (see `bounded`). With a prior the intervals are those of the
-        shrunken parameter (α_k + N_k)/(α + N).
+        estimate ± z standard errors where there are many: see `masquerade.core.intervals.ratio_interval`.
+        A set that is no interval is given as [0, 1] (see `bounded`). With a prior the intervals are those of
+        the shrunken parameter (α_k + N_k)/(α + N).
         """
         found = self._confidence(level)
         return Interval(found.lower, found.upper)
@@ -130,23 +139,42 @@ class ConditionalTable:
             frame[name if name not in frame else f"{name}_"] = column
         return frame
 
+    def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
+        """Draw the table with intervals, a row for each configuration of parents; unreliable ones hollow."""
+        interval = self.conf_int(level)
+        labels = [
+            ", ".join(f"{parent.name} = {label}" for parent, label in zip(self.parents, cell, strict=True))
+            for cell in product(*(parent.categories for parent in self.parents))
+        ]
+        series = {
+            str(label): Dots(
+                self.probabilities[..., code].ravel(),
+                interval.lower[..., code].ravel(),
+                interval.upper[..., code].ravel(),
+                ~self.reliable.ravel(),
+            )
+            for code, label in enumerate(self.child.categories)
+        }
+        given = f" | {', '.join(parent.name for parent in self.parents)}" if self.parents else ""
+        return dot_plot(
+            labels if self.parents else ["all records"],
+            series,
+            ax,
+            xlabel=f"probability, {level:.0%} intervals",
+            title=f"P({self.child.name}{given})",
+            legend=self.child.name,
+        )
+
     def _confidence(self, level: float) -> ConfidenceSet:
-        if not 0 < level < 1:
-            raise InputError(f"The confidence level must be between 0 and 1. Got {level} instead.")
+        z = quantile(level)
         if self.evidence is None:
             return ConfidenceSet(self.estimate, self.estimate, np.ones(self.estimate.shape, dtype=bool))
         own, seen = self.evidence, self.seen
         errors = RatioErrors(
             np.where(seen[..., None], self.stderr, 0.0), own.with_records, own.records_stderr**2
         )
-        found = score_interval(
-            self.estimate,
-            errors,
-            np.where(seen, own.records + own.prior, 1.0),
-            NormalDist().inv_cdf(0.5 + level / 2),
-            records=own.n,
-            sampling=own.sampling,
-        )
+        totals = np.where(seen, own.records + own.prior, 1.0)
+        found = ratio_interval(self.estimate, errors, totals, z, n=own.n, sampling=own.sampling)
         bounded = found.bounded & seen[..., None]
         return ConfidenceSet(
             np.where(bounded, found.lower, 0.0), np.where(bounded, found.upper, 1.0), bounded

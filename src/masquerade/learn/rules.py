@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,25 +12,31 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning
+from masquerade.core.intervals import Flags, Interval, normal_interval
+from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.supports import Item, Sets, Supports, ask
-from masquerade.core.table import Interval
 from masquerade.core.tally import Tally
-from masquerade.learn.items import Items, Mask, places_of
 from masquerade.learn.itemsets import (
     ROUNDING,
+    Items,
     Itemsets,
     Rows,
+    braces,
     check_share,
     frequent_itemsets,
+    more,
+    places_of,
     whole_numbers,
 )
 from masquerade.learn.model_file import array_of, check_header, entry, header, number_values
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 KIND = "association_rules"
 MOST_RULES = 20_000_000
+ORDERS = ("lift", "confidence", "support", "leverage", "conviction")
 NUMBERS = (
     "support",
     "stderr",
@@ -88,11 +93,10 @@ class Rules:
 
     def conf_int(self) -> Interval:
         """Return normal intervals of the confidences, at the level of the itemsets."""
-        half = NormalDist().inv_cdf(0.5 + self.itemsets.level / 2) * self.confidence_stderr
-        return Interval(self.confidence - half, self.confidence + half)
+        return normal_interval(self.confidence, self.confidence_stderr, self.itemsets.level)
 
     @property
-    def undecided(self) -> Mask:
+    def undecided(self) -> Flags:
         """Tell which rules might miss a threshold after all."""
         unsure = self.lower < self.itemsets.min_support - ROUNDING
         return unsure | (self.conf_int().lower < self.min_confidence - ROUNDING)
@@ -106,16 +110,83 @@ class Rules:
         return left, right
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a pandas frame with mlxtend's columns, then the errors and what is undecided."""
-        from masquerade.learn.rules_frame import rules_frame  # noqa: PLC0415  (frames need pandas)
+        """Return a pandas frame with mlxtend's columns, then errors, intervals and what is undecided.
 
-        return rules_frame(self)
+        `representativity` is 1: no record is left out of any count.
+        """
+        import pandas as pd  # noqa: PLC0415  (learners load pandas only when a frame is asked for)
+
+        sides = [self.sides(row) for row in range(len(self))]
+        interval = self.conf_int()
+        both, left, right = self.support, self.lhs_support, self.rhs_support
+        return pd.DataFrame(
+            {
+                "antecedents": pd.Series([frozenset(side) for side, _ in sides], dtype=object),
+                "consequents": pd.Series([frozenset(side) for _, side in sides], dtype=object),
+                "antecedent support": left,
+                "consequent support": right,
+                "support": both,
+                "confidence": self.confidence,
+                "lift": self.lift,
+                "representativity": np.ones(len(self)),
+                "leverage": self.leverage,
+                "conviction": self.conviction,
+                "zhangs_metric": quotient(
+                    self.leverage, np.maximum(both * (1 - left), left * (right - both))
+                ),
+                "jaccard": quotient(both, left + right - both),
+                "certainty": quotient(self.confidence - right, 1 - right),
+                "kulczynski": (self.confidence + quotient(both, right)) / 2,
+                "stderr": self.stderr,
+                "lower": self.lower,
+                "upper": self.upper,
+                "confidence_stderr": self.confidence_stderr,
+                "confidence_lower": interval.lower,
+                "confidence_upper": interval.upper,
+                "undecided": self.undecided,
+            }
+        )
+
+    def best(self, max_rows: int, by: str) -> Rows:
+        """Return the first rules, ordered by one of the measures."""
+        if by not in ORDERS:
+            raise InputError(f"Rules are ordered by one of {', '.join(ORDERS)}. Got {by!r} instead.")
+        return np.argsort(-np.asarray(getattr(self, by)), kind="stable")[:max_rows]
 
     def summary(self, max_rows: int = 20, by: str = "lift") -> str:
-        """Return the best rules as text, printed as arules' `inspect` does."""
-        from masquerade.learn.rules_frame import rules_text  # noqa: PLC0415  (frames need pandas)
+        """Return the best rules as arules' `inspect` prints them, with standard errors."""
+        order = self.best(max_rows, by)
+        sides = {i: tuple(map(braces, self.sides(i))) for i in order.tolist()}
+        undecided, lift = self.undecided, self.lift
+        title = (
+            f"{len(self):,} rules, support ≥ {self.itemsets.min_support:g}, confidence ≥ "
+            f"{self.min_confidence:g}, n = {self.itemsets.n:,}; {int(undecided.sum()):,} undecided (?)"
+        )
+        left = max((len(side) for side, _ in sides.values()), default=3)
+        right = max((len(side) for _, side in sides.values()), default=3)
+        lines = [f"     {'lhs':<{left}}    {'rhs':<{right}}  support (stderr)  confidence (stderr)    lift"]
+        for place, (i, (one, other)) in enumerate(sides.items(), start=1):
+            lines.append(
+                f"[{place}]".ljust(5)
+                + f"{one:<{left}} => {other:<{right}}   {self.support[i]:6.4f} ({self.stderr[i]:6.4f})"
+                + f"      {self.confidence[i]:6.4f} ({self.confidence_stderr[i]:6.4f})  {lift[i]:6.3f}"
+                + (" ?" if undecided[i] else "")
+            )
+        return "\n".join([title, *lines, *more(len(self), len(order))])
 
-        return rules_text(self, max_rows, by)
+    def plot(self, ax: Axes | None = None, max_rows: int = 20, by: str = "lift") -> Axes:
+        """Draw the confidences of the best rules with their intervals; undecided ones are hollow."""
+        order = self.best(max_rows, by)
+        sides = [tuple(map(braces, self.sides(i))) for i in order.tolist()]
+        lower, upper = (end[order] for end in self.conf_int())
+        return dot_plot(
+            [f"{one} ⇒ {other}" for one, other in sides],
+            {"confidence": Dots(self.confidence[order], lower, upper, self.undecided[order])},
+            ax,
+            xlabel=f"confidence, {self.itemsets.level:.0%} intervals; hollow: may miss a threshold",
+            title=f"{len(order):,} of {len(self):,} rules by {by}, n = {self.itemsets.n:,}",
+            mark=self.min_confidence,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rules, and the itemsets they come from, as plain JSON values."""
@@ -143,12 +214,12 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class RuleBlock:
     """Rules of sets of one size: rows of the set and of both sides in their levels, and the left side."""
 
     size: int
     rows: Rows
-    parts: Mask
+    parts: Flags
     lhs: Rows
     rhs: Rows
 
@@ -181,7 +252,7 @@ def association_rules(
     work = sum(int(mask.sum()) << (size + 1) for size, mask in enumerate(found.chosen))
     if work > MOST_RULES:
         raise InputError(f"There are {work:,} rules to look at (at most {MOST_RULES:,}): set 'max_len'.")
-    parts: list[Found] = []
+    parts: list[RuleBlock] = []
     nothing = 0
     for size in range(2, len(found.levels) + 1):
         part, without = rules_of(found, size, min_confidence, allowed)
@@ -196,7 +267,7 @@ def association_rules(
     return assembled(source, found, parts, min_confidence)
 
 
-def rules_of(found: Itemsets, size: int, least: float, allowed: tuple[Mask, Mask]) -> tuple[Found, int]:
+def rules_of(found: Itemsets, size: int, least: float, allowed: tuple[Flags, Flags]) -> tuple[RuleBlock, int]:
     """Return the rules of all frequent sets of one size, and how many had no left side to speak of."""
     held = found.levels[size - 1]
     rows = np.flatnonzero(found.chosen[size - 1])
@@ -222,7 +293,7 @@ def rules_of(found: Itemsets, size: int, least: float, allowed: tuple[Mask, Mask
     order = np.lexsort((columns[1], columns[0]))
     row, mask_of, left, right = (column[order] for column in columns)
     parts = (mask_of[:, None] >> np.arange(size) & 1).astype(bool)
-    return Found(size, row, parts, left, right), nothing
+    return RuleBlock(size, row, parts, left, right), nothing
 
 
 def subsets(found: Itemsets, size: int, rows: Rows) -> dict[int, Rows]:
@@ -237,7 +308,7 @@ def subsets(found: Itemsets, size: int, rows: Rows) -> dict[int, Rows]:
     return nodes
 
 
-def assembled(source: Tally, found: Itemsets, parts: list[Found], least: float) -> Rules:
+def assembled(source: Tally, found: Itemsets, parts: list[RuleBlock], least: float) -> Rules:
     """Ask for the covariances and put the columns of all rules together."""
     widest = max((part.size for part in parts), default=1)
     columns: dict[str, list[NDArray[Any]]] = {name: [] for name in ("lhs", "rhs", *NUMBERS)}
@@ -276,7 +347,7 @@ def side_values(found: Itemsets, sizes: Rows, rows: Rows) -> tuple[Floats, Float
     return values, errors
 
 
-def padded(sets: Sets, inside: Mask, width: int) -> Sets:
+def padded(sets: Sets, inside: Flags, width: int) -> Sets:
     """Return the marked items of every set, moved to the front, −1 behind them."""
     result = np.full((len(sets), width), -1, dtype=np.int32)
     row, place = np.nonzero(inside)
@@ -298,3 +369,9 @@ def divided(above: Floats, below: Floats) -> Floats:
     """Return a ratio; infinite where nothing, or less, is below."""
     some = below > ROUNDING
     return np.where(some, above / np.where(some, below, 1.0), np.inf)
+
+
+def quotient(above: Floats, below: Floats) -> Floats:
+    """Return a ratio, 0 where the divisor is zero."""
+    some = below != 0
+    return np.where(some, above / np.where(some, below, 1.0), 0.0)

@@ -16,7 +16,7 @@ from masquerade.core.tally import Tally
 from masquerade.learn.graph import (
     Family,
     Link,
-    Rules,
+    StructureRules,
     check_rules,
     checked_limit,
     checked_order,
@@ -152,7 +152,7 @@ def structure(
     settled by the order of the schema.
     """
     names = source.schema.names
-    rules = Rules(
+    rules = StructureRules(
         len(names),
         checked_limit(max_parents),
         frozenset(placed(required, names)),
@@ -174,7 +174,7 @@ def structure(
     )
 
 
-def k2(judge: Judge, rules: Rules, order: Sequence[int]) -> list[Family]:
+def k2(judge: Judge, rules: StructureRules, order: Sequence[int]) -> list[Family]:
     """Add to every node the best earlier parent until none gains; all nodes take their step together."""
     parents = rules.start()
     growing = list(order)
@@ -196,7 +196,7 @@ def k2(judge: Judge, rules: Rules, order: Sequence[int]) -> list[Family]:
 class Climber:
     """A structure on its way, with what every legal move would gain."""
 
-    def __init__(self, judge: Judge, rules: Rules, parents: Sequence[Family]) -> None:
+    def __init__(self, judge: Judge, rules: StructureRules, parents: Sequence[Family]) -> None:
         self.judge, self.rules = judge, rules
         self.parents = list(parents)
         self.drop = np.full((rules.size, rules.size), -np.inf)
@@ -254,7 +254,7 @@ class Climber:
 
 
 def climb(
-    judge: Judge, rules: Rules, *, tabu: int, restarts: int, generator: np.random.Generator
+    judge: Judge, rules: StructureRules, *, tabu: int, restarts: int, generator: np.random.Generator
 ) -> list[Family]:
     """Make the best move that does not return to a recent structure, until too many brought nothing new.
 

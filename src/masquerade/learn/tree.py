@@ -7,31 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning
+from masquerade.core.intervals import Flags, ratio_errors
 from masquerade.core.query import Query
-from masquerade.core.schema import Category, Schema
+from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
-from masquerade.learn.information_gain import (
+from masquerade.learn._information_gain import (
     Association,
     association,
     clipped,
     information_gain,
     split_information,
 )
-from masquerade.learn.tree_check import (
-    MOST_TESTED_CELLS,
-    Criterion,
-    check_options,
-    check_sizes,
-    chosen_features,
-)
-from masquerade.learn.tree_model import DecisionTree, Node, Split
-from masquerade.learn.tree_prune import pessimistic
+from masquerade.learn.tree_model import CRITERIA, Criterion, DecisionTree, Node, Split
 
+MOST_TESTED_CELLS = 4096
 ROUNDING = 1e-9
 
 
@@ -52,14 +45,14 @@ def decision_tree(
     (``gain``), or with the largest gain/H(feature) among those of at least average gain (``gain_ratio``),
     from conditioned counts N̂(feature, target | path) with negatives set to zero and rescaled (clip).
     With `significance`, only features count whose dependence passes the G test corrected by its design
-    effect (see `masquerade.learn.information_gain.association`) and by Bonferroni for the features tried at
+    effect (see `masquerade.learn._information_gain.association`) and by Bonferroni for the features tried at
     the node: where the target depends on no feature, a node is split with at most that probability, however
     noisy the records. None turns the test off. A split needs two branches with `min_records` records; other
     branches that hold fewer, or none, by estimate are leaves marked `borrowed`: they carry their parent's
     classes, and if the estimate is not positive a `MasqueradeWarning` says how many there are. Class
     probabilities come from the branch's own counts, negatives set to zero; their standard errors from the
     delta method for N̂_k/N̂. With `prune`, C4.5's confidence (0.25 there), the grown tree is cut back by
-    pessimistic errors (see `masquerade.learn.tree_prune.pessimistic`).
+    pessimistic errors (see `DecisionTree.pruned`).
     Reference: Quinlan (1986, 1993); Ma (2006), chapter 7; Rao & Scott (1984).
     Cost: one batch a level, of a two-way question for each open node and feature not asked on its path;
     conditions are weights inside the source, so tables do not grow with depth.
@@ -75,8 +68,8 @@ def decision_tree(
     names = chosen_features(schema, target, features)
     if significance is not None:
         check_sizes(schema, schema[target], names)
-    rules = Rules(criterion, float(min_records), significance)
-    root = Open(0, (), names if max_depth != 0 else ())
+    rules = SplitRules(criterion, float(min_records), significance)
+    root = OpenNode(0, (), names if max_depth != 0 else ())
     whole, *tables = source.answer([Query(by=target), *questions([root], target)])
     nodes = [root_node(whole)]
     open_nodes = [root] if tables and mixed(nodes[0]) else []
@@ -89,11 +82,11 @@ def decision_tree(
     tree = DecisionTree(
         schema[target], tuple(schema[name] for name in names), tuple(nodes), whole.n, criterion, significance
     )
-    return tree if prune is None else pessimistic(tree, prune)
+    return tree if prune is None else tree.pruned(prune)
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SplitRules:
     """What makes a split."""
 
     criterion: Criterion
@@ -102,7 +95,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenNode:
     """A node that may still be split: its place, the conditions that lead to it, the features left."""
 
     place: int
@@ -125,17 +118,21 @@ class Candidate:
         return self.gain / self.split_information if self.split_information > 0 else 0.0
 
 
-def questions(open_nodes: Sequence[Open], target: str) -> list[Query]:
+def questions(open_nodes: Sequence[OpenNode], target: str) -> list[Query]:
     """Return the questions of a level: feature × target under the conditions of every open node."""
     return [Query(by=(name, target), where=node.path) for node in open_nodes for name in node.candidates]
 
 
 def split_level(
-    schema: Schema, nodes: list[Node], open_nodes: Sequence[Open], tables: Sequence[CountTable], rules: Rules
-) -> list[Open]:
+    schema: Schema,
+    nodes: list[Node],
+    open_nodes: Sequence[OpenNode],
+    tables: Sequence[CountTable],
+    rules: SplitRules,
+) -> list[OpenNode]:
     """Split the open nodes where that pays; branches join `nodes`, those that may be split are returned."""
     answers = zip(tables, scores(tables, rules), strict=True)
-    following: list[Open] = []
+    following: list[OpenNode] = []
     for node in open_nodes:
         scored = [(name, *next(answers)) for name in node.candidates]
         possible = [Candidate(name, table, *score) for name, table, score in scored if score[0] > 0]
@@ -150,14 +147,14 @@ def split_level(
         left = tuple(name for name in node.candidates if name != chosen.feature)
         labels = schema[chosen.feature].categories
         following += [
-            Open(first + code, (*node.path, (chosen.feature, labels[code])), left)
+            OpenNode(first + code, (*node.path, (chosen.feature, labels[code])), left)
             for code, child in enumerate(children)
             if left and not child.borrowed and mixed(child)
         ]
     return following
 
 
-def scores(tables: Sequence[CountTable], rules: Rules) -> list[tuple[float, float]]:
+def scores(tables: Sequence[CountTable], rules: SplitRules) -> list[tuple[float, float]]:
     """Return gain and split information of every table, gain 0 where it cannot split.
 
     Tables of one shape are worked on together. A gain that amounts to less than 1e-9 of the records is
@@ -182,13 +179,13 @@ def scores(tables: Sequence[CountTable], rules: Rules) -> list[tuple[float, floa
     return result
 
 
-def holds(records: Floats, min_records: float, dust: float) -> NDArray[np.bool_]:
+def holds(records: Floats, min_records: float, dust: float) -> Flags:
     """Tell which branches hold enough records by estimate to speak for themselves."""
     return (records > dust) & (records >= min_records - dust)
 
 
 def choose(
-    candidates: Sequence[Candidate], records: float, rules: Rules
+    candidates: Sequence[Candidate], records: float, rules: SplitRules
 ) -> tuple[Candidate, Association | None, Floats | None] | None:
     """Return the best split that is significant, with its test and the covariance of its table."""
     if not candidates:
@@ -233,7 +230,7 @@ def made_split(chosen: Candidate, test: Association | None, first: int) -> Split
 
 
 def branches(
-    table: CountTable, covariance: Floats | None, parent: Node, place: int, rules: Rules
+    table: CountTable, covariance: Floats | None, parent: Node, place: int, rules: SplitRules
 ) -> list[Node]:
     """Return the nodes below a split, in the order of the feature's categories."""
     rows, columns = table.values.shape
@@ -261,8 +258,8 @@ def root_node(table: CountTable) -> Node:
 def node_of(counts: Floats, covariance: Floats, where: tuple[int, int, int]) -> Node:
     """Return a leaf with class probabilities and their errors from its class counts.
 
-    Formula: θ_k = N̂_k/N̂; Var θ_k ≈ (C_kk − 2θ_k Σ_l C_kl + θ_k² ΣΣ C)/N̂². Nothing positive: a uniform
-    distribution, to be replaced by the parent's.
+    Formula: θ_k = N̂_k/N̂, errors by `ratio_errors`. Nothing positive: a uniform distribution, to be
+    replaced by the parent's.
     """
     records = float(counts.sum())
     variance = float(covariance.sum())
@@ -270,9 +267,7 @@ def node_of(counts: Floats, covariance: Floats, where: tuple[int, int, int]) -> 
     if records <= 0:
         share, error = np.full(counts.size, 1 / counts.size), np.zeros(counts.size)
     else:
-        share = counts / records
-        squared = covariance.diagonal() - 2 * share * covariance.sum(axis=1) + share**2 * variance
-        error = np.sqrt(np.maximum(squared, 0.0)) / records
+        error = ratio_errors(counts / records, covariance, np.asarray(records)).stderr
         share = positive / positive.sum()
     return Node(*where, np.array(counts), records, max(variance, 0.0) ** 0.5, share, error, borrowed=False)
 
@@ -292,3 +287,50 @@ def warn_of_empty(nodes: Sequence[Node]) -> None:
             MasqueradeWarning,
             stacklevel=3,
         )
+
+
+def chosen_features(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the features in the order of the schema; names that cannot be used are refused."""
+    aim = schema[target].name
+    if features is None:
+        return tuple(name for name in schema if name != aim)
+    if isinstance(features, str):
+        raise InputError("The features of a tree must be a list of names, not one text.")
+    wanted = {schema[name].name for name in features}
+    if aim in wanted:
+        raise InputError(f"The target {aim!r} cannot be a feature of its own tree.")
+    return tuple(name for name in schema if name in wanted)
+
+
+def check_sizes(schema: Schema, target: Variable, names: Sequence[str]) -> None:
+    """Refuse features whose table with the target is too large for the covariance that the test needs."""
+    for name in names:
+        cells = len(schema[name]) * len(target)
+        if cells > MOST_TESTED_CELLS:
+            raise InputError(
+                f"Feature {name!r} with target {target.name!r} makes {cells:,} cells; the significance test "
+                f"takes {MOST_TESTED_CELLS:,} at most. Leave it out, merge categories, or pass "
+                "significance=None."
+            )
+
+
+def check_options(
+    criterion: str,
+    max_depth: int | None,
+    min_records: float,
+    significance: float | None,
+    prune: float | None,
+) -> None:
+    """Refuse options that mean nothing."""
+    if criterion not in CRITERIA:
+        raise InputError(
+            f"The 'criterion' must be one of {', '.join(map(repr, CRITERIA))}. Got {criterion!r} instead."
+        )
+    if max_depth is not None and (max_depth < 0 or int(max_depth) != max_depth):
+        raise InputError(f"The 'max_depth' must be a whole number from 0 on, or None. Got {max_depth}.")
+    if not 0 <= min_records < np.inf:
+        raise InputError(f"The 'min_records' must not be negative. Got {min_records} instead.")
+    if significance is not None and not 0 < significance < 1:
+        raise InputError(f"The 'significance' must be between 0 and 1, or None. Got {significance} instead.")
+    if prune is not None and not 0 < prune <= 0.5:
+        raise InputError(f"'prune' is a confidence in (0, 0.5], or None. Got {prune} instead.")

@@ -1,27 +1,37 @@
-"""A decision tree as a value: nodes in breadth-first order, each with what it predicts and how surely."""
+"""A decision tree as a value: what it predicts and how surely; cut back, printed, written and read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
+from masquerade.core.intervals import count_interval
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.words import counted
 from masquerade.learn import model_file
+from masquerade.learn._information_gain import entropy
 from masquerade.learn.prediction_rows import labels_of, row_codes
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
+Criterion = Literal["gain", "gain_ratio"]
+CRITERIA: tuple[Criterion, ...] = ("gain", "gain_ratio")
+KIND = "decision_tree"
+TESTED = ("statistic", "design_effect", "p_value")
 FEWEST_SIGMAS = 5.0
 BLOCK = 1 << 14  # rows whose codes fit the cache together
+SUMMARY_DEPTH = 3
+LEGEND = "      * leaf   ~ fewer than five standard errors of records   ! too few records: parent's classes"
+TIE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,11 @@ class Node:
     def reliable(self) -> bool:
         """Tell whether the number of records is at least five standard errors, so that errors hold."""
         return not self.borrowed and self.records >= FEWEST_SIGMAS * self.records_stderr
+
+    @property
+    def best(self) -> int:
+        """Return the code of the most probable class; the first of equals."""
+        return int(np.argmax(self.probabilities))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +126,13 @@ class DecisionTree:
         """Return a feature by its name."""
         return Schema(self.features)[feature]
 
+    def shares(self, node: int) -> Floats:
+        """Return the shares of records on the branches of an inner node, negative estimates taken as none."""
+        split = self.nodes[node].split
+        branches = () if split is None else split.branches
+        records = np.maximum([self.nodes[branch].records for branch in branches], 0.0)
+        return np.asarray(records / records.sum())
+
     def apply(self, frame: Any) -> NDArray[np.intp]:
         """Return the leaf (its place among the nodes) that each row of clear labels falls into.
 
@@ -148,51 +170,134 @@ class DecisionTree:
 
     def predict(self, frame: Any) -> NDArray[Any]:
         """Return the most probable category of the target for each row; the first of equals."""
-        best = np.array([int(np.argmax(node.probabilities)) for node in self.nodes])
+        best = np.array([node.best for node in self.nodes])
         return labels_of(self.target, best[self.apply(frame)])
 
     def pruned(self, confidence: float = 0.25) -> DecisionTree:
-        """Return the tree cut back by pessimistic errors; see `masquerade.learn.tree_prune`."""
-        from masquerade.learn.tree_prune import pessimistic  # noqa: PLC0415  (it builds on this module)
+        """Return the tree without the subtrees that are no better than a leaf, errors taken pessimistically.
 
-        return pessimistic(self, confidence)
+        Formula: a leaf with error rate e among N records counts with the upper limit p of
+        (e − p)² = z²(p(1 − p)/N + s), z the upper `confidence` quantile of the normal distribution, s the
+        variance of e beyond that of N clear records; a subtree with the mean of its leaves' limits, weighted
+        by their records (negative estimates as none). From the bottom up, a subtree that does not have the
+        smaller figure becomes a leaf.
+        Reference: Quinlan (1993), chapter 4, with Wilson's limit; without disguise s = 0. No subtree raising.
+        Cost: one walk over the nodes.
+        Error: a heuristic, as the original: the rates come from the records that the tree was grown from.
+        """
+        if not 0 < confidence <= 0.5:
+            raise InputError(f"The confidence of pruning must be in (0, 0.5]. Got {confidence} instead.")
+        z = NormalDist().inv_cdf(1 - confidence)
+        rates = [_upper_error(node, z) for node in self.nodes]
+        cut: set[int] = set()
+        for place in reversed(range(len(self.nodes))):
+            split = self.nodes[place].split
+            if split is None:
+                continue
+            below = float(self.shares(place) @ np.array([rates[branch] for branch in split.branches]))
+            if below >= rates[place] - TIE:
+                cut.add(place)
+            else:
+                rates[place] = below
+        return self._without(cut)
 
     def cost_pruned(self, alpha: float) -> DecisionTree:
-        """Return the tree cut back by cost and complexity; see `masquerade.learn.tree_prune`."""
-        from masquerade.learn.tree_prune import cost_complexity  # noqa: PLC0415  (it builds on this module)
+        """Return the smallest subtree that minimises entropy + alpha · leaves.
 
-        return cost_complexity(self, alpha)
+        Formula: with R(t) = the node's share of records × the entropy in bits of its classes, the inner node
+        with the least (R(t) − Σ R(leaves below))/(leaves below − 1) becomes a leaf, as long as that is at
+        most alpha.
+        Reference: Breiman et al. (1984), chapter 3; scikit-learn's `ccp_alpha` with criterion "entropy".
+        Cost: O(nodes) for every cut.
+        Error: noise lowers the entropy of small leaves, so alpha must exceed what noise gains on average.
+        """
+        if not alpha >= 0:
+            raise InputError(f"The 'alpha' of pruning must not be negative. Got {alpha} instead.")
+        share = np.ones(len(self.nodes))
+        for place, node in enumerate(self.nodes):
+            if node.split is not None:
+                share[list(node.split.branches)] = share[place] * self.shares(place)
+        own = share * entropy(np.stack([node.probabilities for node in self.nodes]))
+        cut: set[int] = set()
+        while True:
+            weakest, strength = self._weakest_link(own, cut)
+            if weakest < 0 or strength > alpha + TIE * TIE:
+                return self._without(cut)
+            cut.add(weakest)
 
     def to_text(self, max_depth: int | None = None) -> str:
-        """Return the tree as indented lines, a node each."""
-        from masquerade.learn.tree_text import tree_text  # noqa: PLC0415  (it builds on this module)
+        """Return the tree depth first, a line each: number, condition, records, class, its probabilities.
 
-        return tree_text(self, max_depth)
+        Nodes keep the numbers of their places among the tree's nodes. A star marks a leaf.
+        """
+        classes = ", ".join(str(label) for label in self.target.categories)
+        lines = [
+            f"n = {self.n:,}",
+            "",
+            f"node) condition, records ± stderr, {self.target.name}, P({classes}) ± stderr",
+            LEGEND,
+            "",
+        ]
+        open_places = [0]
+        while open_places:
+            place = open_places.pop()
+            node = self.nodes[place]
+            hidden = node.split is not None and max_depth is not None and node.depth >= max_depth
+            lines.append(self._line(place) + (" …" if hidden else ""))
+            if node.split is not None and not hidden:
+                open_places += reversed(node.split.branches)
+        return "\n".join(lines)
 
     def summary(self) -> str:
-        """Return the size of the tree, its doubtful branches and its first levels."""
-        from masquerade.learn.tree_text import tree_summary  # noqa: PLC0415  (it builds on this module)
+        """Return what the tree is, which features it asks about, what to doubt, and its first levels."""
+        leaves = [self.nodes[place] for place in self.leaves]
+        borrowed = sum(node.borrowed for node in leaves)
+        doubtful = sum(not node.reliable and not node.borrowed for node in leaves)
+        test = "not tested" if self.significance is None else f"significant at {self.significance:g}"
+        size = f"{counted(len(leaves), 'leaf', 'leaves')}, depth {self.depth}"
+        lines = [
+            f"Decision tree for {self.target.name}: {size}, n = {self.n:,}",
+            f"criterion {self.criterion.replace('_', ' ')}, splits {test}",
+            f"features used: {', '.join(self._importances()) or 'none'}",
+        ]
+        if borrowed:
+            lines.append(f"leaves with too few records by estimate (parent's classes): {borrowed:,}")
+        if doubtful:
+            lines.append(f"leaves with fewer than five standard errors of records: {doubtful:,}")
+        return "\n".join([*lines, "", self.to_text(SUMMARY_DEPTH)])
 
-        return tree_summary(self)
+    def plot(self, ax: Axes | None = None, max_depth: int = 4) -> Axes:
+        """Draw the first `max_depth` levels: boxes with bars of classes, branches with their categories."""
+        from masquerade.learn._tree_plot import tree_plot  # noqa: PLC0415  (matplotlib is slow to load)
 
-    def plot(self, path: str | Path | None = None, max_depth: int = 4) -> Figure:
-        """Draw the tree and return the figure; with a path, save it there too."""
-        from masquerade.learn.tree_plot import tree_plot  # noqa: PLC0415  (matplotlib is slow to load)
-
-        return tree_plot(self, path, max_depth)
+        return tree_plot(self, ax, max_depth)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the tree as plain JSON values."""
-        from masquerade.learn.tree_file import tree_to_dict  # noqa: PLC0415  (it builds on this module)
-
-        return tree_to_dict(self)
+        """Return the tree as plain JSON values; nodes in their order, branches by place."""
+        return {
+            **model_file.header(KIND),
+            "target": model_file.variable_values(self.target),
+            "features": [model_file.variable_values(feature) for feature in self.features],
+            "n": self.n,
+            "criterion": self.criterion,
+            "significance": self.significance,
+            "nodes": [_node_values(node) for node in self.nodes],
+        }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> DecisionTree:
-        """Return the tree that `to_dict` wrote; anything else is an `InputError`."""
-        from masquerade.learn.tree_file import tree_from_dict  # noqa: PLC0415  (it builds on this module)
-
-        return tree_from_dict(data)
+    def from_dict(cls, values: Mapping[str, Any]) -> DecisionTree:
+        """Return the tree that `to_dict` wrote; anything else is an `InputError` that says what is wrong."""
+        model_file.check_header(values, KIND)
+        target = model_file.variable_of(model_file.entry(values, "target", dict))
+        features = tuple(model_file.variable_of(item) for item in model_file.entry(values, "features", list))
+        if len({feature.name for feature in features} | {target.name}) != len(features) + 1:
+            raise InputError("a variable of the tree is listed twice.")
+        n = model_file.entry(values, "n", int)
+        criterion = model_file.entry(values, "criterion", str)
+        if n < 0 or criterion not in CRITERIA:
+            raise InputError("'n' is negative, or 'criterion' is none.")
+        nodes = _nodes_of(model_file.entry(values, "nodes", list), target, features)
+        return cls(target, features, nodes, n, criterion, _maybe_number(values, "significance"))
 
     def save(self, path: str | Path) -> None:
         """Write the tree as a JSON file."""
@@ -203,6 +308,70 @@ class DecisionTree:
         leaves = counted(len(self.leaves), "leaf", "leaves")
         return f"DecisionTree({self.target.name}: {leaves}, depth {self.depth})"
 
+    def _weakest_link(self, own: Floats, cut: set[int]) -> tuple[int, float]:
+        """Return the inner node whose subtree earns least a leaf, and how much; −1 if none is left."""
+        below = own.copy()
+        leaves = np.ones(len(own))
+        weakest, strength = -1, np.inf
+        for place in reversed(range(len(own))):
+            split = self.nodes[place].split
+            if split is None or place in cut:
+                continue
+            branches = list(split.branches)
+            below[place], leaves[place] = below[branches].sum(), leaves[branches].sum()
+        for place in self._reached(cut):
+            if self.nodes[place].split is not None and place not in cut:
+                earned = (own[place] - below[place]) / max(leaves[place] - 1, 1)
+                if earned < strength - TIE * TIE:
+                    weakest, strength = place, float(earned)
+        return weakest, strength
+
+    def _without(self, cut: set[int]) -> DecisionTree:
+        """Return the tree in which the nodes in `cut` are leaves and what hung below them is gone."""
+        kept = self._reached(cut)
+        new = {old: place for place, old in enumerate(kept)}
+        nodes = []
+        for old in kept:
+            node = self.nodes[old]
+            split = None if node.split is None or old in cut else node.split
+            if split is not None:
+                split = replace(split, branches=tuple(new[branch] for branch in split.branches))
+            nodes.append(replace(node, parent=new.get(node.parent, -1), split=split))
+        return replace(self, nodes=tuple(nodes))
+
+    def _reached(self, cut: set[int]) -> list[int]:
+        """Return the places that are left if the nodes in `cut` are leaves, breadth first."""
+        kept = [0]
+        for place in kept:  # grows while it is walked
+            split = self.nodes[place].split
+            if split is not None and place not in cut:
+                kept.extend(split.branches)
+        return kept
+
+    def _line(self, place: int) -> str:
+        """Return the line of one node, with the signs of a leaf and of doubt."""
+        node = self.nodes[place]
+        condition = "root" if place == 0 else "{}={}".format(*self.path(place)[-1])
+        chances = "  ".join(
+            f"{p:.3f} ± {error:.3f}" for p, error in zip(node.probabilities, node.stderr, strict=True)
+        )
+        records = f"{node.records:,.0f} ± {node.records_stderr:,.0f}"
+        doubt = " !" if node.borrowed else ("" if node.reliable else " ~")
+        marks = (" *" if node.split is None else "") + doubt
+        label = self.target.categories[node.best]
+        return f"{'  ' * node.depth}{place}) {condition}  {records}  {label}  ({chances}){marks}"
+
+    def _importances(self) -> list[str]:
+        """Return the features with their shares of all gain, the largest first."""
+        gains: dict[str, float] = {}
+        for node in self.nodes:
+            if node.split is not None:
+                told = node.split.gain * max(node.records, 0.0)
+                gains[node.split.feature] = gains.get(node.split.feature, 0.0) + told
+        total = sum(gains.values()) or 1.0
+        order = sorted(gains.items(), key=lambda pair: -pair[1])
+        return [f"{name} {gain / total:.0%}" for name, gain in order]
+
 
 def _rows(frame: Any, features: tuple[Variable, ...]) -> int:
     """Return the number of rows, for a tree that looks at none of their columns."""
@@ -212,3 +381,100 @@ def _rows(frame: Any, features: tuple[Variable, ...]) -> int:
         except (KeyError, TypeError, ValueError):
             continue
     raise InputError("The rows to predict have no column of the tree's features: their number is unknown.")
+
+
+def _upper_error(node: Node, z: float) -> float:
+    """Return the upper limit of the error rate of a node as a leaf, at most 1."""
+    error = np.asarray(1 - float(node.probabilities[node.best]))
+    records = max(node.records, TIE)
+    variance = np.asarray(float(node.stderr[node.best]) ** 2)
+    return min(float(count_interval(error, variance, records, z, 1 / records).upper), 1.0)
+
+
+def _node_values(node: Node) -> dict[str, Any]:
+    """Return a node as plain values; where it hangs follows from the splits."""
+    values: dict[str, Any] = {
+        "counts": model_file.number_values(node.counts),
+        "records_stderr": node.records_stderr,
+        "probabilities": model_file.number_values(node.probabilities),
+        "stderr": model_file.number_values(node.stderr),
+        "borrowed": node.borrowed,
+        "split": None,
+    }
+    if node.split is not None:
+        names = ("feature", "branches", "gain", "ratio", *TESTED)
+        values["split"] = {name: getattr(node.split, name) for name in names}
+        values["split"]["branches"] = list(node.split.branches)
+    return values
+
+
+def _nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variable]) -> tuple[Node, ...]:
+    """Return nodes with their places worked out anew: breadth first, every node but the root hung once."""
+    sizes = {feature.name: len(feature) for feature in features}
+    places: list[tuple[int, int, int]] = [(-1, -1, 0)]
+    asked: list[frozenset[str]] = [frozenset()]
+    nodes: list[Node] = []
+    for place, values in enumerate(listed):
+        if place >= len(places):
+            raise InputError(f"node {place} hangs nowhere.")
+        if not isinstance(values, Mapping):
+            raise InputError(f"node {place} must be an object.")
+        try:
+            split = _split_of(model_file.entry(values, "split", dict, type(None)), sizes, len(places))
+            nodes.append(_node_of(values, len(target), places[place], split))
+        except InputError as error:
+            raise InputError(f"node {place}: {error}") from None
+        if split is not None:
+            if split.feature in asked[place]:
+                raise InputError(f"node {place} asks about {split.feature!r} a second time.")
+            places += [(place, code, nodes[-1].depth + 1) for code in range(len(split.branches))]
+            asked += [asked[place] | {split.feature}] * len(split.branches)
+    if len(nodes) != len(places):
+        raise InputError(f"{len(places)} nodes are named, {len(nodes)} are there.")
+    return tuple(nodes)
+
+
+def _node_of(
+    values: Mapping[str, Any], classes: int, hangs: tuple[int, int, int], split: Split | None
+) -> Node:
+    """Return one node."""
+    counts, chances, errors = (
+        _finite(model_file.array_of(model_file.entry(values, name, list), (classes,), name), name)
+        for name in ("counts", "probabilities", "stderr")
+    )
+    spread = _number(values, "records_stderr")
+    if chances.min() < 0 or abs(chances.sum() - 1) > 1e-6 or errors.min() < 0 or spread < 0:
+        raise InputError("probabilities do not add up to 1, or an error is negative.")
+    borrowed = model_file.entry(values, "borrowed", bool)
+    return Node(*hangs, counts, float(counts.sum()), spread, chances, errors, borrowed, split)
+
+
+def _split_of(values: Mapping[str, Any] | None, sizes: Mapping[str, int], following: int) -> Split | None:
+    """Return a split, or None for a leaf; its branches must be the next places in line."""
+    if values is None:
+        return None
+    feature = model_file.entry(values, "feature", str)
+    if feature not in sizes:
+        raise InputError(f"a split asks about {feature!r}, which is no feature.")
+    places = list(range(following, following + sizes[feature]))
+    if model_file.entry(values, "branches", list) != places:
+        raise InputError(f"a split by {feature!r} must have the branches {places}.")
+    tested = [_maybe_number(values, name) for name in TESTED]
+    return Split(feature, tuple(places), _number(values, "gain"), _number(values, "ratio"), *tested)
+
+
+def _number(values: Mapping[str, Any], name: str) -> float:
+    """Return a finite number."""
+    return float(_finite(np.array(float(model_file.entry(values, name, int, float))), name))
+
+
+def _maybe_number(values: Mapping[str, Any], name: str) -> float | None:
+    """Return a finite number, or None."""
+    return None if model_file.entry(values, name, int, float, type(None)) is None else _number(values, name)
+
+
+def _finite(array: Floats, name: str) -> Floats:
+    """Return numbers, all of them finite."""
+    if not np.isfinite(array).all():
+        raise InputError(f"{name!r} must hold finite numbers.")
+    return array

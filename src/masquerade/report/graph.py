@@ -10,7 +10,7 @@ from matplotlib.patches import Circle, Ellipse, FancyArrowPatch, PathPatch
 from matplotlib.path import Path
 
 from masquerade.core.words import gamma_text
-from masquerade.learn.network import ancestral_order
+from masquerade.learn.graph import ancestral_order
 from masquerade.report.study import Study
 from masquerade.report.style import INK, MASK, MASK_TINT, MUTED, PAPER, canvas
 

@@ -15,10 +15,9 @@ from masquerade.core.schema import Schema
 from masquerade.core.tally import Tally
 from masquerade.evaluate import disguised_view
 from masquerade.learn.bayes import naive_bayes
-from masquerade.learn.linear import linear_classifier
-from masquerade.learn.linear_model import Counts, Loss, Scores
+from masquerade.learn.linear import Counts, Loss, Scores, linear_classifier
 from masquerade.learn.tree import decision_tree
-from masquerade.learn.tree_check import Criterion
+from masquerade.learn.tree_model import Criterion
 from masquerade.sklearn.base import DisguisedClassifier
 from masquerade.sklearn.learnt import Numbers
 from masquerade.sklearn.reading import AnyPolicy, Clear, Disguised, Rows

@@ -120,7 +120,6 @@ def test_bad_input_is_refused():
 
 
 def test_the_density_is_drawn():
-    pytest.importorskip("matplotlib").use("Agg")
     density = reconstructed_density(mq.tally(pd.DataFrame({"x": [0.5, 2.0, 4.0]}), schema=policy()), "x")
     axes = density.plot()
     assert axes.get_xlabel() == "x"

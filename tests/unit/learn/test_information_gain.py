@@ -9,7 +9,7 @@ from tests.statistical.checks import normal_bound
 
 import masquerade as mq
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.information_gain import (
+from masquerade.learn._information_gain import (
     association,
     chi_square_tail,
     clipped,

@@ -15,8 +15,7 @@ from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
 from masquerade.core.supports import SupportAnswer
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.frames.baskets import basket_policy
-from masquerade.learn.items import items_of
-from masquerade.learn.itemsets import Itemsets, frequent_itemsets
+from masquerade.learn.itemsets import Itemsets, frequent_itemsets, items_of
 from masquerade.learn.rules import Rules, association_rules
 from masquerade.sources.records import Records
 

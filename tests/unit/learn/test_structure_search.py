@@ -20,9 +20,8 @@ import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.bif import parse_bif
-from masquerade.learn.graph import differences
-from masquerade.learn.network import ancestral_order, known_network
+from masquerade.learn.graph import ancestral_order, differences
+from masquerade.learn.network import known_network, parse_bif
 from masquerade.learn.scores import (
     BIC,
     Constant,

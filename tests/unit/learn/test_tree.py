@@ -519,13 +519,13 @@ def test_the_drawn_tree(tmp_path):
     codes = {"x": np.array([0] * 40 + [1] * 60, np.uint8), "y": np.array([0] * 30 + [1] * 70, np.uint8)}
     policy = mq.Policy.build({"x": ["under $5", "over $5"], "y": ["no", "yes"]}, {})
     tree = decision_tree(Records(codes, policy), "y")
-    figure = tree.plot(tmp_path / "tree.png")
+    axes = tree.plot()
+    axes.figure.savefig(tmp_path / "tree.png")
     assert (tmp_path / "tree.png").read_bytes().startswith(b"\x89PNG")
-    (axes,) = figure.axes
     texts = [text.get_text() for text in axes.texts]
     assert {r"under \$5", r"over \$5", "x?", "0.750 ± 0.068", "40 ± 5"} <= set(texts)
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["no", "yes"]
-    assert "x?" in [text.get_text() for text in tree.plot(max_depth=0).axes[0].texts]
+    assert "x?" in [text.get_text() for text in tree.plot(max_depth=0).texts]
     with pytest.raises(InputError, match="max_depth"):
         tree.plot(max_depth=-1)
 

@@ -2,55 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from masquerade.core import plots
 from masquerade.core.errors import InputError
-from masquerade.learn.tree_model import DecisionTree, Node
+from masquerade.core.palette import CATEGORIES, INK, LINE, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-# Okabe & Ito's colours, told apart by all kinds of sight
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+    from masquerade.learn.tree_model import DecisionTree, Node
+
 BOX_WIDTH, BOX_HEIGHT, BAR_HEIGHT = 0.88, 0.52, 0.085
 INCHES_PER_LEAF, INCHES_PER_LEVEL = 1.45, 1.35
 WIDEST, NARROWEST = 120.0, 5.5
 LONGEST_LABEL = 18
 
 
-def tree_plot(tree: DecisionTree, path: str | Path | None = None, max_depth: int = 4) -> Figure:
+def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int) -> Axes:
     """Draw the first `max_depth` levels; a dashed frame marks a node with more below it.
 
     Every box has the records by estimate with their standard error, the most probable class with the error
     of its probability, and a bar of all class probabilities. Cost: one box a node drawn.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (slow to load)
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
     if max_depth < 0:
         raise InputError(f"The 'max_depth' of a drawing must not be negative. Got {max_depth} instead.")
     across, shown = positions(tree, max_depth)
     levels = 1 + max(tree.nodes[place].depth for place in shown)
     width = min(max(INCHES_PER_LEAF * (1 + max(across.values())), NARROWEST), WIDEST)
-    figure = Figure(figsize=(width, INCHES_PER_LEVEL * (levels - 0.4) + 0.7), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    height = INCHES_PER_LEVEL * (levels - 0.4) + 0.7
+    axes = plots.new_axes(width, height) if ax is None else ax
+    size = 1.0 if ax is None else plots.room(ax, width, height)
     for place in shown:
-        draw_branches(axes, tree, place, across)
+        draw_branches(axes, tree, place, across, size)
     for place in shown:
-        draw_node(axes, tree, place, across[place], hidden=has_hidden(tree, place, across))
+        draw_node(axes, tree, place, across, size)
     draw_legend(axes, tree)
     middle, half = max(across.values()) / 2, max(width / INCHES_PER_LEAF / 2, max(across.values()) / 2 + 0.5)
     axes.set(xlim=(middle - half, middle + half), ylim=(-(levels - 1) - 0.3, 0.3))
+    if ax is not None:
+        axes.set_aspect(INCHES_PER_LEVEL / INCHES_PER_LEAF)
     axes.set_axis_off()
-    if path is not None:
-        figure.savefig(path, dpi=160)
-    return figure
+    return axes
 
 
 def positions(tree: DecisionTree, max_depth: int) -> tuple[dict[int, float], list[int]]:
@@ -83,44 +76,42 @@ def has_hidden(tree: DecisionTree, place: int, across: dict[int, float]) -> bool
     return split is not None and split.branches[0] not in across
 
 
-def draw_branches(axes: Axes, tree: DecisionTree, place: int, across: dict[int, float]) -> None:
+def draw_branches(axes: Axes, tree: DecisionTree, place: int, across: dict[int, float], size: float) -> None:
     """Draw the lines to the branches, as wide as their shares of the records, with their categories."""
     split = tree.nodes[place].split
     if split is None or has_hidden(tree, place, across):
         return
     x, y = across[place], -float(tree.nodes[place].depth)
-    records = np.maximum([tree.nodes[branch].records for branch in split.branches], 0.0)
-    shares = records / records.sum()
     labels = tree.variable(split.feature).categories
     top, knee, bottom = y - BOX_HEIGHT / 2, y - BOX_HEIGHT / 2 - 0.14, y - 1 + BOX_HEIGHT / 2
-    for branch, share, label in zip(split.branches, shares, labels, strict=True):
+    for branch, share, label in zip(split.branches, tree.shares(place), labels, strict=True):
         to = across[branch]
         axes.plot(
             [x, x, to, to],
             [top, knee, knee, bottom],
-            color="0.55",
-            linewidth=0.8 + 3.2 * float(share),
+            color=LINE,
+            linewidth=size * (0.8 + 3.2 * float(share)),
             solid_joinstyle="round",
             zorder=1,
         )
         axes.text(
             to,
             (knee + bottom) / 2 - 0.01,
-            shortened(label),
+            plots.shortened(label, LONGEST_LABEL),
             ha="center",
             va="center",
-            fontsize=8.5,
-            color="0.15",
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2},
+            fontsize=8.5 * size,
+            color=INK,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2 * size},
             zorder=2,
         )
 
 
-def draw_node(axes: Axes, tree: DecisionTree, place: int, x: float, *, hidden: bool) -> None:
+def draw_node(axes: Axes, tree: DecisionTree, place: int, across: dict[int, float], size: float) -> None:
     """Draw one box with its lines of text and the bar of classes."""
     from matplotlib.patches import FancyBboxPatch, Rectangle  # noqa: PLC0415  (slow to load)
 
-    node = tree.nodes[place]
+    node, x = tree.nodes[place], across[place]
     left, low = x - BOX_WIDTH / 2, -node.depth - BOX_HEIGHT / 2
     axes.add_patch(
         FancyBboxPatch(
@@ -129,16 +120,17 @@ def draw_node(axes: Axes, tree: DecisionTree, place: int, x: float, *, hidden: b
             BOX_HEIGHT,
             boxstyle="round,pad=0,rounding_size=0.05",
             facecolor="white" if not node.borrowed else "0.95",
-            edgecolor="0.35",
-            linewidth=0.9,
-            linestyle="--" if hidden else "-",
+            edgecolor=MUTED,
+            linewidth=0.9 * size,
+            linestyle="--" if has_hidden(tree, place, across) else "-",
             zorder=3,
         )
     )
-    start, height = left + 0.05, BAR_HEIGHT
-    for share, colour in zip(node.probabilities, colours(len(node.probabilities)), strict=True):
+    start = left + 0.05
+    for code, share in enumerate(node.probabilities):
         extent = (BOX_WIDTH - 0.1) * float(share)
-        axes.add_patch(Rectangle((start, low + 0.04), extent, height, color=colour, linewidth=0, zorder=4))
+        bar = Rectangle((start, low + 0.04), extent, BAR_HEIGHT, color=colour(code), linewidth=0, zorder=4)
+        axes.add_patch(bar)
         start += extent
     for line, text in enumerate(box_lines(tree, node)):
         axes.text(
@@ -147,40 +139,39 @@ def draw_node(axes: Axes, tree: DecisionTree, place: int, x: float, *, hidden: b
             text,
             ha="center",
             va="center",
-            fontsize=8.5 if line == 0 else 7,
+            fontsize=size * (8.5 if line == 0 else 7),
             fontweight="bold" if line == 0 else "normal",
-            color="0.1" if line == 0 else "0.3",
+            color=INK if line == 0 else MUTED,
             zorder=5,
         )
 
 
 def box_lines(tree: DecisionTree, node: Node) -> tuple[str, str, str]:
     """Return the lines in a box: what is asked or answered, the likeliest class, the records."""
-    best = int(np.argmax(node.probabilities))
-    label = shortened(tree.target.categories[best])
-    chance = f"{node.probabilities[best]:.3f} ± {node.stderr[best]:.3f}"
+    label = plots.shortened(tree.target.categories[node.best], LONGEST_LABEL)
+    chance = f"{node.probabilities[node.best]:.3f} ± {node.stderr[node.best]:.3f}"
     records = f"{node.records:,.0f} ± {node.records_stderr:,.0f}"
     if node.borrowed:
         records = f"too few: {node.records:,.0f}"
     if node.split is None:
         return label, chance, records
-    return shortened(node.split.feature) + "?", f"{label} {chance}", records
+    return plots.shortened(node.split.feature, LONGEST_LABEL) + "?", f"{label} {chance}", records
 
 
 def draw_legend(axes: Axes, tree: DecisionTree) -> None:
     """Name the colours of the classes above the tree."""
     from matplotlib.patches import Patch  # noqa: PLC0415  (slow to load)
 
-    names = [shortened(label) for label in tree.target.categories]
-    handles: list[Any] = [
-        Patch(color=colour, label=name) for colour, name in zip(colours(len(names)), names, strict=True)
-    ]
+    labels = tree.target.categories
     axes.legend(
-        handles=handles,
-        title=shortened(tree.target.name),
+        handles=[
+            Patch(color=colour(code), label=plots.shortened(label, LONGEST_LABEL))
+            for code, label in enumerate(labels)
+        ],
+        title=plots.shortened(tree.target.name, LONGEST_LABEL),
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
-        ncols=min(len(names), 8),
+        ncols=min(len(labels), 8),
         frameon=False,
         fontsize=8.5,
         title_fontsize=9.5,
@@ -188,13 +179,6 @@ def draw_legend(axes: Axes, tree: DecisionTree) -> None:
     )
 
 
-def colours(classes: int) -> Sequence[str]:
-    """Return a colour for each class; they repeat beyond eight."""
-    return [COLOURS[code % len(COLOURS)] for code in range(classes)]
-
-
-def shortened(label: object) -> str:
-    """Return a label that fits a box; a dollar sign is one, not the start of a formula."""
-    text = str(label)
-    text = text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
-    return text.replace("$", r"\$")
+def colour(code: int) -> str:
+    """Return the colour of a class; they repeat beyond eight."""
+    return CATEGORIES[code % len(CATEGORIES)]

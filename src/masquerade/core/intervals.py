@@ -1,15 +1,32 @@
-"""Ratios of dependent, approximately normal estimates: standard errors and confidence sets."""
+"""Confidence intervals of counts, and of shares whose whole is itself uncertain."""
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError
 
 Flags = NDArray[np.bool_]
+
+
+class Interval(NamedTuple):
+    """Lower and upper ends of confidence intervals, cell by cell."""
+
+    lower: Floats
+    upper: Floats
+
+
+class ConfidenceSet(NamedTuple):
+    """Ends of confidence sets; where `bounded` is False the data exclude (next to) nothing: [0, 1]."""
+
+    lower: Floats
+    upper: Floats
+    bounded: Flags
 
 
 class RatioErrors(NamedTuple):
@@ -20,12 +37,33 @@ class RatioErrors(NamedTuple):
     total_variance: Floats
 
 
-class ConfidenceSet(NamedTuple):
-    """Ends of confidence sets; where `bounded` is False the data exclude (next to) nothing: [0, 1]."""
+def quantile(level: float) -> float:
+    """Return how many standard errors to either side hold this share of a normal distribution."""
+    if not 0 < level < 1:
+        raise InputError(f"The confidence level must be between 0 and 1. Got {level} instead.")
+    return NormalDist().inv_cdf(0.5 + level / 2)
 
-    lower: Floats
-    upper: Floats
-    bounded: Flags
+
+def normal_interval(values: Floats, stderr: Floats, level: float) -> Interval:
+    """Return values ± z standard errors."""
+    half = quantile(level) * stderr
+    return Interval(values - half, values + half)
+
+
+def count_interval(counts: Floats, variance: Floats, n: float, z: float, ratio: float = 1.0) -> Interval:
+    """Return the expected counts that a test at z standard errors does not reject.
+
+    Formula: the N with (N̂ − N)² ≤ z²(s + rN − N²/n), s = Var N̂ − rN̂ + N̂²/n (at least 0): the variance that
+    the disguise adds to that of sampling; r = mean squared survey weight over mean weight, 1 without weights.
+    A share of n records is the count with r = 1/n.
+    Reference: Wilson (1927) when nothing is disguised; N̂ ± z·stderr when the disguise dominates.
+    Cost: a quadratic equation a count.
+    """
+    noise = np.maximum(variance - ratio * counts + counts**2 / n, 0.0)
+    curvature = 1 + z * z / n
+    middle = counts + z * z * ratio / 2
+    half = np.sqrt(np.maximum(middle**2 - curvature * (counts**2 - z * z * noise), 0.0))
+    return Interval((middle - half) / curvature, (middle + half) / curvature)
 
 
 def ratio_errors(shares: Floats, covariance: Floats, totals: Floats) -> RatioErrors:
@@ -47,8 +85,8 @@ def ratio_errors(shares: Floats, covariance: Floats, totals: Floats) -> RatioErr
     return RatioErrors(stderr, with_total, total_variance)
 
 
-def score_interval(
-    shares: Floats, errors: RatioErrors, totals: Floats, z: float, *, records: int, sampling: float = 1.0
+def ratio_interval(
+    shares: Floats, errors: RatioErrors, totals: Floats, z: float, *, n: int, sampling: float = 1.0
 ) -> ConfidenceSet:
     """Return the shares θ that a test at z standard errors does not reject.
 
@@ -66,7 +104,7 @@ def score_interval(
     v = errors.total_variance[..., None] / totals**2
     c = errors.with_total / totals**2
     r = sampling / totals
-    curvature = np.broadcast_to(1 - z * z / max(records, 1) - z * z * (v - 2 * r), shares.shape)
+    curvature = np.broadcast_to(1 - z * z / max(n, 1) - z * z * (v - 2 * r), shares.shape)
     slope = z * z * (2 * (c - shares * v) - r * (1 - 2 * shares))
     bounded = curvature > 0
     safe = np.where(bounded, curvature, 1.0)

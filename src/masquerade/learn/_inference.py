@@ -15,10 +15,11 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, SchemaError, did_you_mean
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.learn.network import BayesianNetwork
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from masquerade.learn.network import BayesianNetwork
 
 MAX_CELLS = 2**22
 Engine = Literal["built-in", "pyagrum"]

@@ -1,24 +1,41 @@
-"""A tokeniser and a recursive-descent parser for BIF text."""
+"""Bayesian networks as BIF text, the format that bnlearn, pgmpy, pyAgrum and the network repositories share.
+
+::
+
+    network unknown { }
+    variable smoke { type discrete [ 2 ] { yes, no }; }
+    variable lung { type discrete [ 2 ] { yes, no }; }
+    probability ( smoke ) { table 0.5, 0.5; }
+    probability ( lung | smoke ) { (yes) 0.1, 0.9; (no) 0.01, 0.99; }
+
+Categories are text in BIF; give a `schema` on reading to get other labels back. Properties and comments are
+read over. Standard errors have no place in BIF and are left out: models keep them in their own JSON.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from math import prod
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.learn.network import BayesianNetwork, known_network
+
+if TYPE_CHECKING:
+    from masquerade.learn.parameters import ConditionalTable
 
 MARKS = r"{}()\[\];,|"
 # published networks are printed to few digits: such rows stay as printed, worse ones are rescaled, the rest
 # is no distribution
 PRINTED_ROW_ERROR, LARGEST_ROW_ERROR = 1e-6, 0.01
+# a slash could begin a comment
+PLAIN_NAME = re.compile(rf"[^\s{MARKS}\"/]+")
 TOKEN = re.compile(
     rf"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)  # what is read over
       |"(?P<text>[^"\n]*)"                  # a name with anything in it
@@ -26,6 +43,68 @@ TOKEN = re.compile(
       |(?P<word>[^\s{MARKS}"]+)""",
     re.VERBOSE | re.DOTALL,
 )
+
+
+def parse_bif(text: str, schema: Schema | None = None) -> NetworkParts:
+    """Return what BIF text describes; what is wrong is named by its line."""
+    return Parser(text).network(schema)
+
+
+def format_bif(tables: Sequence[ConditionalTable], name: str = "unknown") -> str:
+    """Return conditional tables as BIF text, probabilities to full precision."""
+    lines = [f"network {written(name)} {{", "}"]
+    for table in tables:
+        labels = ", ".join(written_categories(table.child))
+        lines += [
+            f"variable {written(table.child.name)} {{",
+            f"  type discrete [ {len(table.child)} ] {{ {labels} }};",
+            "}",
+        ]
+    for table in tables:
+        lines += probability_lines(table)
+    return "\n".join(lines) + "\n"
+
+
+def probability_lines(table: ConditionalTable) -> list[str]:
+    """Return the block of one node."""
+    child = written(table.child.name)
+    if not table.parents:
+        return [f"probability ( {child} ) {{", f"  table {written_numbers(table.probabilities)};", "}"]
+    given = ", ".join(written(parent.name) for parent in table.parents)
+    cells = product(*(written_categories(parent) for parent in table.parents))
+    rows = table.probabilities.reshape(-1, len(table.child))
+    body = [f"  ({', '.join(cell)}) {written_numbers(row)};" for cell, row in zip(cells, rows, strict=True)]
+    return [f"probability ( {child} | {given} ) {{", *body, "}"]
+
+
+def written_categories(variable: Variable) -> list[str]:
+    """Return categories as BIF words; two that would read the same are refused."""
+    labels = [written(str(label)) for label in variable.categories]
+    if len(set(labels)) < len(labels):
+        raise InputError(f"Two categories of {variable.name!r} are written the same in BIF.")
+    return labels
+
+
+def written(name: str) -> str:
+    """Return a name as a BIF word, in quotes if it must be."""
+    if PLAIN_NAME.fullmatch(name):
+        return name
+    if '"' in name or "\n" in name:
+        raise InputError(f"A name with a quotation mark or a line end cannot be written as BIF: {name!r}.")
+    return f'"{name}"'
+
+
+def written_numbers(row: Floats) -> str:
+    """Return numbers that read back as they are."""
+    return ", ".join(repr(float(value)) for value in row)
+
+
+class NetworkParts(NamedTuple):
+    """What BIF text says of a network: variables, the parents of each, its probabilities (parents first)."""
+
+    schema: Schema
+    structure: Mapping[str, Sequence[str]]
+    probabilities: Mapping[str, Floats]
 
 
 class Token(NamedTuple):
@@ -57,7 +136,7 @@ class Parser:
         self.variables: dict[str, Variable] = {}
         self.blocks: dict[str, Block] = {}
 
-    def network(self, schema: Schema | None) -> BayesianNetwork:
+    def network(self, schema: Schema | None) -> NetworkParts:
         """Read a whole file."""
         rules = {"variable": self.variable, "probability": self.probability, "network": self.heading}
         while self.next.kind != "end":
@@ -72,7 +151,7 @@ class Parser:
                 raise InputError(f"variable {name!r} has no probability block.")
         values = {name: self.values(self.blocks[name]) for name in self.variables}
         labelled = Schema(self.labelled(variable, schema) for variable in self.variables.values())
-        return known_network(labelled, {name: self.blocks[name].parents for name in self.variables}, values)
+        return NetworkParts(labelled, {name: self.blocks[name].parents for name in self.variables}, values)
 
     def heading(self) -> None:
         """Read what follows `network`."""

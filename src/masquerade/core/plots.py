@@ -1,0 +1,117 @@
+"""Pictures of models and tables: axes to draw on, labels that fit, and dots with their intervals.
+
+Nothing is loaded before a picture is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.palette import CATEGORIES, ESTIMATE, GRID, LINE, MUTED, PAPER
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_ROWS = 60
+INCHES_PER_ROW = 0.27
+LONGEST_LABEL = 44
+
+
+class Dots(NamedTuple):
+    """Estimates in one colour: a dot each, a line from the lower to the upper end; hollow where `faint`."""
+
+    values: Floats
+    lower: Floats | None = None
+    upper: Floats | None = None
+    faint: Any = False
+
+
+def new_axes(width: float, height: float, *, whole: bool = False) -> Axes:
+    """Return axes on a new figure, in inches; `whole` ones fill it. Without pyplot, no window is opened."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (slow to load)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(width, height), layout=None if whole else "constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure.add_axes((0.0, 0.0, 1.0, 1.0)) if whole else figure.add_subplot()
+
+
+def room(axes: Axes, width: float, height: float) -> float:
+    """Return by how much a drawing of so many inches must shrink to fit on the axes; 1 if it fits."""
+    box = axes.get_position()
+    across, up = axes.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
+    return float(min(box.width * across / width, box.height * up / height, 1.0))
+
+
+def shortened(label: object, longest: int = LONGEST_LABEL) -> str:
+    """Return a label that fits; a dollar sign is one, not the start of a formula."""
+    text = str(label)
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
+    return text.replace("$", r"\$")
+
+
+def dot_plot(
+    labels: Sequence[object],
+    series: Mapping[str, Dots],
+    ax: Axes | None = None,
+    *,
+    xlabel: str,
+    title: str = "",
+    legend: str = "",
+    mark: float | None = None,
+) -> Axes:
+    """Draw a row for each label, from the top, with a dot of every series; return the axes.
+
+    Only the first 60 rows are drawn, and a line below says how many are left out. An interval with an
+    infinite end is not drawn. `mark` is where a quiet upright line stands, such as a threshold.
+    """
+    rows = min(len(labels), MOST_ROWS)
+    axes = new_axes(6.4, max(1.1 + INCHES_PER_ROW * max(rows, 1), 1.9)) if ax is None else ax
+    places = np.arange(rows, dtype=float)
+    step = min(0.7 / max(len(series), 1), 0.2)
+    colours = CATEGORIES if len(series) > 1 else (ESTIMATE,)
+    for i, (name, dots) in enumerate(series.items()):
+        y = places + step * (i - (len(series) - 1) / 2)
+        _draw_dots(axes, y, Dots(*(_first(part, rows) for part in dots)), colours[i % len(colours)], name)
+    if mark is not None:
+        axes.axvline(mark, color=LINE, linewidth=0.9, zorder=1)
+    axes.set_yticks(places, [shortened(label) for label in labels[:rows]])
+    axes.set_ylim(max(rows, 1) - 0.4, -0.6)
+    left_out = len(labels) - rows
+    axes.set_xlabel(xlabel + (f"\n({left_out:,} more rows are not drawn)" if left_out else ""))
+    axes.set_title(shortened(title, 80), loc="left", fontsize=10)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,g}".replace("-", "−"))
+    axes.tick_params(length=0)
+    axes.set_axisbelow(True)
+    axes.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(MUTED)
+    if len(series) > 1:
+        axes.legend(
+            title=shortened(legend) or None,
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.0),
+            frameon=False,
+            fontsize=9,
+        )
+    return axes
+
+
+def _first(part: Any, rows: int) -> Any:
+    return part if part is None or np.ndim(part) == 0 else np.asarray(part)[:rows]
+
+
+def _draw_dots(axes: Axes, y: Floats, dots: Dots, colour: str, name: str) -> None:
+    """Draw the intervals and then the dots of one series."""
+    if dots.lower is not None and dots.upper is not None:
+        known = np.isfinite(dots.lower) & np.isfinite(dots.upper)
+        ends = (y[known], dots.lower[known], dots.upper[known])
+        axes.hlines(*ends, color=colour, linewidth=1.6, alpha=0.7, zorder=2)
+    faint = np.broadcast_to(np.asarray(dots.faint, dtype=bool), y.shape)
+    faces = [PAPER if hollow else colour for hollow in faint]
+    axes.scatter(dots.values, y, s=24, color=faces, edgecolors=colour, linewidths=1.2, zorder=3)
+    axes.scatter([], [], s=24, color=colour, label=shortened(name))

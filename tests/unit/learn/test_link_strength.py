@@ -1,0 +1,54 @@
+"""Learnt structures: as graphs, saved and read back, refused when damaged."""
+
+import json
+
+import pytest
+
+from masquerade.core.errors import InputError
+from masquerade.learn.graph import to_networkx
+from masquerade.learn.link_strength import LearnedStructure, Strength
+
+CHAIN = {"a": (), "b": ("a",), "c": ("b",)}
+
+
+def learned():
+    strengths = (Strength("a", "b", 12.5, 2.5, 1.0, 0.025), Strength("b", "c", 40.0, 2.0, 1.5, 1e-5))
+    return LearnedStructure(CHAIN, strengths, "bic", {"kind": "design_effect"}, ("a", "b", "c"))
+
+
+def test_structures_become_networkx_graphs():
+    graph = learned().to_networkx()
+    assert set(graph.edges) == {("a", "b"), ("b", "c")}
+    assert graph.edges["a", "b"]["p_value"] == 0.025
+    assert list(to_networkx({"a": (), "z": ()}).nodes) == ["a", "z"]
+
+
+def test_structures_are_saved_and_read_back():
+    before = learned()
+    after = LearnedStructure.from_dict(json.loads(json.dumps(before.to_dict())))
+    assert after.to_dict() == before.to_dict()
+    assert after.structure == CHAIN
+    assert after.strengths == before.strengths
+    text = before.summary()
+    assert "3 nodes, 2 links by K2, score bic, design_effect" in text
+    assert text.index("b → c") < text.index("a → b")  # weakest last
+    assert before.cpdag().undirected == {frozenset("ab"), frozenset("bc")}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"masquerade_model": 2}, "format 2"),
+        ({"kind": "naive_bayes"}, "not 'structure'"),
+        ({"parents": [1]}, "must be of type dict"),
+        ({"parents": {"a": ["b"], "b": ["a"], "c": ["b"]}}, "cycle"),
+        ({"parents": {"a": "b", "b": [], "c": []}}, "lists of texts"),
+        ({"strengths": []}, "not those of its links"),
+        ({"strengths": [{"parent": "a"}]}, "damaged"),
+        ({"strengths": [learned().to_dict()["strengths"][0] | {"p_value": "0"}]}, "numbers from 0"),
+        ({"order": [1]}, "lists of texts"),
+    ],
+)
+def test_damaged_structures_are_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        LearnedStructure.from_dict(learned().to_dict() | change)
