@@ -137,10 +137,10 @@ def write_whole(target: Path, content: bytes, *, overwrite: bool) -> None:
     atomic.write_whole(target, content)
 
 
-def picture_of(figure: Any, name: str) -> bytes:
-    """Return a figure as the bytes of a file with this name."""
+def picture_of(axes: Any, name: str) -> bytes:
+    """Return what is drawn on axes as the bytes of a file with this name."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=Path(name).suffix[1:].lower(), dpi=160)
+    axes.figure.savefig(buffer, format=Path(name).suffix[1:].lower(), dpi=160)
     return buffer.getvalue()
 
 

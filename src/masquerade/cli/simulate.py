@@ -310,7 +310,7 @@ def climbed(
     run: Callable[[int], Any], n: int, plot: str | None, drawing: Drawing, *, overwrite: bool
 ) -> tuple[Any, dict[str, Any]]:
     """Run n people, and fewer before if a picture is wanted; return the last result and all rungs."""
-    from masquerade.simulation.time_ladder import Rung, ladder, timing_picture  # noqa: PLC0415
+    from masquerade.simulation.time_ladder import Rung, ladder, timing_plot  # noqa: PLC0415
 
     sizes: Sequence[int] = [n] if plot is None else ladder(n, drawing.least)
     rungs, result = [], None
@@ -321,7 +321,7 @@ def climbed(
             rungs.append(Rung(size, result.cost))
     if plot is None:
         return result, {}
-    picture = picture_of(timing_picture(rungs, drawing.title, drawing.note), plot)
+    picture = picture_of(timing_plot(rungs, drawing.title, drawing.note), plot)
     write_whole(Path(plot), picture, overwrite=overwrite)
     run_for = ", ".join(f"{size:,}" for size in sizes)
     say(f"time against the number of people ({run_for}) is drawn in {plot}.")

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from masquerade.core.palette import MUTED, NAIVE, SERIES
+from masquerade.core.plots import new_axes
 from masquerade.simulation.costs import Cost
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 HALVINGS = 4
 FEW_DECADES = 100  # from the largest to the smallest time
@@ -46,9 +47,9 @@ def slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 
-def timing_picture(rungs: Iterable[Rung], title: str, note: str = "") -> Figure:
+def timing_plot(rungs: Iterable[Rung], title: str, note: str = "", ax: Axes | None = None) -> Axes:
     """Draw processor time against the number of people, one person's beside that of every other role."""
-    from masquerade.report.style import MUTED, NAIVE, SERIES, canvas, house_style, open_frame  # noqa: PLC0415
+    from masquerade.report.style import house_style, open_frame  # noqa: PLC0415  (loads matplotlib)
 
     points = sorted(rungs, key=lambda rung: rung.n)
     sizes = [rung.n for rung in points]
@@ -59,8 +60,7 @@ def timing_picture(rungs: Iterable[Rung], title: str, note: str = "") -> Figure:
         for (role, seconds), colour, mark in zip(roles.items(), SERIES, "sD^vP", strict=False)
     ]
     with house_style():
-        figure = canvas(6.4, 4.4)
-        axes = figure.add_subplot()
+        axes = new_axes(6.4, 4.4) if ax is None else ax
         for name, colour, mark, seconds in lines:
             axes.plot(sizes, seconds, f"{mark}-", color=colour, markersize=6, linewidth=2, zorder=3)
             tell(axes, (sizes[-1], seconds[-1]), f"{name}\n{duration(seconds[-1])}", colour)
@@ -73,7 +73,7 @@ def timing_picture(rungs: Iterable[Rung], title: str, note: str = "") -> Figure:
         axes.text(0, 1.03, note, transform=axes.transAxes, color=MUTED, fontsize=9, va="bottom")
         open_frame(axes)
         axes.grid(visible=False, axis="x")
-    return figure
+    return axes
 
 
 def merged_roles(points: Sequence[Rung]) -> dict[str, list[float]]:

@@ -3,7 +3,7 @@
 import pytest
 
 from masquerade.simulation.costs import Cost, Meter, Spread
-from masquerade.simulation.time_ladder import Rung, duration, ladder, slope, timing_picture
+from masquerade.simulation.time_ladder import Rung, duration, ladder, slope, timing_plot
 
 
 def rung(n, **roles):
@@ -30,7 +30,7 @@ def test_durations():
 
 def test_a_line_for_each_role_named_at_its_end_and_leaders_as_one():
     rungs = [rung(n, miner=n / 100, **{"leader 1": n / 50, "leader 2": n / 25}) for n in (400, 100, 200)]
-    (axes,) = timing_picture(rungs, "Title", "note").axes
+    axes = timing_plot(rungs, "Title", "note")
     ends = {line.get_label(): line.get_xydata() for line in axes.lines}
     assert len(ends) == 3
     labels = [text.get_text() for text in axes.texts]
@@ -41,7 +41,7 @@ def test_a_line_for_each_role_named_at_its_end_and_leaders_as_one():
 
 
 def test_one_rung_is_drawn_too():
-    assert timing_picture([rung(100, server=1.0)], "Title").axes
+    assert timing_plot([rung(100, server=1.0)], "Title").lines
 
 
 def test_a_meter_charges_users_and_roles_apart():
