@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from masquerade.channels.policy import Policy
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.services.parties.example import Plan, horizontal, scattered, vertical
@@ -21,9 +23,11 @@ def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -
     """
     sampled = eleven_nodes().sample(people, seed=seed)
     goal = Goal(model="network", structure=ELEVEN_NODES)
-    partition = find(protocol).partition
-    if partition is Partition.ROWS:
-        return horizontal(sampled, Policy.clear(eleven_nodes().schema), tuple(OWNERS), goal, seed=seed)
+    partition, policy = find(protocol).partition, eleven_nodes_policy()
+    if partition is Partition.COLUMNS:
+        return vertical(sampled, policy, OWNERS, protocol, goal, seed=seed)
     if partition is Partition.CELLS:
-        return scattered(sampled, eleven_nodes_policy(), OWNERS, goal, seed=seed)
-    return vertical(sampled, eleven_nodes_policy(), OWNERS, protocol, goal, seed=seed)
+        plan = scattered(sampled, policy, OWNERS, goal, seed=seed)
+    else:
+        plan = horizontal(sampled, Policy.clear(policy.schema), tuple(OWNERS), goal, seed=seed)
+    return replace(plan, protocol=protocol)
