@@ -39,7 +39,7 @@ class Server:
         self.form = load_form(settings.form)
         self.terms = settings.epoch.terms(self.form)
         self.peers = peers_of(settings)
-        self.log = logs.logger(settings.name)
+        self.log = logs.Logger(settings.name)
         self.state = State.open(settings.state)
         self._refuse_after_a_restore()
 

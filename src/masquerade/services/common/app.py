@@ -138,7 +138,7 @@ class Service:
         self.metrics = Metrics(name)
         self._handler, self._ready = handler, ready
         self._places = {template: _pattern(template) for template in places}
-        self._log = logs.logger(name)
+        self._log = logs.Logger(name)
 
     @property
     def takes_tokens(self) -> bool:

@@ -13,8 +13,7 @@ import math
 import re
 import sys
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -46,12 +45,6 @@ class Logger:
     """Writes events of one part of a service."""
 
     name: str
-    numbers: frozenset[str] = field(default=NUMBERS)
-    words: frozenset[str] = field(default=WORDS)
-
-    def debug(self, event: str, **facts: Any) -> None:
-        """Write an event that is of interest to developers."""
-        self._write("debug", event, facts)
 
     def info(self, event: str, **facts: Any) -> None:
         """Write an event in the ordinary course of things."""
@@ -60,10 +53,6 @@ class Logger:
     def warning(self, event: str, **facts: Any) -> None:
         """Write an event that somebody should look at."""
         self._write("warning", event, facts)
-
-    def error(self, event: str, **facts: Any) -> None:
-        """Write an event that stopped something."""
-        self._write("error", event, facts)
 
     def _write(self, level: str, event: str, facts: dict[str, Any]) -> None:
         line = json.dumps(self.record(level, event, facts), separators=(",", ":")) + "\n"
@@ -83,12 +72,7 @@ class Logger:
 
     def _may(self, name: str, value: Any) -> bool:
         if value is None:
-            return name in self.numbers or name in self.words
-        if name in self.numbers:
+            return name in NUMBERS or name in WORDS
+        if name in NUMBERS:
             return type(value) in (bool, int) or (type(value) is float and math.isfinite(value))
-        return name in self.words and type(value) is str and WORD.fullmatch(value) is not None
-
-
-def logger(name: str, *, numbers: Iterable[str] = (), words: Iterable[str] = ()) -> Logger:
-    """Return a logger; a part of the program that has facts of its own names them here, once."""
-    return Logger(name, NUMBERS | frozenset(numbers), WORDS | frozenset(words))
+        return name in WORDS and type(value) is str and WORD.fullmatch(value) is not None

@@ -14,31 +14,25 @@ class Metrics:
 
     def __init__(self, service_name: str) -> None:
         self._registry = CollectorRegistry()
+
+        def counter(name: str, what: str, *labels: str) -> Counter:
+            return Counter(f"masquerade_{name}", what, labels, registry=self._registry)
+
         self._info = Gauge(
             "masquerade_service", "Which service this is.", ["service"], registry=self._registry
         )
         self._info.labels(service_name).set(1)
-        self._requests = Counter(
-            "masquerade_requests", "Requests answered.", ["place", "status"], registry=self._registry
-        )
-        self._received = Counter(
-            "masquerade_received_bytes", "Bytes of bodies received.", ["place"], registry=self._registry
-        )
-        self._sent = Counter(
-            "masquerade_sent_bytes", "Bytes of replies sent.", ["place"], registry=self._registry
-        )
-        self._replayed = Counter(
-            "masquerade_replayed", "Stored replies sent again.", ["place"], registry=self._registry
-        )
+        self._requests = counter("requests", "Requests answered.", "place", "status")
+        self._received = counter("received_bytes", "Bytes of bodies received.", "place")
+        self._sent = counter("sent_bytes", "Bytes of replies sent.", "place")
+        self._replayed = counter("replayed", "Stored replies sent again.", "place")
+        self._handshakes = counter("refused_handshakes", "Connections refused by TLS.")
         self._seconds = Histogram(
             "masquerade_request_seconds",
             "Seconds from a request's headers to its reply.",
             ["place"],
             buckets=_SECONDS,
             registry=self._registry,
-        )
-        self._handshakes = Counter(
-            "masquerade_refused_handshakes", "Connections refused by TLS.", registry=self._registry
         )
         self.running = Gauge("masquerade_running", "Requests being worked on.", registry=self._registry)
 

@@ -23,12 +23,12 @@ import operator
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Self
 
 from masquerade.core.atomic import sync_folder
 from masquerade.core.errors import FileError, InputError
@@ -232,56 +232,29 @@ def _read(values: Any) -> Entry:
     return Entry(number, time, release, previous, own)
 
 
-class Head(Protocol):
-    """Where it is kept how far a ledger has come; beside the ledger, not in it."""
-
-    def get(self) -> Mark | None:
-        """Return the number and hash of the last line known, None if none is."""
-
-    def set(self, mark: Mark) -> None:
-        """Remember the last line, durably."""
-
-
-class NoteHead:
-    """The end of a ledger, kept in the notes of a state."""
-
-    def __init__(self, notes: Notes) -> None:
-        self._notes = notes
-
-    def get(self) -> Mark | None:
-        """Return the number and hash of the last line known, None if none is."""
-        found = self._notes.get(SCOPE, HEAD)
-        return None if found is None else Mark.decode(found)
-
-    def set(self, mark: Mark) -> None:
-        """Remember the last line, durably."""
-        self._notes.put(SCOPE, HEAD, mark.encode())
-
-
 class ReleaseLedger:
     """A ledger open for adding, by one process at a time."""
 
-    def __init__(self, path: Path, handle: int, head: Head | None) -> None:
-        self._path, self._handle, self._head = path, handle, head
+    def __init__(self, path: Path, handle: int, notes: Notes | None) -> None:
+        self._path, self._handle, self._notes = path, handle, notes
         self._guard = threading.Lock()
-        known = None if head is None else head.get()
-        data = _contents(handle)
-        entries, whole = parse(path, data)
+        data = self._contents()
+        entries, self._size = parse(path, data)
+        known = _known_end(None if notes is None else notes.get(SCOPE, HEAD))
         check_end(path, entries, known)
         self._last = entries[-1].mark if entries else START
-        self._size = whole
         # a line cut short by a crash was never acknowledged, so nothing left under it
-        if whole < len(data):
-            os.ftruncate(handle, whole)
+        if self._size < len(data):
+            os.ftruncate(handle, self._size)
             os.fsync(handle)
-        if head is not None and known != self._last:
-            head.set(self._last)
+        if known != self._last:
+            self._note_end()
 
     @classmethod
-    def open(cls, path: str | Path, *, head: Head | None = None) -> ReleaseLedger:
+    def open(cls, path: str | Path, *, notes: Notes | None = None) -> ReleaseLedger:
         """Open a ledger, made if it does not exist, and check all of it.
 
-        With `head`, a ledger that is shorter than it was, or another one, is refused.
+        With `notes`, which remember its end, a ledger that is shorter than it was, or another, is refused.
         """
         place = Path(path)
         try:
@@ -291,7 +264,7 @@ class ReleaseLedger:
         try:
             lock_file(handle)
             sync_folder(place.absolute().parent)
-            return cls(place, handle, head)
+            return cls(place, handle, notes)
         except BlockingIOError:
             os.close(handle)
             raise FileError(f"{place}: is in use; one process at a time adds to a release ledger.") from None
@@ -315,33 +288,27 @@ class ReleaseLedger:
                 raise _failed(self._path, error) from None
             self._size += len(line)
             self._last = entry.mark
-            if self._head is not None:
-                self._head.set(self._last)
+            self._note_end()
             return entry
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return all releases, oldest first, read from the disk and checked."""
+        """Return all releases, oldest first, read from the disk; every line and the end are checked."""
         with self._guard:
-            entries, _ = parse(self._path, _contents(self._handle))
-            return entries
-
-    def verify(self) -> Mark:
-        """Check every line and the end, from the disk; return the end, or name the first wrong line."""
-        with self._guard:
-            data = _contents(self._handle)
+            data = self._contents()
             entries, _ = parse(self._path, data)
             check_end(self._path, entries, self._last)
             if len(data) != self._size:
                 raise _touched(self._path)
-            return self._last
+            return entries
 
-    def spent(self, *, policy: str | None = None, recipient: str | None = None) -> tuple[Spent, ...]:
-        """Return the γ spent, under one policy or towards one recipient."""
-        return spending(self.entries(), policy=policy, recipient=recipient)
+    def _contents(self) -> bytes:
+        with os.fdopen(os.dup(self._handle), "rb") as stream:
+            stream.seek(0)
+            return stream.read()
 
-    def summary(self) -> str:
-        """Return what left, and what it may have given away, for reading."""
-        return summary(self.entries())
+    def _note_end(self) -> None:
+        if self._notes is not None:
+            self._notes.put(SCOPE, HEAD, self._last.encode())
 
     def close(self) -> None:
         """Let go of the file."""
@@ -362,7 +329,7 @@ def in_state(state: State) -> ReleaseLedger:
 
     After a restore, releases made since the backup may be missing from it: a line of kind "restored" says so.
     """
-    ledger = ReleaseLedger.open(state.folder / FILE, head=NoteHead(state.notes))
+    ledger = ReleaseLedger.open(state.folder / FILE, notes=state.notes)
     try:
         known, now = state.notes.get(SCOPE, EPOCH), str(state.epoch).encode()
         if known != now:
@@ -383,8 +350,7 @@ def inspect(place: str | Path) -> tuple[tuple[Entry, ...], Mark | None]:
     path = Path(place)
     file = path / FILE if path.is_dir() else path
     # the end first: what is added after it was asked for makes the ledger longer, never shorter
-    found = peek(file.parent, SCOPE, HEAD) if file.name == FILE else None
-    known = None if found is None else Mark.decode(found)
+    known = _known_end(peek(file.parent, SCOPE, HEAD) if file.name == FILE else None)
     try:
         data = file.read_bytes()
     except FileNotFoundError:
@@ -400,15 +366,8 @@ def inspect(place: str | Path) -> tuple[tuple[Entry, ...], Mark | None]:
     return entries, known
 
 
-def _contents(handle: int) -> bytes:
-    return b"".join(_pieces(handle))
-
-
-def _pieces(handle: int) -> Iterator[bytes]:
-    at = 0
-    while piece := os.pread(handle, 1 << 20, at):
-        at += len(piece)
-        yield piece
+def _known_end(note: bytes | None) -> Mark | None:
+    return None if note is None else Mark.decode(note)
 
 
 def _write(handle: int, line: bytes, size: int) -> None:

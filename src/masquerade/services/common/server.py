@@ -249,7 +249,7 @@ class _Plain(logging.Handler):
 
     def __init__(self, name: str) -> None:
         super().__init__(logging.WARNING)
-        self._log = logs.logger(name)
+        self._log = logs.Logger(name)
 
     def emit(self, record: logging.LogRecord) -> None:
         facts: dict[str, Any] = {"source": record.name}

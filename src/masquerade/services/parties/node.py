@@ -55,7 +55,7 @@ class Node:
         except BaseException:
             self.state.close()
             raise
-        self._log = logs.logger(settings.name)
+        self._log = logs.Logger(settings.name)
         self._party = Party(settings, identity, SessionStore(self.state, self.ledger), self._connect, tell)
         self._running: dict[str, threading.Thread] = {}
         self._closed = False

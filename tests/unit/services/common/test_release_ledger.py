@@ -19,12 +19,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from masquerade.core.errors import FileError, InputError
+from masquerade.protocols.durable_store import DurableStore, Notes
 from masquerade.services.common import release_ledger
 from masquerade.services.common.release_ledger import (
     FILE,
     START,
     Mark,
-    NoteHead,
     Release,
     ReleaseLedger,
     canonical,
@@ -37,7 +37,7 @@ from masquerade.services.common.release_ledger import (
     together,
     total,
 )
-from masquerade.services.common.state import State
+from masquerade.services.common.state import LAYOUT, State
 
 RELEASE = Release(
     session="s1",
@@ -53,20 +53,18 @@ RELEASE = Release(
 )
 
 
-class MemoryHead:
-    def __init__(self):
-        self.mark = None
-
-    def get(self):
-        return self.mark
-
-    def set(self, mark):
-        self.mark = mark
+def memory():
+    """Return notes that end with the test."""
+    return Notes(DurableStore(None, LAYOUT))
 
 
-def written(path, number=5, head=None):
+def end(notes):
+    return Mark.decode(notes.get("release ledger", "head"))
+
+
+def written(path, number=5, notes=None):
     """Write a ledger of some releases; return its lines."""
-    with ReleaseLedger.open(path, head=head) as ledger:
+    with ReleaseLedger.open(path, notes=notes) as ledger:
         for i in range(number):
             ledger.append(replace(RELEASE, session=f"s{i}", draw=f"d{i}"))
     return path.read_bytes().splitlines(keepends=True)
@@ -80,7 +78,7 @@ def test_releases_are_read_back_as_written(tmp_path):
             replace(RELEASE, gamma=None, policy=None, digest=None, draw=None, recipient="ä\u2028".strip())
         )
         assert ledger.entries() == (first, second)
-        assert ledger.verify() == second.mark
+        assert ledger.entries()[-1].mark == second.mark
     with ReleaseLedger.open(path) as ledger:
         assert ledger.entries() == (first, second)
         assert ledger.entries()[0].release == RELEASE
@@ -107,11 +105,11 @@ def test_a_line_is_plain_json_that_others_can_check(tmp_path):
         previous = own
 
 
-def refused(path, head=None):
+def refused(path, notes=None):
     """Return the error that opening raises, after checking that nothing was changed by that."""
     before = path.read_bytes()
     with pytest.raises(FileError) as caught:
-        ReleaseLedger.open(path, head=head)
+        ReleaseLedger.open(path, notes=notes)
     assert path.read_bytes() == before
     return str(caught.value)
 
@@ -170,40 +168,42 @@ def test_a_line_of_another_ledger_does_not_fit(tmp_path):
 
 @pytest.mark.parametrize("left", [0, 1, 4])
 def test_a_missing_end_shows_by_the_head(tmp_path, left):
-    path, head = tmp_path / FILE, MemoryHead()
-    lines = written(path, head=head)
-    assert head.mark.number == 5
+    path, notes = tmp_path / FILE, memory()
+    lines = written(path, notes=notes)
+    assert end(notes).number == 5
     path.write_bytes(b"".join(lines[:left]))
-    assert f"line {left + 1} is missing: the ledger was shortened, 5 releases" in refused(path, head)
+    assert f"line {left + 1} is missing: the ledger was shortened, 5 releases" in refused(path, notes)
     path.write_bytes(b"".join(lines)[:-10])  # within the last line
-    assert "line 5 is missing" in refused(path, head)
+    assert "line 5 is missing" in refused(path, notes)
 
 
 def test_another_ledger_of_the_same_length_shows_by_the_head(tmp_path):
-    head = MemoryHead()
-    written(tmp_path / "a", head=head)
+    notes = memory()
+    written(tmp_path / "a", notes=notes)
     written(tmp_path / "b", number=6)
-    assert "line 5: is not the one that was written" in refused(tmp_path / "b", head)
+    assert "line 5: is not the one that was written" in refused(tmp_path / "b", notes)
 
 
 def test_a_line_cut_short_by_a_crash_is_removed_for_nothing_left_under_it(tmp_path):
-    path, head = tmp_path / FILE, MemoryHead()
-    lines = written(path, head=head)
+    path, notes = tmp_path / FILE, memory()
+    lines = written(path, notes=notes)
     for tail in (lines[0][:40], b"\0" * 300, b"{"):
         path.write_bytes(b"".join(lines) + tail)
-        with ReleaseLedger.open(path, head=head) as ledger:
+        with ReleaseLedger.open(path, notes=notes) as ledger:
             assert len(ledger.entries()) == 5
-            ledger.verify()
+            ledger.entries()
         assert path.read_bytes() == b"".join(lines)
 
 
 def test_a_head_left_behind_by_a_crash_catches_up(tmp_path):
-    path, head = tmp_path / FILE, MemoryHead()
-    written(path, head=head)
-    end = head.mark
-    head.mark = Mark(4, json.loads(path.read_bytes().splitlines()[3])["hash"])
-    with ReleaseLedger.open(path, head=head) as ledger:
-        assert head.mark == end
+    path, notes = tmp_path / FILE, memory()
+    written(path, notes=notes)
+    last = end(notes)
+    notes.put(
+        "release ledger", "head", Mark(4, json.loads(path.read_bytes().splitlines()[3])["hash"]).encode()
+    )
+    with ReleaseLedger.open(path, notes=notes) as ledger:
+        assert end(notes) == last
         assert ledger.append(RELEASE).number == 6
 
 
@@ -215,7 +215,7 @@ def test_a_ledger_is_added_to_by_one(tmp_path):
         ledger.append(RELEASE)
         with path.open("ab") as stream:
             stream.write(b"x")
-        for act in (lambda: ledger.append(RELEASE), ledger.verify):
+        for act in (lambda: ledger.append(RELEASE), ledger.entries):
             with pytest.raises(FileError, match="changed by somebody else"):
                 act()
 
@@ -228,23 +228,23 @@ def test_verify_reads_from_the_disk(tmp_path):
         lines = path.read_bytes().splitlines(keepends=True)
         path.write_bytes(lines[0] + lines[1].replace(b"miner", b"MINER") + lines[2])
         with pytest.raises(FileError, match="line 2: was edited"):
-            ledger.verify()
+            ledger.entries()
         path.write_bytes(lines[0] + lines[1])
         with pytest.raises(FileError, match="line 3 is missing"):
-            ledger.verify()
+            ledger.entries()
 
 
 def test_a_release_is_on_the_disk_before_its_number_is_known(tmp_path, monkeypatch):
     events = []
-    head = MemoryHead()
-    head.set = lambda mark: events.append(f"head {mark.number}")
-    with ReleaseLedger.open(tmp_path / FILE, head=head) as ledger:
+    notes = memory()
+    notes.put = lambda _scope, _name, mark: events.append(f"end {Mark.decode(mark).number}")
+    with ReleaseLedger.open(tmp_path / FILE, notes=notes) as ledger:
         events.clear()
         write, sync = os.write, os.fsync
         monkeypatch.setattr(release_ledger.os, "write", lambda h, d: (events.append("write"), write(h, d))[1])
         monkeypatch.setattr(release_ledger.os, "fsync", lambda h: (events.append("sync"), sync(h))[1])
         ledger.append(RELEASE)
-        assert events == ["write", "sync", "head 1"]
+        assert events == ["write", "sync", "end 1"]
 
 
 def test_a_full_disk_leaves_whole_lines(tmp_path, monkeypatch):
@@ -264,7 +264,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path, monkeypatch):
         monkeypatch.undo()
         assert path.read_bytes() == before
         assert ledger.append(RELEASE).number == 2
-        ledger.verify()
+        ledger.entries()
 
 
 def test_places_that_cannot_be_used(tmp_path):
@@ -325,15 +325,15 @@ def test_nothing_else_is_taken_for_a_release(line):
 @given(place=st.integers(0, 10_000), byte=st.integers(0, 255))
 def test_any_changed_byte_shows(tmp_path_factory, place, byte):
     path = tmp_path_factory.mktemp("l") / FILE
-    head = MemoryHead()
-    data = bytearray(b"".join(written(path, number=2, head=head)))
+    notes = memory()
+    data = bytearray(b"".join(written(path, number=2, notes=notes)))
     place %= len(data)
     if data[place] == byte:
         return
     data[place] = byte
     path.write_bytes(data)
     with pytest.raises(FileError, match=r"line \d"):
-        ReleaseLedger.open(path, head=head)
+        ReleaseLedger.open(path, notes=notes)
 
 
 # with a state
@@ -343,7 +343,7 @@ def test_a_service_keeps_the_end_in_its_state(tmp_path):
     folder = tmp_path / "state"
     with State.open(folder) as state, in_state(state) as ledger:
         ledger.append(RELEASE)
-        assert NoteHead(state.notes).get() == Mark(1, ledger.entries()[0].hash)
+        assert end(state.notes) == Mark(1, ledger.entries()[0].hash)
         entries, known = inspect(folder)  # while it is in use
         assert entries == ledger.entries()
         assert known == entries[-1].mark
@@ -365,8 +365,8 @@ def test_after_a_restore_the_ledger_says_that_lines_may_be_missing(tmp_path):
     for _ in range(2):
         with State.open(folder) as state, in_state(state) as ledger:
             assert [entry.release.kind for entry in ledger.entries()] == ["disguised columns", "restored"]
-            assert total(ledger.spent()) == Fraction(9, 2)
-            assert "what left between the backup and then may be missing" in ledger.summary()
+            assert total(spending(ledger.entries())) == Fraction(9, 2)
+            assert "what left between the backup and then may be missing" in summary(ledger.entries())
 
 
 def test_a_file_alone_is_inspected_without_its_end(tmp_path):
@@ -387,7 +387,7 @@ import sys
 from dataclasses import replace
 from fractions import Fraction
 from masquerade.services.common.release_ledger import Release, in_state
-from masquerade.services.common.state import State
+from masquerade.services.common.state import LAYOUT, State
 ledger = in_state(State.open(sys.argv[1]))
 release = Release("s", "p", "miner", "k", ("a",), 1, None, Fraction(2))
 while True:
@@ -408,7 +408,7 @@ def test_nothing_acknowledged_is_lost_when_killed_at_any_moment(tmp_path):
         with State.open(tmp_path / "state") as state, in_state(state) as ledger:
             there = [entry.hash for entry in ledger.entries()]
             assert set(acknowledged) <= set(there)
-            ledger.verify()
+            ledger.entries()
     assert len(acknowledged) > 3
 
 
@@ -464,10 +464,10 @@ def test_one_policy_or_one_recipient(tmp_path):
     with ReleaseLedger.open(tmp_path / FILE) as ledger:
         for policy, recipient in [("p", "a"), ("q", "a"), ("p", "b")]:
             ledger.append(replace(RELEASE, policy=policy, recipient=recipient, draw=policy))
-        assert total(ledger.spent(policy="p", recipient="a")) == Fraction(9, 2)
-        assert total(ledger.spent(recipient="a")) == Fraction(81, 4)
-        assert {item.recipient for item in ledger.spent(policy="p")} == {"a", "b"}
-        assert ledger.spent(policy="unknown") == ()
+        assert total(spending(ledger.entries(), policy="p", recipient="a")) == Fraction(9, 2)
+        assert total(spending(ledger.entries(), recipient="a")) == Fraction(81, 4)
+        assert {item.recipient for item in spending(ledger.entries(), policy="p")} == {"a", "b"}
+        assert spending(ledger.entries(), policy="unknown") == ()
 
 
 def test_should_one_draw_have_two_gammas_the_larger_holds(tmp_path):
