@@ -2,7 +2,9 @@
 
 import os
 import sys
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import settings
 
@@ -41,3 +43,18 @@ def install(tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
     return install
+
+
+@pytest.fixture
+def files_opened(monkeypatch):
+    """Return a list of the data files that readers open, one entry for every opening."""
+    opened, plain, arrow = [], Path.open, pa.OSFile
+
+    def noted(path):
+        if str(path).endswith((".csv", ".gz", ".parquet", ".arrow", ".feather")):
+            opened.append(str(path))
+        return path
+
+    monkeypatch.setattr(Path, "open", lambda path, *how, **also: plain(noted(path), *how, **also))
+    monkeypatch.setattr(pa, "OSFile", lambda path: arrow(noted(path)))
+    return opened

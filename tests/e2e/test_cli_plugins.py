@@ -158,3 +158,24 @@ def test_a_learner_that_is_none_is_refused(install, tmp_path):
     line = refused("learn", "least", data, "-p", rules)
     assert "The learner 'least' of the package toys 1.0 cannot be used: it calls itself 'majority'." in line
     assert "not to a masquerade.learn.Learner" in refused("learn", "odd", data, "-p", rules)
+
+
+OFFICE = """
+import masquerade as mq
+
+
+def opened(data, policy, *, schema=None, weights=None, id=None, watch=None, accept_incomplete=False):
+    place = data if isinstance(data, str) else data[0]
+    return mq.tally(place.partition("://")[2] or place, policy, schema=schema)
+"""
+
+
+def test_a_source_of_another_package_is_counted_like_ours(install, tmp_path):
+    install("office", {"sources": {"office": "opened"}}, OFFICE)
+    data, rules = world(tmp_path)
+    expected = ok("estimate", data, "-p", rules, "--clear", "--by", "smoker", "--json").stdout
+    asked = ["estimate", "-p", rules, "--clear", "--by", "smoker", "--json"]
+    assert ok(*asked, f"office://{data}").stdout == expected
+    assert ok(*asked, data, "--engine", "office").stdout == expected
+    line = refused(*asked, data, "--engine", "offise")
+    assert "'offise' is not one of auto, memory, duckdb, spark, postgres, office" in line

@@ -245,7 +245,7 @@ def read(data: list[str], wanted: Sequence[str]) -> tuple[pa.Table, list[str], t
     """Return the wanted columns in the order of the file, all columns that it has, and the files."""
     import pyarrow as pa  # noqa: PLC0415  (slow to load)
 
-    from masquerade.frames.files import open_batches  # noqa: PLC0415
+    from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
 
     with open_batches(data, list(wanted)) as batches:
         order = [name for name in batches.file_names if name in wanted]
@@ -259,7 +259,7 @@ def read(data: list[str], wanted: Sequence[str]) -> tuple[pa.Table, list[str], t
 
 def prepared(out: str, table: pa.Table, *, overwrite: bool, inputs: Sequence[str]) -> Any:
     """Return what opens the output for a frame; a target that cannot be written is refused now."""
-    from masquerade.frames.files import AtomicWriter  # noqa: PLC0415
+    from masquerade.frames.file_writer import AtomicWriter  # noqa: PLC0415
 
     files = [path for path in inputs if path != "-"]
     AtomicWriter(out, table.schema, {}, overwrite=overwrite, inputs=files)

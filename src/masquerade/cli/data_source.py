@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import masquerade as mq
-from masquerade.cli.output import say
+from masquerade.cli.output import listed, say
 from masquerade.core.errors import InputError
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
-    from masquerade.cli.options import EngineName
     from masquerade.core.missing_data import Missing
-    from masquerade.sources.engine import Engine
+    from masquerade.frames.file_reader import Batches
     from masquerade.sources.engine_tables import Watch
-    from masquerade.sources.records import Records
 
 TITLES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
 ELSEWHERE: Final = ("postgres", "spark")  # engines that DATA are the name of a table of
@@ -31,7 +29,7 @@ ELSEWHERE: Final = ("postgres", "spark")  # engines that DATA are the name of a 
 class Place:
     """Where records are counted, and whether to say so."""
 
-    engine: EngineName = "auto"
+    engine: str = "auto"
     url: str | None = None
     verbose: bool = False
 
@@ -60,52 +58,58 @@ class Given:
     place: Place = Place()
     accept_incomplete: bool = False
 
-    def source(self) -> Records:
-        """Return files as records in memory, as testing a model needs them."""
-        records: Records = mq.tally(self._paths, **self._read, engine="memory")
-        say_missing(records.missing)
-        return records
-
     @contextmanager
-    def opened(self, watch: Watch | None = None) -> Iterator[Records | Engine]:
-        """Yield the source of counts; connections live as long as it is used."""
+    def opened(
+        self, watch: Watch | None = None, what: str = "results are"
+    ) -> Iterator[tuple[Any, str | None]]:
+        """Yield the source of counts, and what to say of records that do not say what they are.
+
+        Connections and files live as long as it is used.
+        """
         self.place.check(self.data)
+        engine = self.place.engine
         with ExitStack() as stack:
             if self.place.verbose:
                 stack.enter_context(log_said())
-            match self.place.engine:
-                case "postgres" | "spark":
-                    source = mq.tally(self._table(stack), **self._read, watch=watch)
-                case in_files:
-                    source = mq.tally(self._paths, **self._read, engine=in_files, watch=watch)
-            say_missing(source.missing)
-            yield source
+            records, note = self._records(stack, what)
+            used = "auto" if engine in ELSEWHERE else engine
+            source = mq.tally(records, **self._read, engine=used, watch=watch)
+            say_missing(getattr(source, "missing", None))
+            yield source, note
 
-    def origin_note(self, what: str = "results are") -> str | None:
-        """Refuse disguised records as clear ones; tell what to say of those that do not say what they are."""
-        self.place.check(self.data)
-        if self.place.engine not in ELSEWHERE:
-            return origin_note(self.data, what, clear=self.clear)
-        if self.place.engine == "spark" and all(Path(name).is_file() for name in self.data):
-            return self._note_of_files(what)
-        return None if self.clear else unsure(f"the {TITLES[self.place.engine]} table", what)
+    def _records(self, stack: ExitStack, what: str) -> tuple[Any, str | None]:
+        """Return what is counted: opened files, an engine's table, or what another package opens."""
+        from masquerade.frames.file_reader import open_batches  # noqa: PLC0415  (these load Arrow)
+        from masquerade.sources.tally import opener_of  # noqa: PLC0415
+
+        engine = self.place.engine
+        if engine in ELSEWHERE:
+            files = engine == "spark" and all(Path(name).is_file() for name in self.data)
+            note = self._note_of_files(what) if files else self._unsure(f"the {TITLES[engine]} table", what)
+            return self._table(stack), note
+        paths = self.data[0] if len(self.data) == 1 else self.data
+        if opener_of(paths, engine) is not None:
+            return paths, self._unsure(f"the source {listed(self.data)}", what)
+        batches = stack.enter_context(open_batches(self.data, []))
+        return batches, origin_note(batches, what, clear=self.clear)
 
     def _note_of_files(self, what: str) -> str | None:
         """Return the note about files that an engine will read without a look at what they say."""
         from masquerade.core.tally import raise_refusals  # noqa: PLC0415  (these load Arrow)
+        from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
         from masquerade.sources.tally import check_origin, missing_from  # noqa: PLC0415
 
-        note = origin_note(self.data, what, clear=self.clear)
-        said = check_origin(self.data, None if self.clear else self.policy)
+        with open_batches(self.data, []) as batches:
+            note = origin_note(batches, what, clear=self.clear)
+            said = check_origin(batches, None if self.clear else self.policy)
         missing = missing_from(said, accepted=self.accept_incomplete)
         if missing is not None:
             raise_refusals(missing.refusals([None]))
         say_missing(missing)
         return note
 
-    @property
-    def _paths(self) -> Any:
-        return self.data[0] if len(self.data) == 1 else self.data
+    def _unsure(self, name: str, what: str) -> str | None:
+        return None if self.clear else unsure(name, what)
 
     @property
     def _read(self) -> dict[str, Any]:
@@ -125,17 +129,12 @@ class Given:
             return stack.enter_context(spark_table(self.data, url, fields))
 
 
-def origin_note(data: list[str], what: str = "results are", *, clear: bool) -> str | None:
+def origin_note(batches: Batches, what: str = "results are", *, clear: bool) -> str | None:
     """Refuse disguised files as clear ones; return what to say of files that do not say what they are."""
-    if "-" in data:
-        return None
-    from masquerade.frames.files import open_batches  # noqa: PLC0415  (loads Arrow)
-
-    with open_batches(data, []) as batches:
-        origin = batches.metadata.get("policy")
+    origin = batches.metadata.get("policy")
     if clear and origin is not None:
         raise InputError(f"{batches.file}: was disguised under policy {origin[:12]}; leave --clear out.")
-    return None if clear or origin is not None else unsure(batches.file, what)
+    return None if clear or origin is not None or "-" in batches.paths else unsure(batches.file, what)
 
 
 def say_missing(missing: Missing | None) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import sys
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,7 +66,6 @@ def command(
         raise InputError("--memo FILE and --id COLUMN go together: the memo remembers by person.")
     kept = list(dict.fromkeys(keep or []))
     loaded = mq.Policy.load(policy)
-    columns = column_names(data)
     with progress("disguising") as advance:
         release = mq.disguise_file(
             data,
@@ -82,7 +78,7 @@ def command(
             overwrite=overwrite,
             progress=advance,
         )
-    left_out = [name for name in columns if name not in loaded.schema and name not in kept]
+    left_out = [name for name in release.columns if name not in loaded.schema and name not in kept]
     done = report(release, mq.privacy(loaded), out, kept, left_out)
     if json:
         emit(as_json(done))
@@ -129,16 +125,3 @@ def line(done: dict[str, Any]) -> str:
     if done["left_out"]:
         parts.append(f"left out, not in the policy: {listed(done['left_out'])}")
     return "; ".join(parts) + "."
-
-
-def column_names(data: list[str]) -> list[str]:
-    """Return the columns of the first file; of standard input what can be told without taking from it."""
-    if "-" not in data:
-        from masquerade.frames.files import open_batches  # noqa: PLC0415  (loads Arrow)
-
-        with open_batches(data) as batches:
-            return list(batches.names)
-    peek = getattr(sys.stdin.buffer, "peek", None)
-    start = peek().decode("utf-8-sig", errors="replace") if peek else ""
-    first, newline, _ = start.partition("\n")
-    return next(csv.reader(io.StringIO(first)), []) if newline else []

@@ -107,8 +107,13 @@ def command(
     if out is not None and out != "-":
         check_target(Path(out), overwrite=overwrite)
     counted = Given(data, loaded, weights, person, clear, Place(engine, url, verbose), accept_incomplete)
-    unsure = counted.origin_note("estimates are")
-    with warnings_said(), watched("counting") as watch, counted.opened(watch) as source:
+    with (
+        warnings_said(),
+        watched("counting") as watch,
+        counted.opened(watch, "estimates are") as (source, unsure),
+    ):
+        if misfit and not hasattr(source, "misfit"):
+            raise InputError("--misfit tests reports; this source has none to show.")
         tables = source.answer(queries)
         found = [
             Answer(

@@ -134,8 +134,7 @@ def run(
     given = Given(data, loaded, weights, person, clear, Place(engine, url, verbose), accept_incomplete)
     results = Results(out, overwrite, json, plot)
     results.check()
-    unsure = given.origin_note()
-    with warnings_said(), watched("learning") as watch, given.opened(watch) as source:
+    with warnings_said(), watched("learning") as watch, given.opened(watch) as (source, unsure):
         model = entry.learnt(source, options)
         picture = results.drawn(entry, source, model)
     results.give(model, picture, entry.summary(model, options))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
+
+from masquerade.core.plugins import plugins
 
 Data = Annotated[
     list[str],
@@ -23,12 +25,24 @@ Reports = Annotated[
         show_default=False,
     ),
 ]
-EngineName = Literal["auto", "memory", "duckdb", "spark", "postgres"]
+ENGINES = ("auto", "memory", "duckdb", "spark", "postgres")
+
+
+def engine_named(name: str) -> str:
+    """Return the name of an engine: ours, or a source that another package brings."""
+    if name in ENGINES or name in plugins("sources"):
+        return name
+    brought = ", ".join(("", *plugins("sources")))
+    raise typer.BadParameter(f"{name!r} is not one of {', '.join(ENGINES)}{brought}")
+
+
 Engine = Annotated[
-    EngineName,
+    str,
     typer.Option(
         help="Where to count. auto: files in memory if they are small, else in DuckDB, out of core. With "
-        "spark or postgres DATA are the name of a table."
+        "spark or postgres DATA are the name of a table.",
+        parser=engine_named,
+        metavar=f"<{'|'.join(ENGINES)}>",
     ),
 ]
 Url = Annotated[

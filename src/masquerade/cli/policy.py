@@ -31,7 +31,7 @@ def init(data: Data, *, out: Out = None, overwrite: Overwrite = False) -> None:
     Example: masquerade policy init people.csv --out policy.yaml
     """
     from masquerade.disguising.policy_draft import draft, summaries  # noqa: PLC0415  (loads Arrow)
-    from masquerade.frames.files import open_batches  # noqa: PLC0415
+    from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
 
     if out is not None and out != "-":
         if not out.lower().endswith((".yaml", ".yml")):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import masquerade as mq
-from masquerade.cli.data_source import Given, origin_note, say_missing
+from masquerade.cli.data_source import origin_note, say_missing
 from masquerade.cli.options import AcceptIncomplete, Clear, Data, Overwrite
 from masquerade.cli.output import as_json, emit, progress, say, warnings_said
 from masquerade.core.errors import InputError, PolicyMismatch, UnknownValue
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
     from masquerade.core.schema import Field
     from masquerade.core.tally import Tally
-    from masquerade.frames.files import Batches
+    from masquerade.frames.file_reader import Batches
+    from masquerade.sources.records import Records
 
 
 def command(
@@ -72,26 +73,22 @@ def command(
 
     Example: masquerade predict disguised.csv --model model.json -p policy.yaml --out predictions.csv
     """
-    if json and not accuracy:
-        raise InputError("--json prints the accuracy; give --accuracy, or write predictions with --out.")
-    if accuracy and out == "-":
-        raise InputError("--accuracy prints to standard output; write the predictions into a file.")
-    if accuracy and out is not None and "-" in data:
-        raise InputError("Standard input is read once: ask for --accuracy or for predictions.")
-    if clear and policy is None:
-        raise InputError("--clear reads rows by a policy's variables: give --policy, or leave it out.")
+    check(data, policy, out, accuracy=accuracy, clear=clear, json=json)
     loaded = mq.learn.load(model)
     if not hasattr(loaded, "predict"):
         raise InputError(f"{model}: a model of kind {loaded.to_dict()['kind']!r} predicts no target.")
     rules = None if policy is None else mq.Policy.load(policy)
-    unsure = note_of(data, rules, clear=clear)
-    wanted = out is not None or not accuracy
-    used = reading(loaded, rules, clear=clear) if wanted else None
-    records = Tested(data=data, policy=rules, clear=clear, accept_incomplete=accept_incomplete)
-    with warnings_said():
-        figure = tested(records, loaded, json=json) if accuracy else None
+    from masquerade.frames.file_reader import open_batches  # noqa: PLC0415  (loads Arrow)
+
+    with warnings_said(), open_batches(data, []) as batches:
+        unsure = note_of(batches, rules, clear=clear)
+        used = reading(loaded, rules, clear=clear) if out is not None or not accuracy else None
+        figure = None
+        if accuracy:
+            source = records(batches, loaded, rules, clear=clear, accept_incomplete=accept_incomplete)
+            figure = tested(loaded, source, json=json)
         if used is not None:
-            rows = written(data, used, out or "-", person, overwrite=overwrite)
+            rows = written(batches, used, out or "-", person, overwrite=overwrite)
     if used is not None and out not in {None, "-"}:
         say(f"{rows:,} row{'' if rows == 1 else 's'} predicted into {out}.")
     if figure is not None:
@@ -100,13 +97,27 @@ def command(
         say(unsure)
 
 
-def note_of(data: list[str], policy: Policy | None, *, clear: bool) -> str | None:
+def check(
+    data: list[str], policy: str | None, out: str | None, *, accuracy: bool, clear: bool, json: bool
+) -> None:
+    """Refuse what cannot work before anything is read."""
+    if json and not accuracy:
+        raise InputError("--json prints the accuracy; give --accuracy, or write predictions with --out.")
+    if accuracy and out == "-":
+        raise InputError("--accuracy prints to standard output; write the predictions into a file.")
+    if accuracy and out is not None and "-" in data:
+        raise InputError("Standard input is read once: ask for --accuracy or for predictions.")
+    if clear and policy is None:
+        raise InputError("--clear reads rows by a policy's variables: give --policy, or leave it out.")
+
+
+def note_of(batches: Batches, policy: Policy | None, *, clear: bool) -> str | None:
     """Refuse disguised rows as clear ones and rows of another policy; return what to say if it is unknown."""
     from masquerade.sources.tally import check_origin  # noqa: PLC0415  (loads Arrow)
 
-    note = None if policy is None else origin_note(data, clear=clear)
+    note = None if policy is None else origin_note(batches, clear=clear)
     try:
-        check_origin("-" if "-" in data else data, None if clear else policy)
+        check_origin(batches, None if clear else policy)
     except PolicyMismatch:
         if policy is not None:
             raise
@@ -178,18 +189,17 @@ def check_categories(model: Any, policy: Policy) -> None:
             )
 
 
-def written(data: list[str], used: Reading, out: str, person: str | None, *, overwrite: bool) -> int:
+def written(batches: Batches, used: Reading, out: str, person: str | None, *, overwrite: bool) -> int:
     """Write the predictions of all rows, batch by batch; return how many there are."""
-    from masquerade.frames.files import AtomicWriter, open_batches  # noqa: PLC0415  (loads Arrow)
+    from masquerade.frames.file_writer import AtomicWriter  # noqa: PLC0415  (loads Arrow)
 
     names = [field.variable.name for field in used.fields]
     columns = [*([person] if person is not None and person not in names else []), *names]
     rows = 0
     with ExitStack() as stack:
-        batches = stack.enter_context(open_batches(data, columns))
         advance = stack.enter_context(progress("predicting"))
         writer = None
-        for batch in predictions(batches, used, person):
+        for batch in predictions(batches.select(columns), used, person):
             if writer is None:
                 inputs = [path for path in batches.paths if path != "-"]
                 made = AtomicWriter(out, batch.schema, {}, overwrite=overwrite, inputs=inputs)
@@ -237,33 +247,22 @@ def column_names(target: str, categories: Sequence[Any]) -> list[str]:
     return [target, *(f"P({target}={category_text(label)})" for label in categories)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tested:
-    """The records that a model is tested on, and how to read them."""
-
-    data: list[str]
-    policy: Policy | None
-    clear: bool
-    accept_incomplete: bool
-
-    def source(self, model: Any) -> Tally:
-        """Return the records; without a policy they are clear, in the model's categories."""
-        if self.policy is not None:
-            given = Given(self.data, self.policy, None, None, self.clear)
-            return replace(given, accept_incomplete=self.accept_incomplete).source()
-        found = mq.tally(
-            self.data[0] if len(self.data) == 1 else self.data,
-            schema=mq.Schema((*model.features, model.target)),
-            accept_incomplete=self.accept_incomplete,
-        )
-        say_missing(found.missing)
-        return found
+def records(
+    batches: Batches, model: Any, policy: Policy | None, *, clear: bool, accept_incomplete: bool
+) -> Records:
+    """Return the records that a model is tested on; without a policy they are clear, in its categories."""
+    read: dict[str, Any] = {"schema": policy} if clear else {"policy": policy}
+    if policy is None:
+        read = {"schema": mq.Schema((*model.features, model.target))}
+    found: Records = mq.tally(batches, **read, engine="memory", accept_incomplete=accept_incomplete)
+    say_missing(found.missing)
+    return found
 
 
-def tested(records: Tested, model: Any, *, json: bool) -> str:
+def tested(model: Any, source: Tally, *, json: bool) -> str:
     """Return the accuracy as text or JSON."""
     with progress("testing"):
-        found = mq.evaluate.accuracy(model, records.source(model))
+        found = mq.evaluate.accuracy(model, source)
     lower, upper = found.conf_int()
     if json:
         return as_json(

@@ -21,16 +21,18 @@ from masquerade.disguising.frames import (
 )
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import Draws, fresh_draws
-from masquerade.frames.files import AtomicWriter, Batches, open_batches
+from masquerade.frames.file_reader import Batches, open_batches
+from masquerade.frames.file_writer import AtomicWriter
 
 Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What was done: how many records, and the other policies that the memo had served before."""
+    """What was done: how many records, all columns there were, other policies that the memo had served."""
 
     rows: int
+    columns: tuple[str, ...]
     earlier_policies: tuple[str, ...]
 
 
@@ -77,7 +79,7 @@ def disguise_file(
                 # durable before the output appears: no report is published that could be drawn again
                 remembered.saved(policy.id)
     earlier = () if remembered is None else tuple(r for r in remembered.releases if r != policy.id)
-    return Release(rows, earlier)
+    return Release(rows, batches.file_names, earlier)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,61 +1,70 @@
-"""Files as streams of record batches: memory does not grow with the file."""
+"""Files as streams of record batches: memory does not grow with the file, and each is opened once.
+
+CSV comes as text; no error ever quotes a row.
+"""
 
 from __future__ import annotations
 
+import csv
 import glob
+import gzip
+import io
+import json
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Protocol, Self
+from typing import IO, Any, Protocol, Self
 
 import pyarrow as pa
+from pyarrow import csv as arrow_csv
 from pyarrow import ipc, parquet
 
-from masquerade.core.errors import FileError, SchemaError, did_you_mean
-from masquerade.frames.csv_stream import CsvStream, read_sidecar
-from masquerade.frames.formats import STREAM, Format, format_of, unreadable
+from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
+from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unreadable
 from masquerade.frames.metadata import schema_metadata
 
 ROWS = 1 << 18
+BLOCK = 2 << 20  # bytes: a row of a CSV may not be longer
+MOST_OPEN = 64  # files of a list that stay open until they are read; the others are opened again for that
 _BUFFER = 1 << 20  # bytes of a Parquet column chunk held at a time, however large its row group
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 class Reader(Protocol):
-    """One opened file."""
+    """One opened file; `schema` is None where everything is text."""
 
     names: tuple[str, ...]
     metadata: dict[str, str]
+    schema: pa.Schema | None
     total_rows: int | None
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at most about `rows` rows of these columns, in this order."""
+        """Yield batches of at most about `rows` rows of these columns, in this order, from the start."""
 
 
 class Batches:
-    """Record batches of one file, or of several one after the other; a context manager and iterator.
+    """Record batches of one file, or of several one after the other; a context manager.
 
-    `names` are the columns of every batch, in order, `file_names` all that the first file has, in its
-    own; `text` says that all are text (CSV). `file` and
-    `rows_before` locate the batch yielded last: its file, and the data rows before it in that file.
+    `names` are the columns of every batch, in order, `file_names` all that the first file has, in its own;
+    `text` says that all are text (CSV), else `schemas` has the types of every file. `file` and `rows_before`
+    locate the batch yielded last: its file, and the data rows before it in that file. Files can be read
+    again from their start, standard input cannot.
     """
 
     def __init__(self, paths: Sequence[str], columns: Sequence[str] | None, rows: int) -> None:
         self.paths = tuple(paths)
         self.total_bytes = _total_bytes(paths)
         self.file, self.rows_before = paths[0], 0
-        self._rows, self._started = rows, False
+        self.text, self._rows, self._started = True, rows, False
         self._done_bytes, self._current = 0, 0.0
-        # The first file stays open (standard input cannot be opened twice), the others are looked at only.
-        self._stack = ExitStack()
+        self._names: list[tuple[str, ...]] = []
+        self.schemas: list[pa.Schema | None] = []
+        self._stack, self._kept = ExitStack(), dict[str, Reader]()
         try:
-            self._first: Reader = _open(paths[0], self._stack)
-            self.names = tuple(self._first.names if columns is None else columns)
-            self.file_names = tuple(self._first.names)
-            self.metadata = self._first.metadata
-            self.text = format_of(paths[0]) is Format.CSV
-            self.total_rows = self._check_all()
+            self.total_rows = self._look(columns)
         except BaseException:
             self._stack.close()
             raise
@@ -70,16 +79,22 @@ class Batches:
         """Close the files."""
         self._stack.close()
 
+    def select(self, columns: Sequence[str]) -> Self:
+        """Let these columns be read from now on; a file that lacks one is a `SchemaError`."""
+        for path, names in zip(self.paths, self._names, strict=True):
+            _check_columns(path, names, columns)
+        self.names = tuple(columns)
+        return self
+
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches, once."""
-        if self._started:
-            raise RuntimeError("The batches of a file can be read once; open it again.")
-        self._started = True
-        for place, path in enumerate(self.paths):
+        """Yield the batches, from the start."""
+        if self._started and STREAM in self.paths:
+            raise InputError("Standard input can be read once only: write it to a file.")
+        self._started, self._done_bytes = True, 0
+        for path in self.paths:
             size = 0 if path == STREAM else Path(path).stat().st_size
-            with self._stack if place == 0 else ExitStack() as stack:
-                reader = self._first if place == 0 else _open(path, stack)
-                yield from self._read(path, reader, size)
+            with ExitStack() as stack:
+                yield from self._read(path, self._kept.get(path) or _open(path, stack), size)
             self._done_bytes += size
             self._current = 0.0
 
@@ -99,19 +114,27 @@ class Batches:
                 self._current = size * done / max(reader.total_rows, 1)
             yield batch
 
-    def _check_all(self) -> int | None:
+    def _look(self, columns: Sequence[str] | None) -> int | None:
         """Return the number of rows, if known, after checking that the files fit together."""
-        _check_columns(self.paths[0], self._first, self.names)
-        total = self._first.total_rows
-        for path in self.paths[1:]:
-            if (format_of(path) is Format.CSV) is not self.text:
+        total: int | None = 0
+        for place, path in enumerate(self.paths):
+            if place and (format_of(path) is Format.CSV) is not self.text:
                 raise FileError(f"{path}: CSV files and other files cannot be read as one.")
             with ExitStack() as stack:
-                reader = _open(path, stack)
-                _check_columns(path, reader, self.names)
+                reader = self._kept.get(path) or _open(path, stack)
+                if place == 0:
+                    self.file_names, self.metadata = reader.names, reader.metadata
+                    self.text = reader.schema is None
+                    self.names = tuple(reader.names if columns is None else columns)
+                _check_columns(path, reader.names, self.names)
                 if reader.metadata != self.metadata:
                     raise FileError(f"{path}: was not disguised as {self.paths[0]} was; read them apart.")
-                total = None if total is None or reader.total_rows is None else total + reader.total_rows
+                if len(self._kept) < MOST_OPEN:
+                    self._kept[path] = reader
+                    self._stack.enter_context(stack.pop_all())
+            self._names.append(reader.names)
+            self.schemas.append(reader.schema)
+            total = None if total is None or reader.total_rows is None else total + reader.total_rows
         return total
 
 
@@ -150,10 +173,10 @@ def _total_bytes(paths: Sequence[str]) -> int | None:
         raise unreadable(error.filename or paths[0], error) from None
 
 
-def _check_columns(path: str, reader: Reader, wanted: Sequence[str]) -> None:
+def _check_columns(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
     for name in wanted:
-        if name not in reader.names:
-            raise SchemaError(f"{path}: there is no column {name!r}.{did_you_mean(name, reader.names)}")
+        if name not in names:
+            raise SchemaError(f"{path}: there is no column {name!r}.{did_you_mean(name, names)}")
 
 
 def _open(path: str, stack: ExitStack) -> Reader:
@@ -164,48 +187,134 @@ def _open(path: str, stack: ExitStack) -> Reader:
         raise FileError(f"{path}: this is a directory, not a file (try {path.rstrip('/')}/*.parquet).")
     kind = format_of(path)
     try:
-        stream = stack.enter_context(Path(path).open("rb"))  # noqa: SIM115 - the stack closes it
+        if kind is Format.CSV:
+            stream = stack.enter_context(Path(path).open("rb"))  # noqa: SIM115  (the stack closes it)
+            return _Csv(path, stream, read_sidecar(path))
+        source = stack.enter_context(pa.OSFile(path))
     except OSError as error:
         raise unreadable(path, error) from None
-    if kind is Format.CSV:
-        return _Csv(path, stream, read_sidecar(path))
-    if Path(path).stat().st_size == 0:
+    if source.size() == 0:
         raise FileError(f"{path}: the file is empty.")
-    return (_Parquet if kind is Format.PARQUET else _Arrow)(path, stack)
+    return (_Parquet if kind is Format.PARQUET else _Arrow)(path, source, stack)
+
+
+class _Counted(io.RawIOBase):
+    """A binary stream that counts the bytes read from it, and leaves closing to its owner."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__()
+        self._stream, self.count = stream, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        self.count += len(data)
+        return len(data)
+
+
+class _Rejoined(io.RawIOBase):
+    """The bytes already read, then the rest of the stream."""
+
+    def __init__(self, start: bytes, rest: IO[bytes]) -> None:
+        super().__init__()
+        self._start, self._rest = io.BytesIO(start), rest
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self._start.read(size) or self._rest.read(size)
 
 
 class _Csv:
-    """A CSV file or stream."""
+    """A CSV file or stream; `bytes_read` counts the (compressed) file's bytes."""
 
+    schema: pa.Schema | None = None
     total_rows: int | None = None
 
     def __init__(self, path: str, stream: IO[bytes], metadata: dict[str, str]) -> None:
-        self._stream, self.metadata = CsvStream(path, stream), metadata
-        self.names = self._stream.names
+        self._path, self._stream, self.metadata = path, stream, metadata
+        self._begin()
+        self.names = _names(path, self._start)
 
     @property
     def bytes_read(self) -> int:
-        return self._stream.bytes_read
+        return self._counted.count
+
+    def _begin(self) -> None:
+        """Read the first bytes, which hold the names."""
+        self._counted, self._fresh = _Counted(self._stream), True
+        buffered = io.BufferedReader(self._counted, BLOCK)
+        plain = gzip.GzipFile(fileobj=buffered) if is_compressed(self._path) else buffered
+        self._plain: IO[bytes] = plain  # type: ignore[assignment]  # two classes, one interface
+        try:
+            self._start = self._plain.read(BLOCK)
+        except _DAMAGED:
+            raise FileError(f"{self._path}: the compressed file is truncated or damaged.") from None
+        except OSError as error:
+            raise unreadable(self._path, error) from None
+        if not self._start.strip():
+            raise FileError(f"{self._path}: the file is empty; a first row with the names was expected.")
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        for batch in self._stream.batches(columns):
-            yield from _sliced(batch, rows)
+        """Yield batches of the wanted columns, every one as text, empty fields as null."""
+        if not self._fresh:
+            self._stream.seek(0)
+            self._begin()
+        self._fresh = False
+        bad_rows: list[tuple[int | None, int, int]] = []
+
+        def remember(row: Any) -> str:
+            bad_rows.append((row.number, row.expected_columns, row.actual_columns))
+            return "error"
+
+        done, failure = 0, ""
+        try:
+            reader = arrow_csv.open_csv(
+                _Rejoined(self._start, self._plain),
+                # One thread: only then does Arrow know the number of a bad row.
+                read_options=arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK),
+                parse_options=arrow_csv.ParseOptions(
+                    newlines_in_values=True,
+                    # In a file of one column an empty line is a missing value.
+                    ignore_empty_lines=len(self.names) > 1,
+                    invalid_row_handler=remember,
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types=dict.fromkeys(columns, pa.string()),
+                    include_columns=list(columns),
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=True,
+                ),
+            )
+            for batch in reader:
+                done += len(batch)
+                yield from _sliced(batch, rows)
+        except (pa.ArrowException, *_DAMAGED) as error:
+            failure = _failure(error, done, bad_rows)
+        except OSError as error:
+            raise unreadable(self._path, error) from None
+        if failure:  # raised out here, so that Arrow's error, which quotes the row, is not its context
+            raise FileError(f"{self._path}: {failure}.")
 
 
 class _Parquet:
     """A Parquet file, read a few rows at a time even within one huge row group."""
 
-    def __init__(self, path: str, stack: ExitStack) -> None:
+    def __init__(self, path: str, source: Any, stack: ExitStack) -> None:
         self._path = path
         try:
-            source = stack.enter_context(pa.OSFile(path))
             self._file = stack.enter_context(
                 parquet.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER)
             )
-            schema = self._file.schema_arrow
+            self.schema: pa.Schema | None = self._file.schema_arrow
         except (pa.ArrowException, OSError):
             raise _damaged(path, Format.PARQUET) from None
-        self.names, self.metadata = _unique(path, schema), schema_metadata(schema)
+        self.names, self.metadata = _unique(path, self.schema), schema_metadata(self.schema)
         self.total_rows: int | None = self._file.metadata.num_rows
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -219,16 +328,16 @@ class _Parquet:
 class _Arrow:
     """An Arrow IPC file; read, not mapped, so that pages of a large file do not stay in memory."""
 
-    def __init__(self, path: str, stack: ExitStack) -> None:
-        self._path = path
+    def __init__(self, path: str, source: Any, stack: ExitStack) -> None:
+        del stack  # the file is closed by whoever opened it
+        self._path, self._source = path, source
         try:
-            self._source = stack.enter_context(pa.OSFile(path))
             file = ipc.open_file(self._source)
-            schema = file.schema
+            self.schema: pa.Schema | None = file.schema
             self.total_rows: int | None = file.count_rows() if hasattr(file, "count_rows") else None
         except (pa.ArrowException, OSError):
             raise _damaged(path, Format.ARROW) from None
-        self.names, self.metadata = _unique(path, schema), schema_metadata(schema)
+        self.names, self.metadata = _unique(path, self.schema), schema_metadata(self.schema)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         wanted = ipc.IpcReadOptions(included_fields=[self.names.index(name) for name in columns])
@@ -256,3 +365,52 @@ def _damaged(path: str, kind: Format) -> FileError:
     return FileError(
         f"{path}: this is not a readable {kind.value} file (truncated, damaged, or of another kind)."
     )
+
+
+def _names(path: str, start: bytes) -> tuple[str, ...]:
+    """Return the names in the first row."""
+    text = start.decode("utf-8-sig", errors="replace")
+    try:
+        # Empty lines before the names are skipped, as Arrow does.
+        names = next((tuple(row) for row in csv.reader(io.StringIO(text, newline="")) if row), ())
+    except csv.Error:
+        names = ()
+    if not names:
+        raise FileError(f"{path}: the first row cannot be read as names.")
+    if any("\ufffd" in name for name in names):
+        raise FileError(f"{path}: the file is not UTF-8 text.")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise FileError(f"{path}: two columns are called {twice!r}.")
+    return names
+
+
+def _failure(error: Exception, done: int, bad_rows: list[tuple[int | None, int, int]]) -> str:
+    """Say what is wrong, in our words."""
+    if isinstance(error, _DAMAGED):
+        return f"the compressed file is truncated or damaged after data row {done}"
+    if bad_rows:
+        number, expected, actual = bad_rows[0]
+        where = f"data row {number - 1}" if number else f"a row after data row {done}"  # row 1 is the names
+        return f"{where} has {actual} field{'' if actual == 1 else 's'}, the first row has {expected}"
+    if "UTF8" in str(error):
+        return f"the file is not UTF-8 text after data row {done}"
+    return f"the file cannot be read as CSV after data row {done} (is a quotation mark left open?)"
+
+
+def read_sidecar(path: str | Path) -> dict[str, str]:
+    """Return the metadata kept next to a CSV (or to what it links to, or was compressed from)."""
+    given, linked = Path(path), Path(path).resolve()
+    places = [given, linked, *(p.with_suffix("") for p in (given, linked) if is_compressed(p))]
+    sidecar = next((found for found in map(sidecar_of, places) if found.exists()), None)
+    if sidecar is None:
+        return {}
+    try:
+        found = json.loads(sidecar.read_bytes())
+    except OSError as error:
+        raise unreadable(sidecar, error) from None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise FileError(f"{sidecar}: this is not the metadata that masquerade writes next to a CSV file.")
+    return found

@@ -11,7 +11,7 @@ import pyarrow as pa
 from masquerade.channels.policy import Policy
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError
-from masquerade.frames.files import AtomicWriter
+from masquerade.frames.file_writer import AtomicWriter
 from masquerade.report.html import demo_html
 from masquerade.report.study import Study, run_study
 from masquerade.report.text import demo_text

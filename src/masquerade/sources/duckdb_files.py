@@ -5,14 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from glob import has_magic
 from pathlib import Path
 from typing import Any
 from weakref import finalize
 
 import pyarrow as pa
-from pyarrow import ipc, parquet
 
 from masquerade.core.errors import (
     EngineError,
@@ -22,10 +21,11 @@ from masquerade.core.errors import (
     SchemaError,
     UnknownValue,
 )
-from masquerade.frames.files import open_batches
+from masquerade.core.words import counted
+from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.formats import STREAM, Format, format_of
+from masquerade.frames.label_codes import encode
 from masquerade.sources.engine_tables import DUCKDB, Watch, watching, without_row
-from masquerade.sources.row_chunks import first_unknown
 from masquerade.sources.sql import Column
 
 BATCH = 1 << 18
@@ -45,12 +45,13 @@ class DuckFiles:
     def __init__(self, data: Any, *, watch: Watch | None = None) -> None:
         import duckdb  # noqa: PLC0415
 
-        if STREAM in (data if isinstance(data, (list, tuple)) else [data]):
+        given = data.paths if isinstance(data, Batches) else data
+        if STREAM in (given if isinstance(given, (list, tuple)) else [given]):
             raise InputError("Standard input can be read once only: write it to a file, or count in memory.")
-        with open_batches(data, []) as batches:
-            self.paths, self.text, self.names = batches.paths, batches.text, batches.file_names
-        self._data, self._watch = data, watch
-        self._types = {} if self.text else types_in(self.paths)
+        with nullcontext(data) if isinstance(data, Batches) else open_batches(data, []) as files:
+            self.paths, self.text, self.names = files.paths, files.text, files.file_names
+            self._types = types_in([schema for schema in files.schemas if schema is not None])
+        self._watch = watch
         self._spill = tempfile.mkdtemp(prefix="masquerade-")  # private, and gone with this object
         finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
         self._failed = duckdb.Error
@@ -64,11 +65,12 @@ class DuckFiles:
         }.items():
             self._connection.execute(f"SET {setting} = {self.dialect.label(value)}")
         self._parquet = self._listed() if all(format_of(p) is Format.PARQUET for p in self.paths) else None
-        files = "1 file" if len(self.paths) == 1 else f"{len(self.paths):,} files"
-        self.title = f"DuckDB over {files}"
+        self.title = f"DuckDB over {counted(len(self.paths), 'file')}"
 
     def kinds(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """Return the types of columns."""
+        if self.text:
+            return dict.fromkeys(names, pa.string())
         chosen = ", ".join(self.dialect.name(name) for name in names)
         (batch,) = self.fetch(lambda table: f"SELECT {chosen} FROM {table} LIMIT 0", names)  # noqa: S608
         return dict(zip(names, batch.schema.types, strict=True))
@@ -97,21 +99,28 @@ class DuckFiles:
 
     def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
         """Return the error about a value with its file and row, which only reading in order can tell."""
-        return first_unknown(self._data, without_row(error), column.field, text=column.text)
+        name = column.field.variable.name
+        with open_batches(self.paths, [name]) as files:
+            for batch in files:
+                try:
+                    encode(batch[name], column.field, text=column.text)
+                except UnknownValue as found:
+                    return found.shifted(files.rows_before, files.file)
+        return without_row(error)
 
     @contextmanager
     def _relation(self, columns: Sequence[str]) -> Iterator[tuple[str, list[Exception]]]:
         raised: list[Exception] = []
         used = list(columns) or list(self.names[:1])
         if not self.text and not self._types.keys() >= set(used):
-            open_batches(self._data, used)  # says which file lacks which column
+            open_batches(self.paths, used)  # says which file lacks which column
         types = {name: common_type(name, self._types[name], self.paths) for name in used if not self.text}
         alike = all(len(set(self._types[name])) == 1 for name in types)
         if self._parquet is not None and alike:
             yield self._parquet, raised
             return
         schema = pa.schema([(name, types.get(name, pa.string())) for name in used])
-        with open_batches(self._data, used) as batches:
+        with open_batches(self.paths, used) as batches:
             self._connection.register("reports_", reader_of(schema, iter(batches), raised))
             try:
                 yield "reports_", raised
@@ -145,16 +154,13 @@ class DuckFiles:
         return EngineError(f"{self.title} failed ({kind}).")
 
 
-def types_in(paths: Sequence[str]) -> Mapping[str, list[pa.DataType]]:
+def types_in(schemas: Sequence[pa.Schema]) -> Mapping[str, list[pa.DataType]]:
     """Return the types that columns have in each of the files; nothing for a column that one lacks."""
     found: dict[str, list[pa.DataType]] = {}
-    for path in paths:
-        with pa.OSFile(path) as source:
-            is_parquet = format_of(path) is Format.PARQUET
-            schema = parquet.read_schema(source) if is_parquet else ipc.open_file(source).schema
+    for schema in schemas:
         for field in schema:
             found.setdefault(field.name, []).append(field.type)
-    return {name: types for name, types in found.items() if len(types) == len(paths)}
+    return {name: types for name, types in found.items() if len(types) == len(schemas)}
 
 
 def common_type(name: str, types: Sequence[pa.DataType], paths: Sequence[str]) -> pa.DataType:

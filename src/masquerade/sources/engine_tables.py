@@ -1,4 +1,7 @@
-"""Tables that callers hold in an engine: Spark data frames and Ibis tables of any backend."""
+"""Tables that callers hold in an engine: Spark data frames and Ibis tables of any backend.
+
+What engines and their drivers send comes as Arrow batches whose types do not depend on the values in them.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from itertools import islice
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
 
 from masquerade.core.errors import EngineError, InputError, MasqueradeError, UnknownValue
-from masquerade.sources.arrow_batches import batches_of, fetched, readable, streamed_at_once
-from masquerade.sources.sql import Column, Dialect
+from masquerade.sources.sql import Column, Dialect, sum_type
 
 DUCKDB: Final = Dialect(try_cast="TRY_CAST")
 POSTGRES: Final = Dialect(text_start="E'", escapes=(("\\", "\\\\"), ("'", "''")), double="DOUBLE PRECISION")
@@ -24,6 +27,7 @@ SPARK: Final = Dialect(quote="`", escapes=(*BACKSLASHES, ("$", "\\u0024")), try_
 DIALECTS: Final = {"duckdb": DUCKDB, "postgres": POSTGRES, "pyspark": SPARK, "databricks": SPARK}
 TITLES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark", "sqlite": "SQLite"}
 PATIENCE: Final = 0.2
+ROWS: Final = 1 << 16  # of a cursor, as one batch
 LOST: Final = {"OperationalError", "InterfaceError", "AdminShutdown", "CrashShutdown", "Py4JNetworkError"}
 
 Watch = Callable[[float | None], None]
@@ -263,3 +267,44 @@ def watching(watch: Watch | None, progress: Callable[[], float | None]) -> Itera
     finally:
         done.set()
         thread.join()
+
+
+def streamed_at_once() -> int:
+    """Return how many rows PostgreSQL's client takes at a time: a large result is never held whole."""
+    from psycopg import capabilities  # noqa: PLC0415
+
+    return 1000 if capabilities.has_stream_chunked() else 1
+
+
+def fetched(cursor: Any, rows: Iterator[Any], kinds: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a database cursor as batches whose types do not depend on the values in them."""
+    some = list(islice(rows, ROWS))
+    names = [column[0] for column in cursor.description]
+    types = [kinds.get(name) or sum_type(name) for name in names]
+    while True:
+        columns = zip(*some, strict=True) if some else [()] * len(names)
+        arrays = [array_of(values, kind) for values, kind in zip(columns, types, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, names)
+        some = list(islice(rows, ROWS))
+        if not some:
+            return
+
+
+def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return values as an array; sums may come as decimals, truth values as 0 and 1."""
+    if pa.types.is_floating(kind):
+        return pa.array([None if value is None else float(value) for value in values], kind)
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return pa.array(values).cast(kind)
+    return pa.array(values, kind)
+
+
+def readable(kind: pa.DataType) -> pa.DataType:
+    """Return the type that a column is fetched as: a database's decimals are read as numbers."""
+    return pa.float64() if pa.types.is_decimal(kind) else kind
+
+
+def batches_of(table: pa.Table) -> list[pa.RecordBatch]:
+    """Return the batches of a table, at least one, which then says what the columns are."""
+    table = table.cast(pa.schema([(field.name, readable(field.type)) for field in table.schema]))
+    return table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]

@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.frames.files import open_batches
+from masquerade.frames.file_reader import Batches
 from masquerade.frames.formats import STREAM, is_compressed
 from masquerade.sources.duckdb_files import DuckFiles
-from masquerade.sources.engine_tables import Table, Watch
-from masquerade.sources.row_chunks import is_path
+from masquerade.sources.engine_tables import IbisTable, SparkFrame, Table, Watch
 
 LOG = logging.getLogger("masquerade.sources")
-EngineName = Literal["auto", "memory", "duckdb"]
+ENGINES: Final = ("auto", "memory", "duckdb")
 LARGEST_IN_MEMORY: Final = 1 << 26  # bytes of codes: 64 MiB, some 6 million records of ten variables
 SHARE_OF_FREE: Final = 8  # and never more than this part of the memory that is free
 TEXT_OF_A_VALUE: Final = 2  # bytes that a value takes in a CSV file, at least: a letter and a comma
@@ -27,29 +26,22 @@ CONTROL_GROUP: Final = Path("/sys/fs/cgroup")
 
 
 def table_for(
-    data: Any,
-    given: Table | None,
-    policy: Policy,
-    *,
-    engine: EngineName,
-    watch: Watch | None = None,
-    allowed: int | None = None,
+    data: Any, policy: Policy, *, engine: str, watch: Watch | None = None, allowed: int | None = None
 ) -> Table | None:
     """Return the engine's table to count in: the one given, or files if they are large; None for memory.
 
     Files are large whose codes take more bytes than `allowed`, by default `largest_in_memory()`.
     """
-    if engine not in get_args(EngineName):
-        raise InputError(
-            f"The engine must be one of {', '.join(get_args(EngineName))}. Got {engine!r} instead."
-        )
-    if not is_path(data):
-        if engine == "duckdb" or (engine == "memory" and given is not None):
+    if engine not in ENGINES:
+        raise InputError(f"The engine must be one of {', '.join(ENGINES)}. Got {engine!r} instead.")
+    if not isinstance(data, Batches):
+        given = isinstance(data, (SparkFrame, IbisTable))
+        if engine == "duckdb" or (engine == "memory" and given):
             raise InputError(f"engine={engine!r} is for files; a frame or table is counted where it lies.")
-        return None if given is None else chosen(given, "the records stay there")
+        return chosen(data, "the records stay there") if given else None
     if engine == "duckdb":
         return chosen(DuckFiles(data, watch=watch), "asked for")
-    if engine == "memory" or STREAM in (data if isinstance(data, (list, tuple)) else [data]):
+    if engine == "memory" or STREAM in data.paths:
         return None
     needed, most = codes_of(data, policy), largest_in_memory() if allowed is None else allowed
     reason = f"{mebibytes(needed)} of codes, memory is used up to {mebibytes(most)}"
@@ -65,15 +57,14 @@ def chosen(table: Table, reason: str) -> Table:
     return table
 
 
-def codes_of(data: Any, policy: Policy) -> int:
+def codes_of(files: Batches, policy: Policy) -> int:
     """Return how many bytes the records would take in memory, at most."""
-    with open_batches(data, []) as files:
-        rows, names = files.total_rows, files.file_names
+    rows = files.total_rows
+    if rows is None:  # a CSV file: only its size is known
         size = sum(
             Path(path).stat().st_size * (UNPACKED if is_compressed(path) else 1) for path in files.paths
         )
-    if rows is None:  # a CSV file: only its size is known
-        rows = size // (TEXT_OF_A_VALUE * max(len(names), 1))
+        rows = size // (TEXT_OF_A_VALUE * max(len(files.file_names), 1))
     widths = [np.min_scalar_type(size - 1).itemsize for size in policy.observed.shape(policy.schema)]
     return rows * max(sum(widths), 1)
 

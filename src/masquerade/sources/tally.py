@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
@@ -14,20 +15,24 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, MasqueradeWarning, PolicyMismatch, UnknownValue
 from masquerade.core.missing_data import Missing
+from masquerade.core.plugins import load_plugin, plugins
 from masquerade.core.schema import Category, Field, Schema, category
+from masquerade.core.tally import Tally
 from masquerade.frames.baskets import Baskets
-from masquerade.frames.files import open_batches
+from masquerade.frames.file_reader import Batches, open_batches
+from masquerade.frames.formats import STREAM
 from masquerade.frames.label_codes import encode
 from masquerade.frames.metadata import INCOMPLETE
 from masquerade.frames.native import columns_of, metadata_of
 from masquerade.sources.baskets import BasketRecords
 from masquerade.sources.engine import Engine
 from masquerade.sources.engine_tables import IbisTable, SparkFrame, Watch, table_of
-from masquerade.sources.planner import EngineName, table_for
+from masquerade.sources.planner import ENGINES, table_for
 from masquerade.sources.records import Records
-from masquerade.sources.row_chunks import Chunk, chunks, is_path
 
 MOST_INFERRED = 1000
+# packages whose objects we count ourselves
+OURS = frozenset({"", "builtins", "ibis", "masquerade", "pandas", "pathlib", "polars", "pyarrow", "pyspark"})
 
 
 @overload
@@ -55,7 +60,7 @@ def tally(
     schema: Schema | Policy | None = None,
     weights: str | None = None,
     id: str | None = None,
-    engine: EngineName = "auto",
+    engine: str = "auto",
     watch: Watch | None = None,
     accept_incomplete: bool = False,
 ) -> Records | Engine: ...
@@ -68,13 +73,14 @@ def tally(
     schema: Schema | Policy | None = None,
     weights: str | None = None,
     id: str | None = None,  # noqa: A002  (the word users know)
-    engine: EngineName = "auto",
+    engine: str = "auto",
     watch: Watch | None = None,
     accept_incomplete: bool = False,
 ) -> Records | Engine | BasketRecords:
     """Return a source that answers counts about records: a frame, files, a table in an engine, or baskets.
 
-    Files are paths or patterns like ``people/*.parquet``; a table is an Ibis table or a Spark data frame.
+    Files are paths or patterns like ``people/*.parquet``, or what `open_batches` opened; each is opened once.
+    A table is an Ibis table or a Spark data frame.
 
     With a `policy`, `data` are records disguised by it. Without one they are clear; their categories come
     from `schema` (or the variables of a policy), and only if none is given from the data themselves.
@@ -83,42 +89,124 @@ def tally(
 
     `engine` says where files are counted: "memory", "duckdb" (out of core), or "auto", which takes memory
     for what fits easily and logs its choice (logger ``masquerade.sources``). `watch` is called with the
-    share of a scan that is done (None if unknown), while an engine scans.
+    share of a scan that is done (None if unknown), while an engine scans. A source that another package
+    brings (entry point group ``masquerade.sources``) opens what it is named for: `engine` of its name, a text
+    that begins with its name and a colon, or an object of a package of its name.
 
     Data that say that records are missing, not at random, refuse every question with the code
     ``incomplete``, unless you say `accept_incomplete`: answers are then about the records that are there.
     """
     if isinstance(data, Baskets):
         return basket_tally(data, policy, [schema, weights, id])
-    extra = [name for name in (weights, id) if name is not None]
-    given = table_of(data, watch=watch)
-    used, fields, said = how_to_read(data if given is None else given, policy, schema, extra)
+    check_given(policy, schema)
+    options: dict[str, Any] = {"schema": schema, "weights": weights, "id": id, "watch": watch}
+    options["accept_incomplete"] = accept_incomplete
+    if opener := opener_of(data, engine):
+        return opener(data, policy, **options)  # type: ignore[no-any-return]  # a stranger's Tally
+    if is_path(data):
+        with open_batches(data, []) as files:
+            return tally(files, policy, engine=engine, **options)
+    found = table_of(data, watch=watch) or data
+    used, fields, said = how_to_read(found, policy, schema, [weights, id])
     missing = missing_from(said, accepted=accept_incomplete)
-    table = table_for(data, given, used, engine=engine, watch=watch)
-    if table is not None:
-        source = Engine(table, used, fields, weights=weights, released=policy is not None, missing=missing)
-        if id is not None:
-            source.check_once(id)
-        return source
-    parts: dict[str, list[Any]] = {name: [] for name in (*used.schema, *extra)}
+    released = policy is not None
+    table = table_for(found, used, engine=engine, watch=watch)
+    if table is None:
+        return records_of(found, used, fields, weights=weights, person=id, released=released, missing=missing)
+    source = Engine(table, used, fields, weights=weights, released=released, missing=missing)
+    if id is not None:
+        source.check_once(id)
+    return source
+
+
+def records_of(
+    data: Any,
+    policy: Policy,
+    fields: Sequence[Field],
+    *,
+    weights: str | None,
+    person: str | None,
+    released: bool,
+    missing: Missing | None,
+) -> Records:
+    """Return a frame or files as records in memory."""
+    extra = [name for name in (weights, person) if name is not None]
+    parts: dict[str, list[Any]] = {name: [] for name in (*policy.schema, *extra)}
     for chunk in chunks(data, list(parts)):
         try:
             for field in fields:
                 name = field.variable.name
                 # labels of several types are released as text, whatever the file
-                text = chunk.text or (policy is not None and field.variable.mixed)
+                text = chunk.text or (released and field.variable.mixed)
                 parts[name].append(encode(chunk.columns[name], field, text=text))
             if weights is not None:
                 parts[weights].append(numbers(chunk, weights))
-            if id is not None:
-                parts[id].append(chunk.columns[id])
+            if person is not None:
+                parts[person].append(chunk.columns[person])
         except UnknownValue as error:
             raise error.shifted(chunk.before, chunk.file) from None
-    if id is not None:
-        check_once(parts[id], id)
-    codes = {name: joined(parts[name], np.dtype(np.uint8)) for name in used.schema}
+    if person is not None:
+        check_once(parts[person], person)
+    codes = {name: joined(parts[name], np.dtype(np.uint8)) for name in policy.schema}
     weighing = None if weights is None else joined(parts[weights], np.dtype(np.float64))
-    return Records(codes, used, weighing, missing=missing)
+    return Records(codes, policy, weighing, missing=missing)
+
+
+def opener_of(data: Any, engine: str) -> Callable[..., Any] | None:
+    """Return what opens data that another package brings a source for; None for ours.
+
+    An opener takes the data and, by name, what `tally` takes beside `engine`; it returns a `Tally`.
+    """
+    if engine not in ENGINES:
+        name = engine
+    elif isinstance(data, str):
+        name = data.partition(":")[0] if ":" in data and not Path(data).exists() else ""
+    else:
+        name = type(data).__module__.partition(".")[0]
+    if not isinstance(name, str) or name in OURS or name not in plugins("sources"):
+        return None
+
+    def opened(data: Any, policy: Policy | None, **options: Any) -> Any:
+        source = load_plugin("sources", name)(data, policy, **options)
+        if not isinstance(source, Tally):
+            raise plugins("sources")[name].refused(f"it gives a {type(source).__name__}, which is no Tally")
+        return source
+
+    return opened
+
+
+def is_path(data: Any) -> bool:
+    """Tell paths from frames."""
+    if isinstance(data, (list, tuple)):
+        return bool(data) and all(isinstance(item, (str, Path)) for item in data)
+    return isinstance(data, (str, Path))
+
+
+class Chunk(NamedTuple):
+    """Some rows: columns as Arrow, whether all are text (CSV), the file, and its rows before these."""
+
+    columns: Mapping[str, Any]
+    text: bool
+    file: str | None
+    before: int
+
+
+def chunks(data: Any, names: Sequence[str]) -> Iterator[Chunk]:
+    """Yield the rows of a frame at once, of files batch by batch; only the named columns of files."""
+    if not isinstance(data, Batches):
+        yield Chunk(columns_of(data), text=False, file=None, before=0)
+        return
+    for batch in data.select(names):
+        columns = {name: batch[name] for name in batch.schema.names}
+        yield Chunk(columns, data.text, data.file, data.rows_before)
+
+
+def check_given(policy: Policy | None, schema: Schema | Policy | None) -> None:
+    """Refuse what is no policy, and two ways to read the records."""
+    if policy is not None:
+        check_policy(policy)
+        if schema is not None:
+            raise InputError("Give 'policy' for disguised records or 'schema' for clear ones, not both.")
 
 
 def basket_tally(baskets: Baskets, policy: Policy | None, others: Sequence[object]) -> BasketRecords:
@@ -135,16 +223,12 @@ def basket_tally(baskets: Baskets, policy: Policy | None, others: Sequence[objec
 
 
 def how_to_read(
-    data: Any, policy: Policy | None, schema: Schema | Policy | None, leave_out: Sequence[str]
+    data: Any, policy: Policy | None, schema: Schema | Policy | None, leave_out: Sequence[str | None]
 ) -> tuple[Policy, Sequence[Field], Mapping[str, str]]:
     """Return the policy of the records (for clear ones: none disguised), the fields, and what data say."""
+    said = check_origin(data, policy)
     if policy is not None:
-        check_policy(policy)
-        if schema is not None:
-            raise InputError("Give 'policy' for disguised records or 'schema' for clear ones, not both.")
-        said = check_origin(data, policy)
         return policy, [Field(variable) for variable in policy.observed.variables], said
-    said = check_origin(data, None)
     known = inferred_schema(data, leave_out) if schema is None else schema
     used = known.undisguised() if isinstance(known, Policy) else Policy.clear(known)
     return used, used.fields, said
@@ -154,12 +238,7 @@ def said_by(data: Any) -> Mapping[str, str]:
     """Return the texts that travel with data: in a file, beside it, or on a frame."""
     if isinstance(data, (SparkFrame, IbisTable)):
         return {}  # tables of engines carry no such words
-    if not is_path(data):
-        return metadata_of(columns_of(data).frame)
-    if data == "-" or (isinstance(data, (list, tuple)) and "-" in data):
-        return {}  # can be read once only
-    with open_batches(data, []) as batches:
-        return batches.metadata
+    return data.metadata if isinstance(data, Batches) else metadata_of(columns_of(data).frame)
 
 
 def missing_from(said: Mapping[str, str], *, accepted: bool) -> Missing | None:
@@ -190,13 +269,14 @@ def check_origin(data: Any, policy: Policy | None) -> Mapping[str, str]:
     )
 
 
-def inferred_schema(data: Any, leave_out: Sequence[str]) -> Schema:
+def inferred_schema(data: Any, leave_out: Sequence[str | None]) -> Schema:
     """Return the categories that occur in clear data, in order."""
-    if isinstance(data, (SparkFrame, IbisTable)) or (is_path(data) and data == "-"):
-        where = "standard input" if is_path(data) else data.title
+    from_stream = isinstance(data, Batches) and STREAM in data.paths
+    if isinstance(data, (SparkFrame, IbisTable)) or from_stream:
+        where = "standard input" if from_stream else data.title
         raise InputError(f"Clear records from {where} need a 'schema' that lists their categories.")
     found: dict[str, dict[Category, None]] = {}
-    for chunk in chunks(data, None):
+    for chunk in chunks(data, data.file_names if isinstance(data, Batches) else ()):
         for name in chunk.columns:
             if name in leave_out:
                 continue

@@ -13,9 +13,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
-from masquerade.core.errors import FileError, SchemaError
-from masquerade.frames import csv_stream, file_writer
-from masquerade.frames.files import AtomicWriter, open_batches, sidecar_of
+from masquerade.core.errors import FileError, InputError, SchemaError
+from masquerade.frames import file_reader, file_writer
+from masquerade.frames.file_reader import open_batches
+from masquerade.frames.file_writer import AtomicWriter
+from masquerade.frames.formats import sidecar_of
 
 TABLE = pa.table(
     {
@@ -43,6 +45,13 @@ def write(path, table=TABLE, metadata=POLICY, **options):
 def read(path, columns=None, **options):
     with open_batches(path, columns, **options) as batches:
         return pa.Table.from_batches(batches).to_pydict()
+
+
+def read_whole(path, columns):
+    """Return some columns, by other means."""
+    if str(path).endswith(".csv"):
+        return {name: AS_TEXT[name] for name in columns}
+    return {name: TABLE[name].to_pylist() for name in columns}
 
 
 def refusal(path, columns=None):
@@ -198,11 +207,24 @@ class TestEveryFormat:
                 writer.write(batch)
         assert read(path) == {"k": ["u", "v"]}
 
-    def test_batches_are_read_once(self, tmp_path, ending):
-        with open_batches(write(tmp_path / f"people{ending}")) as batches:
-            assert sum(map(len, batches)) == 5
-            with pytest.raises(RuntimeError, match="once"):
-                next(iter(batches))
+    def test_files_can_be_read_again_and_are_opened_once(self, tmp_path, ending, files_opened):
+        paths = [write(tmp_path / f"{place}{ending}") for place in range(3)]
+        files_opened.clear()
+        with open_batches(paths, []) as batches:
+            assert sum(map(len, batches.select(["a"]))) == 15
+            again = pa.Table.from_batches(batches.select(["b", "a"])).to_pydict()
+            assert again == {name: 3 * values for name, values in read_whole(paths[0], ["b", "a"]).items()}
+            with pytest.raises(SchemaError, match="there is no column 'c'"):
+                batches.select(["c"])
+        assert files_opened == [str(path) for path in paths]
+
+    def test_of_a_long_list_few_files_stay_open(self, tmp_path, ending, monkeypatch, files_opened):
+        monkeypatch.setattr(file_reader, "MOST_OPEN", 2)
+        paths = [write(tmp_path / f"{place}{ending}") for place in range(4)]
+        files_opened.clear()
+        with open_batches(paths) as batches:
+            assert sum(map(len, batches)) == 20
+        assert files_opened == [str(path) for path in (*paths, *paths[2:])]
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".arrow"])
@@ -280,14 +302,14 @@ class TestCsv:
 
     @pytest.mark.parametrize("block", [64, 2 << 20])
     def test_a_row_of_another_length_is_named_by_its_number(self, tmp_path, monkeypatch, block):
-        monkeypatch.setattr(csv_stream, "BLOCK", block)
+        monkeypatch.setattr(file_reader, "BLOCK", block)
         path = self.text(tmp_path, "a,b\n" + "1,2\n" * 100 + "secret\n" + "1,2\n" * 100)
         message = refusal(path)
         assert message == f"{path}: data row 101 has 1 field, the first row has 2."
 
     @pytest.mark.parametrize("block", [64, 2 << 20])
     def test_fields_and_names_across_blocks(self, tmp_path, monkeypatch, block):
-        monkeypatch.setattr(csv_stream, "BLOCK", block)
+        monkeypatch.setattr(file_reader, "BLOCK", block)
         rows = [f"value {i}\nof, rows é" for i in range(50)]
         path = write(tmp_path / "people.csv", pa.table({"k": rows, "l": rows}))
         assert read(path, ["l"]) == {"l": rows}
@@ -305,7 +327,7 @@ class TestCsv:
             assert "secret" not in message
 
     def test_an_open_quotation_mark_in_a_long_file(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(csv_stream, "BLOCK", 64)
+        monkeypatch.setattr(file_reader, "BLOCK", 64)
         message = refusal(self.text(tmp_path, 'a,b\n"secret,2\n' + "3,4\n" * 100))
         assert "quotation mark" in message
         assert "secret" not in message
@@ -355,6 +377,8 @@ class TestCsv:
             assert (batches.total_bytes, batches.total_rows, batches.metadata) == (None, None, {})
             for batch in batches:
                 writer.write(batch)
+            with pytest.raises(InputError, match="once only"):
+                list(batches)
         assert target.getvalue() == b"b\n1\n2\n"
 
 

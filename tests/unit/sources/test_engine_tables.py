@@ -18,10 +18,17 @@ from tests.unit.sources.test_engine import HOSTILE, NAMES, Spy, assert_same, hos
 
 import masquerade as mq
 from masquerade.core.errors import EngineError, InputError, PolicyMismatch, SchemaError, UnknownValue
-from masquerade.sources.arrow_batches import array_of
 from masquerade.sources.engine import Engine
 from masquerade.sources.engine_cache import Limits
-from masquerade.sources.engine_tables import IbisTable, SparkFrame, dialect_of, table_of, told, watching
+from masquerade.sources.engine_tables import (
+    IbisTable,
+    SparkFrame,
+    array_of,
+    dialect_of,
+    table_of,
+    told,
+    watching,
+)
 
 SUMMED_UP = Limits(cells=1, saving=float("inf"))
 HELD_AND_SUMMED_UP = pytest.mark.parametrize("limits", [Limits(), SUMMED_UP], ids=["held", "summed up"])
@@ -276,7 +283,7 @@ def test_labels_and_names_that_are_hard_to_write_on_postgres(connection, hostile
 
 def test_large_results_of_postgres_come_in_batches_of_one_type(connection, monkeypatch):
     """Grouping sets leave whole batches of a column missing."""
-    monkeypatch.setattr("masquerade.sources.arrow_batches.ROWS", 8)
+    monkeypatch.setattr("masquerade.sources.engine_tables.ROWS", 8)
     labels = [f"label {i}" for i in range(30)]
     rows = pd.DataFrame(product(labels, labels, ["x", "y"]), columns=["a", "b", "c"])
     policy = mq.Policy.clear(mq.Schema({"a": labels, "b": labels, "c": ["x", "y"]}))

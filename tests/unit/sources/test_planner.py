@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import logging
 import sys
 
@@ -14,6 +15,7 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import InputError
+from masquerade.frames.file_reader import open_batches
 from masquerade.sources import planner
 from masquerade.sources.duckdb_files import DuckFiles
 from masquerade.sources.engine import Engine
@@ -31,7 +33,13 @@ def files(tmp_path):
 
 
 def placed(data, **options):
-    return planner.table_for(data, None, POLICY, **{"engine": "auto", **options})
+    with open_batches(data, []) as opened:
+        return planner.table_for(opened, POLICY, **{"engine": "auto", **options})
+
+
+def bytes_needed(data, policy):
+    with open_batches(data, []) as opened:
+        return planner.codes_of(opened, policy)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +98,12 @@ def test_frames_are_counted_where_they_are():
         mq.tally(FRAME, POLICY, engine="duckdb")
 
 
-def test_standard_input_is_for_memory_only():
-    assert placed("-") is None
-    assert placed(["-"]) is None
+def test_standard_input_is_for_memory_only(monkeypatch):
+    text = FRAME.to_csv(index=False)
+    for data in ("-", ["-"]):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        assert placed(data) is None
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     with pytest.raises(InputError, match="Standard input"):
         placed("-", engine="duckdb")
 
@@ -101,11 +112,11 @@ def test_codes_take_a_byte_each_and_two_where_there_are_many_categories(tmp_path
     pq.write_table(pa.table({"a": list(range(100)), "b": list(range(100))}), tmp_path / "f.parquet")
     for size, width in ((256, 1), (257, 2), (70_000, 4)):
         policy = mq.Policy.clear(mq.Schema({"a": range(size), "b": [0]}))
-        assert planner.codes_of(tmp_path / "f.parquet", policy) == 100 * (width + 1)
+        assert bytes_needed(tmp_path / "f.parquet", policy) == 100 * (width + 1)
 
 
 def test_csv_files_are_never_taken_for_smaller_than_they_are(files):
-    assert planner.codes_of(files / "f.csv", POLICY) >= FRAME.size
+    assert bytes_needed(files / "f.csv", POLICY) >= FRAME.size
     rare = np.random.default_rng(1).random((20_000, 2)) < 0.03  # nearly all rows alike: packs well
     frame, packed = (
         pd.DataFrame({"a": np.where(rare[:, 0], "x", "y"), "b": rare[:, 1] * 1}),
@@ -114,8 +125,8 @@ def test_csv_files_are_never_taken_for_smaller_than_they_are(files):
     with gzip.open(packed, "wt") as file:
         frame.to_csv(file, index=False)
     assert packed.stat().st_size < frame.size / 10
-    assert planner.codes_of(packed, POLICY) >= frame.size
-    assert planner.codes_of([files / "f.csv", packed], POLICY) >= FRAME.size + frame.size
+    assert bytes_needed(packed, POLICY) >= frame.size
+    assert bytes_needed([files / "f.csv", packed], POLICY) >= FRAME.size + frame.size
 
 
 def test_no_more_than_a_part_of_the_free_memory_is_used(monkeypatch, tmp_path):

@@ -9,9 +9,17 @@ import pyarrow as pa
 import pytest
 
 import masquerade as mq
-from masquerade.core.errors import InputError, MasqueradeWarning, QueryRefused, SchemaError, UnknownValue
+from masquerade.core.errors import (
+    FileError,
+    InputError,
+    MasqueradeWarning,
+    PluginError,
+    QueryRefused,
+    SchemaError,
+    UnknownValue,
+)
 from masquerade.core.supports import Supports
-from masquerade.frames.files import AtomicWriter
+from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.native import with_metadata
 
 FRAME = pd.DataFrame(
@@ -138,3 +146,74 @@ def test_where_nobody_can_be_asked_missing_rows_are_warned_of(tmp_path):
     frame = incomplete(tmp_path, "pandas").assign(age=["old", "young"] * 3)
     with pytest.warns(MasqueradeWarning, match="2 of 8 rows did not open"):
         mq.projected(frame, {"a": ["sex"], "b": ["age"]})
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".arrow"])
+@pytest.mark.parametrize("given", ["policy", "schema", "nothing"])
+def test_every_file_is_opened_once(tmp_path, ending, given, files_opened):
+    table = pa.Table.from_pandas(FRAME[["sex", "kids"]])
+    paths = [tmp_path / f"{place}{ending}" for place in range(2)]
+    for path in paths:
+        with AtomicWriter(path, table.schema, {}) as writer:
+            writer.write(table.to_batches()[0])
+    policy = mq.Policy.build({"sex": ["f", "m"], "kids": [0, 1, 2]}, {"sex": mq.channels.binary("0.1")})
+    options = {"policy": {"policy": policy}, "schema": {"schema": policy.schema}, "nothing": {}}[given]
+    files_opened.clear()
+    (counts,) = mq.tally(paths, **options).answer([mq.Query()])
+    assert counts.values == 12
+    assert files_opened == [str(path) for path in paths]
+    if ending != ".arrow":  # DuckDB reads these when it is asked
+        files_opened.clear()
+        mq.tally(paths, policy, engine="duckdb")
+        assert files_opened == [str(path) for path in paths]
+
+
+SOURCES = """
+import masquerade as mq
+
+class Office:
+    def __init__(self, data, policy, **options):
+        self.said = (data, policy, options)
+        self.schema = mq.Schema({"sex": ["f", "m"]})
+        self.guarantee = mq.Guarantee(())
+
+    def check(self, queries):
+        return []
+
+    def answer(self, queries):
+        raise NotImplementedError
+
+class Box:
+    pass
+
+def silent(data, policy, **options):
+    return 7
+"""
+
+
+def test_a_source_of_another_package_opens_what_it_is_named_for(install):
+    install("office", {"sources": {"office": "Office"}}, SOURCES)
+    import office  # noqa: PLC0415  (just installed)
+
+    by_scheme = mq.tally("office://north/table", schema=mq.Schema({"a": [1]}), weights="w")
+    assert isinstance(by_scheme, office.Office)
+    data, policy, options = by_scheme.said
+    assert (data, policy) == ("office://north/table", None)
+    assert options == {
+        "schema": mq.Schema({"a": [1]}),
+        "weights": "w",
+        "id": None,
+        "watch": None,
+        "accept_incomplete": False,
+    }
+    assert isinstance(mq.tally(["any", "thing"], engine="office"), office.Office)
+    box = office.Box()
+    assert mq.tally(box).said[0] is box
+
+
+def test_a_source_of_another_package_must_be_one(install):
+    install("mute", {"sources": {"mute": "silent"}}, SOURCES)
+    with pytest.raises(PluginError, match=r"source 'mute' of the package mute 1.0 .*: it gives a int, which"):
+        mq.tally("mute:x")
+    with pytest.raises(FileError, match="mut:x: no such file"):
+        mq.tally("mut:x")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
 from masquerade.crypto.errors import DecodingError
-from masquerade.frames.files import AtomicWriter
+from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.label_codes import decode
 from masquerade.frames.metadata import INCOMPLETE
 from masquerade.protocols.threshold.class_opening import REASONS, Opening, Verdict

@@ -9,7 +9,7 @@ from typing import Any, Final
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.schema import Field
 from masquerade.crypto.errors import DecodingError
-from masquerade.frames.files import open_batches
+from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
 from masquerade.protocols.threshold.messages import Credential
 from masquerade.protocols.threshold.row_schema import Form
