@@ -19,10 +19,9 @@ import pytest
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
 from masquerade.crypto import certificates, tokens
 from masquerade.protocols.transport import ask
-from masquerade.services.common import app, client
-from masquerade.services.common.app import make_app
+from masquerade.services.common import client
 from masquerade.services.common.client import HttpTransport
-from masquerade.services.common.exactly_once import Call
+from masquerade.services.common.jobs import Call
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import (
     KeyReused,
@@ -35,6 +34,7 @@ from masquerade.services.common.problems import (
     WrongVersion,
 )
 from masquerade.services.common.server import _listening, background, run
+from masquerade.services.common.service import Service
 from masquerade.services.common.settings import Limits
 from masquerade.services.common.state import State
 
@@ -102,8 +102,8 @@ def plain(handler, *, limits=None, **more):
         Peer("south", token_digest=tokens.digest(TOKEN)),
         Peer("west", token_digest=tokens.digest("w" * 20)),
     ]
-    app = make_app("party", peers=peers, limits=limits or Limits(), handler=handler, **more)
-    with background(app, grace_seconds=5) as url:
+    service = Service("party", peers=peers, limits=limits or Limits(), handler=handler, **more)
+    with background(service, grace_seconds=5) as url:
         yield url
 
 
@@ -150,8 +150,8 @@ def logged(capfd, *events):
 def mutual(world):
     """A service that only knows certificates."""
     handler = Recorder()
-    app = make_app("party", peers=[world.south()], limits=Limits(), handler=handler)
-    with background(app, **world.tls("north")) as url:
+    service = Service("party", peers=[world.south()], limits=Limits(), handler=handler)
+    with background(service, **world.tls("north")) as url:
         yield url, handler
 
 
@@ -271,7 +271,7 @@ def test_the_listener_would_have_heard(world):
 def test_both_fingerprints_are_accepted_while_a_party_rotates(tmp_path):
     certificates.init(tmp_path, name="ours")
     first, caller = certificates.issue(tmp_path, "north"), certificates.issue(tmp_path, "south")
-    app = make_app(
+    service = Service(
         "party",
         peers=[Peer("south", fingerprints=(caller.fingerprint,))],
         limits=Limits(),
@@ -279,12 +279,12 @@ def test_both_fingerprints_are_accepted_while_a_party_rotates(tmp_path):
     )
     files = {"certificate": caller.certificate, "key": caller.key, "authority": tmp_path / "ca.pem"}
     served = {"certificate": first.certificate, "key": first.key, "authority": tmp_path / "ca.pem"}
-    with background(app, **served) as url:
+    with background(service, **served) as url:
         second = certificates.rotate(tmp_path, "north")
         both = Peer("north", url, fingerprints=(second.old_fingerprint, second.fingerprint))
         with HttpTransport("south", [both], place="echo", retries=0, **files) as sending:
             assert sending.exchange("north", b"x")[2:] == b"x"
-    with background(app, **served, port=int(url.rsplit(":", 1)[1])) as again:
+    with background(service, **served, port=int(url.rsplit(":", 1)[1])) as again:
         assert again == url
         with (
             pytest.raises(Exception, match="stopping"),
@@ -296,8 +296,8 @@ def test_both_fingerprints_are_accepted_while_a_party_rotates(tmp_path):
 def test_tokens_over_tls_beside_certificates(world):
     handler = Recorder()
     peers = [world.south(), Peer("west", token_digest=tokens.digest(TOKEN))]
-    app = make_app("party", peers=peers, limits=Limits(), handler=handler)
-    with background(app, **world.tls("north")) as url:
+    service = Service("party", peers=peers, limits=Limits(), handler=handler)
+    with background(service, **world.tls("north")) as url:
         north = world.north(url, token=TOKEN)
         with HttpTransport("west", [north], place="echo", retries=0, authority=world.authority) as sending:
             sending.exchange("north", b"x")
@@ -384,7 +384,7 @@ def test_other_versions_are_refused():
 
 
 def test_the_newest_version_that_both_speak_is_agreed_on(monkeypatch):
-    monkeypatch.setattr(app, "VERSIONS", (1, 2, 3))
+    monkeypatch.setattr("masquerade.services.common.service.VERSIONS", (1, 2, 3))
     handler = Recorder()
     with plain(handler) as url:
         for offer, agreed in (("1", "1"), ("1, 2", "2"), ("2,1,9", "2"), ("4, 3", "3")):
@@ -394,7 +394,7 @@ def test_the_newest_version_that_both_speak_is_agreed_on(monkeypatch):
         monkeypatch.setattr(client, "VERSIONS", ("1", "2"))
         with transport(url) as sending:
             assert sending.exchange("north", b"x")
-        monkeypatch.setattr(app, "VERSIONS", (1,))
+        monkeypatch.setattr("masquerade.services.common.service.VERSIONS", (1,))
         with transport(url) as sending:
             assert sending.exchange("north", b"y")
 
@@ -409,7 +409,7 @@ def test_a_body_beyond_the_limit_is_refused_declared_or_counted(monkeypatch):
             url, START + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + 3 * chunk + b"0\r\n\r\n"
         )
         assert streamed.startswith(b"HTTP/1.1 413 ")
-        monkeypatch.setattr("masquerade.services.common.app._DISCARDING_SECONDS", 0.1)
+        monkeypatch.setattr("masquerade.services.common.service._DISCARDING_SECONDS", 0.1)
         endless = raw(url, START + b"Transfer-Encoding: chunked\r\n\r\n" + 5 * chunk)  # never ends by itself
         assert endless.startswith(b"HTTP/1.1 413 ")
         assert b"connection: close" in endless.lower()
@@ -488,11 +488,11 @@ def test_places_have_templates():
         sending.exchange("north", b"x", place="sessions/s1/columns")
         with pytest.raises(NotFound):
             sending.exchange("north", b"x", place="sessions/s1/other")
-        with pytest.raises(NotFound):
-            sending.get_json("north", "sessions/s2/columns")
+        got = httpx.get(f"{url}/v1/sessions/s2/columns", headers=headers(), trust_env=False)
+        assert got.status_code == 404
         assert httpx.post(f"{url}/v1/sessions/s2/other", headers=VERSION, trust_env=False).status_code == 401
         with pytest.raises(InputError, match="A place consists of"):
-            sending.get_json("north", "sessions?x=1")
+            sending.exchange("north", b"x", place="sessions?x=1")
         counted = httpx.get(f"{url}/metrics", trust_env=False).text
     assert handler.calls[0].parameters == {"session": "s1"}
     assert 'masquerade_requests_total{place="sessions/{session}/columns",status="200"} 1.0' in counted
@@ -678,7 +678,7 @@ def test_a_server_at_work_is_waited_for_but_not_for_ever():
 
 def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
     handler = Recorder()
-    monkeypatch.setattr("masquerade.services.common.app._DISCARDING_SECONDS", 0.2)
+    monkeypatch.setattr("masquerade.services.common.service._DISCARDING_SECONDS", 0.2)
     with plain(handler, limits=Limits(seconds=0.2)) as url:
         assert raw(url, START + b"Content-Length: 9\r\n\r\nabc").startswith(b"HTTP/1.1 503 ")
         monkeypatch.setattr("masquerade.services.common.server._HEADER_SECONDS", 0.2)
@@ -767,7 +767,7 @@ def test_pauses_grow_and_differ_and_are_bounded():
 
 def test_health_readiness_and_metrics(world):
     ready = threading.Event()
-    app = make_app(
+    service = Service(
         "party",
         peers=[Peer("west", token_digest=tokens.digest(TOKEN))],
         limits=Limits(),
@@ -776,20 +776,20 @@ def test_health_readiness_and_metrics(world):
     )
     trusting = ssl.create_default_context(cafile=world.authority)
     with (
-        background(app, **world.tls("north")) as url,
+        background(service, **world.tls("north")) as url,
         httpx.Client(base_url=url, verify=trusting, trust_env=False) as web,
     ):
         assert web.get("/health").json() == {"alive": True}
         assert (web.get("/ready").status_code, web.get("/ready").json()) == (503, {"ready": False})
         ready.set()
         assert (web.get("/ready").status_code, web.get("/ready").json()) == (200, {"ready": True})
-        app.state.service.stop()
+        service.stop()
         assert web.get("/ready").status_code == 503
         assert web.get("/metrics").status_code == 200
         spoofed = web.get("/metrics", headers={"X-Forwarded-For": "192.0.2.1"})
         assert spoofed.status_code == 200  # nobody speaks for another address, in either direction
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("masquerade.services.common.app.is_loopback", lambda _: False)
+            patch.setattr("masquerade.services.common.service.is_loopback", lambda _: False)
             assert web.get("/metrics").status_code == 401
             assert web.get("/metrics", headers={"X-Forwarded-For": "127.0.0.1"}).status_code == 401
             assert web.get("/metrics", headers=headers()).status_code == 200
@@ -801,27 +801,27 @@ def test_small_replies_are_not_held_back():
 
 
 def test_without_tls_only_this_machine_is_served(world, tmp_path):
-    app = make_app("party", peers=[], limits=Limits(), handler=Recorder())
+    service = Service("party", peers=[], limits=Limits(), handler=Recorder())
     for host in ("0.0.0.0", "::", "192.0.2.1", "hospital.example"):  # noqa: S104
         with pytest.raises(InputError, match="on this machine only"):
-            run(app, host=host, port=0)
+            run(service, host=host, port=0)
     with pytest.raises(InputError, match="a certificate and its key"):
-        run(app, port=0, authority=world.authority)
+        run(service, port=0, authority=world.authority)
     mixed = {**world.tls("north"), "key": world.pairs["south"].key}
     with pytest.raises(InputError, match="certificate and key a pair"):
-        run(app, port=0, **mixed)
+        run(service, port=0, **mixed)
     with pytest.raises(InputError, match="cannot be used"):
-        run(app, port=0, **{**world.tls("north"), "authority": tmp_path / "none.pem"})
+        run(service, port=0, **{**world.tls("north"), "authority": tmp_path / "none.pem"})
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(InputError, match="address already in use"),
     ):
-        run(app, port=taken.getsockname()[1])
+        run(service, port=taken.getsockname()[1])
 
 
 SERVER = """
 import sys, time
-from masquerade.services.common.app import make_app
+from masquerade.services.common.service import Service
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.server import run
 from masquerade.services.common.settings import Limits
@@ -833,8 +833,8 @@ def handler(call):
     return b"done"
 
 peers = [Peer("south", token_digest=sys.argv[1])]
-app = make_app("party", peers=peers, limits=Limits(seconds=float(sys.argv[3])), handler=handler)
-run(app, port=0, grace_seconds=float(sys.argv[2]))
+service = Service("party", peers=peers, limits=Limits(seconds=float(sys.argv[3])), handler=handler)
+run(service, port=0, grace_seconds=float(sys.argv[2]))
 print("ended", flush=True)
 """
 
@@ -927,4 +927,4 @@ def test_json_there_and_back():
         assert sending.post_json("north", "json", [1, "two"]) == {"got": [1, "two"]}
         with pytest.raises(ServiceFailed, match="not JSON"):
             sending.post_json("north", "other", 1)
-        assert sending.get_json("north", "/ready") == {"ready": True}
+        assert httpx.get(f"{url}/ready", trust_env=False).json() == {"ready": True}

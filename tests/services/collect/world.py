@@ -15,7 +15,7 @@ from masquerade.services.collect.client import Collection, Submission
 from masquerade.services.collect.example import FORM as EXAMPLE
 from masquerade.services.collect.example import write_collection
 from masquerade.services.collect.messages import ClientRecord
-from masquerade.services.collect.server import app_of, operator_of, server_of
+from masquerade.services.collect.server import operator_of, server_of, service_of
 from masquerade.services.collect.settings import (
     CollectionSettings,
     CollectorSettings,
@@ -106,7 +106,7 @@ class World:
             stack.callback(server.close)
             host, port = settings.listen.host, settings.listen.port
             url = stack.enter_context(
-                background(app_of(server), host=host, port=port, **settings.tls_files(), grace_seconds=2)
+                background(service_of(server), host=host, port=port, **settings.tls_files(), grace_seconds=2)
             )
             settings.address_file.write_text(url)
             stack.callback(settings.address_file.unlink)

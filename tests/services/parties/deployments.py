@@ -22,7 +22,7 @@ from masquerade.services.common.server import background
 from masquerade.services.common.settings import load
 from masquerade.services.parties.example import HELPER, MINER, Plan, horizontal, vertical, write_deployment
 from masquerade.services.parties.node import Node
-from masquerade.services.parties.server import app_of
+from masquerade.services.parties.server import service_of
 from masquerade.services.parties.session import Goal, SessionSpec
 from masquerade.services.parties.session_store import SCOPE
 from masquerade.services.parties.settings import MinerSettings, PartySettings
@@ -91,11 +91,10 @@ class Deployment:
             node = Node(settings)
             self.nodes[name], answer = node, node.handle
             node.handle = lambda call, name=name, answer=answer: self._handled(name, answer, call)
-            app = app_of(node)
-            self._services[name] = app.state.service
+            service = self._services[name] = service_of(node)
             stack = ExitStack()
             stack.callback(node.close)
-            url = stack.enter_context(background(app, port=settings.listen.port, **settings.tls_files()))
+            url = stack.enter_context(background(service, port=settings.listen.port, **settings.tls_files()))
             write_whole(settings.address_file, url + "\n", private=True)
             self._running[name] = stack
 

@@ -12,7 +12,7 @@ from masquerade.core.errors import InputError
 from masquerade.crypto import identity_keys
 from masquerade.services.collect.settings import CollectSettings, load_form
 from masquerade.services.common import logs
-from masquerade.services.common.exactly_once import Call, Handler
+from masquerade.services.common.jobs import Call, Handler
 from masquerade.services.common.node import json_object, peers_of
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import NotAdmitted, NotFound

@@ -24,7 +24,7 @@ from masquerade.services.collect.guarantees import service_guarantee
 from masquerade.services.collect.messages import ShownNotice
 from masquerade.services.collect.results import packed, summary_of
 from masquerade.services.collect.settings import CollectorSettings
-from masquerade.services.common.exactly_once import Call
+from masquerade.services.common.jobs import Call
 from masquerade.services.common.node import peer_transport
 from masquerade.services.common.problems import Busy, PartyUnreachable
 

@@ -18,7 +18,7 @@ from masquerade.protocols.threshold.stores import EvaluationLedger
 from masquerade.services.collect.base import Server, digest_of
 from masquerade.services.collect.messages import MOST_ENROLLED, Batch
 from masquerade.services.collect.settings import RandomnessSettings
-from masquerade.services.common.exactly_once import Call
+from masquerade.services.common.jobs import Call
 from masquerade.services.common.node import json_object, peer_transport
 from masquerade.services.common.problems import NotAdmitted
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
 from masquerade.core.errors import InputError
 from masquerade.services.collect.base import ANYBODY, OPERATE, Server
 from masquerade.services.collect.collector import Collecting
 from masquerade.services.collect.randomness_server import Randomness
 from masquerade.services.collect.settings import CollectorSettings, CollectSettings, RandomnessSettings
-from masquerade.services.common.app import make_app
 from masquerade.services.common.node import Operator
 from masquerade.services.common.server import run_node
+from masquerade.services.common.service import Service
 
 
 def server_of(settings: CollectSettings) -> Server:
@@ -25,13 +24,13 @@ def server_of(settings: CollectSettings) -> Server:
     raise InputError("These are settings of neither a randomness server nor a collector.")
 
 
-def app_of(server: Server) -> Any:
-    """Return the application of a server.
+def service_of(server: Server) -> Service:
+    """Return the service that a server is.
 
     Replies are kept in memory alone: every place may be asked again without harm, and a store of replies
     would tell when each report came.
     """
-    return make_app(
+    return Service(
         server.settings.name,
         peers=server.peers,
         limits=server.settings.limits,
@@ -50,7 +49,7 @@ def serve(settings: CollectSettings, *, announce: Callable[[str], object] = prin
         announce(server.described())
 
     with closing(server_of(settings)) as server:
-        run_node(app_of(server), settings, listening)
+        run_node(service_of(server), settings, listening)
 
 
 def operator_of(

@@ -12,7 +12,7 @@ import secrets
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
@@ -34,7 +34,7 @@ from masquerade.services.common.tls_contexts import Tls, client_context
 
 VERSIONS = ("1",)  # that this client speaks
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
-_PATH = re.compile(r"/?[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*")
+_PLACE = re.compile(r"[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*")
 _CONNECT_SECONDS = 10.0
 _IDLE_SECONDS = 3.0  # a connection is used again for a shorter time than servers keep it (5)
 
@@ -50,8 +50,7 @@ class HttpTransport:
     me
         Our own name, for messages to people.
     place
-        Where messages go, below ``/v1/`` of a peer's address: text in which ``{party}`` and ``{me}`` are
-        filled in, or a function of the party's name.
+        Where messages go that name no other place, below ``/v1/`` of a peer's address.
     certificate, key
         What we show to servers that ask for certificates.
     authority
@@ -69,7 +68,7 @@ class HttpTransport:
         me: str,
         peers: Iterable[Peer] | Mapping[str, Peer],
         *,
-        place: str | Callable[[str], str] = "messages",
+        place: str = "messages",
         certificate: str | Path | None = None,
         key: str | Path | None = None,
         authority: str | Path | None = None,
@@ -96,23 +95,15 @@ class HttpTransport:
 
         With a `key` that was stored beforehand, an exchange that a crash cut short can be taken up again.
         """
-        chosen = place if place is not None else self._place
-        if not isinstance(chosen, str):
-            chosen = chosen(party)
-        path = chosen.replace("{party}", party).replace("{me}", self._me)
-        return self._send(party, "POST", path, bytes(message), key or secrets.token_urlsafe(24))
-
-    def get_json(self, party: str, path: str) -> Any:
-        """Return what a peer says at a path: below ``/v1/``, or anywhere if it begins with a slash."""
-        return _json(self._send(party, "GET", path, None, None), party)
+        return self._send(party, place or self._place, bytes(message), key or secrets.token_urlsafe(24))
 
     def post_json(
-        self, party: str, path: str, value: Any, *, key: str | None = None, repeatable: bool = False
+        self, party: str, place: str, value: Any, *, key: str | None = None, repeatable: bool = False
     ) -> Any:
         """Send JSON, return JSON; what is `repeatable`, a question that changes nothing, leaves no trace."""
         body = json.dumps(value, allow_nan=False).encode()
         chosen = None if repeatable else key or secrets.token_urlsafe(24)
-        return _json(self._send(party, "POST", path, body, chosen), party)
+        return _json(self._send(party, place, body, chosen), party)
 
     def close(self) -> None:
         """Close every connection."""
@@ -125,28 +116,29 @@ class HttpTransport:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send(self, party: str, method: str, path: str, body: bytes | None, key: str | None) -> bytes:
+    def _send(self, party: str, place: str, body: bytes, key: str | None) -> bytes:
         peer = self._peer(party)
         client = self._client(peer)
-        if body is not None and len(body) > self._limits.body_bytes:
+        if len(body) > self._limits.body_bytes:
             raise TooLarge(
                 f"A message has at most {self._limits.body_bytes:,} bytes. Got {len(body):,} for {party!r}."
             )
-        if not _PATH.fullmatch(path):
+        if not _PLACE.fullmatch(place):
             raise InputError(
-                f"A place consists of letters, digits, '.', '_', '~', '-' and '/'. Got {path!r}."
+                f"A place consists of letters, digits, '.', '_', '~', '-' and '/'. Got {place!r}."
             )
-        headers = {"Masquerade-Version": ", ".join(VERSIONS), "Accept-Encoding": "identity"}
+        headers = {
+            "Masquerade-Version": ", ".join(VERSIONS),
+            "Accept-Encoding": "identity",
+            "Content-Type": "application/octet-stream",
+        }
         if peer.token is not None:
             headers["Authorization"] = f"Bearer {peer.token}"
-        if body is not None:
-            headers["Content-Type"] = "application/octet-stream"
         if key is not None:
             headers["Idempotency-Key"] = key
-        request = client.build_request(
-            method, path if path.startswith("/") else f"/v1/{path}", content=body, headers=headers
+        return self._tried(
+            peer, client, client.build_request("POST", f"/v1/{place}", content=body, headers=headers)
         )
-        return self._tried(peer, client, request)
 
     def _tried(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> bytes:
         trouble, retry_after, failed = "", "", 0
@@ -162,7 +154,7 @@ class HttpTransport:
                 retry_after, failed = "", failed + 1
                 continue
             if answer.status // 100 == 2:
-                return _checked(answer, request, peer.name)
+                return _checked(answer, peer.name)
             problem = problems.decode(answer.status, answer.content, party=peer.name)
             if answer.status not in problems.RETRIED:
                 raise _traced(problem, answer)
@@ -272,8 +264,8 @@ def _in_words(error: httpx.TransportError, *, secured: bool) -> str:
     return words
 
 
-def _checked(answer: _Answer, request: httpx.Request, party: str) -> bytes:
-    if "/v1/" in request.url.path and answer.headers.get("Masquerade-Version") not in VERSIONS:
+def _checked(answer: _Answer, party: str) -> bytes:
+    if answer.headers.get("Masquerade-Version") not in VERSIONS:
         raise ServiceFailed(f"Party {party!r} answered in a version that it was not offered.")
     return answer.content
 

@@ -17,13 +17,12 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
 from masquerade.services.common import logs
-from masquerade.services.common.app import CERTIFICATE, Service
+from masquerade.services.common.service import CERTIFICATE, Service
 from masquerade.services.common.settings import NodeSettings, is_loopback
 from masquerade.services.common.tls_contexts import Tls, server_context
 
@@ -33,7 +32,7 @@ _MOST_CONNECTIONS = 512
 
 
 def run(
-    app: FastAPI,
+    service: Service,
     *,
     host: str = "127.0.0.1",
     port: int = 8443,
@@ -48,16 +47,16 @@ def run(
     With `authority`, callers show a certificate that it signed; where the service also knows tokens, or takes
     callers without credentials, they may do without one. Where certificates are required, probes of
     ``/health`` and ``/ready`` need one too. Port 0 takes any free port; the one line that is announced ends
-    in the real address. An application is run once: after its end it takes nothing new.
+    in the real address. A service is run once: after its end it takes nothing new.
     """
     tls = Tls(certificate, key, authority)
-    server, listening = _prepared(app, (host, port), tls, grace_seconds, announce)
+    server, listening = _prepared(service, (host, port), tls, grace_seconds, announce)
     with _quiet(server.service.name):
         server.run(sockets=[listening])
 
 
-def run_node(app: Any, settings: NodeSettings, announce: Callable[[str], object]) -> None:
-    """Run an application until told to stop; its address is left in the state folder, for the operator."""
+def run_node(service: Service, settings: NodeSettings, announce: Callable[[str], object]) -> None:
+    """Run a service until told to stop; its address is left in the state folder, for the operator."""
     address = settings.address_file
 
     def listening(line: str) -> None:
@@ -69,7 +68,7 @@ def run_node(app: Any, settings: NodeSettings, announce: Callable[[str], object]
 
     try:
         run(
-            app,
+            service,
             host=settings.listen.host,
             port=settings.listen.port,
             **settings.tls_files(),
@@ -81,7 +80,7 @@ def run_node(app: Any, settings: NodeSettings, announce: Callable[[str], object]
 
 @contextmanager
 def background(
-    app: FastAPI,
+    service: Service,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -93,7 +92,7 @@ def background(
     """Serve in a thread of this process, and give the address; at the end the service stops in order."""
     addresses: list[str] = []
     tls = Tls(certificate, key, authority)
-    server, listening = _prepared(app, (host, port), tls, grace_seconds, addresses.append)
+    server, listening = _prepared(service, (host, port), tls, grace_seconds, addresses.append)
     failures: list[BaseException] = []
 
     def serve() -> None:
@@ -186,13 +185,12 @@ class _Protocol(H11Protocol):
 
 
 def _prepared(
-    app: FastAPI,
+    service: Service,
     at: tuple[str, int],
     tls: Tls,
     grace_seconds: float,
     announce: Callable[[str], object],
 ) -> tuple[_Server, socket.socket]:
-    service: Service = app.state.service
     host, port = at
     secured = server_context(
         tls, certificates_required=not service.takes_tokens, refused=service.refused_handshake
@@ -202,7 +200,7 @@ def _prepared(
             f"Without a certificate a service listens on this machine only, such as 127.0.0.1. Got {host!r}."
         )
     config = uvicorn.Config(
-        app,
+        service.app,
         http=_Protocol,
         ws="none",
         lifespan="on",

@@ -15,7 +15,7 @@ from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.crypto import identity_keys
 from masquerade.protocols.vertical.cell_supplier import Room
 from masquerade.services.common import logs
-from masquerade.services.common.exactly_once import Call
+from masquerade.services.common.jobs import Call
 from masquerade.services.common.node import json_object, peer_transport, peers_of
 from masquerade.services.common.problems import NotAdmitted, NotFound
 from masquerade.services.common.release_ledger import in_state

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
-from masquerade.services.common.app import make_app
 from masquerade.services.common.server import run_node
+from masquerade.services.common.service import Service
 from masquerade.services.parties.node import PLACES, Node
 from masquerade.services.parties.settings import SessionNodeSettings
 
 
-def app_of(node: Node) -> Any:
-    """Return the application of a node."""
-    return make_app(
+def service_of(node: Node) -> Service:
+    """Return the service that a node is."""
+    return Service(
         node.settings.name,
         peers=node.peers,
         limits=node.settings.limits,
@@ -27,4 +26,4 @@ def app_of(node: Node) -> Any:
 def serve(settings: SessionNodeSettings, *, announce: Callable[[str], object] = print) -> None:
     """Serve until told to stop."""
     with closing(Node(settings, announce)) as node:
-        run_node(app_of(node), settings, announce)
+        run_node(service_of(node), settings, announce)

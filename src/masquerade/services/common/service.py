@@ -1,4 +1,4 @@
-"""The application that every service is: who may call, how much, how long, how often, and what is logged.
+"""What every service is: who may call, how much, how long, how often, and what is logged.
 
 In this order a request meets the version, its peer, the limit of requests at once, the limit of its body, the
 time it may take, and its idempotency key; only then a handler sees it, in a thread of its own.
@@ -24,11 +24,11 @@ from starlette.routing import Route
 
 from masquerade.core.errors import InputError
 from masquerade.services.common import logs, problems
-from masquerade.services.common.exactly_once import Call, Handler, Jobs, Outcome
+from masquerade.services.common.jobs import Call, Handler, Jobs, Outcome
 from masquerade.services.common.metrics import MEDIA, Metrics
 from masquerade.services.common.peers import Peer, by_name, recognise
 from masquerade.services.common.problems import Busy, NotAdmitted, NotFound, TooLarge, WrongVersion
-from masquerade.services.common.reply_store import MemoryReplies, ReplyStore
+from masquerade.services.common.reply_store import MemoryReplies
 from masquerade.services.common.settings import Limits, is_loopback
 
 if TYPE_CHECKING:
@@ -64,18 +64,10 @@ class RequestRecord:
     failure: BaseException | None = None
 
 
-def make_app(
-    service_name: str,
-    *,
-    peers: Sequence[Peer] | Mapping[str, Peer],
-    limits: Limits,
-    state: State | None = None,
-    handler: Handler,
-    ready: Callable[[], bool] = lambda: True,
-    places: Sequence[str] = ("{place:path}",),
-    anonymous: Peer | None = None,
-) -> FastAPI:
-    """Return a service: bytes posted to ``/v1/<place>`` by a peer go to `handler`, its bytes go back.
+class Service:
+    """A service: bytes posted to ``/v1/<place>`` by a peer go to `handler`, its bytes go back.
+
+    `app` is what a server runs; `stop` makes it refuse new requests.
 
     Parameters
     ----------
@@ -91,54 +83,38 @@ def make_app(
     anonymous
         Who a caller without any credentials is taken for; without it such callers are refused.
     """
-    service = Service(
-        service_name,
-        peers=by_name(peers),
-        limits=limits,
-        replies=MemoryReplies() if state is None else state.replies,
-        handler=handler,
-        ready=ready,
-        places=places,
-        anonymous=anonymous,
-    )
-    app = FastAPI(
-        title=f"masquerade {service_name}",
-        openapi_url=None,  # nothing is served that was not asked for
-        routes=[
-            Route("/v1/{place:path}", service.post, methods=["POST"]),
-            Route("/version", service.version, methods=["GET"]),
-            Route("/health", service.health, methods=["GET"]),
-            Route("/ready", service.readiness, methods=["GET"]),
-            Route("/metrics", service.measured, methods=["GET"]),
-        ],
-        exception_handlers={404: service.nowhere, 405: service.nowhere},
-    )
-    app.router.redirect_slashes = False
-    app.state.service = service
-    return app
-
-
-class Service:
-    """What answers requests; `stop` makes it refuse new ones."""
 
     def __init__(
         self,
         name: str,
         *,
-        peers: Mapping[str, Peer],
+        peers: Sequence[Peer] | Mapping[str, Peer],
         limits: Limits,
-        replies: ReplyStore | MemoryReplies,
         handler: Handler,
-        ready: Callable[[], bool],
-        places: Sequence[str],
-        anonymous: Peer | None,
+        state: State | None = None,
+        ready: Callable[[], bool] = lambda: True,
+        places: Sequence[str] = ("{place:path}",),
+        anonymous: Peer | None = None,
     ) -> None:
-        self.name, self.peers, self.limits, self.anonymous = name, peers, limits, anonymous
-        self.jobs = Jobs(replies, limits)
+        self.name, self.peers, self.limits, self.anonymous = name, by_name(peers), limits, anonymous
+        self.jobs = Jobs(MemoryReplies() if state is None else state.replies, limits)
         self.metrics = Metrics(name)
         self._handler, self._ready = handler, ready
         self._places = {template: _pattern(template) for template in places}
         self._log = logs.Logger(name)
+        self.app = FastAPI(
+            title=f"masquerade {name}",
+            openapi_url=None,  # nothing is served that was not asked for
+            routes=[
+                Route("/v1/{place:path}", self.post, methods=["POST"]),
+                Route("/version", self.version, methods=["GET"]),
+                Route("/health", self.health, methods=["GET"]),
+                Route("/ready", self.readiness, methods=["GET"]),
+                Route("/metrics", self.measured, methods=["GET"]),
+            ],
+            exception_handlers={404: self.nowhere, 405: self.nowhere},
+        )
+        self.app.router.redirect_slashes = False
 
     @property
     def takes_tokens(self) -> bool:

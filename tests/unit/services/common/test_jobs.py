@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from masquerade.services.common.exactly_once import Call, Jobs, in_thread
+from masquerade.services.common.jobs import Call, Jobs, in_thread
 from masquerade.services.common.metrics import Metrics
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import Busy, TimedOut
