@@ -20,7 +20,7 @@ def test_people_are_counted_and_the_model_is_that_of_clear_records(tmp_path):
     told = ok(
         "simulate", "users", "--n", 30, "--protocol", "mix", "--learn", "naive-bayes", "--leaders", 3
     ).stdout
-    assert "Naive Bayes over 30 people by a mix: 30 counted." in told
+    assert "Naive Bayes classifier over 30 people by a mix: 30 counted." in told
     assert "The model equals that of the clear records of the 30 people counted" in told
     assert "P(sex | income)" in told
     for row in ("a person, on average", "a person, at worst", "miner", "leader 3"):
@@ -58,14 +58,14 @@ def test_own_records_disguised_first(tmp_path):
     given = ("simulate", "users", "--data", tmp_path / "people.csv", "--protocol", "mix", "--learn", "tables")
     clear = json.loads(ok(*given, "--json").stdout)
     assert clear["n"] == 30
-    assert [table["counts"] for table in clear["model"]["tables"]] == [[12.0, 18.0], [18.0, 12.0]]
+    assert [table["values"] for table in clear["model"]["tables"]] == [[12.0, 18.0], [18.0, 12.0]]
     told = ok(*given, "--disguise", tmp_path / "policy.yaml").stdout
     assert "standard errors of the disguise" in told
     assert "of smokes: γ = 3" in told
     assert "has 30 records, fewer than --n 31" in refused(*given, "--n", 31)
-    parameters = ("--learn", "parameters", "--structure", "smokes<-sex", "--json")
-    network = json.loads(ok(*given[:6], *parameters).stdout)
-    assert network["compared_with_clear"]["equal"]
+    for name in ("network", "parameters"):  # the second is what the first version called it
+        network = ("--learn", name, "--structure", "smokes<-sex", "--json")
+        assert json.loads(ok(*given[:6], *network).stdout)["compared_with_clear"]["equal"]
 
 
 def test_a_part_of_the_records_is_said_to_be_one(tmp_path):
@@ -119,7 +119,7 @@ def test_k_anonymity_in_both_formulations():
             "--colluders is for --protocol aggregation.",
         ),
         (("users", "--leaders", 3), "--leaders is for --protocol mix."),
-        (("users", "--structure", "a<-b"), "--structure is for --learn parameters."),
+        (("users", "--structure", "a<-b"), "--structure is for --learn network."),
         (("users", "--n", 20, "--target", "wage"), "There is no variable 'wage'"),
         (("users", "--n", 20, "--features", "wage"), "'wage'"),
         (("users", "--n", 20, "--dropouts", "1.5"), "share of dropouts must be at least 0 and below 1"),

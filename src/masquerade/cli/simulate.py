@@ -25,13 +25,13 @@ from masquerade.cli.output import (
 )
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
+from masquerade.learn.catalogue import learner
 from masquerade.learn.option_kinds import names_in, structure_in
 
 if TYPE_CHECKING:
-    from masquerade.simulation import KAnonymity, People, Simulation, Suppression
+    from masquerade.simulation import Census, KAnonymity, People, Suppression
 
 ProtocolName = Literal["frequency", "aggregation", "mix"]
-LessonName = Literal["naive-bayes", "tree", "rules", "parameters", "structure", "tables"]
 PEOPLE_BY_DEFAULT = {"frequency": 100, "aggregation": 1000, "mix": 100}
 LEAST_ON_A_LADDER, FEWEST = 50, 12
 
@@ -69,7 +69,12 @@ def users(
         typer.Option("--n", help="How many people.", min=1, show_default="1000; frequency and mix: 100"),
     ] = None,
     protocol: Annotated[ProtocolName, typer.Option(help="How they are counted.")] = "aggregation",
-    learn: Annotated[LessonName, typer.Option(help="What is learnt from the counts.")] = "naive-bayes",
+    learn: Annotated[
+        str,
+        typer.Option(
+            help="What is learnt from the counts: tables, or what masquerade learn does.", metavar="LEARNER"
+        ),
+    ] = "naive-bayes",
     target: Annotated[
         str | None,
         typer.Option(help="The variable to be predicted; income for made-up people.", metavar="VARIABLE"),
@@ -84,7 +89,7 @@ def users(
     ] = None,
     structure: Annotated[
         str | None,
-        typer.Option(help="With parameters: the network, as 'B<-A,S; C<-B' or a file.", metavar="TEXT|FILE"),
+        typer.Option(help="With network: its links, as 'B<-A,S; C<-B' or a file.", metavar="TEXT|FILE"),
     ] = None,
     data: Records = None,
     disguise: Annotated[
@@ -120,12 +125,12 @@ def users(
 
     Example: masquerade simulate users --n 1000 --dropouts 0.05 --learn naive-bayes --plot time.png
     """
-    only_for(protocol, {"--colluders": colluders, "--server": server}, "aggregation")
-    only_for(protocol, {"--leaders": leaders}, "mix")
-    if structure is not None and learn != "parameters":
-        raise InputError("--structure is for --learn parameters.")
+    entry = learner("network" if learn == "parameters" else learn)  # as it was called in the first version
+    only_for("--protocol aggregation", protocol == "aggregation", colluders=colluders, server=server)
+    only_for("--protocol mix", protocol == "mix", leaders=leaders)
+    only_for("--learn network", entry.name == "network", structure=structure)
     check_plot(plot, overwrite=overwrite)
-    from masquerade.cli.simulation_report import BY, LEARNT, users_text  # noqa: PLC0415  (loads much)
+    from masquerade.cli.simulation_report import BY, users_text  # noqa: PLC0415  (loads much)
     from masquerade.simulation import Lesson, Trouble  # noqa: PLC0415
     from masquerade.simulation import users as simulated  # noqa: PLC0415
     from masquerade.simulation.people import FEW, TARGET  # noqa: PLC0415
@@ -134,31 +139,28 @@ def users(
     schema = people.policy.schema
     chosen = None if features is None else names_in(features, schema, "--features")
     if data is None:
-        target = TARGET if target is None and learn not in {"rules", "structure"} else target
+        target = TARGET if target is None and entry.name not in {"rules", "structure"} else target
         if protocol == "frequency" and chosen is None and structure is None:
             chosen = FEW if target == TARGET else (*FEW, TARGET)
     parents = None if structure is None else structure_in(structure, schema, "--structure")
-    lesson = Lesson(learn, target, chosen, parents)
+    lesson = Lesson(entry.name, target, chosen, parents)
     lesson.about(schema)
-    options: dict[str, Any] = {"trouble": Trouble(dropouts, cheaters, seed)}
-    options |= {} if colluders is None else {"colluders": colluders}
-    options |= {} if server is None else {"server": server}
-    options |= {} if leaders is None else {"leaders": leaders}
+    given = {"colluders": colluders, "server": server, "leaders": leaders}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
 
-    def run(size: int) -> Simulation:
-        return simulated(people.first(size), lesson, protocol, **options)
+    def run(size: int) -> Census:
+        trouble = Trouble(dropouts, cheaters, seed)
+        return simulated(people.first(size), lesson, protocol, trouble=trouble, **options)
 
+    learnt = entry.title[0].upper() + entry.title[1:]
     drawing = Drawing(
-        f"{LEARNT[learn]} by {BY[protocol]}",
+        f"{learnt} by {BY[protocol]}",
         "Below 300 people everybody is everybody’s neighbour." if protocol == "aggregation" else "",
         LEAST_ON_A_LADDER if protocol == "aggregation" else FEWEST,
     )
     with warnings_said():
         result, rungs = climbed(run, len(people), plot, drawing, overwrite=overwrite)
-    if json:
-        emit(as_json({**beside_n(result.to_dict(), records), **rungs}))
-        return
-    emit(render(*users_text(result, LEARNT[learn])))
+    show(result, lambda: users_text(result, learnt), records, rungs, json=json)
 
 
 @app.command("k-anonymity")
@@ -211,7 +213,8 @@ def k_anonymity(
     Example: masquerade simulate k-anonymity --n 1000 --k 10 --cheaters 0.01
     """
     by, told = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
-    check_formulation(formulation, {"--mode": mode, "--sensitive": sensitive}, accept_cost=accept_cost)
+    only_for("formulation 1", formulation == 1, mode=mode, sensitive=sensitive)
+    only_for("formulation 2", formulation == 2, accept_cost=accept_cost or None)
     if data is not None and not (by and (told or formulation == 2)):
         raise InputError("With --data, --quasi and (formulation 1) --sensitive say which columns take part.")
     check_plot(plot, overwrite=overwrite)
@@ -235,28 +238,17 @@ def k_anonymity(
     title = f"k-anonymity, formulation {formulation}{form}, k = {k}"
     least = max(LEAST_ON_A_LADDER, k) if formulation == 1 else max(2 * k, 8)
     result, rungs = climbed(run, len(people), plot, Drawing(title, "", least), overwrite=overwrite)
-    if json:
-        emit(as_json({**beside_n(result.to_dict(), records), **rungs}))
-        return
     from masquerade.cli.simulation_report import k_anonymity_text, suppression_text  # noqa: PLC0415
 
-    emit(render(*(k_anonymity_text if formulation == 1 else suppression_text)(result)))
+    text = k_anonymity_text if formulation == 1 else suppression_text
+    show(result, lambda: text(result), records, rungs, json=json)
 
 
-def check_formulation(formulation: int, given: dict[str, object], *, accept_cost: bool) -> None:
-    """Refuse options that a formulation has no use for."""
+def only_for(what: str, due: bool, **given: object) -> None:  # noqa: FBT001
+    """Refuse options that something else has no use for."""
     for option, value in given.items():
-        if value and formulation == 2:
-            raise InputError(f"{option} is for formulation 1.")
-    if accept_cost and formulation == 1:
-        raise InputError("--accept-cost is for formulation 2.")
-
-
-def only_for(protocol: str, given: dict[str, object], which: str) -> None:
-    """Refuse options that a protocol has no use for."""
-    for option, value in given.items():
-        if value is not None and protocol != which:
-            raise InputError(f"{option} is for --protocol {which}.")
+        if value is not None and not due:
+            raise InputError(f"--{option.replace('_', '-')} is for {what}.")
 
 
 def check_plot(plot: str | None, *, overwrite: bool) -> None:
@@ -288,14 +280,17 @@ def population(
     return everybody.first(min(n, len(everybody))), len(everybody)
 
 
-def beside_n(values: dict[str, Any], records: int) -> dict[str, Any]:
-    """Return the values with the number of all records next to that of the people who take part."""
+def show(
+    result: Any, text: Callable[[], list[Any]], records: int, rungs: dict[str, Any], *, json: bool
+) -> None:
+    """Say what came out, or print it as JSON, all records next to the people who take part."""
+    if not json:
+        emit(render(*text()))
+        return
     found: dict[str, Any] = {}
-    for name, value in values.items():
-        found[name] = value
-        if name == "n":
-            found["records"] = records
-    return found
+    for name, value in result.to_dict().items():
+        found |= {name: value} | ({"records": records} if name == "n" else {})
+    emit(as_json(found | rungs))
 
 
 class Drawing(NamedTuple):

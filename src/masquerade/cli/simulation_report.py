@@ -14,53 +14,33 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from masquerade.simulation import KAnonymity, Simulation, Suppression
-    from masquerade.simulation.costs import Cost
-    from masquerade.simulation.model_comparison import Compared
-    from masquerade.simulation.outcome import Caught
+    from masquerade.simulation import Census, Comparison, Cost, Culprit, KAnonymity, Suppression
 
 MOST_SHOWN = 12
-LEARNT = {
-    "naive-bayes": "Naive Bayes",
-    "tree": "A decision tree",
-    "rules": "Association rules",
-    "parameters": "Network parameters",
-    "structure": "A network structure",
-    "tables": "Tables",
-}
 BY = {"frequency": "frequency mining", "aggregation": "secure aggregation", "mix": "a mix"}
 
 
-def users_text(result: Simulation, learnt: str) -> list[RenderableType]:
+def users_text(result: Census, learnt: str) -> list[RenderableType]:
     """Return what a simulation of users says."""
     lines = [
         f"{learnt} over {people(result.n)} by {BY[result.protocol]}: {result.counted:,} counted"
         + (f", {result.left:,} left" if result.left else "")
         + ".",
         compared_text(result.compared, result.counted),
+        *caught_lines(result.caught),
+        *(f"- {note}" for note in result.notes),
     ]
-    lines += caught_lines(result.caught)
-    lines += [f"- {note}" for note in result.notes]
-    return [
-        "\n".join(lines),
-        "",
-        result.model.summary(),
-        "",
-        cost_table(result.cost),
-        cost_note(result.cost),
-        "",
-        guarantee_text(result.guarantee.summary()),
-    ]
+    return whole(lines, [result.model.summary(), ""], result)
 
 
 def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
     """Return what a simulation of k-anonymity says."""
     lines = [
-        f"k-anonymity over {people(result.n)}, formulation 1, {result.mode}, k = {result.k}: "
-        f"{counted(result.opened, 'row')} of {counted(result.classes, 'class', 'classes')} "
-        f"{'is' if result.opened == 1 else 'are'} open"
-        + (f"; {people(result.left)} left" if result.left else "")
-        + ".",
+        (
+            f"k-anonymity over {people(result.n)}, formulation 1, {result.mode}, k = {result.k}: "
+            f"{counted(result.opened, 'row')} of {counted(result.classes, 'class', 'classes')} "
+            f"{'is' if result.opened == 1 else 'are'} open{left(result)}."
+        ),
         *(f"- {n:,} not: {why}." for why, n in result.closed.items()),
         f"Quasi-identifiers: {listed(result.quasi)}; sensitive: {listed(result.sensitive)}.",
         (
@@ -71,41 +51,38 @@ def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
         *caught_lines(result.faults),
         *unnamed_lines(result.cheated - len({one.name for one in result.faults})),
     ]
-    return [
-        "\n".join(lines),
-        "",
-        cost_table(result.cost),
-        cost_note(result.cost),
-        "",
-        guarantee_text(result.guarantee.summary()),
-    ]
+    return whole(lines, [], result)
 
 
 def suppression_text(result: Suppression) -> list[RenderableType]:
     """Return what a simulation of formulation 2 says, the table of groups included."""
     cells = len(result.rows) * len(result.quasi)
     lines = [
-        f"k-anonymity over {people(result.n)}, formulation 2, k = {result.k}: "
-        f"{counted(len(result.rows), 'row')} in {counted(result.groups, 'group')}, {result.suppressed:,} of "
-        f"{counted(cells, 'cell')} suppressed"
-        + (f"; {people(result.left)} left" if result.left else "")
-        + ".",
         (
-            "The table is the one that the algorithm makes where all rows are seen."
-            if result.as_expected
-            else "The table is not the one that the algorithm makes where all rows are seen."
+            f"k-anonymity over {people(result.n)}, formulation 2, k = {result.k}: "
+            f"{counted(len(result.rows), 'row')} in {counted(result.groups, 'group')}, "
+            f"{result.suppressed:,} of {counted(cells, 'cell')} suppressed{left(result)}."
+        ),
+        (
+            f"The table is {'' if result.as_expected else 'not '}the one that the algorithm makes where all "
+            "rows are seen."
         ),
         *caught_lines(result.faults),
     ]
-    return [
-        "\n".join(lines),
-        "",
-        released(result),
-        cost_table(result.cost),
-        cost_note(result.cost),
-        "",
-        guarantee_text(result.guarantee.summary()),
-    ]
+    return whole(lines, [released(result)], result)
+
+
+def whole(
+    lines: list[str], middle: list[RenderableType], result: Census | KAnonymity | Suppression
+) -> list[RenderableType]:
+    """Return what came out, then what every simulation has: costs, and who learns what."""
+    learns = "\n".join(["Who learns what", *(f"- {line}" for line in result.guarantee.summary().split("\n"))])
+    return ["\n".join(lines), "", *middle, cost_table(result.cost), cost_note(result.cost), "", learns]
+
+
+def left(result: KAnonymity | Suppression) -> str:
+    """Say how many left, if any did."""
+    return f"; {people(result.left)} left" if result.left else ""
 
 
 def released(result: Suppression) -> Table:
@@ -127,7 +104,7 @@ def people(number: int) -> str:
     return counted(number, "person", "people")
 
 
-def compared_text(found: Compared, number: int) -> str:
+def compared_text(found: Comparison, number: int) -> str:
     """Say whether the model is that of the clear records, and what differs if not."""
     whom = f"the clear records of the {people(number)} counted"
     if found.equal:
@@ -141,7 +118,7 @@ def compared_text(found: Compared, number: int) -> str:
     return text + "."
 
 
-def caught_lines(caught: Sequence[Caught]) -> list[str]:
+def caught_lines(caught: Sequence[Culprit]) -> list[str]:
     """Return who was caught, by what gave them away."""
     reasons = dict.fromkeys(one.why for one in caught)
     return [f"Caught: {listed([one.name for one in caught if one.why == why])} ({why})." for why in reasons]
@@ -173,11 +150,6 @@ def cost_note(cost: Cost) -> str:
     rounds = counted(cost.rounds, "round")
     clock = f"{duration(cost.wall)} by the clock, all in one process"
     return f"{rounds}, {clock}. A person’s time is that of {whom}."
-
-
-def guarantee_text(summary: str) -> str:
-    """Return who learns what as a list."""
-    return "\n".join(["Who learns what", *(f"- {line}" for line in summary.split("\n"))])
 
 
 def size(count: float) -> str:

@@ -1,30 +1,43 @@
 """Protocols run on whole populations in one process: what comes out, what it costs, who is caught.
 
 `users` has people counted by one of three protocols and a model learnt from the counts; `k_anonymity`
-and `suppression` have them k-anonymised without a trusted collector (formulations 1 and 2). Every message
-passes as bytes. `made_up_people` are records to try them on.
+and `suppression` have them k-anonymized without a trusted collector (formulations 1 and 2). Every message
+passes as bytes. `made_up_people` are records to try them on; `ladder` and `timing_plot` are for time
+against their number.
 """
 
-from masquerade.simulation.census_run import PROTOCOLS, Simulation, users
-from masquerade.simulation.k_anonymity import KAnonymity, k_anonymity
-from masquerade.simulation.misbehaviour import Trouble
-from masquerade.simulation.model_comparison import LESSONS, Lesson
+from masquerade.simulation.census import PROTOCOLS, Census, users
+from masquerade.simulation.costs import Cost, Meter, Spread
+from masquerade.simulation.misbehaviour import Culprit, Trouble
+from masquerade.simulation.model_comparison import Comparison, Lesson
 from masquerade.simulation.partition import Suppression, suppression
-from masquerade.simulation.people import PEOPLE, People, made_up_people, people_from
+from masquerade.simulation.people import PEOPLE, People, made_up_people, people_from, population
+from masquerade.simulation.threshold import KAnonymity, k_anonymity
+from masquerade.simulation.time_ladder import Rung, duration, ladder, slope, timing_plot
 
 __all__ = [
-    "LESSONS",
     "PEOPLE",
     "PROTOCOLS",
+    "Census",
+    "Comparison",
+    "Cost",
+    "Culprit",
     "KAnonymity",
     "Lesson",
+    "Meter",
     "People",
-    "Simulation",
+    "Rung",
+    "Spread",
     "Suppression",
     "Trouble",
+    "duration",
     "k_anonymity",
+    "ladder",
     "made_up_people",
     "people_from",
+    "population",
+    "slope",
     "suppression",
+    "timing_plot",
     "users",
 ]

@@ -27,11 +27,11 @@ from masquerade.protocols.aggregation.round_state import Round
 from masquerade.protocols.aggregation.server import Outcome, Server
 from masquerade.protocols.aggregation.user import User
 from masquerade.protocols.people.ledger import Ledger, MemoryLedger
-from masquerade.simulation.costs import Cost, Meter, Spread
-from masquerade.simulation.misbehaviour import Trouble
-from masquerade.simulation.model_comparison import Heard, Lesson
-from masquerade.simulation.outcome import Caught, Counted
+from masquerade.simulation.costs import Meter
+from masquerade.simulation.misbehaviour import Culprit, Trouble
+from masquerade.simulation.model_comparison import Lesson, RecordedTally
 from masquerade.simulation.people import People
+from masquerade.simulation.results import LearntModel
 from masquerade.sources.aggregation import AggregationTally
 
 Wire = Callable[[int, bytes], Iterable[bytes]]
@@ -193,18 +193,6 @@ class Stuffer(User):
         return vector
 
 
-class Metered:
-    """A user whose time is taken."""
-
-    def __init__(self, user: User, place: int, meter: Meter) -> None:
-        self._user, self._place, self._meter = user, place, meter
-
-    def receive(self, message: bytes) -> bytes | None:
-        """Return what the user replies."""
-        with self._meter.user(self._place):
-            return self._user.receive(message)
-
-
 def count(
     people: People,
     lesson: Lesson,
@@ -213,7 +201,7 @@ def count(
     *,
     colluders: float | str = "0.1",
     server: Adversary = "malicious",
-) -> Counted:
+) -> LearntModel:
     """Learn from people by secure aggregation.
 
     Whoever leaves does so in the first round, after having sent shares: the worst moment, since their masks
@@ -231,25 +219,18 @@ def count(
         population.users[place] = Stuffer.in_place_of(population.users[place])
     for place in alone:
         population.users[place].work = Work()
-    metered = [Metered(user, place, meter) for place, user in enumerate(population.users)]
-    population.users[:] = metered  # type: ignore[assignment]  # all that a round needs of a user is `receive`
-    heard = Heard(AggregationTally(population, people.policy), names)
-    start = time.perf_counter()
-    model = lesson.learn(heard)
-    wall = time.perf_counter() - start
+    population.users[:] = [meter.watched(user, place) for place, user in enumerate(population.users)]
+    asked = RecordedTally(AggregationTally(population, people.policy), names)
+    meter.started = time.perf_counter()
+    model = lesson.learn(asked)
     counted = population.last.survivors if population.last is not None else ()
-    culprits = population.last.culprits if population.last is not None else ()
-    cost = Cost(
-        Spread.of(meter.seconds[alone]),
-        len(alone),
-        Spread.of(population.cost.sent[list(counted)]),
-        Spread.of(population.cost.received[list(counted)]),
-        {"server": population.cost.server_seconds},
-        wall,
-        population.cost.rounds,
+    caught = population.last.culprits if population.last is not None else ()
+    meter.roles["server"] = population.cost.server_seconds
+    cost = meter.cost(alone, counted, population.cost.rounds)
+    culprits = tuple(Culprit(name, "it gave wrong shares") for name in caught)
+    return LearntModel(
+        model, asked, counted, len(leaving), culprits, cost, tuple(notes(parameters, cheating))
     )
-    caught = tuple(Caught(name, "it gave wrong shares") for name in culprits)
-    return Counted(model, heard, counted, len(leaving), caught, cost, tuple(notes(parameters, cheating)))
 
 
 def notes(parameters: Parameters, cheating: frozenset[int]) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,14 @@ class Meter:
             spent = time.process_time() - start - float(self.seconds.sum() - users)
             self.roles[name] = self.roles.get(name, 0.0) + spent
 
+    def charged(self, who: int | str) -> AbstractContextManager[None]:
+        """Charge what happens to the user at a place, or to a role."""
+        return self.user(who) if isinstance(who, int) else self.role(who)
+
+    def watched(self, party: P, who: int | str) -> P:
+        """Return a party whose methods are on the clock of whom they are charged to; of users bytes, too."""
+        return cast("P", _WatchedParty(party, who, self))
+
     def cost(self, alone: Sequence[int], staying: Sequence[int], rounds: int) -> Cost:
         """Return the cost; time is that of users who share nothing, bytes are those of all who stayed."""
         return Cost(
@@ -97,3 +107,32 @@ class Meter:
             time.perf_counter() - self.started,
             rounds,
         )
+
+
+class _WatchedParty:
+    """A party behind a meter; whatever it has, it still has."""
+
+    def __init__(self, party: Any, who: int | str, meter: Meter) -> None:
+        self._party, self._who, self._meter = party, who, meter
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._party, name)
+        if not callable(found):
+            return found
+
+        def timed(*given: Any) -> Any:
+            with self._meter.charged(self._who):
+                result = found(*given)
+            if isinstance(self._who, int):
+                self._meter.received[self._who] += _size(given)
+                self._meter.sent[self._who] += _size(result)
+            return result
+
+        return timed
+
+
+def _size(message: Any) -> int:
+    """Return the bytes of a message, or of several; what is none has no size."""
+    if isinstance(message, tuple):
+        return sum(map(_size, message))
+    return len(message) if isinstance(message, bytes) else 0

@@ -15,10 +15,10 @@ from masquerade.protocols.frequency import MemoryLedger, RosterChecks, Terms, Us
 from masquerade.protocols.frequency.ballots import POINT
 from masquerade.protocols.frequency.messages import Step
 from masquerade.simulation.costs import Meter
-from masquerade.simulation.misbehaviour import Trouble
-from masquerade.simulation.model_comparison import Heard, Lesson
-from masquerade.simulation.outcome import Caught, Counted, name_of
+from masquerade.simulation.misbehaviour import Culprit, Trouble, name_of
+from masquerade.simulation.model_comparison import Lesson, RecordedTally
 from masquerade.simulation.people import People
+from masquerade.simulation.results import LearntModel
 from masquerade.sources.frequency import FrequencyTally
 
 MINIMUM = 10
@@ -147,7 +147,7 @@ class Epoch:
         return reply
 
 
-def count(people: People, lesson: Lesson, names: Sequence[str], trouble: Trouble) -> Counted:
+def count(people: People, lesson: Lesson, names: Sequence[str], trouble: Trouble) -> LearntModel:
     """Learn from people by frequency mining.
 
     Whoever leaves does so before posting keys: the round is void, nothing has left, and it goes on without
@@ -158,24 +158,26 @@ def count(people: People, lesson: Lesson, names: Sequence[str], trouble: Trouble
     meter = Meter(len(people))
     devices = {place: Device(SigningKey(), MemoryLedger()) for place in range(len(people))}
     agreed: list[str] = []
-    caught: list[Caught] = []
+    culprits: list[Culprit] = []
     notes: list[str] = []
     rounds = 0
     for number in range(1, MOST_EPOCHS + 1):
         epoch = Epoch(f"simulation {number}", people, devices, trouble, meter, agreed=agreed)
         tally = FrequencyTally(epoch.terms, epoch.exchange, shared_checks=True, agreed=agreed, workers=1)
         while True:
-            heard = Heard(tally, names)
+            asked = RecordedTally(tally, names)
             try:
                 with meter.role("miner"):
-                    model = lesson.learn(heard)
+                    model = lesson.learn(asked)
             except RoundAborted as error:
                 rounds += not error.spent
                 notes.append(told(number, error, len(tally.users) + len(error.culprits)))
                 if not error.culprits or (error.spent and number == MOST_EPOCHS):
                     raise
                 gone = {epoch.places[user] for user in error.culprits}
-                caught += [Caught(name_of(p), "its vote is not proved valid") for p in sorted(gone - leaving)]
+                culprits += [
+                    Culprit(name_of(p), "its vote is not proved valid") for p in sorted(gone - leaving)
+                ]
                 devices = {place: device for place, device in devices.items() if place not in gone}
                 if error.spent:
                     agreed.append(epoch.terms.epoch)
@@ -183,7 +185,7 @@ def count(people: People, lesson: Lesson, names: Sequence[str], trouble: Trouble
             else:
                 counted = tuple(epoch.places[user] for user in tally.users)
                 cost = meter.cost(epoch.alone, counted, rounds + tally.rounds)
-                return Counted(model, heard, counted, len(leaving), tuple(caught), cost, tuple(notes))
+                return LearntModel(model, asked, counted, len(leaving), tuple(culprits), cost, tuple(notes))
         rounds += tally.rounds
     raise AssertionError("the last epoch returned or raised")
 

@@ -1,4 +1,4 @@
-"""Who does not do their part in a simulation: people who leave, and people who cheat."""
+"""Who does not do their part in a simulation: people who leave, people who cheat, and who is caught at it."""
 
 from __future__ import annotations
 
@@ -31,3 +31,20 @@ class Trouble:
             )
         order = [int(place) for place in np.random.default_rng(self.seed).permutation(n)]
         return frozenset(order[:leaving]), frozenset(order[leaving : leaving + cheating])
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """Somebody who did not follow the protocol, by name, and what gave them away."""
+
+    name: str
+    why: str
+
+
+def name_of(place: int) -> str:
+    """Return how a person is called, by the place in the population.
+
+    >>> name_of(0)
+    'user 1'
+    """
+    return f"user {place + 1}"

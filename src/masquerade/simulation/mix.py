@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.keystream import Keystream
@@ -12,33 +11,14 @@ from masquerade.disguising.report_draws import disguise_codes, fresh_draws
 from masquerade.protocols.mix import Leader, Miner, MixTerms, Respondent, collect, packed, record_width
 from masquerade.protocols.mix.messages import SUBMISSION, Signed
 from masquerade.simulation.costs import Meter
-from masquerade.simulation.misbehaviour import Trouble
-from masquerade.simulation.model_comparison import Heard, Lesson
-from masquerade.simulation.outcome import Caught, Counted, name_of
+from masquerade.simulation.misbehaviour import Culprit, Trouble, name_of
+from masquerade.simulation.model_comparison import Lesson, RecordedTally
 from masquerade.simulation.people import People
+from masquerade.simulation.results import LearntModel
 from masquerade.sources.mixed import MixedRecords
 
 MINIMUM = 10
 POINT = 33
-
-
-class Watched:
-    """A party whose methods are charged to its role."""
-
-    def __init__(self, party: Any, role: str, meter: Meter) -> None:
-        self._party, self._role, self._meter = party, role, meter
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a method of the party, on the clock."""
-        found = getattr(self._party, name)
-        if not callable(found):
-            return found
-
-        def timed(*given: Any) -> Any:
-            with self._meter.role(self._role):
-                return found(*given)
-
-        return timed
 
 
 class Crowd:
@@ -99,19 +79,21 @@ class Crowd:
 
 def count(
     people: People, lesson: Lesson, names: Sequence[str], trouble: Trouble, *, leaders: int = 2
-) -> Counted:
+) -> LearntModel:
     """Learn from the records that come out of a mix; whoever leaves does not send anything."""
     meter = Meter(len(people))
     crowd = Crowd(people, trouble, leaders, meter)
     miner = Miner(crowd.miner_key, crowd.terms)
-    mixing = [Watched(Leader(name, key, crowd.terms), name, meter) for name, key in crowd.leader_keys.items()]
-    watched = cast("Miner", Watched(miner, "miner", meter))
-    collected = collect(watched, cast("list[Leader]", mixing), crowd.submissions)
+    leading = [meter.watched(Leader(name, key, crowd.terms), name) for name, key in crowd.leader_keys.items()]
+    collected = collect(meter.watched(miner, "miner"), leading, crowd.submissions)
     mixed = MixedRecords(collected, people.policy, crowd.terms)
-    heard = Heard(mixed, names)
-    model = lesson.learn(heard)
+    asked = RecordedTally(mixed, names)
+    model = lesson.learn(asked)
     refused = {crowd.places[name] for name in miner.refused}
     counted = tuple(place for place in range(len(people)) if place not in crowd.leaving | refused)
-    caught = tuple(Caught(name_of(p), "its ciphertext is not proved to be its own") for p in sorted(refused))
+    culprits = tuple(
+        Culprit(name_of(p), "its ciphertext is not proved to be its own") for p in sorted(refused)
+    )
     notes = () if not mixed.unreadable else (f"{mixed.unreadable:,} submissions were no records.",)
-    return Counted(model, heard, counted, len(crowd.leaving), caught, meter.cost(counted, counted, 1), notes)
+    cost = meter.cost(counted, counted, 1)
+    return LearntModel(model, asked, counted, len(crowd.leaving), culprits, cost, notes)

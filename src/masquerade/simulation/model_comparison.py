@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
@@ -14,41 +14,36 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
-from masquerade.learn.bayes import naive_bayes
-from masquerade.learn.network import bayesian_network
-from masquerade.learn.rules import association_rules
-from masquerade.learn.structure_search import structure
-from masquerade.learn.tree import decision_tree
+from masquerade.learn.catalogue import learner
 
-Kind = Literal["naive-bayes", "tree", "rules", "parameters", "structure", "tables"]
-LESSONS: tuple[Kind, ...] = get_args(Kind)
-DEEPEST, LONGEST, MOST_PARENTS = 3, 3, 2
+# people are few here, and every count costs: models are kept small
+LIMITS: Mapping[str, Any] = {"max_depth": 3, "max_len": 3, "max_parents": 2, "min_support": 0.1}
 DUST = 1e-6  # counts are whole: less than this is rounding
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What to learn, about which variables.
+    """What to learn, by its name in the catalogue of learners, and about which variables.
 
     `target` is needed for classifiers; `features` are all other variables unless given; `parents` is the
     network whose parameters are learnt (without it, `target` is the parent of all features).
     """
 
-    kind: Kind
+    name: str
     target: str | None = None
     features: tuple[str, ...] | None = None
     parents: Mapping[str, Sequence[str]] | None = None
 
     def about(self, schema: Schema) -> tuple[str, ...]:
         """Return the variables that are asked about, in the order of the schema; unknown ones are refused."""
-        if self.kind not in LESSONS:
-            raise InputError(f"What to learn must be one of {', '.join(LESSONS)}. Got {self.kind!r} instead.")
+        needed = {option for options in learner(self.name).needs for option in options}
         if self.target is not None:
             schema[self.target]
         for name in self.features or ():
             schema[name]
-        if self.target is None and (self.kind in {"naive-bayes", "tree"} or self._plain_network):
-            raise InputError(f"{self.kind} needs a target: the variable to predict.")
+        star = "structure" in needed and self.parents is None
+        if self.target is None and ("target" in needed or star):
+            raise InputError(f"{self.name} needs a target: the variable to predict.")
         if self.parents is not None:
             named = {*self.parents, *(name for parents in self.parents.values() for name in parents)}
         else:
@@ -56,57 +51,23 @@ class Lesson:
             named |= set() if self.target is None else {self.target}
         return tuple(name for name in schema if name in named)
 
-    @property
-    def _plain_network(self) -> bool:
-        return self.kind == "parameters" and self.parents is None
-
     def learn(self, source: Tally) -> Any:
         """Return the model: something with `summary` and `to_dict`."""
-        names = tuple(source.schema)
-        others = tuple(name for name in names if name != self.target)
-        if self.kind == "naive-bayes":
-            return naive_bayes(source, str(self.target), others)
-        if self.kind == "tree":
-            return decision_tree(source, str(self.target), others, max_depth=DEEPEST)
-        if self.kind == "rules":
-            return association_rules(source, 0.1, 0.6, max_len=LONGEST)
-        if self.kind == "parameters":
-            plain = {name: () if name == self.target else (str(self.target),) for name in names}
-            return bayesian_network(source, plain if self.parents is None else dict(self.parents))
-        if self.kind == "structure":
-            return structure(source, max_parents=MOST_PARENTS)
-        wanted = [(name,) if self.target is None else (self.target, name) for name in others]
-        return Tables(tuple(source.answer([Query(by=names) for names in wanted])))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Tables:
-    """Some tables of counts, as they are."""
-
-    tables: tuple[CountTable, ...]
-
-    def summary(self) -> str:
-        """Return the tables one below the other."""
-        return "\n\n".join(table.summary() for table in self.tables)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "tables": [
-                {
-                    "variables": list(table.names),
-                    "categories": [list(axis.categories) for axis in table.axes],
-                    "counts": table.values.tolist(),
-                    "stderr": table.stderr().tolist(),
-                    "n": table.n,
-                }
-                for table in self.tables
-            ]
+        entry, target = learner(self.name), self.target
+        others = tuple(name for name in source.schema if name != target)
+        star = {name: () if name == target else (target,) for name in source.schema}
+        told = {
+            "target": target,
+            "features": others,
+            "structure": star if self.parents is None else dict(self.parents),
+            "tables": [(name,) if target is None else (target, name) for name in others],
+            **LIMITS,
         }
+        return entry.learnt(source, {o.name: told[o.name] for o in entry.options if o.name in told})
 
 
 @dataclass(eq=False)
-class Heard:
+class RecordedTally:
     """A source that remembers what it was asked and what it said; `names` are all it lets be asked."""
 
     source: Tally
@@ -135,7 +96,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """The answers of a protocol beside those of the clear records of the same people.
 
     `largest` is the largest difference of a count, `where` it is; `errors` is the largest difference in
@@ -160,13 +121,13 @@ class Compared:
         return {"equal": self.equal, **asdict(self)}
 
 
-def compared(heard: Heard, lesson: Lesson, model: Any, clear: Tally) -> Compared:
+def compare(asked: RecordedTally, lesson: Lesson, model: Any, clear: Tally) -> Comparison:
     """Ask clear records the same, and learn the same from them."""
-    queries = list(heard.said)
+    queries = list(asked.said)
     counts = differing = 0
     largest, where, errors = 0.0, "", None
     for query, truth in zip(queries, clear.answer(queries), strict=True):
-        ours = heard.said[query]
+        ours = asked.said[query]
         gap = ours.values - truth.values
         off = np.abs(gap) > DUST
         counts, differing = counts + gap.size, differing + int(off.sum())
@@ -177,8 +138,8 @@ def compared(heard: Heard, lesson: Lesson, model: Any, clear: Tally) -> Compared
         noisy = stderr > DUST
         if noisy.any():
             errors = max(errors or 0.0, float((np.abs(gap[noisy]) / stderr[noisy]).max()))
-    same = bool(model.to_dict() == lesson.learn(Heard(clear, heard.names)).to_dict())
-    return Compared(counts, differing, largest, where, errors, same)
+    same = bool(model.to_dict() == lesson.learn(RecordedTally(clear, asked.names)).to_dict())
+    return Comparison(counts, differing, largest, where, errors, same)
 
 
 def cell_name(table: CountTable, query: Query, cell: Sequence[Any]) -> str:

@@ -3,31 +3,201 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from masquerade.anonymity.distance_cover import partition_distances
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Guarantee
+from masquerade.crypto.keys import AgreementKey, SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.mix.messages import SUBMISSION, Signed
-from masquerade.protocols.partition import Person, Population, partition_guarantee
-from masquerade.protocols.partition.driver import HOLDERS, MINER, PEOPLE, SERVER
+from masquerade.protocols.partition import (
+    Boards,
+    Checks,
+    Distances,
+    GroupRandomness,
+    KeyHolder,
+    Miner,
+    Partition,
+    PartitionTerms,
+    Person,
+    check_cost,
+    partition_guarantee,
+)
 from masquerade.simulation.costs import Cost, Meter
-from masquerade.simulation.misbehaviour import Trouble
-from masquerade.simulation.outcome import Caught, name_of
-from masquerade.simulation.people import People, check_enough
-from masquerade.simulation.threshold_production import compile_kernels
+from masquerade.simulation.misbehaviour import Culprit, Trouble, name_of
+from masquerade.simulation.people import People, check_clear
+from masquerade.simulation.results import Result
+from masquerade.simulation.threshold import compile_kernels
 
 ALONE = 2  # people who check all boards themselves, to see what a device takes
+HOLDERS, MINER, SERVER = "key holders", "miner", "randomness server"
 POINT = secp256k1.point_size
 Shown = tuple[tuple[str | None, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Suppression:
+class SuppressedTable:
+    """The released table, None where suppressed, in the order given; and what it came from."""
+
+    rows: Shown
+    groups: tuple[int, ...]
+    distances: Distances
+    guarantee: Guarantee
+
+
+class Population:
+    """The people with their rows, two or more key holders, the miner and the randomness server.
+
+    Each step takes the boards before it and returns the next, every message as bytes; `run` takes them all.
+    People check public boards once, together, but for the first `alone` who do what is due. Some never send
+    their row, and some send one that they cannot prove to know (`trouble`): they take no further part.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Sequence[str]],
+        k: int,
+        partition: Partition = partition_distances,
+        *,
+        attributes: Sequence[str] | None = None,
+        holders: int = 2,
+        value_size: int = 64,
+        accept_cost: bool = False,
+        trouble: Trouble | None = None,
+        alone: int = 0,
+    ) -> None:
+        if not rows or any(len(row) != len(rows[0]) for row in rows):
+            raise InputError("A table has rows, all with the same attributes.")
+        check_cost(len(rows), len(rows[0]), holders, accept_cost=accept_cost)
+        width = len(str(len(rows)))
+        self.identities = {
+            **{f"person {place:0{width}}": SigningKey() for place in range(1, len(rows) + 1)},
+            **{f"key holder {place}": SigningKey() for place in range(1, holders + 1)},
+            MINER: SigningKey(),
+            SERVER: SigningKey(),
+        }
+        public = {name: key.public for name, key in self.identities.items()}
+        box = AgreementKey()
+        self.terms = terms = PartitionTerms(
+            "local run",
+            k,
+            attributes or [f"attribute {place}" for place in range(1, len(rows[0]) + 1)],
+            public[MINER],
+            box.public,
+            {name: key for name, key in public.items() if name.startswith("key holder")},
+            public[SERVER],
+            {name: key for name, key in public.items() if name.startswith("person")},
+            value_size,
+        )
+        self.partition, self.checks, self.meter = partition, Checks(), Meter(len(rows))
+        self.meter.roles = dict.fromkeys((HOLDERS, MINER, SERVER), 0.0)
+        self.leaving, self.cheating = (trouble or Trouble()).among(len(rows))
+        self.places = list(range(len(rows)))
+        honest = [place for place in self.places if place not in self.leaving | self.cheating]
+        self.alone = honest[:alone]
+        self.people = [
+            self._person(name, row, place)
+            for place, (name, row) in enumerate(zip(terms.people, rows, strict=True))
+        ]
+        self.holders = [
+            self.meter.watched(KeyHolder(name, self.identities[name], terms, accept_cost=True), HOLDERS)
+            for name in terms.holders
+        ]
+        miner = Miner(self.identities[MINER], box, terms, accept_cost=True, checks=self.checks)
+        self.miner = self.meter.watched(miner, MINER)
+        self.randomness = self.meter.watched(GroupRandomness(self.identities[SERVER], terms), SERVER)
+
+    def _person(self, name: str, row: Sequence[str], place: int) -> Person:
+        checks = Checks() if place in self.alone else self.checks
+        return self.meter.watched(Person(name, self.identities[name], self.terms, row, checks=checks), place)
+
+    def keys(self) -> bytes:
+        """Return the board of key shares."""
+        board = self.miner.key_board([self.miner.share(), *[holder.share() for holder in self.holders]])
+        for holder in self.holders:
+            holder.take_key(board)
+        return board
+
+    def batch(self, keys: bytes) -> bytes:
+        """Return the board of encrypted rows; whoever is not on it takes no further part."""
+        staying = [place for place in self.places if place not in self.leaving]
+        sent = {place: self.people[place].submit(keys) for place in staying}
+        names = {place: self.people[place].name for place in staying}
+        for place in self.cheating:
+            sent[place] = self._spoilt(names[place], sent[place])
+        board = self.miner.batch(list(sent.values()))
+        self.places = [place for place in staying if names[place] not in self.miner.refused]
+        self.people = [self.people[place] for place in self.places]
+        return board
+
+    def _spoilt(self, name: str, submission: bytes) -> bytes:
+        """Return a submission whose first ciphertext is not the one it is proved for, signed all the same."""
+        payload = Signed.decode(submission).payload
+        other = secp256k1.decode(payload[:POINT]) + secp256k1.generator
+        changed = other.encode() + payload[POINT:]
+        identity = self.identities[name]
+        return Signed.make(self.terms.mix, identity, kind=SUBMISSION, sender=name, payload=changed).encode()
+
+    def mixings(self, batch: bytes) -> bytes:
+        """Return the board of what the key holders made of all pairs, one after the other."""
+        done: list[bytes] = []
+        for holder in self.holders:
+            done.append(holder.mix(batch, self.miner.shuffle_board(done)))
+        return self.miner.shuffle_board(done)
+
+    def endorsements(self, batch: bytes, mixings: bytes) -> bytes:
+        """Return the board of signatures by which key holders say that they checked all mixings."""
+        return self.miner.endorsement_board([holder.endorse(batch, mixings) for holder in self.holders])
+
+    def openings(self, batch: bytes, mixings: bytes, endorsements: bytes) -> bytes:
+        """Return the board of all parts of opening the distances."""
+        parts = [holder.open(endorsements) for holder in self.holders]
+        return self.miner.opening_board([*parts, self.miner.open(batch, mixings, endorsements)])
+
+    def compared(self) -> Boards:
+        """Return all boards of the first phase: from them everybody reads the distances."""
+        keys = self.keys()
+        batch = self.batch(keys)
+        mixings = self.mixings(batch)
+        endorsements = self.endorsements(batch, mixings)
+        return Boards(keys, batch, mixings, endorsements, self.openings(batch, mixings, endorsements))
+
+    def agreement(self, boards: Boards) -> bytes:
+        """Return the board on which all sign the groups: the second phase."""
+        words = [person.agree(boards, self.partition) for person in self.people]
+        return self.miner.agreement_board(boards, words, self.partition)
+
+    def release(self, agreement: bytes) -> bytes:
+        """Return the signed table: the third phase."""
+        notices = self.randomness.begin(agreement)
+        replies = self.randomness.evaluate([person.request(agreement, notices) for person in self.people])
+        closings = self.randomness.close()
+        answered = zip(self.people, replies, strict=True)
+        reports = [report for person, reply in answered for report in person.report(reply, closings)]
+        return self.miner.release(agreement, notices, closings, self.holders[0].pass_on(reports))
+
+    def run(self) -> SuppressedTable:
+        """Return the table that everybody ends up with."""
+        boards = self.compared()
+        agreement = self.agreement(boards)
+        release = self.release(agreement)
+        table, *_ = [person.accept(release) for person in self.people]
+        distances = self.checks.distances(self.terms, boards)
+        agreed = self.checks.groups(self.terms, agreement)
+        return SuppressedTable(
+            tuple(table[name] for name in distances.names),
+            tuple(agreed.group_of(name) for name in distances.names),
+            distances,
+            partition_guarantee(self.terms),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Suppression(Result):
     """What came out: the table, None where a value is suppressed, for the people who were compared.
 
     `as_expected` tells that the table is the one that the same algorithm makes of the clear rows.
@@ -39,7 +209,7 @@ class Suppression:
     rows: Shown
     groups: int
     left: int
-    faults: tuple[Caught, ...]
+    faults: tuple[Culprit, ...]
     as_expected: bool
     cost: Cost
     guarantee: Guarantee
@@ -50,104 +220,12 @@ class Suppression:
         return sum(value is None for row in self.rows for value in row)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "formulation": 2,
-            "n": self.n,
-            "k": self.k,
-            "quasi_identifiers": list(self.quasi),
-            "compared": len(self.rows),
-            "groups": self.groups,
-            "cells": len(self.rows) * len(self.quasi),
-            "suppressed": self.suppressed,
-            "left": self.left,
-            "faults": [asdict(one) for one in self.faults],
-            "as_expected": self.as_expected,
-            "cost": self.cost.to_dict(),
-            "guarantee": self.guarantee.to_dict(),
-        }
-
-
-class Metered:
-    """A person whose time and bytes are taken."""
-
-    def __init__(self, person: Person, place: int, meter: Meter) -> None:
-        self.person, self.place, self._meter = person, place, meter
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a method of the person, on the clock."""
-        method = getattr(self.person, name)
-
-        def timed(*given: Any) -> Any:
-            with self._meter.user(self.place):
-                result = method(*given)
-            self._meter.received[self.place] += sum(map(size, given))
-            self._meter.sent[self.place] += size(result)
-            return result
-
-        return timed
-
-
-def size(message: Any) -> int:
-    """Return the bytes of a message, or of several; what is none has no size."""
-    if isinstance(message, bytes):
-        return len(message)
-    if isinstance(message, tuple):
-        return sum(map(size, message))
-    return 0
-
-
-class Crowd(Population):
-    """A population in which some never send their row, and some send one that they cannot prove."""
-
-    def __init__(
-        self,
-        rows: Sequence[Sequence[str]],
-        k: int,
-        attributes: Sequence[str],
-        trouble: Trouble,
-        *,
-        accept_cost: bool,
-    ) -> None:
-        super().__init__(rows, k, partition_distances, attributes=attributes, accept_cost=accept_cost)
-        self.leaving, self.cheating = trouble.among(len(rows))
-        self.meter = Meter(len(rows))
-        honest = [place for place in range(len(rows)) if place not in self.leaving | self.cheating]
-        self.alone = honest[:ALONE]
-        for place in self.alone:
-            name = self.people[place].name
-            self.people[place] = Person(name, self.identities[name], self.terms, rows[place])
-        self.compared_places: list[int] = []
-        self._crowd = [Metered(person, place, self.meter) for place, person in enumerate(self.people)]
-
-    def batch(self, keys: bytes) -> bytes:
-        """Return the board of encrypted rows; whoever is not on it takes no further part."""
-        sent = []
-        with self.costs.of(PEOPLE):
-            for one in self._crowd:
-                if one.place not in self.leaving:
-                    submission = one.submit(keys)
-                    cheats = one.place in self.cheating
-                    sent.append(self.spoilt(one.person.name, submission) if cheats else submission)
-        with self.costs.of(MINER):
-            board = self.miner.batch(sent)
-        self.costs.sent(PEOPLE, *sent)
-        self.costs.sent(MINER, board)
-        refused = set(self.miner.refused)
-        staying = [
-            one for one in self._crowd if one.place not in self.leaving and one.person.name not in refused
-        ]
-        self.compared_places = [one.place for one in staying]
-        self.people = cast("list[Person]", staying)
-        return board
-
-    def spoilt(self, name: str, submission: bytes) -> bytes:
-        """Return a submission whose first ciphertext is not the one it is proved for, signed all the same."""
-        payload = Signed.decode(submission).payload
-        other = secp256k1.decode(payload[:POINT]) + secp256k1.generator
-        changed = other.encode() + payload[POINT:]
-        identity = self.identities[name]
-        return Signed.make(self.terms.mix, identity, kind=SUBMISSION, sender=name, payload=changed).encode()
+        """Return plain values, the table itself in figures."""
+        plain = Result.to_dict(self)
+        rows = len(plain.pop("rows"))
+        figures = {"cells": rows * len(self.quasi), "suppressed": self.suppressed}
+        head = {name: plain.pop(name) for name in ("n", "k", "quasi_identifiers")}
+        return {"formulation": 2, **head, "compared": rows, "groups": plain.pop("groups"), **figures, **plain}
 
 
 def suppression(
@@ -158,17 +236,13 @@ def suppression(
     People who leave never send their row; people who cheat send one that they cannot prove to know, and are
     named. Whoever leaves later stops it. More than 300 people are refused unless the cost is accepted.
     """
-    if people.policy.disguised:
-        raise InputError("Rows are k-anonymised as they are: the policy must not disguise any variable.")
-    check_enough(len(people), k)
+    check_clear(people, k)
     labels = [list(map(str, people.policy.schema.decode(name, people.codes[name]))) for name in quasi]
     rows = list(zip(*labels, strict=True))
     compile_kernels()
-    crowd = Crowd(rows, k, quasi, trouble or Trouble(), accept_cost=accept_cost)
+    crowd = Population(rows, k, attributes=quasi, accept_cost=accept_cost, trouble=trouble, alone=ALONE)
     done = crowd.run()
-    crowd.meter.roles.update({role: crowd.costs.roles[role].seconds for role in (HOLDERS, MINER, SERVER)})
     names = list(crowd.terms.people)
-    places = crowd.compared_places
     return Suppression(
         len(people),
         k,
@@ -177,12 +251,12 @@ def suppression(
         len(set(done.groups)),
         len(crowd.leaving),
         tuple(
-            Caught(name_of(names.index(name)), "its row is not proved to be its own")
+            Culprit(name_of(names.index(name)), "its row is not proved to be its own")
             for name in crowd.miner.refused
         ),
-        done.rows == in_one_place([rows[place] for place in places], k),
-        crowd.meter.cost(crowd.alone, places, 1),
-        partition_guarantee(crowd.terms),
+        done.rows == in_one_place([rows[place] for place in crowd.places], k),
+        crowd.meter.cost(crowd.alone, crowd.places, 1),
+        done.guarantee,
     )
 
 

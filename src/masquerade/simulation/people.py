@@ -71,10 +71,12 @@ class People:
         return Records(self.codes, self.policy.undisguised())
 
 
-def check_enough(people: int, k: int) -> None:
-    """Refuse a k that no class of so few people can reach."""
-    if people < k:
-        raise InputError(f"k = {k:,} needs at least {k:,} people. Got {people:,} instead.")
+def check_clear(people: People, k: int) -> None:
+    """Refuse people whose rows are disguised, and a k that no class of so few can reach."""
+    if people.policy.disguised:
+        raise InputError("Rows are k-anonymized as they are: the policy must not disguise any variable.")
+    if len(people) < k:
+        raise InputError(f"k = {k:,} needs at least {k:,} people. Got {len(people):,} instead.")
 
 
 def people_from(data: Any, policy: Policy | None = None, *, seed: int = SEED) -> People:

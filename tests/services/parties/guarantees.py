@@ -32,7 +32,7 @@ from masquerade.protocols.products.helper import Helper
 from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.party import ProductParty
 from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
-from masquerade.protocols.threshold.guarantees import faithful_guarantee, production_guarantee
+from masquerade.protocols.threshold.guarantee import faithful_guarantee, production_guarantee
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.joint_policy import restricted, seen_by

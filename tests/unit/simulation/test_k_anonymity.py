@@ -10,7 +10,7 @@ import pytest
 import masquerade as mq
 from masquerade.simulation import PEOPLE, Trouble, k_anonymity, made_up_people, suppression
 from masquerade.simulation.people import QUASI, SENSITIVE
-from masquerade.simulation.threshold_faithful import BAD
+from masquerade.simulation.threshold import BAD
 
 
 def classes_of(people, quasi):

@@ -8,8 +8,8 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
+from masquerade.learn.catalogue import LEARNERS
 from masquerade.simulation import (
-    LESSONS,
     PEOPLE,
     Lesson,
     Trouble,
@@ -33,7 +33,7 @@ def test_made_up_people_are_the_same_for_the_same_seed_and_like_a_census():
     assert rich[people.codes["education"] == 2].mean() > 1.5 * rich[people.codes["education"] == 0].mean()
 
 
-@pytest.mark.parametrize("kind", LESSONS)
+@pytest.mark.parametrize("kind", LEARNERS)
 def test_every_lesson_comes_out_as_from_clear_records(kind):
     found = users(made_up_people(40), Lesson(kind, "income"), "mix")
     assert found.compared.equal
@@ -134,8 +134,8 @@ def test_a_round_that_too_many_leave_is_void():
     ("call", "said"),
     [
         (lambda: users(made_up_people(20), Lesson("naive-bayes"), "mix"), "needs a target"),
-        (lambda: users(made_up_people(20), Lesson("parameters"), "mix"), "needs a target"),
-        (lambda: users(made_up_people(20), Lesson("forest", "income"), "mix"), "must be one of naive-bayes"),
+        (lambda: users(made_up_people(20), Lesson("network"), "mix"), "needs a target"),
+        (lambda: users(made_up_people(20), Lesson("forest", "income"), "mix"), "no learner 'forest'"),
         (lambda: users(made_up_people(20), Lesson("tree", "wage"), "mix"), "no variable 'wage'"),
         (lambda: users(made_up_people(20), BAYES, "magic"), "must be one of frequency"),
         (lambda: made_up_people(20).first(21), "from 1 to 20, the number of people. Got 21"),
@@ -156,7 +156,7 @@ def test_own_records_and_a_given_network():
     assert sorted(zip(*people.codes.values(), strict=True)) == sorted(
         frame.itertuples(index=False, name=None)
     )
-    found = users(people, Lesson("parameters", parents={"a": (), "b": ("a",)}), "mix")
+    found = users(people, Lesson("network", parents={"a": (), "b": ("a",)}), "mix")
     assert found.compared.equal
     assert found.model.structure == {"a": (), "b": ("a",)}
 
@@ -167,9 +167,9 @@ def test_plain_values_hold_it_all():
     assert plain["counted"] == 24
     assert plain["caught"][0]["why"] == "its ciphertext is not proved to be its own"
     assert plain["compared_with_clear"]["equal"] is True
-    assert [table["variables"] for table in plain["model"]["tables"]] == [
+    assert [table["by"] for table in plain["model"]["tables"]] == [
         ["income", "sex"],
         ["income", "hours"],
     ]
-    assert sum(map(sum, plain["model"]["tables"][0]["counts"])) == 24
+    assert sum(map(sum, plain["model"]["tables"][0]["values"])) == 24
     assert set(plain["cost"]) >= {"client_seconds", "sent", "received", "roles", "wall", "rounds"}

@@ -9,7 +9,7 @@ from masquerade.core.errors import QueryRefused, SchemaError, UnknownValue
 from masquerade.core.supports import Supports
 from masquerade.core.tally import Tally
 from masquerade.protocols.threshold.class_opening import Verdict, open_reports
-from masquerade.protocols.threshold.guarantees import faithful_guarantee, production_guarantee
+from masquerade.protocols.threshold.guarantee import faithful_guarantee, production_guarantee
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.sources.opened import tally_opened
 

@@ -14,7 +14,6 @@ from masquerade.papers.experiment import Comparison, Experiment, Row, Setting
 from masquerade.papers.wright_2005 import curves
 from masquerade.papers.wright_2005.published import Mined, mined
 from masquerade.simulation import Lesson
-from masquerade.simulation.model_comparison import Tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +45,7 @@ class OneFrequency(Lesson):
 
     def learn(self, source: Tally) -> Any:
         """Return the one count."""
-        return Tables(tuple(source.answer([mq.Query(where={"income": ">50K"})])))
+        return mq.learn.Tables(tuple(source.answer([mq.Query(where={"income": ">50K"})])))
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)

@@ -5,7 +5,7 @@ Meyerson & Williams's algorithm in three phases, none of which shows a row to an
 1. *Distances.* Every `Person` encrypts the values of its row under a key that all `KeyHolder`s and the
    `Miner` hold together. For every two people and each attribute, one ciphertext holds nothing where they
    agree; each key holder blinds these and shuffles the attributes of each pair, with proofs that all others
-   check before anything is opened (`comparing`). What opens is how many attributes agree, not which.
+   check before anything is opened (`comparison`). What opens is how many attributes agree, not which.
 2. *Groups.* Everybody computes groups of at least k from the distances by the same function, and signs them;
    nobody goes on unless all have signed the same.
 3. *Opening.* For each group and attribute, formulation 1 with the size of the group as threshold, so that a
@@ -21,28 +21,25 @@ not at hand: this is a reconstruction from the talk's slides with the proofs tha
 """
 
 from masquerade.protocols.partition.agreement import PartitionTerms
-from masquerade.protocols.partition.cost import check_cost, seconds_per_test
-from masquerade.protocols.partition.driver import Anonymised, Population, run
+from masquerade.protocols.partition.comparison import check_cost
 from masquerade.protocols.partition.guarantee import partition_guarantee
-from masquerade.protocols.partition.holder import KeyHolder
+from masquerade.protocols.partition.key_holder import KeyHolder
 from masquerade.protocols.partition.miner import Miner
 from masquerade.protocols.partition.person import Person
-from masquerade.protocols.partition.public_board import Boards, View, view_of
-from masquerade.protocols.partition.randomness_server import Randomness
+from masquerade.protocols.partition.public_board import Boards, Checks, Distances, Partition, distances_on
+from masquerade.protocols.partition.randomness_server import GroupRandomness
 
 __all__ = [
-    "Anonymised",
     "Boards",
+    "Checks",
+    "Distances",
+    "GroupRandomness",
     "KeyHolder",
     "Miner",
+    "Partition",
     "PartitionTerms",
     "Person",
-    "Population",
-    "Randomness",
-    "View",
     "check_cost",
+    "distances_on",
     "partition_guarantee",
-    "run",
-    "seconds_per_test",
-    "view_of",
 ]

@@ -1,4 +1,4 @@
-"""What everybody agrees on before a table is anonymised: who takes part, in which role, the attributes."""
+"""What everybody agrees on before a table is anonymized: who takes part, in which role, the attributes."""
 
 from __future__ import annotations
 

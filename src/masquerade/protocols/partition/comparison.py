@@ -9,32 +9,34 @@ else where they do not. One key holder after the other
 Opened in the end, each pair shows how many of its ciphertexts hold nothing. A number cannot be zero: the
 product would have no encoding.
 
-Cost: for each pair and attribute about 1 ms to blind, shuffle and prove, half of that to check.
+Cost: for each pair and attribute about 1 ms to blind, shuffle and prove, half of that to check; more than
+300 people are refused, with the time that a handful of comparisons took just now, unless that is accepted.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.errors import RoundAborted
-from masquerade.crypto.elgamal import Ciphertext, Row, decode_rows, encode_rows
+from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
+from masquerade.crypto.elgamal import Ciphertext, Row, decode_rows, encode_rows, encrypt
 from masquerade.crypto.errors import DecodingError, ProofRejected
-from masquerade.crypto.group import Point
+from masquerade.crypto.group import Point, Secret
 from masquerade.crypto.proof_batches import Claim, Weighed
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.statements import Part, Statement, equal_logs
-from masquerade.crypto.transcript import Transcript
+from masquerade.crypto.transcript import NOT_YET, Context, Transcript
 from masquerade.protocols.codec import Blob, Many, Message
 from masquerade.protocols.mix.agreement import MixTerms
-from masquerade.protocols.mix.key_holder import PublicKey
+from masquerade.protocols.mix.key_holder import PublicKey, opening_statement
 from masquerade.protocols.mix.messages import LARGEST, SHUFFLE, Signed, transcript_for
 from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
 
@@ -42,23 +44,18 @@ Between = NDArray[np.uint16]
 Where = Callable[[bytes], Transcript]
 MOST_PAIRS = 50_000_000
 _BLINDING = b"blinding"
+MOST_PEOPLE = 300  # more are refused unless the cost is accepted
+_MEASURED_ROWS = 4  # six pairs
 
 
 @dataclass(frozen=True, slots=True)
-class Mixing(Message):
+class MixedPairs(Message):
     """What a key holder made of all pairs: blinded, with one proof; then each pair's shuffle."""
 
     TAG: ClassVar[bytes] = b"masquerade partition mixing 1"
     blinded: Annotated[bytes, Blob(LARGEST)]
     proof: Annotated[bytes, Blob(LARGEST)]
     shuffles: Annotated[tuple[Annotated[bytes, Blob(1 << 20)], ...], Many(MOST_PAIRS)]
-
-
-class Mixed(NamedTuple):
-    """The message of a key holder, and the rows that came out."""
-
-    message: bytes
-    rows: tuple[Row, ...]
 
 
 def quotients(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -80,8 +77,8 @@ def mixing_place(terms: MixTerms, key: PublicKey, batch: bytes, holder: str) -> 
     return where
 
 
-def mix_pairs(rows: Sequence[Row], key: Point, where: Where) -> Mixed:
-    """Return all pairs blinded and shuffled, with proofs."""
+def mix_pairs(rows: Sequence[Row], key: Point, where: Where) -> tuple[bytes, tuple[Row, ...]]:
+    """Return a message with all pairs blinded and shuffled, and proofs; and the rows that came out."""
     factors = [[secp256k1.random_secret() for _ in row] for row in rows]
     blinded = tuple(
         tuple(
@@ -93,13 +90,13 @@ def mix_pairs(rows: Sequence[Row], key: Point, where: Where) -> Mixed:
     knows = [Knows((r,)) for own in factors for r in own]
     proof = prove(_blinding(rows, blinded), knows, where(_BLINDING))
     shuffled = [shuffle(_apart(row), key, where(_label(p))) for p, row in enumerate(blinded)]
-    message = Mixing(encode_rows(blinded), proof, tuple(one.encode() for one in shuffled))
-    return Mixed(message.encode(), tuple(_together(one) for one in shuffled))
+    message = MixedPairs(encode_rows(blinded), proof, tuple(one.encode() for one in shuffled))
+    return message.encode(), tuple(_together(one) for one in shuffled)
 
 
 def check_mixing(rows: Sequence[Row], key: Point, message: bytes, where: Where) -> tuple[Row, ...]:
     """Return the rows that came out, or raise `ProofRejected` or `DecodingError`."""
-    mixing, width = Mixing.decode(message), len(rows[0])
+    mixing, width = MixedPairs.decode(message), len(rows[0])
     blinded = decode_rows(mixing.blinded, width)
     if len(blinded) != len(rows) or len(mixing.shuffles) != len(rows):
         raise ProofRejected("A mixing returns as many pairs as it was given.")
@@ -130,7 +127,7 @@ def checked_mixing(
 
 def outcome_of(message: bytes, pairs: int, width: int) -> tuple[Row, ...]:
     """Return the rows that a mixing says came out, decoded strictly, without checking any proof."""
-    mixing = Mixing.decode(message)
+    mixing = MixedPairs.decode(message)
     if len(mixing.shuffles) != pairs:
         raise DecodingError(f"This mixing has {pairs} pairs. Got {len(mixing.shuffles)} instead.")
     return tuple(_together(Shuffled.decode(data, width, 1)) for data in mixing.shuffles)
@@ -165,3 +162,70 @@ def _apart(row: Row) -> tuple[Row, ...]:
 
 def _together(shuffled: Shuffled) -> Row:
     return tuple(row[0] for row in shuffled.rows)
+
+
+def check_cost(people: int, attributes: int, holders: int, *, accept_cost: bool) -> None:
+    """Refuse more than 300 people unless the cost is accepted, and say what it would be.
+
+    The time is measured on this machine, by a handful of comparisons as the key holders make them.
+    """
+    if people <= MOST_PEOPLE or accept_cost:
+        return
+    tests = people * (people - 1) // 2 * attributes
+    seconds = tests * seconds_per_test(attributes, holders)
+    reason = (
+        f"{people:,} people have {tests:,} comparisons of {attributes} attributes, which take "
+        f"{holders} key holders about {duration(seconds)} in all, by comparisons timed here just now. More "
+        f"than {MOST_PEOPLE} are refused unless that is accepted (accept_cost=True, or --accept-cost)."
+    )
+    raise QueryRefused([Refusal("too_many_people", reason)])
+
+
+def seconds_per_test(attributes: int, holders: int) -> float:
+    """Return the processor time that all holders together need to compare one attribute of one pair.
+
+    Each blinds, shuffles and proves, checks all others, opens its part, as the miner does, and one party
+    checks the openings.
+    """
+    secrets = [secp256k1.random_secret() for _ in range(holders + 1)]
+    shares = [secp256k1.multiply_generator(secret) for secret in secrets]
+    key, random = secp256k1.sum_points(shares), secp256k1.random_secret
+    rows: list[Row] = [
+        tuple(encrypt(secp256k1.multiply_generator(random()), key, random()) for _ in range(attributes))
+        for _ in range(_MEASURED_ROWS)
+    ]
+    began = time.process_time()
+    pairs = quotients(rows)
+    for _ in range(holders):
+        before = pairs
+        message, pairs = mix_pairs(before, key, _where)
+        for _ in range(holders - 1):
+            check_mixing(before, key, message, _where)
+    for secret in secrets:
+        _open(pairs, secret)
+    return (time.process_time() - began) / sum(len(row) for row in pairs)
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words that suit its length.
+
+    >>> duration(40), duration(4000), duration(40_000)
+    ('40 seconds', '67 minutes', '11 hours')
+    """
+    for unit, length in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+def _open(rows: tuple[Row, ...], secret: Secret) -> None:
+    partial = [secp256k1.multiply(pair.a, secret) for row in rows for pair in row]
+    statement = opening_statement(rows, secp256k1.multiply_generator(secret), partial)
+    proof = prove(statement, [Knows((secret,))], _where(b"opening"))
+    weighed = Weighed()
+    weighed.add(Claim(statement, proof, _where(b"opening")))
+    weighed.holds()
+
+
+def _where(label: bytes) -> Transcript:
+    return Transcript(Context("partition cost", b"measured", NOT_YET, label, b"nobody", "holder"))

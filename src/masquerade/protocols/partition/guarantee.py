@@ -1,4 +1,4 @@
-"""Who learns what when a table is anonymised by those whose rows it has, computed from the terms."""
+"""Who learns what when a table is anonymized by those whose rows it has, computed from the terms."""
 
 from __future__ import annotations
 

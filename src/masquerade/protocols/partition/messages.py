@@ -53,7 +53,7 @@ class Word(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement(Message):
+class GroupVote(Message):
     """A person's word on the groups: what was seen, a key to be written to, and everybody's group."""
 
     TAG: ClassVar[bytes] = b"masquerade partition agreement 1"
@@ -95,7 +95,7 @@ class Closings(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Addressed(Message):
+class AddressedReport(Message):
     """A report with the group and attribute that it is about: what is sealed for the miner."""
 
     TAG: ClassVar[bytes] = b"masquerade partition report 1"

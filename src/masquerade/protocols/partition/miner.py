@@ -12,15 +12,14 @@ from masquerade.protocols.mix import roles as mix
 from masquerade.protocols.mix.messages import OPENING, SHUFFLE, Board, opened_board
 from masquerade.protocols.mix.roles import check_endorsed
 from masquerade.protocols.partition.agreement import PartitionTerms
-from masquerade.protocols.partition.comparison import outcome_of
-from masquerade.protocols.partition.cost import check_cost
+from masquerade.protocols.partition.comparison import check_cost, outcome_of
 from masquerade.protocols.partition.messages import (
     AGREEMENT,
     MINER,
     NOTICES,
     RANDOMNESS,
     RELEASE,
-    Addressed,
+    AddressedReport,
     Closings,
     Notices,
     Release,
@@ -30,13 +29,13 @@ from masquerade.protocols.partition.messages import (
     word_of,
 )
 from masquerade.protocols.partition.public_board import (
-    Agreed,
     Boards,
     Checks,
+    Distances,
     Partition,
-    View,
+    SignedGroups,
     groups_of,
-    opened_agreement,
+    signed_groups,
 )
 from masquerade.protocols.threshold.class_opening import Opening
 from masquerade.protocols.threshold.collector import Collector
@@ -80,9 +79,9 @@ class Miner(mix.Miner):
         """Return the board of all parts of opening the distances."""
         return self._gathered(OPENING, self.terms.holders, openings, spent=True)
 
-    def view(self, boards: Boards) -> View:
+    def view(self, boards: Boards) -> Distances:
         """Return the distances on the boards, as everybody sees them."""
-        return self._checks.view(self.agreed_terms, boards)
+        return self._checks.distances(self.agreed_terms, boards)
 
     def agreement_board(self, boards: Boards, words: Sequence[bytes], partition: Partition) -> bytes:
         """Return the board on which all people sign the groups; anyone missing or differing aborts."""
@@ -92,15 +91,15 @@ class Miner(mix.Miner):
         if missing:
             raise RoundAborted(f"No agreement came from {', '.join(missing)}.", spent=True, culprits=missing)
         board = Board(tuple(first[name] for name in view.names)).encode()
-        agreed = opened_agreement(self.agreed_terms, board)
+        agreed = signed_groups(self.agreed_terms, board)
         own = groups_of(view, self.agreed_terms.k, partition)
         if agreed.view != view.digest or [agreed.group_of(name) for name in agreed.names] != list(own):
             raise RoundAborted("People came to other groups than the miner.", spent=True)
         return board
 
-    def agreed(self, agreement: bytes) -> Agreed:
+    def agreed(self, agreement: bytes) -> SignedGroups:
         """Return the groups that all have signed."""
-        return self._checks.agreed(self.agreed_terms, agreement)
+        return self._checks.groups(self.agreed_terms, agreement)
 
     def release(self, agreement: bytes, notices: bytes, closings: bytes, sealed: Sequence[bytes]) -> bytes:
         """Return the table, signed: of every group the values that all its members have."""
@@ -112,7 +111,7 @@ class Miner(mix.Miner):
         self._released = True
         for one in sealed:
             try:
-                report = Addressed.decode(unsealed(self._box, one, terms))
+                report = AddressedReport.decode(unsealed(self._box, one, terms))
                 collectors[report.group, report.attribute].take(report.report)
             except (DecodingError, SealBroken, KeyError):
                 self.unreadable += 1
@@ -125,7 +124,7 @@ class Miner(mix.Miner):
         return Word.signed(terms, self._identity, RELEASE, MINER, said.encode()).encode()
 
     def _collectors(
-        self, agreed: Agreed, notices: bytes, closings: bytes
+        self, agreed: SignedGroups, notices: bytes, closings: bytes
     ) -> dict[tuple[int, int], Collector]:
         """Return a collector for every group and attribute, ready to take reports."""
         said = Notices.decode(word_of(notices, self.agreed_terms, NOTICES))

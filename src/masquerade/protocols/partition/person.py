@@ -22,17 +22,24 @@ from masquerade.protocols.partition.messages import (
     NOTICES,
     RANDOMNESS,
     RELEASE,
-    Addressed,
-    Agreement,
+    AddressedReport,
     Bundle,
     Closings,
+    GroupVote,
     Notices,
     Release,
     Word,
     sealed_for,
     word_of,
 )
-from masquerade.protocols.partition.public_board import Agreed, Boards, Checks, Partition, View, groups_of
+from masquerade.protocols.partition.public_board import (
+    Boards,
+    Checks,
+    Distances,
+    Partition,
+    SignedGroups,
+    groups_of,
+)
 from masquerade.protocols.partition.randomness_server import CREDENTIAL
 from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
 from masquerade.protocols.threshold.client import Client
@@ -65,8 +72,8 @@ class Person:
         self._checks = checks or Checks()
         self._box = AgreementKey()
         self._sent = b""
-        self._view: View | None = None
-        self._agreed: Agreed | None = None
+        self._view: Distances | None = None
+        self._agreed: SignedGroups | None = None
         self._clients: list[Client] = []
         self._notices: Notices | None = None
         self._reports: tuple[bytes, ...] = ()
@@ -101,17 +108,17 @@ class Person:
             raise KeySpent(f"{self.name} has signed the groups of this session already.")
         if not self._sent or self._sent not in Board.decode(boards.batch).parts:
             raise RoundAborted("My row is not among those compared.", spent=True, culprits=(MINER,))
-        view = self._checks.view(self.terms, boards)
+        view = self._checks.distances(self.terms, boards)
         groups = groups_of(view, self.terms.k, partition)
         self._view = view
-        said = Agreement(view.digest, self._box.public, groups)
+        said = GroupVote(view.digest, self._box.public, groups)
         return Word.signed(self.terms, self._identity, AGREEMENT, self.name, said.encode()).encode()
 
     def request(self, agreement: bytes, notices: bytes) -> bytes:
         """Return one blinded value for each attribute, once all have signed the groups that I signed."""
         if self._clients:
             raise KeySpent(f"{self.name} has asked for the values of this session already.")
-        agreed = self._checks.agreed(self.terms, agreement)
+        agreed = self._checks.groups(self.terms, agreement)
         view, own = self._view, agreed.keys.get(self.name)
         if view is None or (agreed.view, agreed.names, own) != (view.digest, view.names, self._box.public):
             raise RoundAborted(
@@ -141,7 +148,7 @@ class Person:
                 raise DecodingError(f"A bundle of replies has one for each attribute of {self.name}.")
             group = agreed.group_of(self.name)
             reports = [
-                Addressed(group, attribute, client.report(reply, b"")).encode()
+                AddressedReport(group, attribute, client.report(reply, b"")).encode()
                 for attribute, (client, reply) in enumerate(zip(self._clients, answered.parts, strict=True))
             ]
             self._reports = tuple(sealed_for(self.terms.box, one, self.terms) for one in reports)
@@ -164,12 +171,12 @@ class Person:
             )
         return table
 
-    def _begun(self) -> tuple[Agreed, Notices]:
+    def _begun(self) -> tuple[SignedGroups, Notices]:
         if self._agreed is None or self._notices is None:
             raise InputError("The groups come first.")
         return self._agreed, self._notices
 
-    def _made_clients(self, agreed: Agreed, said: Notices) -> list[Client]:
+    def _made_clients(self, agreed: SignedGroups, said: Notices) -> list[Client]:
         """Return a client for each attribute, if the notices say that only the whole group opens a value."""
         group, width = agreed.group_of(self.name), len(self.terms.attributes)
         if said.agreement != agreed.digest or len(said.credentials) != len(agreed.names):
@@ -216,7 +223,7 @@ class Person:
         raise TypeError("a Person is not pickled: the row would leave twice")
 
 
-def released_table(terms: PartitionTerms, agreed: Agreed, release: Release) -> Table:
+def released_table(terms: PartitionTerms, agreed: SignedGroups, release: Release) -> Table:
     """Return everybody's row, None where a value is suppressed."""
     width = len(terms.attributes)
     if release.agreement != agreed.digest or len(release.values) != width * len(agreed.groups):

@@ -30,7 +30,7 @@ from masquerade.protocols.partition.comparison import (
     outcome_of,
     quotients,
 )
-from masquerade.protocols.partition.messages import AGREEMENT, MINER, Agreement, Word
+from masquerade.protocols.partition.messages import AGREEMENT, MINER, GroupVote, Word
 
 Partition = Callable[[Between, int], ArrayLike]
 
@@ -56,7 +56,7 @@ class Boards(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
+class Distances:
     """The distances between all who sent a row, in the order of their names."""
 
     names: tuple[str, ...]
@@ -65,7 +65,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed:
+class SignedGroups:
     """The groups that all have signed: members of each, the key of every person, the hash of the board."""
 
     names: tuple[str, ...]
@@ -83,25 +83,25 @@ class Checks:
     """Remembers what was checked, so that people in one process do not all check the same boards."""
 
     def __init__(self) -> None:
-        self._views: dict[bytes, View] = {}
-        self._agreed: dict[bytes, Agreed] = {}
+        self._distances: dict[bytes, Distances] = {}
+        self._groups: dict[bytes, SignedGroups] = {}
 
-    def view(self, terms: PartitionTerms, boards: Boards) -> View:
-        """Return what `view_of` returns."""
+    def distances(self, terms: PartitionTerms, boards: Boards) -> Distances:
+        """Return what `distances_on` returns."""
         key = terms.id + boards.digest
-        if key not in self._views:
-            self._views[key] = view_of(terms, boards)
-        return self._views[key]
+        if key not in self._distances:
+            self._distances[key] = distances_on(terms, boards)
+        return self._distances[key]
 
-    def agreed(self, terms: PartitionTerms, board: bytes) -> Agreed:
-        """Return what `opened_agreement` returns."""
+    def groups(self, terms: PartitionTerms, board: bytes) -> SignedGroups:
+        """Return what `signed_groups` returns."""
         key = terms.id + hashlib.sha256(board).digest()
-        if key not in self._agreed:
-            self._agreed[key] = opened_agreement(terms, board)
-        return self._agreed[key]
+        if key not in self._groups:
+            self._groups[key] = signed_groups(terms, board)
+        return self._groups[key]
 
 
-def view_of(terms: PartitionTerms, boards: Boards, *, audit: bool = False) -> View:
+def distances_on(terms: PartitionTerms, boards: Boards, *, audit: bool = False) -> Distances:
     """Return the distances that the boards show.
 
     That all key holders signed the mixings, and every partial decryption, is checked: the distances are right
@@ -122,10 +122,10 @@ def view_of(terms: PartitionTerms, boards: Boards, *, audit: bool = False) -> Vi
         rows = outcome_of(mixings[-1].payload, pairs, mix.width)
     openings = opened_board(boards.openings, mix, OPENING, mix.holders)
     partials = [opened_partial(mix, key, rows, boards.mixed, signed) for signed in openings]
-    return View(names, distances_of(rows, partials, len(names)), boards.digest)
+    return Distances(names, distances_of(rows, partials, len(names)), boards.digest)
 
 
-def groups_of(view: View, k: int, partition: Partition) -> tuple[int, ...]:
+def groups_of(view: Distances, k: int, partition: Partition) -> tuple[int, ...]:
     """Return everybody's group by a partition, numbered by first occurrence; each has at least k people."""
     found = np.asarray(partition(view.between.copy(), k))
     if found.shape != (len(view.names),):
@@ -145,7 +145,7 @@ def check_groups(groups: Sequence[int], k: int) -> None:
         raise InputError(f"A partition has a group of fewer than {k} people.")
 
 
-def opened_agreement(terms: PartitionTerms, board: bytes) -> Agreed:
+def signed_groups(terms: PartitionTerms, board: bytes) -> SignedGroups:
     """Return the groups that all have signed; any difference aborts and names who differs from the most."""
     words = []
     for part in Board.decode(board).parts:
@@ -160,7 +160,7 @@ def opened_agreement(terms: PartitionTerms, board: bytes) -> Agreed:
         raise RoundAborted(
             "A board has one agreement of each person, in order.", spent=True, culprits=(MINER,)
         )
-    said = {word.sender: Agreement.decode(word.payload) for word in words}
+    said = {word.sender: GroupVote.decode(word.payload) for word in words}
     opinions = [(one.view, one.groups) for one in said.values()]
     most = max(opinions, key=opinions.count)
     others = [name for name, one in said.items() if (one.view, one.groups) != most]
@@ -177,4 +177,4 @@ def opened_agreement(terms: PartitionTerms, board: bytes) -> Agreed:
                for number in range(max(groups) + 1)]  # fmt: skip
     keys = {name: one.key for name, one in said.items()}
     digest = hashlib.sha256(board).digest()
-    return Agreed(names, tuple(map(tuple, members)), keys, view, digest)
+    return SignedGroups(names, tuple(map(tuple, members)), keys, view, digest)

@@ -14,7 +14,7 @@ from masquerade.crypto.keys import AgreementKey, SigningKey, derive
 from masquerade.crypto.sealed_messages import seal
 from masquerade.protocols.partition.agreement import PartitionTerms
 from masquerade.protocols.partition.messages import NOTICES, RANDOMNESS, Bundle, Closings, Notices, Word
-from masquerade.protocols.partition.public_board import Agreed, opened_agreement
+from masquerade.protocols.partition.public_board import SignedGroups, signed_groups
 from masquerade.protocols.threshold.messages import EvaluationRefusal
 from masquerade.protocols.threshold.server import RandomnessServer
 from masquerade.protocols.threshold.stores import EvaluationLedger
@@ -22,7 +22,7 @@ from masquerade.protocols.threshold.stores import EvaluationLedger
 CREDENTIAL = "distributed k-anonymity: credential"
 
 
-class Randomness:
+class GroupRandomness:
     """Evaluates blinded values. Learns who is in which group, as everybody does, and of values nothing.
 
     It must not collude with the miner: together they could try every value on the reports of a group.
@@ -36,14 +36,14 @@ class Randomness:
             raise InputError("These terms name another randomness server.")
         self.terms, self._identity = terms, identity
         self._ledger = EvaluationLedger() if ledger is None else ledger
-        self._agreed: Agreed | None = None
+        self._agreed: SignedGroups | None = None
         self._servers: list[RandomnessServer] = []
 
     def begin(self, agreement: bytes) -> bytes:
         """Return the notices for the groups that all have signed, with a sealed credential for everybody."""
         if self._agreed is not None:
             raise InputError("The groups of this session have been made already.")
-        agreed = self._agreed = opened_agreement(self.terms, agreement)
+        agreed = self._agreed = signed_groups(self.terms, agreement)
         seed, box = derive(self._identity.reveal(), "partition randomness", self.terms.id), AgreementKey()
         notices: list[bytes] = []
         for number, members in enumerate(agreed.groups):

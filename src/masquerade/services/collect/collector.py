@@ -20,7 +20,7 @@ from masquerade.protocols.threshold.messages import Closing, Notice
 from masquerade.protocols.threshold.report_layout import Layout
 from masquerade.protocols.threshold.stores import ReportStore
 from masquerade.services.collect.base import Server, digest_of
-from masquerade.services.collect.guarantees import service_guarantee
+from masquerade.services.collect.guarantee import service_guarantee
 from masquerade.services.collect.messages import ShownNotice
 from masquerade.services.collect.results import packed, summary_of
 from masquerade.services.collect.settings import CollectorSettings

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from masquerade.anonymity.distance_cover import partition_distances
 from masquerade.protocols.mix.key_holder import opened_batch
 from masquerade.protocols.mix.messages import Board, Signed, board_hash
-from masquerade.protocols.partition import Population
 from masquerade.protocols.partition.comparison import mixing_place, quotients
 from masquerade.protocols.partition.messages import Word
+from masquerade.simulation.partition import Population
 
 ROWS = [
     ("Hoboken", "nurse"),
@@ -18,7 +17,7 @@ ROWS = [
 
 
 def small(rows=ROWS, k=2, **options):
-    return Population(rows, k, partition_distances, **options)
+    return Population(rows, k, **options)
 
 
 def clear_distances(rows):

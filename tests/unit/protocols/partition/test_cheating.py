@@ -13,8 +13,8 @@ from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.mix.key_holder import opening_statement
 from masquerade.protocols.mix.messages import ENDORSEMENT, OPENING, SHUFFLE, Board, Signed, transcript_for
 from masquerade.protocols.mix.shuffle import shuffle
-from masquerade.protocols.partition.comparison import Mixing, mix_pairs, outcome_of
-from masquerade.protocols.partition.public_board import Boards, view_of
+from masquerade.protocols.partition.comparison import MixedPairs, mix_pairs, outcome_of
+from masquerade.protocols.partition.public_board import Boards, distances_on
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def with_one_pair_less(_population, blinded):
 def test_a_holder_that_cheats_in_blinding_is_named(begun, cheat):
     population, batch = begun
     rows, key, where = pairs(population, batch)
-    honest = Mixing.decode(mix_pairs(rows, key, where).message)
+    honest = MixedPairs.decode(mix_pairs(rows, key, where)[0])
     blinded = decode_rows(honest.blinded, 2)
-    forged = Mixing(cheat(population, blinded), honest.proof, honest.shuffles)
+    forged = MixedPairs(cheat(population, blinded), honest.proof, honest.shuffles)
     sent = signed(population, "key holder 1", SHUFFLE, forged.encode())
     with pytest.raises(RoundAborted, match="did not prove") as aborted:
         population.holders[1].mix(batch, board(sent))
@@ -70,13 +70,13 @@ def test_a_holder_that_cheats_in_blinding_is_named(begun, cheat):
 def test_blinding_that_makes_rows_agree_is_caught_even_with_honest_shuffles_after_it(begun):
     population, batch = begun
     rows, key, where = pairs(population, batch)
-    honest = Mixing.decode(mix_pairs(rows, key, where).message)
+    honest = MixedPairs.decode(mix_pairs(rows, key, where)[0])
     blinded = tuple((nothing(population), row[1]) for row in decode_rows(honest.blinded, 2))
     shuffles = tuple(
         shuffle(tuple((pair,) for pair in row), key, where(b"shuffle " + p.to_bytes(8, "big"))).encode()
         for p, row in enumerate(blinded)
     )
-    forged = Mixing(encode_rows(blinded), honest.proof, shuffles).encode()
+    forged = MixedPairs(encode_rows(blinded), honest.proof, shuffles).encode()
     sent = signed(population, "key holder 1", SHUFFLE, forged)
     with pytest.raises(RoundAborted) as aborted:
         population.holders[1].mix(batch, board(sent))
@@ -86,11 +86,11 @@ def test_blinding_that_makes_rows_agree_is_caught_even_with_honest_shuffles_afte
 def test_a_holder_that_cheats_in_shuffling_is_named(begun):
     population, batch = begun
     rows, key, where = pairs(population, batch)
-    honest = Mixing.decode(mix_pairs(rows, key, where).message)
+    honest = MixedPairs.decode(mix_pairs(rows, key, where)[0])
     first = decode_rows(honest.blinded, 2)[0]
     twice = shuffle(((first[0],), (first[0],)), key, where(b"shuffle " + bytes(8))).encode()
     for replaced in (twice, honest.shuffles[1]):  # one attribute counted twice; another pair's shuffle
-        forged = Mixing(honest.blinded, honest.proof, (replaced, *honest.shuffles[1:])).encode()
+        forged = MixedPairs(honest.blinded, honest.proof, (replaced, *honest.shuffles[1:])).encode()
         sent = signed(population, "key holder 1", SHUFFLE, forged)
         with pytest.raises(RoundAborted) as aborted:
             population.holders[1].mix(batch, board(sent))
@@ -137,7 +137,7 @@ def test_a_holder_that_cheats_in_opening_is_named():
     batch = population.batch(keys)
     mixings, endorsements, parts = opened(population, batch)
     boards = Boards(keys, batch, mixings, endorsements, board(*parts))
-    view = view_of(population.terms, boards)
+    view = distances_on(population.terms, boards)
     assert view.between.tolist() == clear_distances(ROWS)
     key = population.holders[0].key
     rows = outcome_of(Signed.decode(Board.decode(mixings).parts[-1]).payload, 6, 2)
@@ -150,7 +150,7 @@ def test_a_holder_that_cheats_in_opening_is_named():
         forged = signed(population, name, OPENING, b"".join(p.encode() for p in partial) + proof)
         changed = [*parts[:place], forged, *parts[place + 1 :]]
         with pytest.raises(RoundAborted, match="did not prove") as aborted:
-            view_of(population.terms, boards._replace(openings=board(*changed)))
+            distances_on(population.terms, boards._replace(openings=board(*changed)))
         assert aborted.value.culprits == (name,)
 
 

@@ -18,15 +18,15 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.mix.messages import SUBMISSION, Board, Signed
 from masquerade.protocols.partition import Boards, Person
-from masquerade.protocols.partition.comparison import Mixing
+from masquerade.protocols.partition.comparison import MixedPairs
 from masquerade.protocols.partition.messages import (
     AGREEMENT,
     NOTICES,
     RELEASE,
-    Addressed,
-    Agreement,
+    AddressedReport,
     Bundle,
     Closings,
+    GroupVote,
     Notices,
     Release,
     Word,
@@ -206,7 +206,7 @@ def test_a_partition_with_small_groups_or_missing_people_is_refused(groups):
 def test_an_agreement_on_small_groups_is_refused():
     run = Watched()
     words = [
-        word(run.population, person.name, AGREEMENT, Agreement(bytes(32), bytes(32), (0, 0, 0, 1)).encode())
+        word(run.population, person.name, AGREEMENT, GroupVote(bytes(32), bytes(32), (0, 0, 0, 1)).encode())
         for person in run.population.people
     ]
     with pytest.raises(DecodingError, match="fewer than 2"):
@@ -224,8 +224,8 @@ def test_an_agreement_on_other_distances_stops_whoever_saw_these():
     run = Watched().agreed()
     words = []
     for one in run.words:
-        said = Agreement.decode(Word.decode(one).payload)
-        other = Agreement(bytes(32), said.key, said.groups).encode()
+        said = GroupVote.decode(Word.decode(one).payload)
+        other = GroupVote(bytes(32), said.key, said.groups).encode()
         words.append(word(run.population, Word.decode(one).sender, AGREEMENT, other))
     with pytest.raises(RoundAborted, match="not of the groups that I signed") as aborted:
         run.population.people[0].request(board(*words), run.notices)
@@ -345,7 +345,7 @@ def test_one_persons_nonsense_does_not_keep_the_others_waiting():
 def test_a_group_that_agrees_on_nonsense_harms_nobody_else():
     run = Watched().agreed()
     for person in run.population.people[:2]:
-        person._values = (b"\xff\xfe", person._values[1])
+        person._party._values = (b"\xff\xfe", person._values[1])  # behind its meter
     release = run.reported().released()
     table = run.population.people[3].accept(release)
     assert list(table.values()) == [(None, "nurse"), (None, "nurse"), ("Newark", None), ("Newark", None)]
@@ -401,7 +401,9 @@ def test_reports_pass_once_through_the_first_holder_and_have_one_length():
         first.pass_on(run.reports)
 
 
-@pytest.mark.parametrize("kind", [Word, Agreement, Notices, Bundle, Closings, Addressed, Release, Mixing])
+@pytest.mark.parametrize(
+    "kind", [Word, GroupVote, Notices, Bundle, Closings, AddressedReport, Release, MixedPairs]
+)
 @given(junk=st.binary(max_size=80), keep_tag=st.booleans())
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_random_bytes_raise_the_one_decoding_error(kind, junk, keep_tag):

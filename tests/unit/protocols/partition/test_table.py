@@ -14,8 +14,8 @@ from tests.unit.protocols.partition.parties import ROWS, clear_distances, small
 from masquerade.anonymity.distance_cover import partition_distances
 from masquerade.core.errors import InputError, QueryRefused
 from masquerade.crypto.keys import AgreementKey, SigningKey
-from masquerade.protocols.partition import KeyHolder, Miner, PartitionTerms, Population, cost, run
-from masquerade.protocols.partition.public_board import view_of
+from masquerade.protocols.partition import KeyHolder, Miner, PartitionTerms, comparison, distances_on
+from masquerade.simulation.partition import Population
 
 
 def suppressed(rows, k, partition=partition_distances):
@@ -38,7 +38,7 @@ def test_the_talks_table_comes_out_as_printed():
         ("08-02-57", "07030"),
         ("08-01-40", "07030"),
     ]
-    found = run(rows, 2, partition_distances, attributes=["date of birth", "zip code"])
+    found = Population(rows, 2, attributes=["date of birth", "zip code"]).run()
     assert found.rows == (
         (None, "07030"),
         ("08-02-57", "07030"),
@@ -58,8 +58,8 @@ small_tables = st.tuples(st.integers(3, 8), st.integers(1, 3)).flatmap(
 @given(rows=small_tables, k=st.integers(2, 3))
 @settings(max_examples=15, deadline=None, derandomize=True)
 def test_every_table_equals_the_clear_result_and_is_k_anonymous(rows, k):
-    found = run(rows, k, partition_distances)
-    assert found.distances.tolist() == clear_distances(rows)
+    found = Population(rows, k).run()
+    assert found.distances.between.tolist() == clear_distances(rows)
     assert found.rows == suppressed(rows, k)
     assert min(Counter(found.rows).values()) >= k
     cells = zip(chain(*found.rows), chain(*rows), strict=True)
@@ -70,16 +70,17 @@ def test_three_key_holders_and_an_auditor_come_to_the_same_distances():
     population = small(holders=3)
     boards = population.compared()
     for audit in (False, True):
-        view = view_of(population.terms, boards, audit=audit)
+        view = distances_on(population.terms, boards, audit=audit)
         assert view.between.tolist() == clear_distances(ROWS)
 
 
 def test_costs_are_counted_for_every_role():
-    found = small().run()
-    assert all(one.messages and one.bytes and one.seconds > 0 for one in found.costs.roles.values())
-    # 4 rows, 4 agreements, 4 bundles, and a report for each of 4 people and 2 attributes
-    assert found.costs.roles["people"].messages == 20
-    assert found.costs.summary().count("\n") == 3
+    population = small()
+    population.run()
+    assert set(population.meter.roles) == {"key holders", "miner", "randomness server"}
+    assert min(population.meter.roles.values()) > 0
+    for figures in (population.meter.seconds, population.meter.sent, population.meter.received):
+        assert (figures > 0).all()
 
 
 def test_the_guarantee_follows_from_the_terms():
@@ -112,7 +113,7 @@ def many(people):
 
 def test_more_than_300_people_are_refused_by_whoever_would_have_to_work(monkeypatch):
     asked = []
-    monkeypatch.setattr(cost, "seconds_per_test", lambda *given: asked.append(given) or 2.0)
+    monkeypatch.setattr(comparison, "seconds_per_test", lambda *given: asked.append(given) or 2.0)
     identities, box, terms = many(301)
     for make in (
         lambda **options: KeyHolder("h1", identities["h1"], terms, **options),
@@ -123,7 +124,7 @@ def test_more_than_300_people_are_refused_by_whoever_would_have_to_work(monkeypa
         assert refused.value.refusals[0].code == "too_many_people"
         make(accept_cost=True)
     with pytest.raises(QueryRefused, match="accept_cost=True"):
-        Population([["x"]] * 301, 2, partition_distances)
+        Population([["x"]] * 301, 2)
     assert asked == [(1, 2)] * 3
     many_enough = many(300)
     KeyHolder("h1", many_enough[0]["h1"], many_enough[2])
@@ -132,8 +133,8 @@ def test_more_than_300_people_are_refused_by_whoever_would_have_to_work(monkeypa
 
 def test_the_time_in_a_refusal_is_measured(monkeypatch):
     ticks = iter([10.0, 16.0])
-    monkeypatch.setattr(cost.time, "process_time", lambda: next(ticks))
-    assert cost.seconds_per_test(2, 2) == 6.0 / (6 * 2)  # six pairs of two attributes
+    monkeypatch.setattr(comparison.time, "process_time", lambda: next(ticks))
+    assert comparison.seconds_per_test(2, 2) == 6.0 / (6 * 2)  # six pairs of two attributes
 
 
 @pytest.mark.parametrize(

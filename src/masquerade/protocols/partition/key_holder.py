@@ -20,12 +20,17 @@ from masquerade.protocols.mix.messages import (
 )
 from masquerade.protocols.mix.roles import check_endorsed
 from masquerade.protocols.partition.agreement import PartitionTerms
-from masquerade.protocols.partition.comparison import checked_mixing, mix_pairs, mixing_place, quotients
-from masquerade.protocols.partition.cost import check_cost
+from masquerade.protocols.partition.comparison import (
+    check_cost,
+    checked_mixing,
+    mix_pairs,
+    mixing_place,
+    quotients,
+)
 from masquerade.protocols.partition.messages import MINER
 
 
-class _Done(NamedTuple):
+class _MixedBatch(NamedTuple):
     """A batch, the mixings that it went through, and what came out."""
 
     batch: bytes
@@ -48,8 +53,8 @@ class KeyHolder(Holder):
         check_cost(len(terms.people), len(terms.attributes), len(terms.holders), accept_cost=accept_cost)
         super().__init__(name, identity, terms.mix)
         self._place = list(terms.holders).index(name)
-        self._mine: _Done | None = None
-        self._endorsed: _Done | None = None
+        self._mine: _MixedBatch | None = None
+        self._endorsed: _MixedBatch | None = None
         self._passed = False
 
     def mix(self, batch: bytes, before: bytes) -> bytes:
@@ -60,9 +65,9 @@ class KeyHolder(Holder):
         rows, digest = quotients(self._rows_of(batch)), board_hash(b"batch", batch)
         for signed in done:
             rows = checked_mixing(self.terms, self.key, digest, rows, signed)
-        mixed = mix_pairs(rows, self.key.point, mixing_place(self.terms, self.key, digest, self.name))
-        own = self._signed(SHUFFLE, mixed.message)
-        self._mine = _Done(batch, (*Board.decode(before).parts, own), mixed.rows)
+        message, out = mix_pairs(rows, self.key.point, mixing_place(self.terms, self.key, digest, self.name))
+        own = self._signed(SHUFFLE, message)
+        self._mine = _MixedBatch(batch, (*Board.decode(before).parts, own), out)
         return own
 
     def endorse(self, batch: bytes, mixings: bytes) -> bytes:
@@ -76,7 +81,7 @@ class KeyHolder(Holder):
         rows, digest = mine.rows, board_hash(b"batch", batch)
         for later in signed[len(mine.mixings) :]:
             rows = checked_mixing(self.terms, self.key, digest, rows, later)
-        self._endorsed = _Done(batch, parts, rows)
+        self._endorsed = _MixedBatch(batch, parts, rows)
         return self._signed(ENDORSEMENT, board_hash(b"mixed", batch, mixings))
 
     def open(self, endorsements: bytes) -> bytes:

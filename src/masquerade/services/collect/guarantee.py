@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.protocols.threshold.guarantees import COLLECTOR, NOTHING, production_guarantee
+from masquerade.protocols.threshold.guarantee import COLLECTOR, NOTHING, production_guarantee
 from masquerade.protocols.threshold.messages import Terms
 from masquerade.protocols.threshold.row_schema import Form
 

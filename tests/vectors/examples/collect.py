@@ -1,0 +1,13 @@
+"""Messages between people and the services of a collection, and the record that a client keeps."""
+
+from masquerade.services.collect.messages import Batch, ClientRecord, ShownNotice
+from tests.vectors.examples.threshold import DIGEST, KEY, NOTICE, REQUEST
+from tests.vectors.message_vectors import Example
+
+EXAMPLES = [
+    Example(Batch((REQUEST.encode(), b""))),
+    Example(Batch(())),
+    Example(ShownNotice.signed(NOTICE.encode(), KEY)),
+    Example(ClientRecord(NOTICE.encode(), DIGEST, kept=bytes(range(32)))),
+    Example(ClientRecord(NOTICE.encode(), DIGEST, report=bytes(200), delivered=True)),
+]
