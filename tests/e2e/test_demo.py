@@ -12,7 +12,7 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError
 from masquerade.data.example_networks import ELEVEN_NODES
-from masquerade.report import html
+from masquerade.report import pictures
 from masquerade.report.demo import DemoResult, run_demo
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -168,7 +168,7 @@ def test_nothing_is_written_when_drawing_fails(tmp_path, monkeypatch):
     def broken(*_):
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr(html, "breach_picture", broken)
+    monkeypatch.setattr(pictures, "breach_picture", broken)
     with pytest.raises(RuntimeError, match="no ink"):
         run_demo(tmp_path / "out", n=50)
     assert not (tmp_path / "out").exists()

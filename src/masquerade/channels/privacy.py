@@ -15,7 +15,7 @@ from masquerade.channels.policy import Group, Policy
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Category
-from masquerade.core.words import gamma_words, log_gamma
+from masquerade.core.words import category_text, gamma_words, log_gamma
 
 ANYONE = "whoever sees the disguised records"
 ASSUMPTIONS = (
@@ -40,6 +40,12 @@ class ChannelPrivacy:
     distance: float | None
     vulnerability: float | None
     capacity: float | None
+
+    @property
+    def title(self) -> str:
+        """Return the variables, and the stratum if the channel holds there only."""
+        names = " + ".join(self.variables)
+        return names if self.stratum is None else f"{names} (stratum {category_text(self.stratum)})"
 
     @property
     def epsilon(self) -> float:

@@ -39,7 +39,8 @@ from masquerade.cli.output import (
     watched,
 )
 from masquerade.core.errors import InputError
-from masquerade.learn.option_kinds import category_called, category_text, names_in, variable_named
+from masquerade.core.words import category_text
+from masquerade.learn.option_kinds import category_called, names_in, variable_named
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -12,7 +12,7 @@ from masquerade.cli.options import Data, Json, Out, Overwrite, PolicyArgument
 from masquerade.cli.output import as_json, check_target, emit, listed, plain_table, progress, render, say
 from masquerade.cli.privacy import channel_words, gamma_words
 from masquerade.core.errors import InputError, PolicyError
-from masquerade.learn.option_kinds import category_text
+from masquerade.core.words import category_text
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy

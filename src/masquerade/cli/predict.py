@@ -14,7 +14,7 @@ from masquerade.cli.data_source import origin_note, say_missing
 from masquerade.cli.options import AcceptIncomplete, Clear, Data, Overwrite
 from masquerade.cli.output import as_json, emit, progress, say, warnings_said
 from masquerade.core.errors import InputError, PolicyMismatch, UnknownValue
-from masquerade.learn.option_kinds import category_text
+from masquerade.core.words import category_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,11 +12,21 @@ import typer
 
 import masquerade as mq
 from masquerade.cli.options import Json, Overwrite, PolicyArgument
-from masquerade.cli.output import as_json, check_target, emit, listed, plain_table, render, say
+from masquerade.cli.output import (
+    as_json,
+    check_target,
+    emit,
+    listed,
+    picture_of,
+    plain_table,
+    render,
+    say,
+    write_whole,
+)
 from masquerade.core import words
 from masquerade.core.errors import InputError, SingularChannel
-from masquerade.core.words import epsilon_text, gamma_text, percent
-from masquerade.learn.option_kinds import category_text, variable_named
+from masquerade.core.words import category_text, epsilon_text, gamma_text, percent
+from masquerade.learn.option_kinds import variable_named
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,9 +88,12 @@ def command(
     priors = priors_given(prior or [], loaded)
     figures = mq.privacy(loaded, priors, beliefs, threshold)
     if plot is not None:
-        from masquerade.cli.breach_plot import breach_plot  # noqa: PLC0415  (loads matplotlib)
+        from masquerade.report.breach_curves import breach_plot  # noqa: PLC0415  (loads matplotlib)
 
-        breach_plot(figures, Path(plot), overwrite=overwrite)
+        axes = breach_plot(
+            figures, title=f"How far can a report raise any belief?  Policy {figures.policy_id[:12]}"
+        )
+        write_whole(Path(plot), picture_of(axes, plot), overwrite=overwrite)
         say(f"the curve is drawn in {plot}.")
     if json:
         emit(as_json(plain(figures, loaded)))
@@ -169,7 +182,7 @@ def protection(
     for item in items:
         rises = [percent(bound) for _, bound in item.breach]
         table.add_row(
-            name_of(item),
+            item.title,
             words_of(item, policy),
             gamma_text(item.gamma),
             "–" if item.gamma == math.inf else epsilon_text(item.epsilon),
@@ -185,10 +198,10 @@ def uncertainty(items: Sequence[ChannelPrivacy], threshold: float) -> Table:
     table = plain_table("What stays uncertain", ["variable"], ["uncertainty left", alike, "unevenness"])
     for item in items:
         if item.entropy is None or item.prior_entropy is None or item.distance is None:
-            table.add_row(name_of(item), "too large to compute", "–", "–")
+            table.add_row(item.title, "too large to compute", "–", "–")
             continue
         left = f"{item.entropy + 0.0:.2f} of {item.prior_entropy:.2f} bits"
-        table.add_row(name_of(item), left, f"{item.k}", f"{item.distance:.2f} bits")
+        table.add_row(item.title, left, f"{item.k}", f"{item.distance:.2f} bits")
     return table
 
 
@@ -202,7 +215,7 @@ def sentences(figures: PolicyPrivacy, policy: Policy, beliefs: Sequence[float]) 
         if item.disclosed_groups:
             lines.append(disclosed(item))
         elif item.gamma == math.inf:
-            lines.append(f"{name_of(item)}: {NO_BOUND}.")
+            lines.append(f"{item.title}: {NO_BOUND}.")
     for group in policy.groups:
         lines += unusable(group.channel, group.names)
     return lines
@@ -239,7 +252,7 @@ def disclosed(item: ChannelPrivacy) -> str:
         if item.gamma_within == math.inf
         else f"within a group {gamma_words(item.gamma_within)}"
     )
-    return f"{name_of(item)}: a report tells for certain which group the value is in ({groups}); {inside}."
+    return f"{item.title}: a report tells for certain which group the value is in ({groups}); {inside}."
 
 
 def unusable(channel: Channel, names: Sequence[str]) -> list[str]:
@@ -249,12 +262,6 @@ def unusable(channel: Channel, names: Sequence[str]) -> list[str]:
     except SingularChannel as error:
         return [f"{', '.join(names)}: nothing can be estimated from the reports. {error}"]
     return []
-
-
-def name_of(item: ChannelPrivacy) -> str:
-    """Return the variables, and the stratum if the channel holds there only."""
-    names = " + ".join(item.variables)
-    return names if item.stratum is None else f"{names} (stratum {category_text(item.stratum)})"
 
 
 def words_of(item: ChannelPrivacy, policy: Policy) -> str:

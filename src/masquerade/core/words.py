@@ -18,6 +18,15 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def category_text(label: object) -> str:
+    """Return a category as files show it.
+
+    >>> category_text(True), category_text(3)
+    ('true', '3')
+    """
+    return str(label).lower() if isinstance(label, bool) else str(label)
+
+
 def percent(share: float) -> str:
     """Return a probability for reading, never rounded to certainty.
 

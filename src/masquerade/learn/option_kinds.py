@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
+from masquerade.core.words import category_text
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Category, Schema, Variable
@@ -209,11 +210,6 @@ def category_called(variable: Variable, text: str, option: str) -> Category:
         hint = did_you_mean(text, forms)
         raise SchemaError(f"{option}: {text!r} is not a category of {variable.name!r}.{hint}")
     return found[0]
-
-
-def category_text(label: object) -> str:
-    """Return a category as files show it."""
-    return str(label).lower() if isinstance(label, bool) else str(label)
 
 
 def scores_in(texts: Sequence[str], schema: Schema, option: str) -> dict[str, Any]:

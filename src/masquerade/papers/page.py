@@ -11,7 +11,7 @@ from masquerade import __version__
 from masquerade.papers.experiment import MOST_STANDARD_ERRORS, Comparison, Experiment
 from masquerade.papers.summary import Outcome, overall_text, table_cells, why
 from masquerade.papers.words import difference_text, paper_text, with_error
-from masquerade.report.page import filled
+from masquerade.report.style import filled
 
 MOST_ROWS = 60  # of a table in the page; the file has all
 

@@ -9,8 +9,8 @@ from markupsafe import Markup
 from matplotlib.ticker import MaxNLocator
 
 from masquerade import __version__
-from masquerade.report.page import filled
-from masquerade.report.style import ESTIMATE, NAIVE, canvas, house_style, open_frame, svg
+from masquerade.core.palette import ESTIMATE, NAIVE
+from masquerade.report.style import canvas, filled, house_style, open_frame, svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,22 +1,41 @@
-"""The main job on built-in data, from a population to a report: `run_demo`."""
+"""The main job on built-in data, from a population to a report: `run_demo`, its text and its page."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
+from statistics import NormalDist
+from textwrap import fill
+from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
+from markupsafe import Markup
+from matplotlib.figure import Figure
 
+from masquerade import __version__
+from masquerade.channels.measures import breach_bound
 from masquerade.channels.policy import Policy
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError
+from masquerade.core.guarantee import Guarantee
+from masquerade.core.words import epsilon_text, gamma_text, log_gamma, percent
 from masquerade.frames.file_writer import AtomicWriter
-from masquerade.report.html import demo_html
-from masquerade.report.study import Study, run_study
-from masquerade.report.text import demo_text
+from masquerade.report import pictures
+from masquerade.report.study import VAGUE, Comparison, Study, run_study
+from masquerade.report.style import filled, house_style, svg
 
 REPORT, POLICY, RECORDS = "report.html", "policy.yaml", "disguised.parquet"
+WIDTH = 100
+SHOWN_NODES = ("B", "E", "C")
+FEW = 1000
+PRINTED_GAMMA: Mapping[str, int] = {"C": 9, "F": 9}
+BELIEF = 0.1
+NO_FIGURE = "–"
+UNSEEN = "unseen"
+RARE = "rare"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,6 +47,44 @@ class DemoResult:
     policy: Path
     records: Path
     study: Study
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A comparison, written; `note` says why a figure is missing or not to be trusted."""
+
+    label: str
+    truth: str
+    naive: str
+    naive_off: str
+    estimate: str
+    stderr: str
+    z: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What one channel, or the whole record, lets anyone conclude."""
+
+    name: str
+    gamma: str
+    epsilon: str
+    reach: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture with the words that belong to it: a heading, what to see, and what it shows if unseen."""
+
+    name: str
+    heading: str
+    caption: str
+    alt: str
+    draw: Callable[[Study], Figure]
+
+
+TITLES = Row("", "truth", "naive", "naive off", "estimate", "std. error", "off, in s.e.", "")
 
 
 def run_demo(out: Path, n: int = 20_000) -> DemoResult:
@@ -70,3 +127,282 @@ def write_records(disguised: pd.DataFrame, target: Path, policy: Policy) -> None
     schema = batch.schema.remove_metadata()
     with AtomicWriter(target, schema, {"policy": policy.id}, overwrite=True) as writer:
         writer.write(batch)
+
+
+def demo_text(study: Study, files: Iterable[str]) -> str:
+    """Return the whole result."""
+    hidden, clear = study.policy.disguised, study.privacy.clear
+    masks = f"{len(hidden)} of the answers wear a mask, {len(clear)} do not ({', '.join(clear)})"
+    blocks = [
+        [
+            f"MASQUERADE DEMO   {study.n:,} people, {len(study.policy.schema)} questions; {masks}",
+            "Everything below is estimated from the disguised records alone.",
+        ],
+        count_lines(study),
+        parameter_lines(study),
+        guarantee_lines(study),
+        list(files),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def count_lines(study: Study) -> list[str]:
+    """Return the table of counts, against the sample's own truth."""
+    return [
+        "COUNTS   truth: these very people; naive: the disguised records as they are; ± given the records",
+        line(TITLES),
+        *(line(count_row(item, study.n)) for item in study.counts),
+    ]
+
+
+def parameter_lines(study: Study) -> list[str]:
+    """Return the parameters of some nodes, against the network's, and the verdict over all of them."""
+    shown = [node for name in SHOWN_NODES for node in study.nodes if node.name == name]
+    rows = [parameter_row(item) for node in shown for item in node.parameters if item.free]
+    return [
+        f"PARAMETERS of {', '.join(node.label for node in shown)}   truth: the network; ± for the population",
+        line(TITLES),
+        *(line(row) for row in rows),
+        fill(verdict(study), WIDTH),
+    ]
+
+
+def line(row: Row) -> str:
+    """Return one row of either table."""
+    error = f"± {row.stderr}" if row.stderr != NO_FIGURE else ""
+    left = f"  {row.label:<16}{row.truth:>11}{row.naive:>11}{row.naive_off:>12}"
+    return f"{left}{row.estimate:>13} {error:<13}{row.z:>12}  {row.note}".rstrip()
+
+
+def guarantee_lines(study: Study) -> list[str]:
+    """Return who learns what, and how much of it."""
+    guarantee, columns = study.privacy.guarantee, bounds(study)
+    roles = list(dict.fromkeys(item.role for item in guarantee.disclosures))
+    clear = [name for item in guarantee.disclosures if item.gamma is None for name in item.variables]
+    cells = [
+        ("", [item.name for item in columns]),
+        ("γ", [item.gamma for item in columns]),
+        ("ε = ln γ", [item.epsilon for item in columns]),
+        ("belief of 10% → at most", [item.reach for item in columns]),
+    ]
+    assumed = "; ".join(guarantee.assumptions)
+    return [
+        fill(
+            f"GUARANTEE   {' and '.join(roles)} learns {', '.join(clear)} in clear; "
+            "the others only through masks that bound what a report reveals about its variable:",
+            WIDTH,
+        ),
+        *(
+            f"  {title:<25}" + "".join(f"{cell:>7}" for cell in row[:-1]) + f"{row[-1]:>11}"
+            for title, row in cells
+        ),
+        "(record: whatever is concluded from all the reports of one person together)",
+        fill(f"Assuming that {assumed}.", WIDTH),
+        fill(printed_note(study), WIDTH),
+    ]
+
+
+def demo_html(study: Study, files: Mapping[str, str]) -> str:
+    """Return the page; `files` are the names of the policy and the disguised records beside it."""
+    return filled("masquerade.report", "demo.html.j2", content(study, files))
+
+
+def content(study: Study, files: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the template shows: written figures, no arithmetic left."""
+    guarantee = study.privacy.guarantee
+    return {
+        "version": __version__,
+        "n": f"{study.n:,}",
+        "questions": len(study.policy.schema),
+        "masked": study.policy.disguised,
+        "clear": study.privacy.clear,
+        "policy_id": study.policy.id,
+        "files": files,
+        "pictures": drawn(study),
+        "verdict": verdict(study),
+        "counts": [count_row(item, study.n) for item in study.counts],
+        "pairs": [
+            (" × ".join(name for name, _ in pair[0].cell), [count_row(item, study.n) for item in pair])
+            for pair in study.pairs
+        ],
+        "nodes": [(node.label, [parameter_row(item) for item in node.parameters]) for node in study.nodes],
+        "bounds": bounds(study),
+        "record_gamma": gamma_text(study.privacy.record_gamma),
+        "disclosures": told(guarantee),
+        "assumptions": guarantee.assumptions,
+        "printed_note": printed_note(study),
+        "structure": study.structure,
+    }
+
+
+def told(guarantee: Guarantee) -> list[tuple[str, str, str]]:
+    """Return who learns what kind of values, and of which variables with which bound."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for item in guarantee.disclosures:
+        bound = "no bound" if item.gamma is None else f"γ = {gamma_text(item.gamma)}"
+        lines.setdefault((item.role, item.kind), []).append(f"{', '.join(item.variables)} ({bound})")
+    return [(role, kind, "; ".join(items)) for (role, kind), items in lines.items()]
+
+
+def drawn(study: Study) -> list[tuple[Picture, Markup]]:
+    """Return every picture with its SVG, which is ours and needs no escaping."""
+    with house_style():
+        return [
+            (picture, Markup(svg(picture.draw(study), picture.name)))  # noqa: S704
+            for picture in shown_pictures(study)
+        ]
+
+
+def shown_pictures(study: Study) -> tuple[Picture, ...]:
+    """Return the report's pictures; captions say what to see, with this run's figures."""
+    covered = sum(abs(item.estimate - item.truth) <= pictures.Z95 * item.stderr for item in study.counts)
+    masked, clear = ", ".join(study.policy.disguised), ", ".join(study.privacy.clear)
+    return (
+        Picture(
+            "network",
+            "Who wears a mask",
+            "The network that the people are drawn from; an arrow means that one answer depends on another. "
+            "A masked answer is reported through a random channel; γ says how much its report can give away "
+            f"(1: nothing). {clear} are reported as they are.",
+            f"Directed graph of {len(study.structure)} nodes; {masked} carry masks, {clear} do not.",
+            pictures.network_picture,
+        ),
+        Picture(
+            "counts",
+            "Counting the masked",
+            "Upright bar: how many people it truly is. Orange cross: what the disguised records say at face "
+            "value, often far off. Blue: the estimate from the same records, with its 95% interval. "
+            f"{covered} of {len(study.counts)} intervals contain the truth; 19 of 20 do in the long run.",
+            "Dot plot of counts: naive counts are far from the truth, estimates with intervals are at it.",
+            pictures.counts_picture,
+        ),
+        Picture(
+            "parameters",
+            "All parameters of the network",
+            "Across: a probability in the network. Upwards: the same probability learnt from the disguised "
+            "records. Blue points should lie on the diagonal, and their 95% bars cross it; orange crosses "
+            "show that disguised records at face value flatten everything towards the middle.",
+            "Scatter plot of estimated against true probabilities: estimates along the diagonal, naive "
+            "values on a flatter line.",
+            pictures.parameters_picture,
+        ),
+        Picture(
+            "errors",
+            "Are the error bars honest?",
+            "Errors divided by their standard errors. If the error bars are right, the columns follow the "
+            "normal curve: two thirds within ±1, nearly all within ±3. Left: parameters against the network. "
+            "Right: all counts of one and two answers against the people's own; they share the same people, "
+            "so they scatter together.",
+            "Two histograms of standardised errors beside the standard normal curve.",
+            pictures.errors_picture,
+        ),
+        Picture(
+            "breach",
+            "What a report can give away",
+            "Across: how sure somebody is of a statement before seeing a report. Upwards: how sure they can "
+            "be at most afterwards. Each answer's own report moves beliefs little. All reports of one person "
+            "together could move them far more, at worst: the thick curve is the price of asking eight "
+            "questions of the same person.",
+            "Curves of the largest posterior belief against the prior belief, one for each γ and one for the "
+            "whole record.",
+            pictures.breach_picture,
+        ),
+    )
+
+
+def count_row(item: Comparison, n: int) -> Row:
+    """Write a count: whole people, with a decimal where there are few of them."""
+    digits = 0 if n >= FEW else 1
+
+    def written(value: float) -> str:
+        return number(value, digits)
+
+    return Row(
+        item.label,
+        number(item.truth, 0),
+        number(item.naive, 0),
+        percent_off(item),
+        written(item.estimate),
+        written(item.stderr),
+        signed(item.z),
+        "",
+    )
+
+
+def parameter_row(item: Comparison) -> Row:
+    """Write a parameter; an unseen parent configuration has none."""
+    given = (item.label, number(item.truth, 3), number(item.naive, 3), percent_off(item))
+    if not item.seen:
+        return Row(*given, UNSEEN, NO_FIGURE, NO_FIGURE, "")
+    if item.stderr > VAGUE:
+        return Row(*given, RARE, NO_FIGURE, NO_FIGURE, "")
+    note = "" if item.reliable else RARE
+    return Row(*given, number(item.estimate, 3), number(item.stderr, 3), signed(item.z), note)
+
+
+def percent_off(item: Comparison) -> str:
+    """Write how far the naive figure is from the truth, in percent of it."""
+    if item.naive is None or not item.truth:
+        return NO_FIGURE
+    return number(100 * (item.naive - item.truth) / item.truth, 0, sign="+") + "%"
+
+
+def number(value: float | None, digits: int, sign: Literal["+", "-"] = "-") -> str:
+    """Write a number with a true minus sign, and no sign for zero."""
+    if value is None:
+        return NO_FIGURE
+    shown = f"{value:{sign},.{digits}f}"
+    return shown.lstrip("+-") if not float(shown.replace(",", "")) else shown.replace("-", "−")
+
+
+def signed(value: float | None) -> str:
+    """Write a difference in standard errors."""
+    return number(value, 1, sign="+")
+
+
+def bounds(study: Study) -> list[Bound]:
+    """Return γ, ε and how far a belief of 10% can rise, by variable and for the whole record."""
+    figures: list[tuple[str, Fraction | float]] = [
+        (", ".join(item.variables), item.gamma) for item in study.privacy.variables
+    ]
+    figures.append(("record", study.privacy.record_gamma))
+    return [
+        Bound(name, gamma_text(gamma), epsilon_text(log_gamma(gamma)), percent(breach_bound(gamma, BELIEF)))
+        for name, gamma in figures
+    ]
+
+
+def printed_note(study: Study) -> str:
+    """Say where the paper's Table 1 prints another γ than its channels have."""
+    exact = {item.variables[0]: item.gamma for item in study.privacy.variables}
+    wrong = [name for name, printed in PRINTED_GAMMA.items() if exact[name] != printed]
+    values = {gamma_text(exact[name]) for name in wrong}
+    return (
+        f"Table 1 of the paper prints γ = {PRINTED_GAMMA[wrong[0]]} for {' and '.join(wrong)}; "
+        f"the exact value of these channels is {', '.join(sorted(values))}."
+    )
+
+
+def within(errors: Sequence[float]) -> list[tuple[int, int, float, float]]:
+    """Return, for 1, 2 and 3 standard errors: how many errors lie within, their share, the expected share."""
+    result = []
+    for limit in (1, 2, 3):
+        inside = sum(abs(error) <= limit for error in errors)
+        expected = NormalDist().cdf(limit) - NormalDist().cdf(-limit)
+        result.append((limit, inside, inside / len(errors) if errors else 0.0, expected))
+    return result
+
+
+def verdict(study: Study) -> str:
+    """Say in a sentence how the free parameters came out."""
+    errors, free = study.judged, len(study.free_parameters)
+    if not errors:
+        return f"None of the {free} free parameters can be judged: the records are too few."
+    judged = f"Of {len(errors)} free parameters"
+    if len(errors) < free:
+        left_out = free - len(errors)
+        judged = f"{left_out} of {free} free parameters are too rarely seen; of the other {len(errors)}"
+    rows = within(errors)
+    found = ", ".join(f"{inside} ({part:.0%}) within {limit}" for limit, inside, part, _ in rows)
+    expected = ", ".join(f"{100 * part:.3g}%" for *_, part in rows)
+    return f"{judged}: {found} standard errors (expected {expected})."

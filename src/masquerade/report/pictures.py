@@ -1,33 +1,31 @@
-"""The pictures of counts, parameters, errors and breaches."""
+"""The pictures of the demo; one of them stands in the README.
+
+``python -m masquerade.report.pictures docs/images/demo.png`` remakes that one.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
-from fractions import Fraction
-from statistics import NormalDist
+from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter
 
-from masquerade.channels.measures import breach_bound
+from masquerade.core.atomic import write_whole
+from masquerade.core.intervals import quantile
+from masquerade.core.palette import ESTIMATE, INK, MUTED, NAIVE, PAPER
 from masquerade.core.words import gamma_text
-from masquerade.report.study import Comparison, Study
-from masquerade.report.style import (
-    ESTIMATE,
-    INK,
-    MUTED,
-    NAIVE,
-    PAPER,
-    SERIES,
-    canvas,
-    open_frame,
-)
-from masquerade.report.words import VAGUE
+from masquerade.learn.network_plot import Box, network_plot
+from masquerade.report.breach_curves import breach_plot
+from masquerade.report.study import VAGUE, Comparison, Study, run_study
+from masquerade.report.style import canvas, house_style, open_frame, png
 
-Z95 = NormalDist().inv_cdf(0.975)
+PEOPLE = 20_000
+Z95 = quantile(0.95)
 WIDTH = 5.6
 FARTHEST = 4.0
 AS_IT_IS = "disguised, as it is"
@@ -168,32 +166,35 @@ def draw_errors(axes: Axes, errors: Sequence[float], title: str) -> None:
 
 def breach_picture(study: Study) -> Figure:
     """Draw how far a belief can rise: before across, the largest belief after upwards."""
-    figure = canvas(WIDTH, 4.2)
-    axes = figure.add_subplot()
-    before = np.logspace(-6, 0, 241)
-    styles = ("-", "--", "-.", (0, (1, 1.2)), "-")
-    for (label, gamma), colour, style in zip(channels_by_gamma(study), SERIES, styles, strict=True):
-        after = [breach_bound(gamma, float(belief)) for belief in before]
-        axes.plot(before, after, color=colour, linestyle=style, linewidth=1.9, label=label)
-    axes.plot(before, before, color=MUTED, linewidth=1, label="nothing learnt")
-    axes.set_xscale("log")
-    axes.set_xticks([1e-6, 1e-4, 1e-2, 1e-1, 1], ["1 in 10⁶", "1 in 10⁴", "1%", "10%", "100%"])
-    axes.minorticks_off()
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol="%"))
-    axes.set_xlabel("belief before seeing the report")
-    axes.set_ylabel("largest belief after")
-    open_frame(axes)
-    figure.legend(loc="outside upper left", ncols=2, handlelength=2.6)
+    figure = canvas(WIDTH, 4.4)
+    breach_plot(study.privacy, figure.add_subplot(), rare=True)
     return figure
 
 
-def channels_by_gamma(study: Study) -> list[tuple[str, Fraction | float]]:
-    """Return the channels with the same γ together, smallest first, and the whole record last."""
-    names: dict[Fraction | float, list[str]] = {}
-    for item in study.privacy.variables:
-        names.setdefault(item.gamma, []).extend(item.variables)
-    record = study.privacy.record_gamma
-    return [
-        *((f"{', '.join(names[gamma])}: γ = {gamma_text(gamma)}", gamma) for gamma in sorted(names)),
-        (f"whole record: γ = {gamma_text(record)}", record),
-    ]
+def network_picture(study: Study) -> Figure:
+    """Draw the network of a study; answers that are disguised wear masks, with their γ below."""
+    gammas = {item.variables[0]: f"γ = {gamma_text(item.gamma)}" for item in study.privacy.variables}
+    boxes = {name: Box(name, note, masked=True) for name, note in gammas.items()}
+    figure = Figure(figsize=(WIDTH, 5.2))
+    network_plot(study.structure, boxes, figure.add_axes((0.0, 0.0, 1.0, 1.0)))
+    return figure
+
+
+def story_picture(study: Study) -> bytes:
+    """Return the picture that tells the story, as PNG: naive counts are wrong, estimates are not."""
+    title = f"{study.n:,} people behind masks: counted naively, and estimated by masquerade"
+    with house_style():
+        return png(counts_picture(study, width=7.6, height=4.3, title=title))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the picture of the README to the path given."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m masquerade.report.pictures TARGET.png\n")
+        return 2
+    write_whole(Path(arguments[0]), story_picture(run_study(PEOPLE)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -23,6 +23,7 @@ from masquerade.sources.records import Records
 from masquerade.sources.tally import tally
 
 SEED = 2005
+VAGUE = 1.0  # a probability with a larger standard error is not known at all
 LEAST_STDERR = 1e-6  # below it there is only rounding to compare with
 COUNTS: tuple[Mapping[str, Category], ...] = (
     {"A": 1},

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, type, and how a figure becomes SVG for a page or PNG for a file."""
+"""What pictures and pages share: the house style, figures as SVG for a page or PNG for a file, templates."""
 
 from __future__ import annotations
 
@@ -11,54 +11,62 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from masquerade.core.palette import (
+    ESTIMATE,
+    ESTIMATE_TINT,
+    GRID,
+    INK,
+    LINE,
+    MASK,
+    MASK_TINT,
+    MUTED,
+    NAIVE,
+    PAPER,
+    SERIES,
+    TYPE,
+)
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK, MUTED, GRID, PAPER = "#1d2733", "#65717f", "#dde2e8", "#fffffe"
-ESTIMATE, NAIVE, MASK, MASK_TINT = "#1a6fb5", "#d2541b", "#6b4696", "#ece4f5"
-SERIES = ("#1a6fb6", "#0f8a6d", "#b5791b", "#c23b72", "#6b4697")
+__all__ = [
+    "CSS_NAMES",
+    "ESTIMATE",
+    "GRID",
+    "INK",
+    "MASK_TINT",
+    "MUTED",
+    "NAIVE",
+    "SERIES",
+    "canvas",
+    "filled",
+    "house_style",
+    "open_frame",
+    "png",
+    "svg",
+]
 
 # a page gives these names colours for light and for dark
 CSS_NAMES: Mapping[str, str] = {
     INK: "ink",
     MUTED: "muted",
+    LINE: "line",
     GRID: "grid",
     PAPER: "paper",
     ESTIMATE: "estimate",
+    ESTIMATE_TINT: "estimate-tint",
     NAIVE: "naive",
     MASK: "mask",
     MASK_TINT: "mask-tint",
     **{colour: f"series-{i}" for i, colour in enumerate(SERIES)},
 }
 
-TYPE: dict[Any, Any] = {
-    "font.family": ["DejaVu Sans"],
-    "font.size": 9.5,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "axes.linewidth": 0.8,
-    "axes.facecolor": "none",
-    "axes.axisbelow": True,
-    "figure.facecolor": "none",
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "masquerade",
-}
-
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw in the report's colours and type; matplotlib's own settings come back afterwards."""
+    """Draw in the house's colours and type; matplotlib's own settings come back afterwards."""
     # no interactive window is ever opened: figures are made through the object interface, without pyplot
-    with mpl.rc_context(TYPE):
+    with mpl.rc_context(TYPE):  # type: ignore[arg-type]
         yield
 
 
@@ -95,3 +103,17 @@ def png(figure: Figure, dots_per_inch: int = 160) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dots_per_inch, facecolor="white", metadata={"Software": None})
     return buffer.getvalue()
+
+
+def filled(package: str, template: str, content: Mapping[str, Any]) -> str:
+    """Return a page made from a package's template, which can include the shared ``page.css``."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  (pages only)
+
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("masquerade.report")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(content)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from itertools import combinations
 
 import matplotlib as mpl
 import pytest
 
 from masquerade.data.example_networks import ELEVEN_NODES
-from masquerade.report.graph import RADIUS, layout, network_picture
-from masquerade.report.picture import main, story_picture
-from masquerade.report.pictures import channels_by_gamma, counts_picture, dodged, reach
+from masquerade.report.breach_curves import curves
+from masquerade.report.pictures import counts_picture, dodged, main, network_picture, reach, story_picture
 from masquerade.report.study import COUNTS, run_study
 from masquerade.report.style import CSS_NAMES, house_style, png, svg
 
@@ -23,13 +21,14 @@ def study():
     return run_study(500)
 
 
-def test_parents_stand_left_of_their_children_and_nodes_apart():
-    places = layout(ELEVEN_NODES)
-    assert set(places) == set(ELEVEN_NODES)
-    for child, parents in ELEVEN_NODES.items():
-        assert all(places[parent][0] < places[child][0] for parent in parents)
-    for (x1, y1), (x2, y2) in combinations(places.values(), 2):
-        assert (x1 - x2) ** 2 + (y1 - y2) ** 2 > (2 * RADIUS) ** 2
+def test_disguised_answers_wear_masks_and_no_box_lies_on_another(study):
+    (axes,) = network_picture(study).axes
+    kinds = [type(patch).__name__ for patch in axes.patches]
+    assert kinds.count("PathPatch") == len(study.policy.disguised)
+    boxes = [patch.get_bbox() for patch in axes.patches if type(patch).__name__ == "FancyBboxPatch"]
+    assert len(boxes) == len(ELEVEN_NODES)
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    assert {"γ = 3", "γ = 7.5"} <= {text.get_text() for text in axes.texts}
 
 
 def test_svg_uses_the_page_s_colours_only(study):
@@ -65,14 +64,15 @@ def test_reach_of_nothing_is_the_range_of_probabilities():
     assert reach([]) == pytest.approx((-0.02, 1.02))
 
 
-def test_channels_by_gamma(study):
-    assert [label for label, _ in channels_by_gamma(study)] == [
+def test_channels_of_equal_gamma_share_a_curve(study):
+    shown, left_out = curves(study.privacy)
+    assert [label for label, _ in shown] == [
         "A, D: γ = 3",
         "E, X: γ = 4",
         "L, B: γ = 4.667",
         "C, F: γ = 7.5",
-        "whole record: γ = 176,400",
     ]
+    assert left_out == 0
 
 
 def test_selected_counts_are_all_disguised(study):

@@ -1,4 +1,4 @@
-"""How figures are written."""
+"""How the demo writes its figures."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from masquerade.report.demo import count_row, number, parameter_row, signed, within
 from masquerade.report.study import Comparison
-from masquerade.report.words import count_row, number, parameter_row, signed, within
 
 CELL = (("A", 1), ("T", 2))
 
