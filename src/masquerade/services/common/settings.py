@@ -55,6 +55,7 @@ UNITS: Final = {
     "TIB": 1 << 40,
 }
 MIB: Final = 1 << 20
+HAS_MODES: Final = os.name == "posix"
 DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -323,9 +324,9 @@ def check_files(settings: BaseModel, source: str | Path = "settings") -> None:
 
 
 def check_private(path: Path, where: str = "") -> None:
-    """Refuse a secret file that anybody but its owner may read or write."""
+    """Refuse a secret file that anybody but its owner may read or write, where files have such modes."""
     mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & 0o077:
+    if HAS_MODES and mode & 0o077:
         prefix = f"{where}: " if where else ""
         raise FileError(
             f"{prefix}{path} may be read by others (mode {mode:03o}); chmod 600 {path} closes it."

@@ -22,6 +22,7 @@ from masquerade.services.common.settings import (
     Strict,
     Tls,
     check_files,
+    check_private,
     is_loopback,
     load,
     named_files,
@@ -351,6 +352,15 @@ def test_a_secret_that_others_may_read_is_refused(tmp_path, name, key, mode):
     (tmp_path / name).chmod(mode)
     with pytest.raises(FileError, match=rf"node.yaml: {key}: .*chmod 600"):
         check_files(node, "node.yaml")
+
+
+def test_where_files_have_no_modes_secrets_are_not_refused_for_them(tmp_path, monkeypatch):
+    (tmp_path / "key").write_text("x")
+    (tmp_path / "key").chmod(0o644)
+    with pytest.raises(FileError, match="may be read by others"):
+        check_private(tmp_path / "key")
+    monkeypatch.setattr("masquerade.services.common.settings.HAS_MODES", False)
+    check_private(tmp_path / "key")
 
 
 def test_a_missing_secret_is_not_shown_for_its_name_may_be_it(tmp_path):
