@@ -19,7 +19,7 @@ from masquerade.disguising.report_draws import fresh_draws
 from masquerade.protocols.linking.joiner import Joiner
 from masquerade.protocols.linking.party import LinkingParty
 from masquerade.protocols.linking.record_keys import keyed_pseudonyms
-from masquerade.protocols.pooling.masked_sum import MaskedSum, PoolingParty
+from masquerade.protocols.pooling.masked_sum import MaskedSum
 from masquerade.protocols.products.helper import Helper
 from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.party import ProductParty
@@ -28,7 +28,7 @@ from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.messages import Request
 from masquerade.protocols.vertical.site import ClearCells, Site
 from masquerade.sources.joined import Miner
-from masquerade.sources.pooled import PooledTally
+from masquerade.sources.pooled import PooledTally, pooling_party
 from masquerade.sources.products import RevealedVerticalCounts
 from masquerade.sources.records import Records
 
@@ -139,7 +139,7 @@ def pooling():
     keys, public = identities(names)
     policy = mq.Policy.clear(BINARY)
     roles = {
-        name: PoolingParty(name, Records(codes, policy), keys[name], public)
+        name: pooling_party(name, Records(codes, policy), keys[name], public)
         for name, codes in zip(names, frames, strict=True)
     }
     transport = Counted({name: role.receive for name, role in roles.items()})

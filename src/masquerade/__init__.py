@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from masquerade.disguising.frames import disguise
     from masquerade.disguising.seeded import simulate
     from masquerade.frames.baskets import basket_policy, read_baskets
-    from masquerade.sources.projected import projected
+    from masquerade.sources.projection import projected
     from masquerade.sources.projection_seeded import simulate_projected
     from masquerade.sources.tally import tally
 
@@ -80,7 +80,7 @@ __getattr__, __dir__ = lazy_exports(
         "disguising.frames": ["disguise"],
         "disguising.seeded": ["simulate"],
         "frames.baskets": ["basket_policy", "read_baskets"],
-        "sources.projected": ["projected"],
+        "sources.projection": ["projected"],
         "sources.projection_seeded": ["simulate_projected"],
         "sources.tally": ["tally"],
     },

@@ -25,7 +25,6 @@ ABOVE = (
 )  # who may know both a learner and a source
 for _i, _part in enumerate(ABOVE):
     ALLOWED[_part] = {*FLOORS, "learn", "anonymity", *ABOVE[: _i + 1]}
-ALLOWED["protocols"] |= {"sources"}
 ALLOWED["simulation"] |= {"report"}
 SEEDED = {"masquerade.disguising.seeded"}  # studies only, and marked as such
 BELOW_THE_TOP = [module for module in MODULES if module.part]

@@ -28,7 +28,7 @@ from tests.conformance.people import FEW, SOME, by_aggregation, by_frequency_min
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.pooling.masked_sum import MaskedSum, PoolingParty
+from masquerade.protocols.pooling.masked_sum import MaskedSum
 from masquerade.protocols.products.helper import Helper
 from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.party import ProductParty
@@ -36,7 +36,7 @@ from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.site import ClearCells, Site
 from masquerade.sources.engine_cache import Limits
 from masquerade.sources.joined import Miner
-from masquerade.sources.pooled import PooledTally
+from masquerade.sources.pooled import PooledTally, pooling_party
 from masquerade.sources.products import RevealedVerticalCounts
 
 STARTED: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def pooled(case: Case) -> mq.Tally:
     identities = {name: SigningKey() for name in ("east", "north", "west")}
     public = {name: key.public for name, key in identities.items()}
     parties = {
-        name: PoolingParty(name, mq.tally(case.disguised.iloc[i::3], case.policy), key, public)
+        name: pooling_party(name, mq.tally(case.disguised.iloc[i::3], case.policy), key, public)
         for i, (name, key) in enumerate(identities.items())
     }
     transport = LocalTransport({name: party.receive for name, party in parties.items()})

@@ -6,7 +6,7 @@ how it is written and read::
     @dataclass(frozen=True, slots=True)
     class Join(Message):
         TAG: ClassVar[bytes] = b"masquerade parties join 1"
-        session: Session                                # Annotated[bytes, Fixed(16)]
+        key: Key                                        # Annotated[bytes, Fixed(32)]
         roster: Annotated[tuple[Name, ...], Many(1000)]
         limit: U32 | None = None
 
@@ -23,7 +23,7 @@ its writer or reader.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum, StrEnum
 from typing import (
@@ -95,7 +95,7 @@ __all__ = [
     "Rest",
     "Run",
     "ScalarOf",
-    "Session",
+    "SessionMessage",
     "Signature",
     "Size",
     "Struct",
@@ -103,14 +103,22 @@ __all__ = [
     "Words",
     "Writer",
     "check_session",
+    "decoded",
     "kind_of",
     "kinds_of",
     "tag_of",
 ]
 
 T = TypeVar("T")
+M = TypeVar("M", bound="Message")
 Words = NDArray[np.uint64]
 _LONGEST_TAG = 255
+
+SESSION_SIZE = 16
+DIGEST_SIZE = 32
+MOST_PARTIES = 1000
+LONGEST_NAME = 200
+LONGEST_TEXT = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,9 +360,25 @@ class Message(Struct):
             raise DecodingError(f"This is not a message of the kind {cls.TAG.decode()!r}.")
 
 
+@dataclass(frozen=True, slots=True)
+class SessionMessage(Message):
+    """A message of one session, which it names first."""
+
+    session: Annotated[bytes, Fixed(SESSION_SIZE)]
+
+
 def tag_of(message: bytes) -> bytes:
     """Return the tag that says what kind of message this is."""
     return Reader(message[: 4 + _LONGEST_TAG]).varying(_LONGEST_TAG)
+
+
+def decoded(message: bytes, kinds: Iterable[type[M]]) -> M:
+    """Return a message that is of one of some kinds, told by its tag."""
+    tag = tag_of(message)
+    for kind in kinds:
+        if tag == kind.TAG:
+            return kind.decode(message)
+    raise DecodingError("This is not a message of a kind that is taken here.")
 
 
 def kinds_of(declared: type[Any]) -> tuple[tuple[str, Kind[Any]], ...]:
@@ -409,17 +433,10 @@ def _given(part: T | None) -> T:
     return part
 
 
-SESSION_SIZE = 16
-DIGEST_SIZE = 32
-MOST_PARTIES = 1000
-LONGEST_NAME = 200
-LONGEST_TEXT = 1 << 24
-
 U8 = Annotated[int, Number(1)]
 U16 = Annotated[int, Number(2)]
 U32 = Annotated[int, Number(4)]
 U64 = Annotated[int, Number(8)]
-Session = Annotated[bytes, Fixed(SESSION_SIZE)]
 Digest = Annotated[bytes, Fixed(DIGEST_SIZE)]
 Key = Annotated[bytes, Fixed(KEY_SIZE)]
 Signature = Annotated[bytes, Fixed(SIGNATURE_SIZE)]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from masquerade.core.errors import Refusal
+from masquerade.core.errors import QueryRefused, Refusal
 from masquerade.core.query import Query
-from masquerade.protocols.codec import LONGEST_TEXT, U64, Converted, Many, Message, Session, Text
+from masquerade.protocols.codec import LONGEST_TEXT, U64, Converted, Many, SessionMessage, Text
+from masquerade.protocols.transport import Transport, ask
 
 MOST_QUERIES = 100_000
 
@@ -66,20 +68,31 @@ Refusals = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal(Message):
+class Proposal(SessionMessage):
     """Questions of a round, before anything is counted."""
 
     TAG: ClassVar[bytes] = b"masquerade pooling proposal 1"
-    session: Session
     round: U64
     batch: Questions
 
 
 @dataclass(frozen=True, slots=True)
-class Consent(Message):
+class Consent(SessionMessage):
     """What a party says to a proposal: nothing against it, or why not."""
 
     TAG: ClassVar[bytes] = b"masquerade pooling consent 1"
-    session: Session
     round: U64
     refusals: Refusals
+
+
+def propose(
+    transport: Transport, parties: Sequence[str], session: bytes, number: int, queries: Sequence[Query]
+) -> None:
+    """Raise `QueryRefused` unless every party consents; nothing has left anybody by then."""
+    proposal = Proposal(session, number, Batch(tuple(queries)))
+    refusals: list[Refusal] = []
+    for party in parties:
+        reply = ask(transport, party, proposal, Consent, spent=False)
+        refusals += [Refusal(item.code, f"{party}: {item.reason}") for item in reply.refusals]
+    if refusals:
+        raise QueryRefused(refusals)

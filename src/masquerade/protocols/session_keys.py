@@ -7,13 +7,13 @@ the identities it knew beforehand.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
 from masquerade.crypto.symmetric import stream
@@ -23,36 +23,36 @@ from masquerade.protocols.codec import (
     Digest,
     Key,
     Many,
-    Message,
     Name,
     Names,
-    Session,
+    SessionMessage,
     Signature,
     Words,
     check_session,
+    decoded,
+    tag_of,
 )
+from masquerade.protocols.transport import Transport, ask
 
 LARGEST_ADVERT = 1000
 ADVERT = "advert of a party"
 
 
 @dataclass(frozen=True, slots=True)
-class Join(Message):
-    """A session is offered: its id, what it is about (a digest of its terms), and who is to take part."""
+class Join(SessionMessage):
+    """A session is offered: its id, a digest of what was agreed on, and who is to take part."""
 
     TAG: ClassVar[bytes] = b"masquerade parties join 1"
-    session: Session
-    terms: Digest
+    agreement: Digest
     roster: Names
 
 
 @dataclass(frozen=True, slots=True)
-class Advert(Message):
-    """A party's fresh key for one session with these terms, signed."""
+class Advert(SessionMessage):
+    """A party's fresh key for one session under this agreement, signed."""
 
     TAG: ClassVar[bytes] = b"masquerade parties advert 1"
-    session: Session
-    terms: Digest
+    agreement: Digest
     party: Name
     key: Key
     signature: Signature
@@ -60,15 +60,14 @@ class Advert(Message):
     @property
     def signed(self) -> tuple[bytes, ...]:
         """Return what the signature covers."""
-        return (self.session, self.terms, self.party.encode(), self.key)
+        return (self.session, self.agreement, self.party.encode(), self.key)
 
 
 @dataclass(frozen=True, slots=True)
-class Roster(Message):
+class Roster(SessionMessage):
     """The adverts of all who take part."""
 
     TAG: ClassVar[bytes] = b"masquerade parties roster 1"
-    session: Session
     adverts: Annotated[tuple[Annotated[bytes, Blob(LARGEST_ADVERT)], ...], Many(MOST_PARTIES)]
 
     @property
@@ -78,11 +77,10 @@ class Roster(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Joined(Message):
+class Joined(SessionMessage):
     """A party has checked the roster with this digest and keeps to it."""
 
     TAG: ClassVar[bytes] = b"masquerade parties joined 1"
-    session: Session
     roster: Digest
 
 
@@ -113,11 +111,11 @@ class Membership:
             raise InputError("The roster is not known yet.")
         return self._offer.roster
 
-    def join(self, offer: Join, terms: bytes) -> Advert:
-        """Return the advert for a session; only one is ever joined, and only under terms agreed to."""
+    def join(self, offer: Join, agreement: bytes) -> Advert:
+        """Return the advert for a session; only one is ever joined, and only as agreed."""
         if self._offer is not None and offer != self._offer:
             raise InputError("This party has joined a session already; a new one needs fresh keys.")
-        if offer.terms != terms:
+        if offer.agreement != agreement:
             raise InputError("The session has other terms: another policy, schema or bound.")
         if self.name not in offer.roster or len(set(offer.roster)) < len(offer.roster):
             raise InputError("The roster names a party twice, or not this one.")
@@ -125,7 +123,7 @@ class Membership:
         if unknown:
             raise InputError(f"No identity is known for {', '.join(map(repr, unknown))}.")
         self._offer = offer
-        unsigned = Advert(offer.session, terms, self.name, self._key.public, bytes(64))
+        unsigned = Advert(offer.session, agreement, self.name, self._key.public, bytes(64))
         return replace(unsigned, signature=self._identity.sign(ADVERT, *unsigned.signed))
 
     def accept(self, roster: Roster) -> Joined:
@@ -159,7 +157,7 @@ class Membership:
         return words.astype(np.uint64, copy=False)
 
     def _check(self, advert: Advert, offer: Join) -> None:
-        if (advert.session, advert.terms) != (offer.session, offer.terms):
+        if (advert.session, advert.agreement) != (offer.session, offer.agreement):
             raise InputError(f"The advert of party {advert.party!r} belongs to another session.")
         try:
             verify_signature(self._peers[advert.party], advert.signature, ADVERT, *advert.signed)
@@ -172,7 +170,46 @@ class Membership:
             raise InputError(f"Party {advert.party!r} has a key that is none.") from None
 
 
-def terms_of(*facts: str) -> bytes:
+class Member:
+    """A role in one session: joins it as agreed, then replies to the kinds of messages that `handlers` names.
+
+    A subclass sets `handlers`, and may refuse an offer.
+    """
+
+    handlers: Mapping[type[SessionMessage], Callable[[Any], SessionMessage]]
+
+    def __init__(self, name: str, identity: SigningKey, peers: Mapping[str, bytes], agreement: bytes) -> None:
+        self.name, self.agreement = name, agreement
+        self._membership = Membership(name, identity, peers)
+
+    def receive(self, message: bytes) -> bytes:
+        """Return the reply to a message; a refused one changes nothing."""
+        tag = tag_of(message)
+        if tag == Join.TAG:
+            offer = Join.decode(message)
+            self._check_offer(offer)
+            return self._membership.join(offer, self.agreement).encode()
+        if tag == Roster.TAG:
+            return self._membership.accept(Roster.decode(message)).encode()
+        found = decoded(message, self.handlers)
+        check_session(found.session, self._membership.session)
+        return self.handlers[type(found)](found).encode()
+
+    def _check_offer(self, offer: Join) -> None:
+        """Refuse an offer that this role does not take part in."""
+
+
+def convene(parties: Sequence[str], transport: Transport, session: bytes, agreement: bytes) -> None:
+    """Let parties join a session, all of them under the roster that all have checked."""
+    offer = Join(session, agreement, tuple(parties))
+    adverts = [ask(transport, party, offer, Advert, spent=False) for party in parties]
+    roster = Roster(session, tuple(advert.encode() for advert in adverts))
+    for party in parties:
+        if ask(transport, party, roster, Joined, spent=False).roster != roster.digest:
+            raise RoundAborted(f"Party {party!r} saw another roster.", spent=False, culprits=(party,))
+
+
+def agreement_of(*facts: str) -> bytes:
     """Return the digest of what a session is about."""
     return hashlib.sha256("\0".join(("masquerade terms", *facts)).encode()).digest()
 

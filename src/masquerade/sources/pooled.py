@@ -6,23 +6,27 @@ clear records reports are the records, and every table equals that of the pooled
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.core.axes import Floats
-from masquerade.core.errors import Refusal, RoundAborted
+from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
+from masquerade.core.tally import Tally
+from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.codec import Words
-from masquerade.protocols.pooling.local_counts import MOST_CELLS, split_tables
+from masquerade.protocols.pooling.local_counts import MOST_CELLS
+from masquerade.protocols.pooling.masked_sum import PoolingParty
 from masquerade.sources.query_plan import Layout, QueryPlan
 from masquerade.sources.record_store import Observed
+from masquerade.sources.records import Records
 from masquerade.sources.report_tally import ReportTally
 
 
@@ -55,6 +59,15 @@ class PooledTables:
                 raise RoundAborted("A pooled table does not add up to the number of records.", spent=True)
             self._last = {q: t.astype(np.float64) for q, t in zip(asked, tables, strict=True)}
         return [self._last[query] for query in queries]
+
+
+def split_tables(cells: Words, shapes: Sequence[tuple[int, ...]]) -> list[Words]:
+    """Return the tables that stand one after the other."""
+    sizes = [prod(shape) for shape in shapes]
+    if len(cells) != sum(sizes):
+        raise InputError(f"The batch has {sum(sizes):,} cells. Got {len(cells):,} instead.")
+    parts = np.split(cells, np.cumsum(sizes)[:-1]) if sizes else []
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +154,24 @@ def pooled_guarantee(sums: Guarantee, policy: Policy) -> Guarantee:
         for item in reports.disclosures
     )
     return replace(sums, disclosures=disclosures, assumptions=sums.assumptions + reports.assumptions)
+
+
+def pooling_party(
+    name: str, records: Tally, identity: SigningKey, peers: Mapping[str, bytes], **options: Any
+) -> PoolingParty:
+    """Return a party of a pool that counts its own records, in clear or by the reports that they hold."""
+    policy, reports = reports_of(records)
+    return PoolingParty(name, reports, identity, peers, policy=policy, **options)
+
+
+def reports_of(records: Tally) -> tuple[Policy, Tally]:
+    """Return the policy that records went through and a source of the exact counts of their reports."""
+    if isinstance(records, Records):
+        if records.weighted:
+            raise InputError("Records with survey weights have no exact counts to pool.")
+        if records.policy.disguised:
+            seen = Policy.clear(records.policy.observed)
+            return records.policy, Records(records.codes, seen, missing=records.missing)
+    elif isinstance(policy := getattr(records, "policy", None), Policy) and policy.disguised:
+        raise InputError("Disguised records are pooled from memory: give mq.tally(…, engine='memory').")
+    return Policy.clear(records.schema), records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Protocol
 
@@ -15,8 +15,8 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
+from masquerade.protocols.own_columns import Owners, check_owners
 from masquerade.protocols.products.columns import Part, counts_from
-from masquerade.sources.projected import check_owners
 from masquerade.sources.projection import exact, laid_out, table_of
 
 MOST_CELLS = 2**20
@@ -26,7 +26,7 @@ class Products(Protocol):
     """A way to form sums of products of several parties' columns."""
 
     @property
-    def owners(self) -> Mapping[str, Sequence[str]]:
+    def owners(self) -> Owners:
         """Who holds which variables."""
 
     @property

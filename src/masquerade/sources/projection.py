@@ -7,6 +7,7 @@ send them to the receiver; inner products across owners are the sums of products
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from masquerade.channels.policy import Policy
 from masquerade.core.axes import AxisMap, AxisMaps, Floats
 from masquerade.core.covariance import Covariance, LinearCovariance, Part, SumCovariance
 from masquerade.core.errors import InputError, Refusal, RoundAborted
@@ -25,7 +27,13 @@ from masquerade.core.tally import raise_refusals
 from masquerade.estimate.evidence import GaussianEvidence, ReportEvidence
 from masquerade.estimate.rotation import Reduction
 from masquerade.estimate.walsh import counts_of, sums_of_products
+from masquerade.protocols.own_columns import OwnColumns, Owners, check_owners
+from masquerade.protocols.projection.owner import SECRET_BYTES, Owner, reduction_of
+from masquerade.protocols.projection.receiver import convene_owners
+from masquerade.protocols.transport import Transport
 from masquerade.sources.projection_noise import ProjectionNoise, side
+from masquerade.sources.records import Records
+from masquerade.sources.tally import tally, warn_missing
 
 MOST_CELLS = 2**16
 MOST_NUMBERS = 2**27  # of projected columns, 1 GiB
@@ -48,6 +56,74 @@ class ColumnOwner(Protocol):
 
     def submit(self, names: Sequence[str], asked: Sequence[str], reduction: Reduction | None) -> Floats:
         """Return the projected products of its variables `names` for a question about `asked`."""
+
+
+def projected(
+    data: Any,
+    owners: Owners,
+    *,
+    schema: Schema | Policy | None = None,
+    dimensions: tuple[int, int] | None = None,
+    trials: int = 1,
+    receiver: str = "third party",
+) -> Projected:
+    """Return a source that counts over the columns of several owners as a third party could.
+
+    `data` are the linked clear records, a frame or files; `owners` says who holds which columns. Columns are
+    turned by a random rotation that the owners share, and counts are exact; with `dimensions` (p, k) they
+    are projected to p and then to k dimensions instead, `trials` times, and counts are estimates. A question
+    may touch variables of two owners. The `receiver` must be none of the owners.
+    """
+    secret = os.urandom(SECRET_BYTES)
+    return source_of(
+        data, owners, secret, schema=schema, dimensions=dimensions, trials=trials, receiver=receiver
+    )
+
+
+def receive_projected(
+    owners: Owners,
+    transport: Transport,
+    schema: Schema,
+    n: int,
+    *,
+    receiver: str,
+    alignment: bytes = b"",
+    dimensions: tuple[int, int] | None = None,
+    trials: int = 1,
+) -> Projected:
+    """Bring owners together and return a source of counts over all of their columns."""
+    check_owners(owners, schema, receiver)
+    reduction = reduction_of(dimensions, trials, n)
+    remote = convene_owners(owners, transport, schema, n, receiver=receiver, alignment=alignment)
+    return Projected(remote, schema, n, reduction, receiver)
+
+
+def source_of(
+    data: Any,
+    owners: Owners,
+    secret: bytes,
+    *,
+    schema: Schema | Policy | None,
+    dimensions: tuple[int, int] | None,
+    trials: int,
+    receiver: str,
+) -> Projected:
+    """Return the source of records whose owners share a secret."""
+    records = tally(data, schema=schema, engine="memory")
+    if not isinstance(records, Records):
+        raise InputError("A projection needs records as a frame or as files: baskets and engines have none.")
+    warn_missing(records.missing)
+    check_owners(owners, records.schema, receiver)
+    reduction = reduction_of(dimensions, trials, records.n)
+    parties = tuple(
+        Owner(
+            party,
+            OwnColumns.of(party, {name: records.codes[name] for name in names}, records.schema, owners),
+            secret,
+        )
+        for party, names in owners.items()
+    )
+    return Projected(parties, records.schema, records.n, reduction, receiver)
 
 
 @dataclass(eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +10,14 @@ import numpy as np
 from masquerade.channels.policy import Policy
 from masquerade.core.guarantee import Disclosure
 from masquerade.core.schema import Schema
-from masquerade.sources.projected import source_of
-from masquerade.sources.projection import Projected
-from masquerade.sources.projection_owner import SECRET_BYTES
+from masquerade.protocols.own_columns import Owners
+from masquerade.protocols.projection.owner import SECRET_BYTES
+from masquerade.sources.projection import Projected, source_of
 
 
 def simulate_projected(
     data: Any,
-    owners: Mapping[str, Sequence[str]],
+    owners: Owners,
     seed: int | np.random.Generator,
     *,
     schema: Schema | Policy | None = None,

@@ -26,7 +26,7 @@ from masquerade.protocols.linking.joiner import Joiner, keyed_guarantee
 from masquerade.protocols.mix import MixTerms, mix_guarantee
 from masquerade.protocols.partition.agreement import PartitionTerms
 from masquerade.protocols.partition.guarantee import partition_guarantee
-from masquerade.protocols.pooling.masked_sum import MaskedSum, PoolingParty
+from masquerade.protocols.pooling.masked_sum import MaskedSum
 from masquerade.protocols.pooling.ring_sum import RingParty, RingSumOpenToNeighbours
 from masquerade.protocols.products.helper import Helper
 from masquerade.protocols.products.helper_client import HelpedProducts
@@ -39,6 +39,7 @@ from masquerade.protocols.vertical.joint_policy import restricted, seen_by
 from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.services.parties.kinds.without_miner import seen_without_miner
 from masquerade.simulation.aggregation import Population as Aggregating
+from masquerade.sources.pooled import pooling_party
 
 ON_PAGE = Written(
     Path(__file__).parents[3] / "docs" / "guarantee.md",
@@ -179,7 +180,7 @@ def pooled() -> Guarantee:
     """Return the guarantee of counts pooled by three parties."""
     source = mq.tally(frame(), schema=SCHEMA)
     keys, public = identities(*THREE)
-    parties = {name: PoolingParty(name, source, keys[name], public) for name in THREE}
+    parties = {name: pooling_party(name, source, keys[name], public) for name in THREE}
     carried = LocalTransport({name: party.receive for name, party in parties.items()})
     return MaskedSum(THREE, carried, CLEAR).guarantee(NAMES)
 

@@ -9,7 +9,7 @@ from masquerade.crypto import paillier
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.paillier import PaillierKey
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.products.paillier_messages import Ciphertexts, Encrypt, Open, Plaintexts
+from masquerade.protocols.products.messages import Ciphertexts, Encrypt, OpenSession, Plaintexts
 from masquerade.protocols.products.two_party import MOST_ROWS, KeyOwner, PaillierProducts
 from masquerade.protocols.transport import LocalTransport
 from masquerade.sources.products import RevealedVerticalCounts
@@ -168,4 +168,4 @@ def test_consent_sessions_and_damage(key):
     with pytest.raises(DecodingError):
         owner.receive(Ciphertexts(evaluator.session, b"short").encode())
     with pytest.raises(InputError, match="one session"):
-        owner.receive(Open(bytes(16), owner._terms).encode())
+        owner.receive(OpenSession(bytes(16), owner.agreement).encode())

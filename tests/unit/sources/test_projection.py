@@ -14,8 +14,8 @@ from tests.statistical.checks import assert_coverage, assert_unbiased, assert_va
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.estimate.walsh import product_columns
+from masquerade.protocols.projection.owner import shared_normals
 from masquerade.sources.projection import Projected
-from masquerade.sources.projection_owner import shared_normals
 
 OWNERS = {"hospital": ["A", "B"], "insurer": ["D", "C"]}
 QUERIES = [
@@ -275,9 +275,14 @@ def test_shared_normals_are_normal():
 
 
 def test_nothing_but_the_study_can_be_seeded():
-    names = ("projected", "projection_owner", "projection", "projection_noise")
-    found = [module for module in MODULES if module.name.removeprefix("masquerade.sources.") in names]
+    names = (
+        "protocols.projection.owner",
+        "protocols.projection.receiver",
+        "sources.projection",
+        "sources.projection_noise",
+    )
+    found = [module for module in MODULES if module.name.removeprefix("masquerade.") in names]
     assert len(found) == len(names)
     for module in found:
         assert seeds_of(module) == []
-        assert not [item for item in module.imports if "simulated" in item.name]
+        assert not [item for item in module.imports if "seeded" in item.name]

@@ -1,8 +1,20 @@
 """Messages of scalar products: with a helper, and by encryption between two."""
 
 from masquerade.protocols.products.columns import Columns, Part
-from masquerade.protocols.products.messages import Correlate, Correlated, Multiply, Opened, Show, Shown, Sums
-from masquerade.protocols.products.paillier_messages import Ciphertexts, Encrypt, Key, Open, Plaintexts
+from masquerade.protocols.products.messages import (
+    Ciphertexts,
+    Correlate,
+    Correlated,
+    Encrypt,
+    Multiply,
+    Opened,
+    OpenSession,
+    PaillierModulus,
+    Plaintexts,
+    Show,
+    Shown,
+    Sums,
+)
 from tests.vectors.examples.parties import DIGEST, SESSION
 from tests.vectors.examples.pooling import WORDS
 from tests.vectors.message_vectors import Example
@@ -42,8 +54,8 @@ EXAMPLES = [
     Example(Multiply(SESSION, 0, (OWN, PRODUCT), OWN, (b"1",))),
     Example(Sums(SESSION, ("a", "b"))),
     Example(Opened(SESSION, WORDS)),
-    Example(Open(SESSION, DIGEST)),
-    Example(Key(SESSION, b"n")),
+    Example(OpenSession(SESSION, DIGEST)),
+    Example(PaillierModulus(SESSION, b"n")),
     Example(Encrypt(SESSION, ("a",))),
     Example(Ciphertexts(SESSION, b"c")),
     Example(Plaintexts(SESSION, b"")),

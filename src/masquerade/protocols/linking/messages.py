@@ -12,10 +12,9 @@ from masquerade.protocols.codec import (
     Blob,
     Digest,
     Many,
-    Message,
     Name,
     Names,
-    Session,
+    SessionMessage,
     Signature,
     Struct,
 )
@@ -43,70 +42,63 @@ Steps = Annotated[tuple[Step, ...], Many(MOST_PARTIES)]
 
 
 @dataclass(frozen=True, slots=True)
-class Begin(Message):
+class Begin(SessionMessage):
     """A session is offered: who links, and how large a set may be."""
 
     TAG: ClassVar[bytes] = b"masquerade linking begin 1"
-    session: Session
     roster: Names
     most: U32
 
 
 @dataclass(frozen=True, slots=True)
-class Points(Message):
+class Points(SessionMessage):
     """The set of `origin` under some masks, in the order that `origin` shuffled it into.
 
     `steps` say who put masks on, each signed; there are none where parties have no identities.
     """
 
     TAG: ClassVar[bytes] = b"masquerade linking points 2"
-    session: Session
     origin: Name
     points: Annotated[bytes, Blob(LARGEST_SET)]
     steps: Steps = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Finish(Message):
+class Finish(SessionMessage):
     """A party's own set comes back with everybody else's mask on, and their signed steps."""
 
     TAG: ClassVar[bytes] = b"masquerade linking finish 2"
-    session: Session
     points: Annotated[bytes, Blob(LARGEST_SET)]
     steps: Steps = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm(Message):
+class Confirm(SessionMessage):
     """The signed `Done` of every party, in the order of the roster: no set was changed on its way."""
 
     TAG: ClassVar[bytes] = b"masquerade linking confirm 1"
-    session: Session
     done: Annotated[tuple[Annotated[bytes, Blob(LARGEST_DONE)], ...], Many(MOST_PARTIES)]
 
 
 @dataclass(frozen=True, slots=True)
-class Compare(Message):
+class Compare(SessionMessage):
     """Ask for a party's pseudonyms, to find the common ones."""
 
     TAG: ClassVar[bytes] = b"masquerade linking compare 1"
-    session: Session
 
 
 @dataclass(frozen=True, slots=True)
-class Pseudonyms(Message):
+class Pseudonyms(SessionMessage):
     """Sorted pseudonyms: of one party on the way up, of the common records on the way down."""
 
     TAG: ClassVar[bytes] = b"masquerade linking pseudonyms 1"
-    session: Session
     values: Annotated[bytes, Blob(LARGEST_SET)]
 
 
 @dataclass(frozen=True, slots=True)
-class Done(Message):
+class Done(SessionMessage):
     """A step is done; how many records it left. Signed where a party vouches that its set came back whole."""
 
     TAG: ClassVar[bytes] = b"masquerade linking done 2"
-    session: Session
     records: U32
     signature: Annotated[bytes, Blob(SIGNATURE_SIZE, (0, SIGNATURE_SIZE))] = b""

@@ -12,8 +12,7 @@ from masquerade.core.errors import InputError, Refusal, SchemaError
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally, raise_refusals
 from masquerade.protocols.codec import Words
-from masquerade.protocols.session_keys import terms_of
-from masquerade.sources.records import Records
+from masquerade.protocols.session_keys import agreement_of
 
 MOST_CELLS = 2**24
 LARGEST_PARTY = 2**40  # records of one party; a thousand of them stay far below 2^64
@@ -22,16 +21,24 @@ LARGEST_PARTY = 2**40  # records of one party; a thousand of them stay far below
 class LocalCounts:
     """Exact counts of one party over the reports of a policy (over its records if that hides nothing).
 
-    `source` is any `Tally` whose counts are exact, or disguised `Records`: then their *reports* are counted,
-    and whoever pools them corrects once. `variables` are those the party consents to; None means all.
+    `source` is any `Tally` whose counts are exact: of clear records, or of the reports that disguised records
+    hold, under the `policy` they went through; whoever pools them corrects once. `variables` are those the
+    party consents to; None means all.
     """
 
     def __init__(
-        self, source: Tally, variables: Collection[str] | None = None, *, most_cells: int | None = None
+        self,
+        source: Tally,
+        policy: Policy | None = None,
+        variables: Collection[str] | None = None,
+        *,
+        most_cells: int | None = None,
     ) -> None:
-        self.policy, self._source = reports_of(source)
+        self.policy, self._source = Policy.clear(source.schema) if policy is None else policy, source
+        if self.policy.observed != source.schema:
+            raise InputError("The source counts other reports than the policy has.")
         self._most_cells = most_cells
-        self.schema = self._source.schema
+        self.schema = source.schema
         consented = tuple(self.schema) if variables is None else tuple(variables)
         for name in consented:
             self.schema[name]
@@ -72,31 +79,6 @@ class LocalCounts:
         return np.concatenate(cells) if cells else np.zeros(0, dtype=np.uint64)
 
 
-def reports_of(source: Tally) -> tuple[Policy, Tally]:
-    """Return the policy that records went through and a source of the exact counts of their reports."""
-    if isinstance(source, Records):
-        if source.weighted:
-            raise InputError("Records with survey weights have no exact counts to pool.")
-        if source.policy.disguised:
-            return source.policy, Records(
-                source.codes, Policy.clear(source.policy.observed), missing=source.missing
-            )
-        return Policy.clear(source.schema), source
-    policy = getattr(source, "policy", None)
-    if isinstance(policy, Policy) and policy.disguised:
-        raise InputError("Disguised records are pooled from memory: give mq.tally(…, engine='memory').")
-    return Policy.clear(source.schema), source
-
-
-def pooling_terms(policy: Policy) -> bytes:
+def pooling_agreement(policy: Policy) -> bytes:
     """Return what parties of a pool must agree on: the mechanism, and how large a party may be."""
-    return terms_of("pooled counts", policy.id, str(LARGEST_PARTY))
-
-
-def split_tables(cells: Words, shapes: Sequence[tuple[int, ...]]) -> list[Words]:
-    """Return the tables that stand one after the other."""
-    sizes = [prod(shape) for shape in shapes]
-    if len(cells) != sum(sizes):
-        raise InputError(f"The batch has {sum(sizes):,} cells. Got {len(cells):,} instead.")
-    parts = np.split(cells, np.cumsum(sizes)[:-1]) if sizes else []
-    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    return agreement_of("pooled counts", policy.id, str(LARGEST_PARTY))

@@ -14,31 +14,20 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from masquerade.channels.policy import Policy
-from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
+from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.codec import (
-    SESSION_SIZE,
-    U64,
-    Array,
-    Message,
-    Session,
-    Words,
-    check_session,
-    tag_of,
+from masquerade.protocols.codec import SESSION_SIZE, U64, Array, SessionMessage, Words
+from masquerade.protocols.consent import Batch, Consent, Proposal, Questions, propose
+from masquerade.protocols.pooling.local_counts import (
+    LARGEST_PARTY,
+    MOST_CELLS,
+    LocalCounts,
+    pooling_agreement,
 )
-from masquerade.protocols.consent import Batch, Consent, Proposal, Questions
-from masquerade.protocols.pooling.local_counts import LARGEST_PARTY, MOST_CELLS, LocalCounts, pooling_terms
-from masquerade.protocols.session_keys import (
-    Advert,
-    Join,
-    Joined,
-    Membership,
-    Roster,
-    check_names,
-)
+from masquerade.protocols.session_keys import Join, Member, check_names, convene
 from masquerade.protocols.transport import Transport, ask
 
 LEAST_PARTIES = 3
@@ -50,31 +39,30 @@ OTHER_POOLS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ask(Message):
+class Ask(SessionMessage):
     """Questions of a round that all parties consent to."""
 
     TAG: ClassVar[bytes] = b"masquerade pooling ask 1"
-    session: Session
     round: U64
     batch: Questions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Masked(Message):
+class Masked(SessionMessage):
     """A party's cells plus its masks."""
 
     TAG: ClassVar[bytes] = b"masquerade pooling masked 1"
-    session: Session
     round: U64
     cells: Annotated[Words, Array("<u8", MOST_CELLS)]
 
 
-class PoolingParty:
+class PoolingParty(Member):
     """A party that counts its own records and answers with masked cells.
 
-    It learns nothing. `peers` are the identities of the other parties, known beforehand; `roster` are those
-    the pool must be of. `earlier` are rosters of other pools about the same records: one that differs by
-    fewer than three parties is refused, since the difference of two sums would be the counts of so few.
+    It learns nothing. `source` gives exact counts of its clear records, or of reports under `policy`. `peers`
+    are the identities of the other parties, known beforehand; `roster` are those the pool must be of.
+    `earlier` are rosters of other pools about the same records: one that differs by fewer than three parties
+    is refused, since the difference of two sums would be the counts of so few.
     """
 
     def __init__(
@@ -84,30 +72,20 @@ class PoolingParty:
         identity: SigningKey,
         peers: Mapping[str, bytes],
         *,
+        policy: Policy | None = None,
         variables: Collection[str] | None = None,
         roster: Collection[str] | None = None,
         earlier: Sequence[Collection[str]] = (),
         most_cells: int | None = None,
     ) -> None:
-        self.name, self._counts = name, LocalCounts(source, variables, most_cells=most_cells)
-        self._membership = Membership(name, identity, peers)
-        self._terms = pooling_terms(self._counts.policy)
+        self._counts = LocalCounts(source, policy, variables, most_cells=most_cells)
+        super().__init__(name, identity, peers, pooling_agreement(self._counts.policy))
         self._due = None if roster is None else frozenset(roster)
         self._earlier = [frozenset(pool) for pool in earlier]
-        self._last: tuple[int, bytes, bytes] = (0, b"", b"")
+        self._last: tuple[Ask, Masked] | None = None
+        self.handlers = {Proposal: self._consent, Ask: self._masked}
 
-    def receive(self, message: bytes) -> bytes:
-        """Return the reply to a message; a refused one changes nothing."""
-        tag = tag_of(message)
-        if tag == Join.TAG:
-            return self._join(Join.decode(message)).encode()
-        if tag == Roster.TAG:
-            return self._membership.accept(Roster.decode(message)).encode()
-        if tag == Proposal.TAG:
-            return self._consent(Proposal.decode(message)).encode()
-        return self._masked(Ask.decode(message))
-
-    def _join(self, offer: Join) -> Advert:
+    def _check_offer(self, offer: Join) -> None:
         if len(offer.roster) < LEAST_PARTIES:
             raise InputError(too_few(len(offer.roster)))
         if self._due is not None and frozenset(offer.roster) != self._due:
@@ -119,27 +97,22 @@ class PoolingParty:
                         f"An earlier session differs by {len(gone)} parties: the difference of the sums "
                         "would be theirs."
                     )
-        return self._membership.join(offer, self._terms)
 
     def _consent(self, proposal: Proposal) -> Consent:
-        check_session(proposal.session, self._membership.session)
         refusals = self._counts.refusals(proposal.batch.queries)
         return Consent(proposal.session, proposal.round, tuple(refusals))
 
-    def _masked(self, question: Ask) -> bytes:
+    def _masked(self, question: Ask) -> Masked:
         """Answer a round once; the same questions again get the same bytes, others are refused."""
-        check_session(question.session, self._membership.session)
-        last, digest, reply = self._last
-        if question.round == last and question.batch.digest == digest:
-            return reply
-        if question.round != last + 1:
+        if self._last is not None and question == self._last[0]:
+            return self._last[1]
+        if question.round != (1 if self._last is None else self._last[0].round + 1):
             raise InputError(
                 f"Round {question.round} is not the next one: it was answered, or one is missing."
             )
         cells = self._counts.counts(question.batch.queries)
-        masked = cells + self._mask(question, len(cells))
-        reply = Masked(question.session, question.round, masked).encode()
-        self._last = (question.round, question.batch.digest, reply)
+        reply = Masked(question.session, question.round, cells + self._mask(question, len(cells)))
+        self._last = (question, reply)
         return reply
 
     def _mask(self, question: Ask, cells: int) -> Words:
@@ -166,36 +139,20 @@ class MaskedSum:
             raise InputError(too_few(len(parties)))
         if len(parties) * LARGEST_PARTY >= 1 << MODULUS_BITS:
             raise InputError(f"The sums of {len(parties):,} parties may reach the modulus 2^{MODULUS_BITS}.")
-        self.parties, self._transport, self._policy = tuple(parties), transport, policy
+        self.parties, self._transport = tuple(parties), transport
         self.session = os.urandom(SESSION_SIZE) if session is None else session
         self._round = 0
-        self._join()
-
-    def _join(self) -> None:
-        offer = Join(self.session, pooling_terms(self._policy), self.parties)
-        adverts = [ask(self._transport, party, offer, Advert, spent=False) for party in self.parties]
-        roster = Roster(self.session, tuple(advert.encode() for advert in adverts))
-        for party in self.parties:
-            joined = ask(self._transport, party, roster, Joined, spent=False)
-            if joined.roster != roster.digest:
-                raise RoundAborted(f"Party {party!r} saw another roster.", spent=False, culprits=(party,))
+        convene(self.parties, transport, self.session, pooling_agreement(policy))
 
     def totals(self, queries: Sequence[Query]) -> Words:
         """Return the sums of all cells; no party counts before all consent."""
-        batch = Batch(tuple(queries))
         following = self._round + 1
-        refusals: list[Refusal] = []
-        for party in self.parties:
-            reply = ask(
-                self._transport, party, Proposal(self.session, following, batch), Consent, spent=False
-            )
-            refusals += [Refusal(item.code, f"{party}: {item.reason}") for item in reply.refusals]
-        if refusals:
-            raise QueryRefused(refusals)
+        propose(self._transport, self.parties, self.session, following, queries)
         self._round = following
+        question = Ask(self.session, following, Batch(tuple(queries)))
         total: Words | None = None
         for party in self.parties:
-            answer = ask(self._transport, party, Ask(self.session, following, batch), Masked, spent=True)
+            answer = ask(self._transport, party, question, Masked, spent=True)
             if (answer.session, answer.round) != (self.session, following) or (
                 total is not None and len(answer.cells) != len(total)
             ):

@@ -16,26 +16,26 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
+from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.crypto.keystream import Keystream
-from masquerade.protocols.codec import U64, Array, Digest, Message, Session, Words, check_session
+from masquerade.protocols.codec import U64, Array, Digest, SessionMessage, Words, check_session
 from masquerade.protocols.consent import Batch, Questions
-from masquerade.protocols.pooling.local_counts import MOST_CELLS, LocalCounts, pooling_terms
+from masquerade.protocols.pooling.local_counts import MOST_CELLS, LocalCounts, pooling_agreement
 from masquerade.protocols.pooling.masked_sum import LEAST_PARTIES, OTHER_POOLS, too_few
 from masquerade.protocols.session_keys import check_names
 from masquerade.protocols.transport import Transport
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Passed(Message):
+class Passed(SessionMessage):
     """Running sums on their way around the ring, modulo a power of two."""
 
     TAG: ClassVar[bytes] = b"masquerade pooling ring 1"
-    session: Session
-    terms: Digest
+    agreement: Digest
     round: U64
     batch: Questions
     cells: Annotated[Words, Array("<u8", MOST_CELLS)]
@@ -61,6 +61,7 @@ class RingParty:
         source: Tally,
         session: bytes,
         *,
+        policy: Policy | None = None,
         bits: int = 64,
         largest: int = 2**40,
     ) -> None:
@@ -75,8 +76,8 @@ class RingParty:
                 f"{largest:,}."
             )
         self.name, self.ring, self.session = name, tuple(ring), session
-        self.counts, self._largest = LocalCounts(source), largest
-        self.terms = pooling_terms(self.counts.policy)
+        self.counts, self._largest = LocalCounts(source, policy), largest
+        self.agreement = pooling_agreement(self.counts.policy)
         self._kept = np.uint64((1 << bits) - 1)
         self._round, self._random, self._asked = 0, np.zeros(0, dtype=np.uint64), Batch(())
         self.sums: Words | None = None
@@ -100,7 +101,7 @@ class RingParty:
         """Add own counts and pass on; the first party takes the random numbers off instead and is done."""
         passed = Passed.decode(message)
         check_session(passed.session, self.session)
-        if passed.terms != self.terms:
+        if passed.agreement != self.agreement:
             raise InputError("The ring pools under another policy or schema.")
         if np.any(passed.cells > self._kept):
             raise InputError("A running sum is beyond the modulus.")
@@ -129,7 +130,7 @@ class RingParty:
         return own
 
     def _pass(self, number: int, batch: Batch, cells: Words) -> Outgoing:
-        message = Passed(self.session, self.terms, number, batch, cells & self._kept)
+        message = Passed(self.session, self.agreement, number, batch, cells & self._kept)
         return Outgoing(self.successor, message.encode())
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
-from masquerade.protocols.codec import Words
 
 
 class Part(NamedTuple):
@@ -56,50 +53,7 @@ class Columns(NamedTuple):
         return columns
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Holding:
-    """The columns of one party, row by row in the order that all parties agreed on."""
-
-    schema: Schema
-    codes: Mapping[str, NDArray[Any]]
-    n: int
-
-    def indicators(self, names: Sequence[str]) -> Words:
-        """Return the columns of some variables: (combinations − 1) × rows, zeros and ones."""
-        cells = self.cells(names)
-        wanted = np.arange(1, prod(self.schema.shape(names)))
-        return np.asarray(cells[None, :] == wanted[:, None]).astype(np.uint64)
-
-    def sums(self, names: Sequence[str]) -> Words:
-        """Return the sums of the columns: exact counts of own variables."""
-        size = prod(self.schema.shape(names))
-        return np.bincount(self.cells(names), minlength=size)[1:].astype(np.uint64)
-
-    def cells(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return which combination every row has."""
-        cells = np.zeros(self.n, dtype=np.int64)
-        for name, size in zip(names, self.schema.shape(names), strict=True):
-            cells = cells * size + self.codes[name]
-        return cells
-
-
-def holding(schema: Schema, codes: Mapping[str, NDArray[Any]]) -> Holding:
-    """Return own columns, copied so that nothing can change them; codes outside the schema are refused."""
-    if set(codes) != set(schema) or not codes:
-        raise InputError("A vertical party needs one column of codes for each of its variables.")
-    lengths = {len(column) for column in codes.values()}
-    if len(lengths) != 1:
-        raise InputError("The columns of a vertical party must be equally long.")
-    kept = {}
-    for name, column in codes.items():
-        if len(column) and not 0 <= int(column.min()) <= int(column.max()) < len(schema[name]):
-            raise InputError(f"Column {name!r} has a code that is no category.")
-        kept[name] = np.array(column)
-        kept[name].flags.writeable = False
-    return Holding(schema, kept, lengths.pop())
-
-
-def held(parts: tuple[Part, ...]) -> tuple[Columns, ...]:
+def shares_of(parts: tuple[Part, ...]) -> tuple[Columns, ...]:
     """Return the shares of the product of some parts: each party of them holds one."""
     return tuple(Columns(part.party, parts) for part in parts)
 

@@ -5,7 +5,7 @@ It learns which products are asked for. It must collude with nobody: with a part
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,8 @@ from masquerade.core.schema import Schema
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.sealed_messages import seal, unseal
-from masquerade.protocols.codec import Words, check_session, tag_of
+from masquerade.protocols.codec import Words
+from masquerade.protocols.own_columns import Owners
 from masquerade.protocols.products.columns import Columns, width
 from masquerade.protocols.products.messages import (
     ELEMENTWISE,
@@ -23,9 +24,9 @@ from masquerade.protocols.products.messages import (
     MOST_WORDS,
     Correlate,
     Correlated,
-    product_terms,
+    product_agreement,
 )
-from masquerade.protocols.session_keys import Join, Membership, Roster
+from masquerade.protocols.session_keys import Member, Membership
 
 CORRECTION = b"correction"
 
@@ -43,7 +44,7 @@ class Pair(NamedTuple):
         return bytes([self.kind]), self.left.id, self.right.id
 
 
-class Helper:
+class Helper(Member):
     """Deals, for columns u of one party and v of another, shares of their products, expanded from seeds.
 
     A mask belongs to the name of its columns and a correlation to a pair of names, so nothing is dealt for
@@ -57,24 +58,15 @@ class Helper:
         peers: Mapping[str, bytes],
         *,
         schema: Schema,
-        owners: Mapping[str, Sequence[str]],
+        owners: Owners,
         n: int,
         alignment: bytes = b"",
     ) -> None:
-        self._membership, self._schema, self._n = Membership(name, identity, peers), schema, n
-        self._terms = product_terms(schema, owners, name, n, alignment)
-
-    def receive(self, message: bytes) -> bytes:
-        """Return the reply to a message; a refused one changes nothing."""
-        tag = tag_of(message)
-        if tag == Join.TAG:
-            return self._membership.join(Join.decode(message), self._terms).encode()
-        if tag == Roster.TAG:
-            return self._membership.accept(Roster.decode(message)).encode()
-        return self._correlate(Correlate.decode(message)).encode()
+        super().__init__(name, identity, peers, product_agreement(schema, owners, name, n, alignment))
+        self._schema, self._n = schema, n
+        self.handlers = {Correlate: self._correlate}
 
     def _correlate(self, question: Correlate) -> Correlated:
-        check_session(question.session, self._membership.session)
         pair = Pair(question.kind, question.left, question.right)
         check_pair(pair)
         a, b = (width(self._schema, columns.parts) for columns in (pair.left, pair.right))

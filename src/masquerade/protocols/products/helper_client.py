@@ -7,20 +7,21 @@ need one inner product; each further party one elementwise product more, whose s
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
+from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.protocols.codec import SESSION_SIZE, Words
-from masquerade.protocols.consent import Batch, Consent, Proposal
-from masquerade.protocols.products.columns import Columns, Part, held, width
+from masquerade.protocols.consent import propose
+from masquerade.protocols.own_columns import Owners
+from masquerade.protocols.products.columns import Columns, Part, shares_of, width
 from masquerade.protocols.products.messages import (
     ASKER,
     ELEMENTWISE,
@@ -33,9 +34,9 @@ from masquerade.protocols.products.messages import (
     Show,
     Shown,
     Sums,
-    product_terms,
+    product_agreement,
 )
-from masquerade.protocols.session_keys import Advert, Join, Joined, Roster, check_names
+from masquerade.protocols.session_keys import check_names, convene
 from masquerade.protocols.transport import Transport, ask
 
 
@@ -44,7 +45,7 @@ class HelpedProducts:
 
     def __init__(
         self,
-        owners: Mapping[str, Sequence[str]],
+        owners: Owners,
         helper: str,
         transport: Transport,
         schema: Schema,
@@ -57,22 +58,13 @@ class HelpedProducts:
             raise InputError("Products across parties need at least two; one counts alone.")
         self.owners, self.helper, self.schema, self.n = owners, helper, schema, n
         self._transport, self.session = transport, os.urandom(SESSION_SIZE)
-        self._terms = product_terms(schema, owners, helper, n, alignment)
+        agreement = product_agreement(schema, owners, helper, n, alignment)
+        convene((*owners, helper), transport, self.session, agreement)
         self._shown: dict[Columns, Shown] = {}
         self._delivered: set[tuple[Columns, str]] = set()
         self._formed: set[tuple[Part, ...]] = set()
         self._known: dict[tuple[Part, ...], NDArray[np.int64]] = {}
         self._round = 0
-        self._join()
-
-    def _join(self) -> None:
-        everyone = (*self.owners, self.helper)
-        offer = Join(self.session, self._terms, everyone)
-        adverts = [ask(self._transport, party, offer, Advert, spent=False) for party in everyone]
-        roster = Roster(self.session, tuple(advert.encode() for advert in adverts))
-        for party in everyone:
-            if ask(self._transport, party, roster, Joined, spent=False).roster != roster.digest:
-                raise RoundAborted(f"Party {party!r} saw another roster.", spent=False, culprits=(party,))
 
     def refusals(self, parts: Sequence[Part]) -> list[Refusal]:
         """Return why sums over these parts are not formed."""
@@ -88,13 +80,7 @@ class HelpedProducts:
     def propose(self, queries: Sequence[Query]) -> None:
         """Raise `QueryRefused` unless every party consents; nothing has left anybody by then."""
         self._round += 1
-        proposal = Proposal(self.session, self._round, Batch(tuple(queries)))
-        refusals: list[Refusal] = []
-        for party in self.owners:
-            reply = ask(self._transport, party, proposal, Consent, spent=False)
-            refusals += [Refusal(item.code, f"{party}: {item.reason}") for item in reply.refusals]
-        if refusals:
-            raise QueryRefused(refusals)
+        propose(self._transport, tuple(self.owners), self.session, self._round, queries)
 
     def moments(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
         """Return the sums of products of every choice of one column, or none, of each part."""
@@ -138,9 +124,9 @@ class HelpedProducts:
         for count in range(2, len(parts) + 1):
             prefix = parts[:count]
             if prefix not in self._formed:
-                self._multiply(ELEMENTWISE, held(prefix[:-1]), prefix[-1])
+                self._multiply(ELEMENTWISE, shares_of(prefix[:-1]), prefix[-1])
                 self._formed.add(prefix)
-        return held(parts)
+        return shares_of(parts)
 
     def _multiply(self, kind: int, lefts: tuple[Columns, ...], part: Part) -> list[Words]:
         right = Columns(part.party, (part,))

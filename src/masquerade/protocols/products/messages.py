@@ -1,4 +1,4 @@
-"""The messages of scalar products with a helper."""
+"""The messages of scalar products: with a helper, and between two parties by Paillier's encryption."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from masquerade.protocols.codec import (
     Array,
     Blob,
     Converted,
+    Digest,
     Many,
-    Message,
     Name,
     Number,
     OneOf,
-    Session,
+    SessionMessage,
     Signature,
     Words,
 )
 from masquerade.protocols.products.columns import Columns
-from masquerade.protocols.session_keys import terms_of
+from masquerade.protocols.session_keys import agreement_of
 
 MOST_WORDS = 2**27  # of one set of columns, 1 GiB
 MOST_NAMES = 1000
+MOST_BYTES = 1 << 30  # of ciphertexts in a message
 INNER, ELEMENTWISE = 0, 1
 ASKER = "whoever asks"
 SHOWN = "masked columns"
@@ -44,20 +45,18 @@ Named = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Show(Message):
+class Show(SessionMessage):
     """Ask a party for some of its columns, masked."""
 
     TAG: ClassVar[bytes] = b"masquerade products show 1"
-    session: Session
     columns: Named
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shown(Message):
+class Shown(SessionMessage):
     """Masked columns, signed by their holder: the reply to `Show`, then delivered to whoever multiplies."""
 
     TAG: ClassVar[bytes] = b"masquerade products shown 2"
-    session: Session
     columns: Named
     words: Numbers
     signature: Signature = bytes(SIGNATURE_SIZE)
@@ -69,31 +68,28 @@ class Shown(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Correlate(Message):
+class Correlate(SessionMessage):
     """Ask the helper for what the holder of `right` needs to multiply with `left`."""
 
     TAG: ClassVar[bytes] = b"masquerade products correlate 1"
-    session: Session
     kind: Product
     left: Named
     right: Named
 
 
 @dataclass(frozen=True, slots=True)
-class Correlated(Message):
+class Correlated(SessionMessage):
     """A correction, sealed for the holder of `right`."""
 
     TAG: ClassVar[bytes] = b"masquerade products correlated 1"
-    session: Session
     sealed: Sealed
 
 
 @dataclass(frozen=True, slots=True)
-class Multiply(Message):
+class Multiply(SessionMessage):
     """Multiply `lefts`, shares of one thing, with `right`; corrections go to the holder of `right` only."""
 
     TAG: ClassVar[bytes] = b"masquerade products multiply 1"
-    session: Session
     kind: Product
     lefts: Annotated[tuple[Named, ...], Many(MOST_NAMES)]
     right: Named
@@ -101,26 +97,64 @@ class Multiply(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Sums(Message):
+class Sums(SessionMessage):
     """Ask a party for the sums of its own columns."""
 
     TAG: ClassVar[bytes] = b"masquerade products sums 1"
-    session: Session
     names: Annotated[tuple[Name, ...], Many(MOST_NAMES)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Opened(Message):
+class Opened(SessionMessage):
     """Numbers that a party gives away: sums of own columns, or a share of sums of products."""
 
     TAG: ClassVar[bytes] = b"masquerade products opened 1"
-    session: Session
     words: Numbers
 
 
-def product_terms(
+@dataclass(frozen=True, slots=True)
+class OpenSession(SessionMessage):
+    """The evaluator opens a session under this agreement."""
+
+    TAG: ClassVar[bytes] = b"masquerade paillier open 1"
+    agreement: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class PaillierModulus(SessionMessage):
+    """The owner's public key."""
+
+    TAG: ClassVar[bytes] = b"masquerade paillier key 1"
+    n: Annotated[bytes, Blob(2048)]
+
+
+@dataclass(frozen=True, slots=True)
+class Encrypt(SessionMessage):
+    """Ask for the columns of some variables, encrypted."""
+
+    TAG: ClassVar[bytes] = b"masquerade paillier encrypt 1"
+    names: Annotated[tuple[Name, ...], Many(MOST_NAMES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Ciphertexts(SessionMessage):
+    """Ciphertexts one after the other: encrypted columns, or masked sums to be decrypted."""
+
+    TAG: ClassVar[bytes] = b"masquerade paillier ciphertexts 1"
+    values: Annotated[bytes, Blob(MOST_BYTES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Plaintexts(SessionMessage):
+    """Masked sums, decrypted."""
+
+    TAG: ClassVar[bytes] = b"masquerade paillier plaintexts 1"
+    values: Annotated[bytes, Blob(MOST_BYTES)]
+
+
+def product_agreement(
     schema: Schema, owners: Mapping[str, Sequence[str]], helper: str, n: int, alignment: bytes
 ) -> bytes:
     """Return what all must agree on: variables, who holds them, who helps, which records in which order."""
     shared = json.dumps({party: list(names) for party, names in owners.items()}, sort_keys=True)
-    return terms_of("vertical counts", Policy.clear(schema).id, shared, helper, str(n), alignment.hex())
+    return agreement_of("vertical counts", Policy.clear(schema).id, shared, helper, str(n), alignment.hex())

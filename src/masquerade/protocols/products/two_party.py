@@ -14,32 +14,29 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
+from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.crypto.paillier import BITS, PaillierKey, PaillierPublic
-from masquerade.protocols.codec import (
-    SESSION_SIZE,
-    check_session,
-    tag_of,
-)
-from masquerade.protocols.consent import Batch, Consent, Proposal
-from masquerade.protocols.products.columns import Holding, Part, holding, width
-from masquerade.protocols.products.messages import product_terms
-from masquerade.protocols.products.paillier_messages import (
+from masquerade.protocols.codec import SESSION_SIZE, SessionMessage, check_session, decoded
+from masquerade.protocols.consent import Consent, Proposal, propose
+from masquerade.protocols.own_columns import OwnColumns, Owners
+from masquerade.protocols.products.columns import Part, width
+from masquerade.protocols.products.messages import (
     MOST_BYTES,
     Ciphertexts,
     Encrypt,
-    Key,
-    Open,
+    OpenSession,
+    PaillierModulus,
     Plaintexts,
+    product_agreement,
 )
 from masquerade.protocols.transport import Transport, ask
 
@@ -56,66 +53,53 @@ class KeyOwner:
         codes: Mapping[str, NDArray[Any]],
         *,
         schema: Schema,
-        owners: Mapping[str, Sequence[str]],
+        owners: Owners,
         alignment: bytes = b"",
         variables: Collection[str] | None = None,
         key: PaillierKey | None = None,
     ) -> None:
-        self._own, self._terms = two_sided(name, codes, schema, owners, alignment)
-        self._consented = frozenset(self._own.schema if variables is None else variables)
+        self._own = OwnColumns.of(name, codes, schema, owners, variables)
+        self.agreement = _two_sided(self._own, name, schema, owners, alignment)
         self._key = PaillierKey() if key is None else key
         self._session: bytes | None = None
         self._encrypted: dict[tuple[str, ...], bytes] = {}
+        self._handlers: dict[type[SessionMessage], Callable[[Any], SessionMessage]] = {
+            OpenSession: self._open,
+            Proposal: lambda it: Consent(it.session, it.round, self._own.refusals(it.batch.queries)),
+            Encrypt: self._encrypt,
+            Ciphertexts: self._decrypt,
+        }
 
     def receive(self, message: bytes) -> bytes:
         """Return the reply to a message; a refused one changes nothing."""
-        tag = tag_of(message)
-        if tag == Open.TAG:
-            return self._open(Open.decode(message)).encode()
-        if self._session is None:
-            raise InputError("No session was opened yet.")
-        if tag == Proposal.TAG:
-            return self._consent(Proposal.decode(message), self._session).encode()
-        if tag == Encrypt.TAG:
-            return self._encrypt(Encrypt.decode(message), self._session).encode()
-        return self._decrypt(Ciphertexts.decode(message), self._session).encode()
+        found = decoded(message, self._handlers)
+        if not isinstance(found, OpenSession):
+            if self._session is None:
+                raise InputError("No session was opened yet.")
+            check_session(found.session, self._session)
+        return self._handlers[type(found)](found).encode()
 
-    def _open(self, opening: Open) -> Key:
-        if opening.terms != self._terms:
+    def _open(self, opening: OpenSession) -> PaillierModulus:
+        if opening.agreement != self.agreement:
             raise InputError("The session has other terms: another schema, other owners or other records.")
         if self._session not in {None, opening.session}:
             raise InputError("This party serves one session; a new one needs a fresh key.")
         self._session = opening.session
-        return Key(opening.session, self._key.public.n.to_bytes(self._key.public.size, "big"))
+        return PaillierModulus(opening.session, self._key.public.n.to_bytes(self._key.public.size, "big"))
 
-    def _consent(self, proposal: Proposal, session: bytes) -> Consent:
-        check_session(proposal.session, session)
-        refusals = [
-            Refusal("not_consented", f"{name!r} may not be counted here.", query)
-            for query in proposal.batch.queries
-            for name in query.names
-            if name in self._own.schema and name not in self._consented
-        ]
-        return Consent(session, proposal.round, tuple(refusals))
-
-    def _encrypt(self, question: Encrypt, session: bytes) -> Ciphertexts:
+    def _encrypt(self, question: Encrypt) -> Ciphertexts:
         """Encrypt columns once; asked again, the same ciphertexts serve."""
-        check_session(question.session, session)
         names = question.names
-        if not names or names != tuple(name for name in self._own.schema if name in names):
-            raise InputError("These are not variables of this party in the order of the schema.")
-        if not self._consented.issuperset(names):
-            raise InputError("A variable may not be counted here.")
+        self._own.check(names)
         if names not in self._encrypted:
             bits = self._own.indicators(names).ravel().tolist()
             self._encrypted[names] = self._key.public.encode(self._key.encrypt(bit) for bit in bits)
-        return Ciphertexts(session, self._encrypted[names])
+        return Ciphertexts(question.session, self._encrypted[names])
 
-    def _decrypt(self, sums: Ciphertexts, session: bytes) -> Plaintexts:
-        check_session(sums.session, session)
+    def _decrypt(self, sums: Ciphertexts) -> Plaintexts:
         public = self._key.public
         plain = [self._key.decrypt(value) for value in public.decode(sums.values)]
-        return Plaintexts(session, b"".join(value.to_bytes(public.size, "big") for value in plain))
+        return Plaintexts(sums.session, b"".join(value.to_bytes(public.size, "big") for value in plain))
 
 
 class PaillierProducts:
@@ -128,14 +112,17 @@ class PaillierProducts:
         transport: Transport,
         *,
         schema: Schema,
-        owners: Mapping[str, Sequence[str]],
+        owners: Owners,
         alignment: bytes = b"",
     ) -> None:
-        self._own, terms = two_sided(name, codes, schema, owners, alignment)
+        self._own = OwnColumns.of(name, codes, schema, owners)
+        agreement = _two_sided(self._own, name, schema, owners, alignment)
         self.name, self.owners, self.schema, self.n = name, owners, schema, self._own.n
         (self._other,) = (party for party in owners if party != name)
         self._transport, self.session = transport, os.urandom(SESSION_SIZE)
-        reply = ask(transport, self._other, Open(self.session, terms), Key, spent=False)
+        reply = ask(
+            transport, self._other, OpenSession(self.session, agreement), PaillierModulus, spent=False
+        )
         self._key = PaillierPublic(int.from_bytes(reply.n, "big"))
         if self._key.n.bit_length() < BITS or self._key.n % 2 == 0:
             raise InputError(f"The key of {self._other!r} has fewer than {BITS} bits, or is none.")
@@ -155,10 +142,7 @@ class PaillierProducts:
     def propose(self, queries: Sequence[Query]) -> None:
         """Raise `QueryRefused` unless the key owner consents."""
         self._round += 1
-        proposal = Proposal(self.session, self._round, Batch(tuple(queries)))
-        reply = ask(self._transport, self._other, proposal, Consent, spent=False)
-        if reply.refusals:
-            raise QueryRefused(reply.refusals)
+        propose(self._transport, (self._other,), self.session, self._round, queries)
 
     def moments(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
         """Return the sums of products of every choice of one column, or none, of each part.
@@ -170,7 +154,7 @@ class PaillierProducts:
         for place, part in enumerate(parts):
             index = tuple(slice(1, None) if i == place else 0 for i in range(len(parts)))
             own = part.party == self.name
-            moments[index] = self._own.sums(part.names) if own else self._joint(part, None)[:, 0]
+            moments[index] = self._own.counts(part.names)[1:] if own else self._joint(part, None)[:, 0]
         if len(parts) == 2:
             theirs = next(part for part in parts if part.party != self.name)
             mine = next(part for part in parts if part.party == self.name)
@@ -239,21 +223,14 @@ class PaillierProducts:
         )
 
 
-def two_sided(
-    name: str,
-    codes: Mapping[str, NDArray[Any]],
-    schema: Schema,
-    owners: Mapping[str, Sequence[str]],
-    alignment: bytes,
-) -> tuple[Holding, bytes]:
-    """Return own columns and the terms; refuse more than two parties and more rows than can be encrypted."""
+def _two_sided(own: OwnColumns, name: str, schema: Schema, owners: Owners, alignment: bytes) -> bytes:
+    """Return the agreement; refuse more than two parties, and more rows than can be encrypted."""
     if len(owners) != 2 or name not in owners:
         raise InputError(
             "Scalar products without a helper are for exactly two parties; others need a helper."
         )
-    own = holding(Schema([schema[variable] for variable in schema if variable in owners[name]]), codes)
     if own.n > MOST_ROWS:
         raise InputError(
             f"Without a helper at most {MOST_ROWS:,} records are counted. Got {own.n:,} instead."
         )
-    return own, product_terms(schema, owners, NO_HELPER, own.n, alignment)
+    return product_agreement(schema, owners, NO_HELPER, own.n, alignment)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from masquerade.core.axes import Floats
-from masquerade.protocols.codec import MOST_PARTIES, U32, U64, Array, Blob, Many, Message, Name, Session
+from masquerade.protocols.codec import MOST_PARTIES, U32, U64, Array, Blob, Many, Name, SessionMessage
 
 MOST_NAMES = 1000
 MOST_NUMBERS = 2**27
@@ -14,54 +14,48 @@ Sealed = Annotated[bytes, Blob(200)]
 
 
 @dataclass(frozen=True, slots=True)
-class Deal(Message):
+class Deal(SessionMessage):
     """Ask the first owner for a fresh secret, sealed for every other one."""
 
     TAG: ClassVar[bytes] = b"masquerade projection deal 1"
-    session: Session
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt(Message):
+class Dealt(SessionMessage):
     """The secret of the owners, sealed for each of the others in the order of the roster."""
 
     TAG: ClassVar[bytes] = b"masquerade projection dealt 1"
-    session: Session
     sealed: Annotated[tuple[Sealed, ...], Many(MOST_PARTIES)]
 
 
 @dataclass(frozen=True, slots=True)
-class Take(Message):
+class Take(SessionMessage):
     """Hand the sealed secret to an owner."""
 
     TAG: ClassVar[bytes] = b"masquerade projection take 1"
-    session: Session
     sealed: Sealed
 
 
 @dataclass(frozen=True, slots=True)
-class Taken(Message):
+class Taken(SessionMessage):
     """An owner has the secret."""
 
     TAG: ClassVar[bytes] = b"masquerade projection taken 1"
-    session: Session
 
 
 @dataclass(frozen=True, slots=True)
-class Margin(Message):
+class Margin(SessionMessage):
     """Ask an owner for the exact table of some of its variables."""
 
     TAG: ClassVar[bytes] = b"masquerade projection margin 1"
-    session: Session
     names: Annotated[tuple[Name, ...], Many(MOST_NAMES)]
 
 
 @dataclass(frozen=True, slots=True)
-class Submit(Message):
+class Submit(SessionMessage):
     """Ask an owner for its part of a question about `asked`, projected (by a rotation where p is 0)."""
 
     TAG: ClassVar[bytes] = b"masquerade projection submit 1"
-    session: Session
     asked: Annotated[tuple[Name, ...], Many(MOST_NAMES)]
     p: U64
     k: U64
@@ -69,9 +63,8 @@ class Submit(Message):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Numbers(Message):
+class Numbers(SessionMessage):
     """A table, or projected columns one after the other."""
 
     TAG: ClassVar[bytes] = b"masquerade projection numbers 1"
-    session: Session
     values: Annotated[Floats, Array("<f8", MOST_NUMBERS)]

@@ -4,29 +4,80 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from masquerade.channels.policy import Policy
+from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
+from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.sealed_messages import seal, unseal
-from masquerade.estimate.rotation import Reduction
-from masquerade.protocols.codec import check_session, tag_of
+from masquerade.crypto.symmetric import KeyedStream, code
+from masquerade.estimate.rotation import Normals, Reduction, rotated
+from masquerade.estimate.walsh import product_columns
+from masquerade.protocols.own_columns import OwnColumns, Owners, check_owners
 from masquerade.protocols.projection.messages import Deal, Dealt, Margin, Numbers, Submit, Take, Taken
-from masquerade.protocols.session_keys import Advert, Join, Membership, Roster, terms_of
-from masquerade.sources.projected import check_owners, reduction_of
-from masquerade.sources.projection_owner import SECRET_BYTES, Owner
+from masquerade.protocols.session_keys import Join, Member, agreement_of
 
 LABEL = "projection secret"
+SECRET_BYTES = 32
 MOST_NUMBERS = 2**27
+MOST_ROTATED = 50_000  # records: a rotation takes time with their square, here about a minute
+LEAST_SURE = 0.5  # of f in the covariance, beyond which squares of estimates say little about squares
 
 
-class ProjectionOwner:
+def shared_normals(secret: bytes, question: str) -> Normals:
+    """Return standard normal numbers that everybody who knows the secret can repeat for this question.
+
+    The bytes are a stream under a key of its own for every question; 53 bits make a number.
+    """
+    stream = KeyedStream(code(secret, f"masquerade projection {question}".encode()))
+
+    def normals(n: int) -> Floats:
+        words = np.frombuffer(stream.read(8 * n), dtype="<u8")
+        return np.asarray(ndtri(((words >> np.uint64(11)) + 0.5) * 2.0**-53), dtype=np.float64)
+
+    return normals
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Owner:
+    """Somebody who holds some columns of all records, and shares a secret with the other owners."""
+
+    name: str
+    columns: OwnColumns
+    secret: bytes = field(repr=False)
+
+    @property
+    def schema(self) -> Schema:
+        """Return the owner's variables."""
+        return self.columns.schema
+
+    def table(self, names: Sequence[str]) -> Floats:
+        """Return the exact counts of own variables."""
+        return self.columns.counts(names).astype(np.float64).reshape(self.schema.shape(names))
+
+    def submit(self, names: Sequence[str], asked: Sequence[str], reduction: Reduction | None) -> Floats:
+        """Return the projected products of own variables, one a row, the empty product left out.
+
+        `asked` are all variables of the question, the same for all owners: the projection is drawn for them
+        alone, so two questions share none, and one that is asked again gets the columns it got before.
+        """
+        codes = [self.columns.codes[name] for name in names]
+        products = product_columns(codes, self.schema.shape(names))[1:]
+        normals = shared_normals(self.secret, Query(by=sorted(asked)).id)
+        return rotated(products, normals) if reduction is None else reduction.project(products, normals)
+
+
+class ProjectionOwner(Member):
     """Holds some columns of all records. The receiver, who is none of the owners, learns the counts it asks.
 
     `schema` lists all variables and `owners` who holds which; `codes` are this owner's, in the order of the
@@ -41,46 +92,32 @@ class ProjectionOwner:
         peers: Mapping[str, bytes],
         *,
         schema: Schema,
-        owners: Mapping[str, Sequence[str]],
+        owners: Owners,
         receiver: str,
         alignment: bytes = b"",
         variables: Collection[str] | None = None,
     ) -> None:
         check_owners(owners, schema, receiver)
-        self.name, self._schema, self._codes = name, schema, dict(codes)
-        self._own = Schema([schema[variable] for variable in schema if variable in owners[name]])
-        self._n = len(next(iter(self._codes.values())))
-        self._membership = Membership(name, identity, peers)
-        self._terms = projection_terms(schema, owners, receiver, self._n, alignment)
-        self._consented = frozenset(self._own if variables is None else variables)
-        self._owners = frozenset(owners)
+        self._own = OwnColumns.of(name, codes, schema, owners, variables)
+        agreement = projection_agreement(schema, owners, receiver, self._own.n, alignment)
+        super().__init__(name, identity, peers, agreement)
+        self._schema, self._owners = schema, frozenset(owners)
         self._secret: bytes | None = None
         self._way: tuple[int, int, int] | None = None
+        self.handlers = {
+            Deal: self._deal,
+            Take: self._take,
+            Margin: self._margin,
+            Submit: self._submit,
+        }
 
-    def receive(self, message: bytes) -> bytes:
-        """Return the reply to a message; a refused one changes nothing."""
-        tag = tag_of(message)
-        if tag == Join.TAG:
-            return self._join(Join.decode(message)).encode()
-        if tag == Roster.TAG:
-            return self._membership.accept(Roster.decode(message)).encode()
-        if tag == Deal.TAG:
-            return self._deal(Deal.decode(message)).encode()
-        if tag == Take.TAG:
-            return self._take(Take.decode(message)).encode()
-        if tag == Margin.TAG:
-            return self._margin(Margin.decode(message)).encode()
-        return self._submit(Submit.decode(message)).encode()
-
-    def _join(self, offer: Join) -> Advert:
+    def _check_offer(self, offer: Join) -> None:
         """Join the owners, all of them and nobody else: with the secret anybody could undo the rotation."""
         if set(offer.roster) != self._owners:
             raise InputError("The roster is not that of the owners.")
-        return self._membership.join(offer, self._terms)
 
     def _deal(self, question: Deal) -> Dealt:
         """Draw the secret once; only the first owner of the roster does."""
-        check_session(question.session, self._membership.session)
         first, *others = self._membership.members
         if first != self.name:
             raise InputError("The first owner of the roster draws the secret.")
@@ -91,7 +128,6 @@ class ProjectionOwner:
         return Dealt(question.session, sealed)
 
     def _take(self, given: Take) -> Taken:
-        check_session(given.session, self._membership.session)
         first = self._membership.members[0]
         secret = unseal(self._membership.secret(first, LABEL), given.sealed, given.session)
         if len(secret) != SECRET_BYTES or self._secret not in {None, secret}:
@@ -100,24 +136,22 @@ class ProjectionOwner:
         return Taken(given.session)
 
     def _margin(self, question: Margin) -> Numbers:
-        check_session(question.session, self._membership.session)
-        self._check_own(question.names)
+        self._own.check(question.names)
         return Numbers(question.session, self._owner().table(question.names).ravel())
 
     def _submit(self, question: Submit) -> Numbers:
         """Project own products for one question; the randomness belongs to the question alone."""
-        check_session(question.session, self._membership.session)
-        names = tuple(name for name in self._own if name in question.asked)
-        self._check_own(names)
+        names = tuple(name for name in self._own.schema if name in question.asked)
+        self._own.check(names)
         for name in question.asked:
             self._schema[name]
         way = (question.p, question.k, question.trials)
         if self._way not in {None, way}:
             raise InputError("Columns are projected in one way in a session; two would share randomness.")
         dimensions = (question.p, question.k) if question.p else None
-        reduction: Reduction | None = reduction_of(dimensions, question.trials, self._n)
-        size = self._n if reduction is None else reduction.trials * reduction.k
-        if prod(self._own.shape(names)) * max(size, self._n) > MOST_NUMBERS:
+        reduction = reduction_of(dimensions, question.trials, self._own.n)
+        size = self._own.n if reduction is None else reduction.trials * reduction.k
+        if prod(self._own.schema.shape(names)) * max(size, self._own.n) > MOST_NUMBERS:
             raise InputError("The question asks for too many projected numbers.")
         columns = self._owner().submit(names, question.asked, reduction)
         self._way = way
@@ -126,18 +160,41 @@ class ProjectionOwner:
     def _owner(self) -> Owner:
         if self._secret is None:
             raise InputError("The owners have no secret yet.")
-        return Owner(self.name, self._own, self._codes, self._secret)
-
-    def _check_own(self, names: Sequence[str]) -> None:
-        if not names or tuple(names) != tuple(name for name in self._own if name in names):
-            raise InputError("These are not variables of this owner in the order of the schema.")
-        if not self._consented.issuperset(names):
-            raise InputError("A variable may not be counted here.")
+        return Owner(self.name, self._own, self._secret)
 
 
-def projection_terms(
-    schema: Schema, owners: Mapping[str, Sequence[str]], receiver: str, n: int, alignment: bytes
-) -> bytes:
+def reduction_of(dimensions: tuple[int, int] | None, trials: int, n: int) -> Reduction | None:
+    """Return the projection of n records; refuse one that takes hours, reduces nothing or tells nothing."""
+    if dimensions is None:
+        if trials != 1:
+            raise InputError("A rotation is exact: 'trials' goes with 'dimensions' only.")
+        if n > MOST_ROTATED:
+            raise InputError(
+                f"A rotation of {n:,} records takes too long (its time grows with their square; the most are "
+                f"{MOST_ROTATED:,}): give 'dimensions' for estimates instead."
+            )
+        return None
+    figures = (*dimensions, trials)
+    if len(figures) != 3 or any(
+        isinstance(size, bool) or not isinstance(size, (int, np.integer)) for size in figures
+    ):
+        raise InputError("'dimensions' must be two whole numbers (p, k) and 'trials' one.")
+    p, k, _ = figures
+    if min(figures) < 1 or max(p, k) > n:
+        raise InputError(
+            f"'dimensions' must be from 1 to the number of records ({n:,}) and 'trials' at least 1. Got "
+            f"{dimensions} and {trials} instead."
+        )
+    reduction = Reduction(int(p), int(k), int(trials))
+    if reduction.pairing > LEAST_SURE:
+        raise InputError(
+            "So few 'dimensions' (p, k) and 'trials' tell too little to estimate a standard error: "
+            f"(1/p + 1/k + 1/pk)/trials must be at most {LEAST_SURE}. Got {reduction.pairing:.3g} instead."
+        )
+    return reduction
+
+
+def projection_agreement(schema: Schema, owners: Owners, receiver: str, n: int, alignment: bytes) -> bytes:
     """Return what all owners must agree on."""
     shared = ";".join(f"{party}:{','.join(names)}" for party, names in sorted(owners.items()))
-    return terms_of("projection", Policy.clear(schema).id, shared, receiver, str(n), alignment.hex())
+    return agreement_of("projection", Policy.clear(schema).id, shared, receiver, str(n), alignment.hex())

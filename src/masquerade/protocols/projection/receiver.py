@@ -1,9 +1,9 @@
-"""The third party of a projection: receives columns turned by a rotation it does not know, and counts."""
+"""The third party of a projection: receives columns turned by a rotation it does not know."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -12,17 +12,16 @@ from masquerade.core.errors import RoundAborted
 from masquerade.core.schema import Schema
 from masquerade.estimate.rotation import Reduction
 from masquerade.protocols.codec import SESSION_SIZE
+from masquerade.protocols.own_columns import Owners, check_owners
 from masquerade.protocols.projection.messages import Deal, Dealt, Margin, Numbers, Submit, Take, Taken
-from masquerade.protocols.projection.owner import projection_terms
-from masquerade.protocols.session_keys import Advert, Join, Joined, Roster
+from masquerade.protocols.projection.owner import projection_agreement
+from masquerade.protocols.session_keys import convene
 from masquerade.protocols.transport import Transport, ask
-from masquerade.sources.projected import check_owners, reduction_of
-from masquerade.sources.projection import Projected
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RemoteOwner:
-    """An owner at the other end of a transport, as `Projected` asks it."""
+    """An owner at the other end of a transport, asked as one that is here."""
 
     name: str
     schema: Schema
@@ -57,41 +56,20 @@ class RemoteOwner:
         return values
 
 
-def receive_projected(
-    owners: Mapping[str, Sequence[str]],
-    transport: Transport,
-    schema: Schema,
-    n: int,
-    *,
-    receiver: str,
-    alignment: bytes = b"",
-    dimensions: tuple[int, int] | None = None,
-    trials: int = 1,
-) -> Projected:
-    """Bring owners together and return a source of counts over all of their columns."""
+def convene_owners(
+    owners: Owners, transport: Transport, schema: Schema, n: int, *, receiver: str, alignment: bytes = b""
+) -> tuple[RemoteOwner, ...]:
+    """Bring owners together, let the first draw their secret and hand it to the others, sealed."""
     check_owners(owners, schema, receiver)
-    reduction = reduction_of(dimensions, trials, n)
     session = os.urandom(SESSION_SIZE)
-    terms = projection_terms(schema, owners, receiver, n, alignment)
-    convened(tuple(owners), transport, session, terms)
+    convene(tuple(owners), transport, session, projection_agreement(schema, owners, receiver, n, alignment))
     first, *others = owners
     dealt = ask(transport, first, Deal(session), Dealt, spent=False)
     if len(dealt.sealed) != len(others):
         raise RoundAborted(f"{first!r} dealt for others than the owners.", spent=False, culprits=(first,))
     for other, sealed in zip(others, dealt.sealed, strict=True):
         ask(transport, other, Take(session, sealed), Taken, spent=False)
-    remote = tuple(
+    return tuple(
         RemoteOwner(party, Schema([schema[name] for name in schema if name in names]), session, n, transport)
         for party, names in owners.items()
     )
-    return Projected(remote, schema, n, reduction, receiver)
-
-
-def convened(parties: tuple[str, ...], transport: Transport, session: bytes, terms: bytes) -> None:
-    """Let parties join a session, all of them under the roster that all have checked."""
-    offer = Join(session, terms, parties)
-    adverts = [ask(transport, party, offer, Advert, spent=False) for party in parties]
-    roster = Roster(session, tuple(advert.encode() for advert in adverts))
-    for party in parties:
-        if ask(transport, party, roster, Joined, spent=False).roster != roster.digest:
-            raise RoundAborted(f"Party {party!r} saw another roster.", spent=False, culprits=(party,))

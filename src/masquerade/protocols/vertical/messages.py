@@ -14,9 +14,8 @@ from masquerade.protocols.codec import (
     Blob,
     Converted,
     Many,
-    Message,
     Name,
-    Session,
+    SessionMessage,
     Struct,
     Text,
 )
@@ -38,21 +37,19 @@ PolicyText = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Announce(Message):
+class Announce(SessionMessage):
     """Ask a site what its cells of some variables (of all, if none is named) are: their policy and number."""
 
     TAG: ClassVar[bytes] = b"masquerade vertical announce 1"
-    session: Session
     recipient: Name
     names: Variables
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Message):
+class Request(SessionMessage):
     """Ask a site for the disguised cells of some variables, as announced, in one of some parts."""
 
     TAG: ClassVar[bytes] = b"masquerade vertical request 2"
-    session: Session
     recipient: Name
     names: Variables
     part: U32
@@ -68,22 +65,20 @@ class Shape(Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Described(Message):
+class Described(SessionMessage):
     """What a site's cells are: the policy they go through, and the blocks they come in."""
 
     TAG: ClassVar[bytes] = b"masquerade vertical described 1"
-    session: Session
     party: Name
     policy: PolicyText
     shapes: Annotated[tuple[Shape, ...], Many(MOST_BLOCKS)]
 
 
 @dataclass(frozen=True, slots=True)
-class Cells(Message):
+class Cells(SessionMessage):
     """Disguised cells of one part, block by block: each an Arrow stream of pseudonyms and report codes."""
 
     TAG: ClassVar[bytes] = b"masquerade vertical cells 2"
-    session: Session
     party: Name
     policy_id: Name
     part: U32

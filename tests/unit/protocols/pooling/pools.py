@@ -3,10 +3,10 @@
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy
-from masquerade.protocols.pooling.masked_sum import MaskedSum, PoolingParty
+from masquerade.protocols.pooling.masked_sum import MaskedSum
 from masquerade.protocols.pooling.ring_sum import RingParty, RingSumOpenToNeighbours, forwarding
 from masquerade.protocols.transport import LocalTransport
-from masquerade.sources.pooled import PooledTally
+from masquerade.sources.pooled import PooledTally, pooling_party
 
 NAMES = ("east", "north", "west")
 SCHEMA = eleven_nodes().schema
@@ -33,7 +33,7 @@ def members(sources, names=NAMES, **options):
     identities = {name: SigningKey() for name in names}
     public = {name: identity.public for name, identity in identities.items()}
     return {
-        name: PoolingParty(name, source, identities[name], public, **options)
+        name: pooling_party(name, source, identities[name], public, **options)
         for name, source in zip(names, sources, strict=True)
     }
 

@@ -21,11 +21,12 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import AgreementKey, SigningKey
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.consent import Batch
-from masquerade.protocols.pooling.local_counts import pooling_terms
-from masquerade.protocols.pooling.masked_sum import Ask, Masked, MaskedSum, PoolingParty
+from masquerade.protocols.pooling.local_counts import pooling_agreement
+from masquerade.protocols.pooling.masked_sum import Ask, Masked, MaskedSum
 from masquerade.protocols.pooling.ring_sum import Passed, RingParty
 from masquerade.protocols.session_keys import Advert, Join, Roster
 from masquerade.protocols.transport import LocalTransport
+from masquerade.sources.pooled import pooling_party
 
 BY_A = mq.Query(by="A")
 
@@ -56,7 +57,7 @@ def test_two_parties_are_refused_with_the_reason():
     with pytest.raises(InputError, match="with two, each subtracts"):
         RingParty("a", ("a", "b"), shares()[0], bytes(16))
     party = members(shares())["east"]
-    offer = Join(bytes(16), pooling_terms(CLEAR), ("east", "west"))
+    offer = Join(bytes(16), pooling_agreement(CLEAR), ("east", "west"))
     with pytest.raises(InputError, match="with two, each subtracts"):
         party.receive(offer.encode())
 
@@ -156,7 +157,7 @@ def test_nobody_counts_before_everybody_consents():
     identities = {name: SigningKey() for name in NAMES}
     public = {name: identity.public for name, identity in identities.items()}
     parties = {
-        name: PoolingParty(
+        name: pooling_party(
             name, source, identities[name], public, variables=["A"] if name == "west" else None
         )
         for name, source in zip(NAMES, shares(), strict=True)
@@ -197,12 +198,12 @@ class Middle(LocalTransport):
         reply = super().exchange(party, message)
         if Advert.TAG in reply and party == "north":
             true = Advert.decode(reply)
-            forged = (true.session, true.terms, true.party, AgreementKey().public)
+            forged = (true.session, true.agreement, true.party, AgreementKey().public)
             signature = (
                 true.signature
                 if self.identity is None
                 else self.identity.sign(
-                    "advert of a party", true.session, true.terms, true.party.encode(), forged[-1]
+                    "advert of a party", true.session, true.agreement, true.party.encode(), forged[-1]
                 )
             )
             return Advert(*forged, signature).encode()
@@ -223,7 +224,7 @@ def test_a_second_roster_or_session_is_refused(running):
     joins = [message for _, message, _ in transport.seen if Join.TAG in message]
     assert parties["east"].receive(rosters[0])  # the same again is the same
     with pytest.raises(InputError, match="joined a session already"):
-        parties["east"].receive(Join(b"y" * 16, pooling_terms(CLEAR), NAMES).encode())
+        parties["east"].receive(Join(b"y" * 16, pooling_agreement(CLEAR), NAMES).encode())
     roster = Roster.decode(rosters[0])
     with pytest.raises(InputError, match="Another roster"):
         parties["east"].receive(Roster(roster.session, roster.adverts[::-1]).encode())
@@ -268,7 +269,7 @@ def test_ring_messages_are_refused_out_of_turn():
     with pytest.raises(InputError, match="started by"):
         parties["north"].begin([BY_A])
     message = Passed.decode(start.message)
-    short = Passed(message.session, message.terms, 2, message.batch, message.cells[:1]).encode()
+    short = Passed(message.session, message.agreement, 2, message.batch, message.cells[:1]).encode()
     with pytest.raises(InputError, match="2 cells"):
         parties["north"].receive(short)
     other = Passed(message.session, bytes(32), 2, message.batch, message.cells).encode()

@@ -212,7 +212,7 @@ def test_columns_of_a_party_that_the_session_leaves_out_are_refused(asked):
     shown = parties["z"].receive(Show(products.session, X).encode())
     others = roles()
     fresh = others["x"]
-    offer = Join(products.session, fresh._terms, ("x", "y", "helper")).encode()
+    offer = Join(products.session, fresh.agreement, ("x", "y", "helper")).encode()
     adverts = tuple(others[name].receive(offer) for name in ("x", "y", "helper"))
     fresh.receive(Roster(products.session, adverts).encode())
     with pytest.raises(InputError, match="from another party of the session"):

@@ -17,10 +17,10 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.data.example_networks import eleven_nodes
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.projection.messages import Deal, Dealt, Margin, Numbers, Submit, Take, Taken
-from masquerade.protocols.projection.owner import ProjectionOwner, projection_terms
-from masquerade.protocols.projection.receiver import receive_projected
+from masquerade.protocols.projection.owner import ProjectionOwner, projection_agreement
 from masquerade.protocols.session_keys import Advert, Join, Joined, Roster
 from masquerade.protocols.transport import LocalTransport
+from masquerade.sources.projection import receive_projected
 
 SCHEMA = eleven_nodes().schema
 N = 120
@@ -70,7 +70,7 @@ def received(transport, **options):
 
 def met(parties):
     """Bring owners together by hand up to the roster."""
-    terms = projection_terms(SCHEMA, OWNERS, "r", N, b"")
+    terms = projection_agreement(SCHEMA, OWNERS, "r", N, b"")
     offer = Join(SESSION, terms, tuple(OWNERS)).encode()
     roster = Roster(SESSION, tuple(parties[name].receive(offer) for name in OWNERS))
     for name in OWNERS:
@@ -209,14 +209,14 @@ def test_the_secret_is_for_the_owners_alone(roster):
         owners=OWNERS,
         receiver="r",
     )
-    terms = projection_terms(SCHEMA, OWNERS, "r", N, b"")
+    terms = projection_agreement(SCHEMA, OWNERS, "r", N, b"")
     with pytest.raises(InputError, match="roster"):
         owner.receive(Join(SESSION, terms, roster).encode())
 
 
 def test_a_roster_with_a_forged_key_is_refused():
     parties = owners_of()
-    terms = projection_terms(SCHEMA, OWNERS, "r", N, b"")
+    terms = projection_agreement(SCHEMA, OWNERS, "r", N, b"")
     offer = Join(SESSION, terms, tuple(OWNERS)).encode()
     adverts = {name: Advert.decode(parties[name].receive(offer)) for name in OWNERS}
     forged = Advert(SESSION, terms, "y", os.urandom(32), adverts["y"].signature)

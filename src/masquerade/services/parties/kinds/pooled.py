@@ -13,7 +13,7 @@ from masquerade.protocols.codec import tag_of
 from masquerade.protocols.consent import Proposal
 from masquerade.protocols.pooling.masked_sum import Ask, MaskedSum, PoolingParty
 from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Tables
-from masquerade.sources.pooled import PooledTally
+from masquerade.sources.pooled import PooledTally, pooling_party
 
 if TYPE_CHECKING:
     from masquerade.services.parties.coordinator import Coordinator
@@ -29,7 +29,7 @@ class Pooling(Role):
 
     def player(self, part: Participant) -> PoolingParty:
         """Return a party of the pool; its reports come from the memo."""
-        return PoolingParty(
+        return pooling_party(
             part.node.name,
             part.data.source(Memo.open(part.node.memo)),
             part.node.identity,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.projection.messages import Margin, Submit
 from masquerade.protocols.projection.owner import ProjectionOwner
-from masquerade.protocols.projection.receiver import receive_projected
 from masquerade.services.parties.kinds.base import (
     Convener,
     Outflow,
@@ -16,6 +15,7 @@ from masquerade.services.parties.kinds.base import (
     SessionKind,
     Tables,
 )
+from masquerade.sources.projection import receive_projected
 
 if TYPE_CHECKING:
     from masquerade.services.parties.coordinator import Coordinator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.consent import Proposal
-from masquerade.protocols.products.paillier_messages import Ciphertexts, Encrypt
+from masquerade.protocols.products.messages import Ciphertexts, Encrypt
 from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
 from masquerade.services.parties.kinds.base import (
     Convener,
