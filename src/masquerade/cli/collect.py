@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from masquerade.cli.node_config import load_kind
+from masquerade.cli.node_config import checked
 from masquerade.cli.nodes import group
 from masquerade.cli.options import WAIT, Json, Overwrite, Wait
 from masquerade.cli.output import as_json, check_target, emit, say
@@ -290,20 +290,12 @@ def serve(file: Path, kind: str) -> None:
     run(checked(file, kind), announce=say)
 
 
-def checked(file: Path, kind: str) -> CollectSettings:
-    """Return the settings of a server, after looking at every file they name."""
-    from masquerade.services.common.settings import check_files  # noqa: PLC0415
-
-    settings: CollectSettings = load_kind(file, kind)
-    check_files(settings, file)
-    return settings
-
-
 def either(file: Path) -> CollectSettings:
     """Return the settings of a server of either kind."""
     from masquerade.services.common.settings_file import read  # noqa: PLC0415
 
-    return checked(file, "collector" if "randomness" in read(file) else "randomness")
+    settings: CollectSettings = checked(file, "collector" if "randomness" in read(file) else "randomness")
+    return settings
 
 
 def asked(file: Path, kind: str, what: str, values: dict[str, Any], wait: float) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,16 +36,13 @@ def check_config(
 
     Keys, tokens and identities that others may read are refused. Example: masquerade config check party.yaml
     """
-    from masquerade.services.common.settings import check_files, named_files, overrides  # noqa: PLC0415
-    from masquerade.services.parties.preflight import check_node  # noqa: PLC0415
+    from masquerade.services.common.settings import named_files, overrides  # noqa: PLC0415
 
     known = kinds()
     if kind is not None and kind not in known:
         raise InputError(f"There are no settings of kind {kind!r}.{did_you_mean(kind, known)}")
-    kind = kind or kind_of(file) or likeliest(file)
-    settings = load_kind(file, kind)
-    check_files(settings, file)
-    check_node(settings)
+    kind = kind or likeliest(file)
+    settings = checked(file, kind)
     files = [name for name, _, _ in named_files(settings)]
     changed = overrides(file, known[kind])
     if json:
@@ -58,6 +54,19 @@ def check_config(
     emit("\n".join(lines) + "\n")
 
 
+def checked(file: Path, kind: str) -> Any:
+    """Return the settings in a file for a kind of service, after looking at every file they name."""
+    from masquerade.services.common.settings import check_files  # noqa: PLC0415
+
+    settings = load_kind(file, kind)
+    check_files(settings, file)
+    if kind == "party":
+        from masquerade.services.parties.local_data import check_records  # noqa: PLC0415  (loads Arrow)
+
+        check_records(settings)
+    return settings
+
+
 def load_kind(file: Path, kind: str) -> Any:
     """Return the settings in a file for a kind of service; a file for another kind is told so."""
     from masquerade.services.common.settings import load  # noqa: PLC0415
@@ -65,32 +74,22 @@ def load_kind(file: Path, kind: str) -> Any:
     try:
         return load(file, kinds()[kind])
     except InputError:
-        other = kind_of(file)
-        if other is None or other == kind:
+        other = likeliest(file)
+        if other == kind:
             raise
         raise InputError(f"{file}: this is a file of kind {other!r}, not {kind!r}.") from None
 
 
-def kind_of(file: Path) -> str | None:
-    """Return which kind of service a file has settings for; None if they are right for none."""
-    from masquerade.services.common.settings import load  # noqa: PLC0415
-
-    for kind, model in kinds().items():
-        with suppress(InputError):
-            load(file, model)
-            return kind
-    return None
-
-
 def likeliest(file: Path) -> str:
-    """Return the kind of file whose keys are most like those of a file that is right for none."""
+    """Return the kind of service whose keys are most like those of a file."""
     from masquerade.services.common.settings_file import read  # noqa: PLC0415
 
     keys = set(read(file))
 
     def likeness(item: tuple[str, type[BaseModel]]) -> int:
-        fields = set(item[1].model_fields)
-        return len(keys & fields) - len(keys - fields)
+        fields = item[1].model_fields
+        needed = {name for name, field in fields.items() if field.is_required()}
+        return len(keys & fields.keys()) - len(keys - fields.keys()) - len(needed - keys)
 
     return max(kinds().items(), key=likeness)[0]
 

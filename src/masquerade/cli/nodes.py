@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from masquerade.cli import party_ledger
-from masquerade.cli.node_config import check_config, load_kind
+from masquerade.cli.node_config import check_config, checked, likeliest, load_kind
 from masquerade.cli.options import WAIT, Json, Out, Overwrite, Wait
 from masquerade.cli.output import as_json, check_target, emit, render, say
-from masquerade.core.errors import FileError, InputError
+from masquerade.core.errors import FileError
 from masquerade.core.words import gamma_text
 from masquerade.services.parties.kinds import EXAMPLE, OURS
 
 if TYPE_CHECKING:
     from masquerade.services.common.node import Operator
-    from masquerade.services.parties.settings import SessionNodeSettings
 
 STOPPED = 1
 PAUSE = 0.2  # seconds between two looks at a session
@@ -80,20 +79,9 @@ def serve_miner(file: SettingsFile) -> None:
 
 def serve(file: Path, kind: str) -> None:
     """Check the settings and every file they name, then serve."""
-    from masquerade.services.parties.server import serve as run  # noqa: PLC0415  (loads the web server)
+    from masquerade.services.parties.node import serve as run  # noqa: PLC0415  (loads the web server)
 
     run(checked(file, kind), announce=say)
-
-
-def checked(file: Path, kind: str) -> SessionNodeSettings:
-    """Return the settings of a node, after looking at every file they name."""
-    from masquerade.services.common.settings import check_files  # noqa: PLC0415
-    from masquerade.services.parties.preflight import check_node  # noqa: PLC0415
-
-    settings: SessionNodeSettings = load_kind(file, kind)
-    check_files(settings, file)
-    check_node(settings)
-    return settings
 
 
 @session_app.command("create")
@@ -228,16 +216,8 @@ def example(
 def reached(file: Path, wait: float) -> Operator:
     """Return how to speak to the service of a node."""
     from masquerade.services.common.node import Operator  # noqa: PLC0415
-    from masquerade.services.common.settings import load  # noqa: PLC0415
-    from masquerade.services.parties.settings import MinerSettings, PartySettings  # noqa: PLC0415
 
-    try:
-        settings: SessionNodeSettings = load(file, PartySettings)
-    except InputError as first:
-        try:
-            settings = load(file, MinerSettings)
-        except InputError:
-            raise first from None
+    settings = load_kind(file, "party" if likeliest(file) == "party" else "miner")
     return Operator(settings, wait=wait, tell=say)
 
 

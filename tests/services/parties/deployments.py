@@ -21,8 +21,7 @@ from masquerade.services.common.release_ledger import inspect
 from masquerade.services.common.server import background
 from masquerade.services.common.settings import load
 from masquerade.services.parties.example import HELPER, MINER, Plan, horizontal, vertical, write_deployment
-from masquerade.services.parties.node import Node
-from masquerade.services.parties.server import service_of
+from masquerade.services.parties.node import Node, service_of
 from masquerade.services.parties.session import Goal, SessionSpec
 from masquerade.services.parties.session_store import SCOPE
 from masquerade.services.parties.settings import MinerSettings, PartySettings

@@ -79,7 +79,7 @@ def standing(deployment, name="north"):
         for path in state.rglob("*")
         if path.is_file() and path.parent.name != "once" and not path.name.startswith("state.sqlite")
     }
-    opened = {session: (it.part.epoch, it.part.spec) for session, it in party._open.items()}
+    opened = {session: (part.epoch, part.spec) for session, part in party._open.items()}
     return deployment.ledger(name), deployment.begun(name), opened, files
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import ssl
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
@@ -321,6 +322,22 @@ def check_files(settings: BaseModel, source: str | Path = "settings") -> None:
             raise FileError(f"{where}: {path} must be a file.")
         if secret:
             check_private(path, where)
+    if isinstance(settings, NodeSettings):
+        _check_tls(settings)
+
+
+def _check_tls(settings: NodeSettings) -> None:
+    """Refuse a certificate with another's key, and peers that would be called without TLS."""
+    if settings.tls is None:
+        return
+    certificate, key = settings.tls.certificate, settings.tls.key
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError:
+        raise FileError(f"tls: {certificate} and {key} are not a certificate and its key.") from None
+    for name, peer in settings.peers.items():
+        if peer.url is not None and not peer.url.startswith("https:"):
+            raise InputError(f"peers.{name}.url: must begin with https://, as this node speaks TLS.")
 
 
 def check_private(path: Path, where: str = "") -> None:

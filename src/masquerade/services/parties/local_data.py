@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
-from masquerade.core.errors import InputError, SchemaError, UnknownValue
+from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_you_mean
 from masquerade.crypto.keystream import Keystream
 from masquerade.disguising.frames import refuse_disguised
 from masquerade.disguising.memo import MOST_PLACES, Memo
@@ -24,7 +24,8 @@ from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
 from masquerade.protocols.linking.record_keys import Key, normal_form
 from masquerade.protocols.vertical.joint_policy import restricted
-from masquerade.services.parties.settings import DataSettings
+from masquerade.services.parties.kinds import Partition, find
+from masquerade.services.parties.settings import DataSettings, PartySettings
 from masquerade.sources.records import Records
 
 LENGTH = 2  # bytes before the text in a key's normal form
@@ -254,3 +255,21 @@ def read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: b
         raise InputError(f"{paths[0]}: {joined.null_count:,} records have no value of {key!r}.")
     rows = sum(map(len, next(iter(parts.values())))) if parts else 0
     return RecordBlock({name: np.concatenate(codes) for name, codes in parts.items()}, joined, rows)
+
+
+def check_records(settings: PartySettings) -> None:
+    """Refuse records that lack a column of the policy or the key, and consents to variables that are none."""
+    data, policy = settings.data, Policy.load(settings.data.policy)
+    for consent in settings.consents:
+        for name in consent.variables:
+            if name not in policy.schema:
+                raise InputError(
+                    f"consents: session {consent.session!r} lists {name!r}, which is no variable of "
+                    f"{data.policy}.{did_you_mean(name, policy.schema)}"
+                )
+    scattered = any(find(it.protocol).partition is Partition.CELLS for it in settings.consents)
+    names = [] if scattered else [name for consent in settings.consents for name in consent.variables]
+    columns = list(dict.fromkeys([*names, *([] if data.key is None else [data.key])]))
+    for paths in [[path] for path in data.files] if scattered else [data.files]:
+        with open_batches([str(path) for path in paths], columns):
+            pass  # a file or column that is missing has been named by now

@@ -13,16 +13,20 @@ from masquerade.services.common.settings import Strict
 from masquerade.services.parties.session import SessionSpec
 
 EPOCH_SIZE = 16
-Hex16 = Field(pattern=r"^[0-9a-f]{32}$")
-Hex32 = Field(pattern=r"^[0-9a-f]{64}$")
 M = TypeVar("M", bound=Strict)
+E = TypeVar("E", bound="InEpoch")
 
 
-class Begin(Strict):
+class InEpoch(Strict):
+    """A message of a session, in an epoch of it."""
+
+    epoch: str = Field(pattern=r"^[0-9a-f]{32}$")
+
+
+class Begin(InEpoch):
     """A session is to begin, or to go on, in an epoch."""
 
     spec: SessionSpec
-    epoch: str = Hex16
 
 
 class Begun(Strict):
@@ -37,24 +41,21 @@ class Begun(Strict):
     ended: bool = False
 
 
-class Settle(Strict):
+class Settle(InEpoch):
     """Linking is done: fix which records take part."""
-
-    epoch: str = Hex16
 
 
 class Settled(Strict):
     """How many records take part, and the digest of their pseudonyms, signed."""
 
     records: int
-    alignment: str = Hex32
+    alignment: str = Field(pattern=r"^[0-9a-f]{64}$")
     signature: str = ""
 
 
-class Arrange(Strict):
+class Arrange(InEpoch):
     """What everybody's variables are, and which records take part, each signed by its party."""
 
-    epoch: str = Hex16
     policies: dict[str, dict[str, Any]]
     signatures: dict[str, str]
     records: int = Field(0, ge=0)
@@ -62,10 +63,9 @@ class Arrange(Strict):
     aligned: dict[str, str] = Field(default_factory=dict)
 
 
-class Learn(Strict):
+class Learn(InEpoch):
     """Learn own nodes: their parents by K2 in an order, or their parameters in a structure."""
 
-    epoch: str = Hex16
     order: tuple[str, ...] | None = None
     max_parents: int = Field(3, ge=0, le=10)
     structure: dict[str, tuple[str, ...]] | None = None
@@ -77,17 +77,14 @@ class Learnt(Strict):
     nodes: dict[str, Any]
 
 
-class Share(Strict):
+class Share(InEpoch):
     """The model that was learnt, for everybody."""
 
-    epoch: str = Hex16
     model: dict[str, Any]
 
 
-class End(Strict):
+class End(InEpoch):
     """The session is over: forget pseudonyms and keys."""
-
-    epoch: str = Hex16
 
 
 class Done(Strict):
@@ -116,7 +113,9 @@ def decode(data: bytes, kind: type[M]) -> M:
         raise DecodingError("The message is no JSON object.") from None
 
 
-def check_epoch(given: str, due: bytes) -> None:
-    """Refuse a message of another epoch."""
-    if given != due.hex():
+def decode_in(data: bytes, kind: type[E], epoch: bytes) -> E:
+    """Read a message of a session; one of another epoch is refused."""
+    message = decode(data, kind)
+    if message.epoch != epoch.hex():
         raise InputError("The message belongs to another epoch of this session.")
+    return message

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from masquerade.services.common.jobs import Call
 from masquerade.services.common.node import json_object, peer_transport, peers_of
 from masquerade.services.common.problems import NotAdmitted, NotFound
 from masquerade.services.common.release_ledger import in_state
+from masquerade.services.common.server import run_node
+from masquerade.services.common.service import Service
 from masquerade.services.common.state import State
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.coordinator import Coordinator
@@ -229,3 +231,21 @@ def session_name(given: dict[str, Any]) -> str:
     if not isinstance(name, str):
         raise InputError("Name a session.")
     return name
+
+
+def service_of(node: Node) -> Service:
+    """Return the service that a node is."""
+    return Service(
+        node.settings.name,
+        peers=node.peers,
+        limits=node.settings.limits,
+        state=node.state,
+        handler=node.handle,
+        places=PLACES,
+    )
+
+
+def serve(settings: SessionNodeSettings, *, announce: Callable[[str], object] = print) -> None:
+    """Serve until told to stop."""
+    with closing(Node(settings, announce)) as node:
+        run_node(service_of(node), settings, announce)

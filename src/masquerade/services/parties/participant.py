@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,7 @@ class SessionMember:
     """A node in one session and one epoch: what it knows of all parties, by their signatures.
 
     Each party signs its policy and which records take part, so that whoever convenes can tell nobody anything
-    else. `joint` is what all agreed on, None before that.
+    else. `joint` is what all agreed on, None before that. Messages are answered under a `lock`.
     """
 
     policy: Policy | None = None
@@ -61,6 +62,7 @@ class SessionMember:
         self.node, self.spec, self.epoch = node, spec, epoch
         self.joint: JointSchema | None = None
         self._players: dict[str, Player] = {}
+        self.lock = threading.RLock()
 
     @property
     def roles(self) -> Mapping[str, Role]:

@@ -6,7 +6,6 @@ import hashlib
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
@@ -29,13 +28,7 @@ from masquerade.services.parties.session_store import SessionStore
 from masquerade.services.parties.settings import Consent, PartySettings, SessionNodeSettings
 from masquerade.services.parties.transport import Connector
 
-
-@dataclass(slots=True, eq=False)
-class OpenSession:
-    """A session that is going on here, and the lock under which its messages are answered."""
-
-    part: Participant | HelperParticipant
-    lock: threading.RLock
+Part = Participant | HelperParticipant
 
 
 class Party:
@@ -54,9 +47,9 @@ class Party:
     ) -> None:
         self._settings, self._node, self._store, self._connect = settings, node, store, connect
         self._tell = tell
-        self._open: dict[str, OpenSession] = {}
+        self._open: dict[str, Part] = {}
         self._guard = threading.Lock()
-        self._control: dict[str, Callable[[SessionSpec, OpenSession, bytes], Strict]] = {
+        self._control: dict[str, Callable[[Part, bytes], Strict]] = {
             "settle": self._settle,
             "arrange": self._arrange,
             "learn": self._learn,
@@ -68,13 +61,12 @@ class Party:
         """Answer a message of a session; a refused one changes nothing and reveals nothing."""
         if role == "begin":
             return say.encode(self._begin(peer, session, say.decode(body, say.Begin)))
-        current = self._opened(session)
-        spec = current.part.spec
-        with current.lock:
+        part = self._opened(session)
+        with part.lock:
             if role in self._control:
-                self._check_convener(peer, spec)
-                return say.encode(self._control[role](spec, current, body))
-            return self._answer(peer, spec, current.part, role, body)
+                self._check_convener(peer, part.spec)
+                return say.encode(self._control[role](part, body))
+            return self._answer(peer, part, role, body)
 
     def identities(self, spec: SessionSpec) -> dict[str, bytes]:
         """Return the identities of all parties of a session, this node's own among them if it is one."""
@@ -83,15 +75,15 @@ class Party:
 
     def own_codes(self, session: str) -> Mapping[str, Codes]:
         """Return the linked records of this node in a session that it convenes itself."""
-        return participant(self._opened(session)).aligned().codes
+        return holding(self._opened(session)).aligned().codes
 
-    def _opened(self, session: str) -> OpenSession:
-        current = self._open.get(session)
-        if current is None:
+    def _opened(self, session: str) -> Part:
+        part = self._open.get(session)
+        if part is None:
             ended = self._store.ended(session)
             state = "has ended here" if ended else "has not begun here, or was interrupted"
             raise RoundAborted(f"Session {session!r} {state}.", spent=False)
-        return current
+        return part
 
     def _begin(self, peer: str, session: str, message: say.Begin) -> say.Begun:
         spec, epoch = message.spec, bytes.fromhex(message.epoch)
@@ -105,11 +97,10 @@ class Party:
         if ended is not None:
             raise spec.refused("it has ended here; another run needs another name")
         with self._guard:
-            current = self._open.get(session)
-            if current is None or current.part.epoch != epoch or current.part.spec != spec:
-                current = self._started(spec, epoch, consent)
-        part = current.part
-        with current.lock:
+            part = self._open.get(session)
+            if part is None or part.epoch != epoch or part.spec != spec:
+                part = self._started(spec, epoch, consent)
+        with part.lock:
             part.renew()
         if not isinstance(part, Participant):
             return say.Begun(policy=None, linked=False)
@@ -117,7 +108,7 @@ class Party:
         signature = part.sign(POLICY, policy.id.encode())
         return say.Begun(policy=policy.to_dict(), linked=part.linkage is not None, signature=signature)
 
-    def _started(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> OpenSession:
+    def _started(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Part:
         """Let a session begin: everything that could refuse it comes before anything is remembered."""
         part, records = self._part(spec, epoch, consent), ""
         if isinstance(part, Participant):
@@ -130,10 +121,10 @@ class Party:
                 self._store.check_draw(part.draw, part.data.memo_id)
             records = part.data.digest
         self._store.begin(spec, epoch, records)
-        self._open[spec.session] = OpenSession(part, threading.RLock())
-        return self._open[spec.session]
+        self._open[spec.session] = part
+        return part
 
-    def _part(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Participant | HelperParticipant:
+    def _part(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Part:
         settings = self._settings
         if spec.helper == self._node.name:
             return HelperParticipant(self._node, spec, epoch)
@@ -173,11 +164,9 @@ class Party:
             raise spec.refused("something has left under another text; a new text needs a new name")
         return consent
 
-    def _answer(
-        self, peer: str, spec: SessionSpec, part: Participant | HelperParticipant, name: str, body: bytes
-    ) -> bytes:
+    def _answer(self, peer: str, part: Part, name: str, body: bytes) -> bytes:
         """Let a role answer, and write down what leaves before it does."""
-        role = part.roles.get(name)
+        spec, role = part.spec, part.roles.get(name)
         if role is None:
             raise InputError(f"There is no role {name!r} in a session of {spec.protocol}.")
         if peer not in role.askers(spec, self._node.name):
@@ -190,7 +179,7 @@ class Party:
         if not isinstance(part, Participant):
             return bytes(part.player(name).receive(body))
         if role is not LINKING:
-            self._check_whom(spec, part)
+            self._check_whom(part)
         reply = bytes(part.player(name).receive(body))
         question = hashlib.sha256(body).hexdigest() if role.fresh else ""
         for item in role.outflows(part, body):
@@ -198,70 +187,66 @@ class Party:
             self._store.released(spec, peer, item, reply, rows=part.records, draw=draw, question=question)
         return reply
 
-    def _check_whom(self, spec: SessionSpec, part: Participant) -> None:
+    def _check_whom(self, part: Participant) -> None:
         """Let results be about the people that all parties signed, the same ones ever after."""
-        if spec.linking is not None:
+        if part.spec.linking is not None:
             part.arranged()
-        people, others = part.people(part.linkage), self._consented(spec).other_people
-        self._store.bind_people(spec.session, people, exact=part.exact, others=others)
+        people, others = part.people(part.linkage), self._consented(part.spec).other_people
+        self._store.bind_people(part.spec.session, people, exact=part.exact, others=others)
 
     def _check_convener(self, peer: str, spec: SessionSpec) -> None:
         if peer != spec.convener:
             raise spec.refused(f"{peer!r} does not convene it")
 
-    def _settle(self, spec: SessionSpec, current: OpenSession, body: bytes) -> say.Settled:
-        part = participant(current)
-        say.check_epoch(say.decode(body, say.Settle).epoch, part.epoch)
-        if part.linkage is None:
-            found, consent = part.found_links(), self._consented(spec)
-            people = part.people(found)
-            self._store.check_people(spec.session, people, exact=part.exact, others=consent.other_people)
-            self._store.keep_linkage(spec.session, found, consent.least_records)
-        linkage = part.settle_links()
-        signature = part.sign(RECORDS, linkage.alignment)
+    def _settle(self, part: Part, body: bytes) -> say.Settled:
+        say.decode_in(body, say.Settle, part.epoch)
+        party, session = holding(part), part.spec.session
+        if party.linkage is None:
+            found, consent = party.found_links(), self._consented(part.spec)
+            people = party.people(found)
+            self._store.check_people(session, people, exact=party.exact, others=consent.other_people)
+            self._store.keep_linkage(session, found, consent.least_records)
+        linkage = party.settle_links()
+        signature = party.sign(RECORDS, linkage.alignment)
         return say.Settled(records=len(linkage.rows), alignment=linkage.alignment.hex(), signature=signature)
 
-    def _arrange(self, _spec: SessionSpec, current: OpenSession, body: bytes) -> say.Done:
-        message = say.decode(body, say.Arrange)
-        say.check_epoch(message.epoch, current.part.epoch)
-        current.part.arrange(message)
+    def _arrange(self, part: Part, body: bytes) -> say.Done:
+        part.arrange(say.decode_in(body, say.Arrange, part.epoch))
         return say.Done()
 
-    def _learn(self, spec: SessionSpec, current: OpenSession, body: bytes) -> say.Learnt:
+    def _learn(self, part: Part, body: bytes) -> say.Learnt:
         """Learn about own nodes, where a kind lets parties learn for themselves."""
-        part, message = participant(current), say.decode(body, say.Learn)
-        say.check_epoch(message.epoch, part.epoch)
-        learner = spec.kind.learner(part)
+        message, party, spec = say.decode_in(body, say.Learn, part.epoch), holding(part), part.spec
+        learner = spec.kind.learner(party)
         learner.check(message)
-        self._check_whom(spec, part)
+        self._check_whom(party)
         with closing(self._connect(spec)) as members:
             nodes, item = learner.learn(message, members)
         told, draw = say.Learnt(nodes=nodes), part.epoch.hex()
-        self._store.released(spec, spec.convener, item, say.encode(told), rows=part.records, draw=draw)
+        self._store.released(spec, spec.convener, item, say.encode(told), rows=party.records, draw=draw)
         return told
 
-    def _model(self, spec: SessionSpec, current: OpenSession, body: bytes) -> say.Done:
+    def _model(self, part: Part, body: bytes) -> say.Done:
         """Keep the model that the session came to."""
-        message = say.decode(body, say.Share)
-        say.check_epoch(message.epoch, current.part.epoch)
+        message = say.decode_in(body, say.Share, part.epoch)
         folder = self._settings.state / "models"
         folder.mkdir(mode=0o700, exist_ok=True)
         if "tables" not in message.model:
             model_of(message.model)  # what is no model is refused, not kept
-        write_whole(folder / f"{spec.session}.json", say.plain(message.model), private=True)
+        write_whole(folder / f"{part.spec.session}.json", say.plain(message.model), private=True)
         return say.Done()
 
-    def _end(self, spec: SessionSpec, current: OpenSession, body: bytes) -> say.Done:
-        say.check_epoch(say.decode(body, say.End).epoch, current.part.epoch)
-        current.part.forget()
-        self._store.end(spec, current.part.epoch)
+    def _end(self, part: Part, body: bytes) -> say.Done:
+        say.decode_in(body, say.End, part.epoch)
+        part.forget()
+        self._store.end(part.spec, part.epoch)
         with self._guard:
-            self._open.pop(spec.session, None)
+            self._open.pop(part.spec.session, None)
         return say.Done()
 
 
-def participant(current: OpenSession) -> Participant:
+def holding(part: Part) -> Participant:
     """Return the part of a party; a helper has none of this."""
-    if not isinstance(current.part, Participant):
+    if not isinstance(part, Participant):
         raise InputError("This node helps in the session and holds no records.")
-    return current.part
+    return part
