@@ -18,8 +18,7 @@ from tests.e2e.docs_runner import DocumentationError, blocks, commands, run_page
 from typer.main import get_command
 
 import masquerade as mq
-from masquerade.channels.channel_spec import ChannelSpec
-from masquerade.channels.policy_file import KINDS
+from masquerade.channels.channel_spec import KINDS, OwnSpec
 from masquerade.cli.app import app
 from masquerade.core import errors
 
@@ -132,7 +131,7 @@ def test_make_targets_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=short)
 def test_channels_in_the_text_are_channels(page):
-    adapter = TypeAdapter(ChannelSpec)
+    adapter = TypeAdapter(OwnSpec)
     for code in inline_code(page):
         if code.startswith("{kind:"):
             adapter.validate_python(yaml.safe_load(code))

@@ -2,8 +2,17 @@
 
 from masquerade.channels.basic import binary, flip, grouped, identity, matrix, symmetric, ternary
 from masquerade.channels.channel import Channel
-from masquerade.channels.designs import additive, for_epsilon, for_gamma, invariant
-from masquerade.channels.survey_designs import crosswise, forced_response, kuk, unrelated_question, warner
+from masquerade.channels.designs import (
+    additive,
+    crosswise,
+    for_epsilon,
+    for_gamma,
+    forced_response,
+    invariant,
+    kuk,
+    unrelated_question,
+    warner,
+)
 
 __all__ = [
     "Channel",

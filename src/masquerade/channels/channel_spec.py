@@ -1,8 +1,13 @@
-"""The policy file's channels, validated: one small model per kind, each builds its `Channel`."""
+"""The policy file's channels, validated: one small model per kind, each builds its `Channel`.
+
+A kind of another package is an entry point of the group ``masquerade.channels``: its name is the `kind` in
+policy files, and it leads to a `Strict` model with that `kind` and `build`. γ and the rest follow from the
+probabilities of what it builds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import prod
 from typing import Annotated, Any, Literal
@@ -15,13 +20,16 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    WrapValidator,
 )
 
-from masquerade.channels import basic, designs, survey_designs
+from masquerade.channels import basic, designs
 from masquerade.channels.channel import Channel
 from masquerade.channels.rationals import rational
 from masquerade.core.errors import ChannelError
+from masquerade.core.plugins import load_plugin, plugins
 from masquerade.core.schema import Variable
 
 Number = Annotated[
@@ -163,7 +171,7 @@ class Warner(Strict):
 
     def build(self, variables: Sequence[Variable]) -> Channel:
         need_size(variables, 2, self.kind)
-        return survey_designs.warner(self.p)
+        return designs.warner(self.p)
 
 
 class UnrelatedQuestion(Strict):
@@ -175,7 +183,7 @@ class UnrelatedQuestion(Strict):
 
     def build(self, variables: Sequence[Variable]) -> Channel:
         need_size(variables, 2, self.kind)
-        return survey_designs.unrelated_question(self.p, self.prevalence)
+        return designs.unrelated_question(self.p, self.prevalence)
 
 
 class ForcedResponse(Strict):
@@ -187,7 +195,7 @@ class ForcedResponse(Strict):
 
     def build(self, variables: Sequence[Variable]) -> Channel:
         need_size(variables, 2, self.kind)
-        return survey_designs.forced_response(self.p_yes, self.p_no)
+        return designs.forced_response(self.p_yes, self.p_no)
 
 
 class Crosswise(Strict):
@@ -198,7 +206,7 @@ class Crosswise(Strict):
 
     def build(self, variables: Sequence[Variable]) -> Channel:
         need_size(variables, 2, self.kind)
-        return survey_designs.crosswise(self.p)
+        return designs.crosswise(self.p)
 
 
 class Kuk(Strict):
@@ -211,7 +219,7 @@ class Kuk(Strict):
 
     def build(self, variables: Sequence[Variable]) -> Channel:
         need_size(variables, 2, self.kind)
-        return survey_designs.kuk(self.p1, self.p2, self.cards)
+        return designs.kuk(self.p1, self.p2, self.cards)
 
 
 class ForGamma(Strict):
@@ -290,7 +298,26 @@ class Undecided(Strict):
         )
 
 
-ChannelSpec = Annotated[
+def brought(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """Validate a channel: by the model of another package, if its kind is one of theirs, else by ours."""
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    if isinstance(kind, str) and kind not in KINDS and kind in plugins("channels"):
+        return model_of(kind).model_validate(value)
+    return handler(value)
+
+
+def model_of(kind: str) -> type[Strict]:
+    """Return the model of a kind of channel, ours or another package's."""
+    found: type[Strict] = KINDS[kind] if kind in KINDS else load_plugin("channels", kind, _problem)
+    return found
+
+
+def _problem(part: Any) -> str | None:
+    known = isinstance(part, type) and issubclass(part, Strict) and callable(getattr(part, "build", None))
+    return None if known else "it must lead to a model, a Strict of channel_spec, that has 'build'"
+
+
+OwnSpec = Annotated[
     Identity
     | Binary
     | Symmetric
@@ -311,6 +338,11 @@ ChannelSpec = Annotated[
     | Undecided,
     Field(discriminator="kind"),
 ]
+ChannelSpec = Annotated[OwnSpec, WrapValidator(brought)]
+KINDS: dict[str, type[Strict]] = {
+    model.model_fields["kind"].annotation.__args__[0]: model
+    for model in OwnSpec.__origin__.__args__  # type: ignore[attr-defined]
+}
 
 for model in (Grouped, Invariant, Composition):
     model.model_rebuild()

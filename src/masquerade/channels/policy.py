@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from masquerade.channels import policy_text
 from masquerade.channels.basic import identity
 from masquerade.channels.channel import Channel
-from masquerade.channels.channel_spec import Additive, ChannelSpec
+from masquerade.channels.channel_spec import ChannelSpec
 from masquerade.channels.designs import bin_labels
 from masquerade.channels.policy_file import FORMAT, PolicySpec, VariableSpec, explain
 from masquerade.core.atomic import write_whole
@@ -348,8 +348,9 @@ def built(
 ) -> Channel:
     """Build a channel; errors say where in the policy it stands."""
     try:
-        if isinstance(spec, Additive) and bins is not None and len(variables) == 1:
-            return spec.build_binned(bins, len(variables[0]))
+        if bins is not None and len(variables) == 1 and hasattr(spec, "build_binned"):
+            binned: Channel = spec.build_binned(bins, len(variables[0]))
+            return binned
         return spec.build(variables)
     except (ChannelError, SchemaError) as error:
         raise PolicyError(f"{where}: {error}") from None

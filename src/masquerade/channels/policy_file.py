@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field as Item
 from pydantic import ValidationError, field_validator
 
-from masquerade.channels.channel_spec import ChannelSpec, Label, Number, Strict
+from masquerade.channels.channel_spec import KINDS, ChannelSpec, Label, Number, Strict, model_of
 from masquerade.core.errors import did_you_mean
+from masquerade.core.plugins import plugins
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -60,10 +61,6 @@ class PolicySpec(Strict):
 
 
 LABELS = {"bool", "int", "str"}
-KINDS: dict[str, type[Strict]] = {
-    model.model_fields["kind"].annotation.__args__[0]: model
-    for model in ChannelSpec.__origin__.__args__  # type: ignore[attr-defined]
-}
 WORDS = {
     "union_tag_not_found": "needs a 'kind'.",
     "missing": "is missing.",
@@ -99,7 +96,8 @@ def words(problem: ErrorDetails, key: str, model: type[Strict], tags: Sequence[o
     """Return what is wrong with one entry in plain words."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "union_tag_invalid":
-        return f"unknown kind {context['tag']!r}.{did_you_mean(context['tag'], KINDS)}"
+        known = [*KINDS, *plugins("channels")]
+        return f"unknown kind {context['tag']!r}.{did_you_mean(context['tag'], known)}"
     if kind == "extra_forbidden":
         return f"is not a known key.{did_you_mean(key, model.model_fields)}"
     if LABELS.intersection(map(str, tags)):
@@ -131,6 +129,9 @@ def place(location: Sequence[object], values: object) -> tuple[list[str], type[S
         here, tagged = here[part] if inside or listed else None, False  # type: ignore[index]
         path.append(str(part))
         model = PARTS.get(path[0], model) if len(path) == PART_DEPTH.get(path[0]) else model
+        kind = here.get("kind") if isinstance(here, Mapping) else None
+        if isinstance(kind, str) and kind not in KINDS and kind in plugins("channels"):
+            model = model_of(kind)  # pydantic does not name the kinds of other packages
     return path or ["policy"], model, tags
 
 

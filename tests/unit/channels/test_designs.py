@@ -13,9 +13,8 @@ from tests.unit.channels import exact
 
 from masquerade import channels as ch
 from masquerade.channels.basic import near_symmetric
-from masquerade.channels.channel import LARGEST_DENOMINATOR
+from masquerade.channels.channel import DENOMINATOR, LARGEST_DENOMINATOR, rounded
 from masquerade.channels.designs import bin_labels
-from masquerade.channels.integer_weights import DENOMINATOR, rounded
 from masquerade.core.errors import ChannelError
 
 seeds = st.integers(0, 2**32 - 1)
