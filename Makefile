@@ -20,8 +20,8 @@ servers:
 	scripts/install-servers
 
 lint: $(VENV)/.installed-test
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src experiments tests benchmarks
+	$(BIN)/ruff format --check src experiments tests benchmarks
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-bench
@@ -39,12 +39,12 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(CONSTRAINTS)
 	@echo "Installing masquerade into $(VENV) ..."
-	$(PIP) --editable .
+	$(PIP) --editable . --editable experiments
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml $(CONSTRAINTS)
 	@echo "Installing masquerade and its test tools into $(VENV) ..."
-	$(PIP) --editable '.[test,lint]'
+	$(PIP) --editable '.[test,lint]' --editable experiments
 	touch $@
 
 $(VENV)/.installed-bench: $(VENV)/bin/python pyproject.toml $(CONSTRAINTS)

@@ -19,7 +19,6 @@ ABOVE = (
     "simulation",
     "services",
     "report",
-    "papers",
     "sklearn",
     "cli",
 )  # who may know both a learner and a source

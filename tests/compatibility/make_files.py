@@ -216,7 +216,7 @@ def models(to: Path, said: dict) -> None:
 
 def sessions(to: Path, said: dict) -> None:
     """Hold sessions: one finished and one interrupted over the same people, and a finished pool of others."""
-    from masquerade.papers.two_hospitals import two_hospitals_and_a_registry
+    from masquerade_experiments.two_hospitals import two_hospitals_and_a_registry
     from masquerade.parties.example import write_deployment
 
     to.mkdir()

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.e2e.test_cli_app import files, ok, refused, run
 from tests.e2e.test_demo import Page
-from tests.unit.papers.test_running import COIN, FAILING, HUNGRY, LATER, ODD
+from tests.experiments.test_runner import COIN, FAILING, HUNGRY, LATER, ODD
 
 from masquerade.core.errors import DataMissing
-from masquerade.papers import catalogue, running
+from masquerade_experiments import catalogue, runner
 
 QUICK = 2 * 180  # core-seconds: what two cores have in three minutes, whoever else uses them
 FILES = {"data.csv", "comparison.csv", "comparison.json", "figure.svg", "figure.png"}
@@ -100,7 +100,7 @@ def test_data_that_are_missing_are_noticed_before_anything_is_written(tmp_path, 
     def nowhere(name):
         raise DataMissing(name, ["everywhere"], "Set MASQUERADE_DATA.")
 
-    monkeypatch.setattr(running, "fetch", nowhere)
+    monkeypatch.setattr(runner, "fetch", nowhere)
     said = refused("reproduce", "zhan-2004-fig-1", "ma-2006-fig-3.1", "--out", tmp_path / "out")
     assert "zhan-2004-fig-1 cannot run. The data set 'adult' was found nowhere." in said
     assert "zhan-2004-fig-1 cannot run" in refused("reproduce", "zhan-2004", "--out", tmp_path / "out")
@@ -118,7 +118,7 @@ def test_a_run_that_fails_is_one_line(tmp_path):
 def test_the_data_folder_reaches_the_runs(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        "masquerade.papers.running.measure_all",
+        "masquerade_experiments.runner.measure_all",
         lambda *_: seen.append(os.environ["MASQUERADE_DATA"]),
     )
     monkeypatch.setenv("MASQUERADE_DATA", "elsewhere")

@@ -1,8 +1,25 @@
-"""The command line: a module for every command of `masquerade`; other packages may add commands."""
+"""The command line: a module for every command of `masquerade`.
+
+Other packages may add commands; what they say is written by the functions named here.
+"""
 
 import signal
 import sys
 from types import FrameType
+from typing import TYPE_CHECKING
+
+from masquerade.core.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from masquerade.cli.options import Json
+    from masquerade.cli.output import as_json, emit, plain_table, progress, render
+
+__all__ = ["Json", "as_json", "emit", "main", "plain_table", "progress", "render"]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {"options": ["Json"], "output": ["as_json", "emit", "plain_table", "progress", "render"]},
+)
 
 
 def main() -> None:

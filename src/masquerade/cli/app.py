@@ -22,21 +22,31 @@ from masquerade.cli import (
     policy,
     predict,
     privacy,
-    reproduce,
     simulate,
     tls,
 )
 from masquerade.cli.output import say, silence_stdout
 from masquerade.cli.plugin_group import PluginGroup
-from masquerade.core.errors import MasqueradeError
+from masquerade.core.errors import InputError, MasqueradeError
+from masquerade.core.plugins import plugins
 
 BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
 # typer brings its own click or uses the installed one: the base of its usage errors, wherever it lives
 ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
 
 
+ELSEWHERE = {"reproduce": "masquerade-experiments"}  # commands that packages of ours bring
+
+
 class Commands(PluginGroup):
     """A group of commands that turns errors into lines and exit codes."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is run; one of a package that is not installed says which."""
+        package = ELSEWHERE.get(args[0]) if args else None
+        if package is not None and args[0] not in plugins("commands"):
+            raise InputError(f"`masquerade {args[0]}` is in another package: pip install {package}")
+        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command and exit with its code."""
@@ -141,7 +151,6 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(anonymize.app, name="anonymize")
 app.add_typer(simulate.app, name="simulate")
 app.command("demo")(demo.command)
-app.command("reproduce")(reproduce.command)
 app.add_typer(nodes.party_app, name="party")
 app.add_typer(nodes.miner_app, name="miner")
 app.add_typer(nodes.session_app, name="session")

@@ -16,6 +16,22 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.table import CountTable
 
+__all__ = [
+    "AIC",
+    "BIC",
+    "K2",
+    "LIKELIHOOD",
+    "Constant",
+    "Correction",
+    "DesignEffect",
+    "Dirichlet",
+    "Eta",
+    "Penalised",
+    "Score",
+    "Uncorrected",
+    "bdeu",
+]
+
 LARGEST_BLOCKS = 1 << 18
 
 

@@ -12,6 +12,7 @@ from masquerade.simulation.misbehaviour import Culprit, Trouble
 from masquerade.simulation.model_comparison import Comparison, Lesson
 from masquerade.simulation.partition import Suppression, suppression
 from masquerade.simulation.people import PEOPLE, People, made_up_people, people_from, population
+from masquerade.simulation.printed_primitive import Mined, mined
 from masquerade.simulation.threshold import KAnonymity, k_anonymity
 from masquerade.simulation.time_ladder import Rung, duration, ladder, slope, timing_plot
 
@@ -25,6 +26,7 @@ __all__ = [
     "KAnonymity",
     "Lesson",
     "Meter",
+    "Mined",
     "People",
     "Rung",
     "Spread",
@@ -34,6 +36,7 @@ __all__ = [
     "k_anonymity",
     "ladder",
     "made_up_people",
+    "mined",
     "people_from",
     "population",
     "slope",

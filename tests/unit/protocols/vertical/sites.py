@@ -13,7 +13,6 @@ from masquerade.disguising.report_draws import fresh_draws
 from masquerade.disguising.seeded import seeded_bytes
 from masquerade.frames.label_codes import encode
 from masquerade.frames.native import columns_of
-from masquerade.papers.ma_sivakumar_2005.parameters import SITES as SPLIT
 from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.cell_supplier import schema_of
@@ -22,6 +21,7 @@ from masquerade.protocols.vertical.joint_policy import restricted
 from masquerade.protocols.vertical.messages import Cells, Request
 from masquerade.protocols.vertical.site import ClearCells, Site
 from masquerade.sources.joined import LearningSite, Miner
+from masquerade_experiments.ma_sivakumar_2005.parameters import SITES as SPLIT
 
 NETWORK = eleven_nodes()
 SITES = dict(zip(("x", "y", "z"), SPLIT, strict=True))

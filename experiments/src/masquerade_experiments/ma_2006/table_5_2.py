@@ -1,0 +1,46 @@
+"""Table 5.2: parameters learnt from records disguised by the policy of Table 5.1."""
+
+from __future__ import annotations
+
+from masquerade_experiments.experiment import Experiment
+from masquerade_experiments.ma_sivakumar_2005 import parameters
+
+# mean and, in brackets, standard deviation × 100 over five runs
+PRINTED = {
+    "A": "0.70(0.70) 0.30(0.70)",
+    "T": "0.10(0.50) 0.90(0.77) 0.90(0.50) 0.097(0.77)",
+    "S": "0.50(0.00) 0.49(0.00)",
+    "L": "0.30(0.49) 0.71(0.57) 0.39(0.64) 0.14(0.55) 0.31(0.93) 0.15(0.45)",
+    "B": "0.80(0.77) 0.16(0.41) 0.094(0.71) 0.49(0.73) 0.10(0.11) 0.36(0.65)",
+    "E": (
+        "0.25(2.0) 0.81(0.90) 0.14(2.7) 0.51(1.2) 0.31(2.6) 0.41(2.34) "
+        "0.75(2.0) 0.19(0.90) 0.86(2.7) 0.50(1.2) 0.69(2.64) 0.59(2.3)"
+    ),
+    "D": (
+        "0.69(2.2) 0.65(1.3) 0.11(3.3) 0.38(0.77) 0.79(1.7) 0.39(5.65) "
+        "0.31(2.3) 0.35(1.3) 0.89(3.34) 0.62(0.77) 0.21(1.7) 0.61(5.7)"
+    ),
+    "X": "0.20(0.80) 0.60(1.1) 0.81(0.80) 0.40(1.1)",
+    "C": "0.90(2.0) 0.38(1.6) 0.61(2.6) 0.25(2.1) 0.10(2.0) 0.62(1.6) 0.39(2.6) 0.75(2.1)",
+    "F": "0.24(0.73) 0.91(1.1) 0.77(0.73) 0.092(1.1)",
+    "G": "0.20(0.30) 0.40(0.29) 0.80(0.30) 0.60(0.29)",
+}
+SLIP_E = "The deviation printed for P(E=1 | T=1, L=1), 0.20, is 2.0 for its complement: we take 2.0."
+SLIP_S = "Some printed rows do not sum to 1 (S: 0.50 and 0.49; F: 0.24 and 0.77): rounding or misprints."
+
+EXPERIMENT = Experiment(
+    id="ma-2006-table-5.2",
+    paper="Ma (2006)",
+    item="Table 5.2",
+    title="Parameters of a network, from disguised records",
+    shows=parameters.SHOWS,
+    settings=parameters.settings,
+    measure=parameters.measure,
+    compare=lambda frame: list(parameters.comparisons(frame, parameters.printed(PRINTED))),
+    draw=lambda frame: parameters.differences(frame, parameters.printed(PRINTED)),
+    runs=parameters.PAPER_RUNS,
+    quick_runs=2,
+    declared=(parameters.ARROWS, parameters.PLACES, parameters.OWN_RECORDS),
+    corrected=(parameters.GAMMA, parameters.SPREAD, SLIP_E, SLIP_S),
+    table=lambda frame: parameters.beside(frame, parameters.printed(PRINTED)),
+)

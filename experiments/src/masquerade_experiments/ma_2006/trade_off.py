@@ -1,0 +1,72 @@
+"""What both parts of Ma (2006), Fig. 3.4, share: a distance against disguise and sample size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import hypot
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from masquerade.report import MUTED, SERIES, open_frame
+from masquerade_experiments.experiment import Comparison
+from masquerade_experiments.ma_2006.averages import Mean, mean_of, over_runs
+
+COLOURS = (MUTED, *SERIES)
+
+
+def distance(frame: pd.DataFrame, kept: float, n: int) -> Mean:
+    """Return the mean distance at one setting."""
+    return mean_of(frame[(frame["kept"] == kept) & (frame["n"] == n)]["distance"])
+
+
+def falls_with_size(frame: pd.DataFrame) -> Sequence[Comparison]:
+    """Compare the largest with the smallest sample, for every probability to keep a value."""
+    small, large = int(frame["n"].min()), int(frame["n"].max())
+    return [
+        difference(
+            f"Distance from {large:,} minus distance from {small:,} records, values kept with {kept:g}",
+            distance(frame, kept, large),
+            distance(frame, kept, small),
+            why='The text says "sample size is key".',
+        )
+        for kept in sorted(frame["kept"].unique().tolist())
+    ]
+
+
+def traded(frame: pd.DataFrame, often: tuple[float, int], rarely: tuple[float, int]) -> Comparison:
+    """Compare many records disguised often with few disguised rarely: the former are no worse."""
+    return difference(
+        f"Distance from {often[1]:,} records, values kept with {often[0]:g}, minus distance from "
+        f"{rarely[1]:,}, kept with {rarely[0]:g}",
+        distance(frame, *often),
+        distance(frame, *rarely),
+        why='The text says that with enough records "both accuracy and privacy can be achieved".',
+    )
+
+
+def difference(what: str, first: Mean, second: Mean, why: str = "") -> Comparison:
+    """Return the comparison that says: the first is at most the second."""
+    return Comparison(
+        what, 0.0, first.value - second.value, hypot(first.stderr, second.stderr), rule="at most", why=why
+    )
+
+
+def curves(axes: Axes, frame: pd.DataFrame) -> None:
+    """Draw mean distances with error bars of two standard errors, a curve for each sample size."""
+    means = over_runs(frame, ("n", "kept"), "distance")
+    sizes = sorted(means["n"].unique().tolist())
+    for n, colour in zip(sizes, COLOURS[-len(sizes) :], strict=True):
+        rows = means[means["n"] == n]
+        axes.errorbar(
+            rows["kept"],
+            rows["mean"],
+            2 * rows["stderr"],
+            color=colour,
+            lw=1.6,
+            marker="o",
+            ms=3.5,
+            label=f"{n:,}",
+        )
+    axes.set(xlabel="probability to keep a value, 1 − p")
+    open_frame(axes)

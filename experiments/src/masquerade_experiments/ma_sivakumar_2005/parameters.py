@@ -1,0 +1,248 @@
+"""Table 2 of the 2005 paper and Table 5.2 of the dissertation: the parameters of the 11-node network.
+
+Both tables come from one experiment: 20,000 records, the policy of Table 1, means over five disguises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+import masquerade as mq
+from masquerade.report import ESTIMATE, INK, MUTED, SERIES, canvas, open_frame
+from masquerade_experiments.experiment import Comparison, Row, Setting
+from masquerade_experiments.ma_sivakumar_2005.two_models import with_miner, without_miner
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+STRUCTURE = mq.data.eleven_nodes().structure
+RECORDS = 20_000
+PAPER_RUNS = 5
+SITES = (("A", "T", "E"), ("S", "L", "B", "D"), ("X", "C", "F", "G"))
+
+SHOWS = (
+    "The parameters of an eleven-node network learnt from 20,000 records with eight disguised variables are "
+    "those of the population, within their standard errors; without a miner they are more accurate still."
+)
+ARROWS = (
+    "The arrows of the network are lost in the text. Table sizes fix the parents of A, S, T, L and B; "
+    "we take E from T and L, X from E, D from E and B, C from X and D, F from D, G from C."
+)
+PLACES = (
+    "Which variable lies at which of the three sites is lost too: we take A, T, E; S, L, B, D; X, C, F, G. "
+    "Without a miner, L goes disguised to the first site, E to the others and D to the third."
+)
+OWN_RECORDS = (
+    "The paper disguises one data set five times; every run here draws its own. Combined are the variance "
+    "of the paper's data set (multinomial), a fifth of that of its disguises, and that of ours."
+)
+GAMMA = (
+    "For C and F (p1 = 0.1, p2 = 0.25) the paper gives γ = 9, a ratio within a row; the amplification is 7.5."
+)
+SPREAD = (
+    "The printed standard deviations are those of the disguise alone, given the data: hence 0.00 for S, "
+    "which is not disguised. Beside ours stands the standard error with sampling included."
+)
+
+
+class Printed(NamedTuple):
+    """A value of the printed table, with its standard deviation over the five runs."""
+
+    value: float
+    deviation: float
+    rounding: float
+
+
+def printed(text: Mapping[str, str]) -> dict[str, Printed]:
+    """Return printed values by the names of their parameters, from a line of text for every node.
+
+    A node's line may stop short of its last value, which one minus the others gives.
+    """
+    found = {}
+    for node, line in text.items():
+        for name, entry in zip(parameters(node), line.split(), strict=False):
+            value, deviation = entry.rstrip(")").split("(")
+            digits = len(value.partition(".")[2])
+            found[name] = Printed(float(value), float(deviation) / 100, 0.5 * 10**-digits)
+    return found
+
+
+def parameters(node: str) -> dict[str, tuple[int, ...]]:
+    """Return the names of a node's parameters and their places, in the order of the printed tables.
+
+    The first value of the node given every configuration of its parents, then the second, …
+    """
+    table = mq.data.eleven_nodes()[node]
+    names = {}
+    sizes = [len(variable) for variable in (table.child, *table.parents)]
+    for value, *given in product(*map(range, sizes)):
+        known = [f"{parent.name}={code + 1}" for parent, code in zip(table.parents, given, strict=True)]
+        names[f"P({node}={value + 1}{' | ' if known else ''}{', '.join(known)})"] = (*given, value)
+    return names
+
+
+def settings(quick: bool) -> Sequence[Setting]:  # noqa: ARG001, FBT001  (the contract of experiments)
+    """Return the one setting there is."""
+    return [{"records": RECORDS}]
+
+
+def measure(setting: Setting, seed: int) -> Sequence[Row]:  # noqa: ARG001  (there is one setting)
+    """Return every parameter with its standard error, learnt with a miner and without."""
+    drawing, disguising = np.random.default_rng(seed).spawn(2)
+    clear = mq.data.eleven_nodes().sample(RECORDS, drawing)
+    disguised = mq.simulate(clear, mq.data.eleven_nodes_policy(), disguising)
+    miner = with_miner(disguised, mq.data.eleven_nodes_policy(), STRUCTURE)
+    parties = without_miner(clear, disguised, mq.data.eleven_nodes_policy(), STRUCTURE, SITES)
+    return [
+        {
+            "parameter": name,
+            "estimate": float(miner[node].probabilities[cell]),
+            "stderr": float(miner[node].stderr[cell]),
+            "without_miner": float(parties[node].probabilities[cell]),
+            "stderr_without_miner": float(parties[node].stderr[cell]),
+        }
+        for node in STRUCTURE
+        for name, cell in parameters(node).items()
+    ]
+
+
+class Truth(NamedTuple):
+    """A parameter of the population, and the variance of its estimate from 20,000 clear records."""
+
+    value: float
+    variance: float
+
+
+@cache
+def truths() -> dict[str, Truth]:
+    """Return the parameters of the population."""
+    found = {}
+    for node, parents in STRUCTURE.items():
+        shares = mq.data.eleven_nodes().query((*parents, node)).probabilities.sum(axis=-1)
+        for name, cell in parameters(node).items():
+            value = float(mq.data.eleven_nodes()[node].probabilities[cell])
+            found[name] = Truth(value, value * (1 - value) / (RECORDS * float(shares[cell[:-1]])))
+    return found
+
+
+def variances(frame: pd.DataFrame, column: str = "stderr") -> dict[str, float]:
+    """Return the variance of every parameter in one run, by the library's standard errors."""
+    return {str(name): float(np.mean(rows[column] ** 2)) for name, rows in frame.groupby("parameter")}
+
+
+def given_records(name: str, variance: Mapping[str, float]) -> float:
+    """Return the variance of a parameter given the records: what is left without that of sampling."""
+    return max(variance[name] - truths()[name].variance, 0.0)
+
+
+def comparisons(frame: pd.DataFrame, table: Mapping[str, Printed]) -> Iterator[Comparison]:
+    """Compare every printed value, all printed deviations together, and the two models."""
+    variance, runs = variances(frame), frame["run"].nunique()
+    means = frame.groupby("parameter")["estimate"].mean()
+    for name, entry in table.items():
+        paper = truths()[name].variance + given_records(name, variance) / PAPER_RUNS
+        yield Comparison(
+            name,
+            entry.value,
+            float(means[name]),
+            float(np.sqrt(variance[name] / runs)),
+            float(np.sqrt(paper)),
+            entry.rounding,
+        )
+    firsts = [name for name in table if "=1" in name.partition(" ")[0] and given_records(name, variance) > 0]
+    ratios = [table[name].deviation ** 2 / given_records(name, variance) for name in firsts]
+    yield Comparison(
+        "mean square of the printed deviations over that of ours, given the records",
+        float(np.mean(ratios)),
+        1.0,
+        # the square of a deviation over R runs has the relative variance 2/(R − 1)
+        paper_stderr=float(np.sqrt(2 / (PAPER_RUNS - 1) / len(ratios))),
+    )
+    parties = variances(frame, "stderr_without_miner")
+    yield Comparison(
+        "largest standard error without a miner over that with one",
+        1.0,
+        float(np.sqrt(max(parties[name] / variance[name] for name in table))),
+        rule="at most",
+    )
+
+
+def beside(frame: pd.DataFrame, table: Mapping[str, Printed]) -> pd.DataFrame:
+    """Return the printed table with ours beside it; deviations and errors are those of one run."""
+    import pandas as pd  # noqa: PLC0415  (loaded with the first table)
+
+    variance, parties = variances(frame), variances(frame, "stderr_without_miner")
+    means = frame.groupby("parameter")[["estimate", "without_miner"]].mean()
+    return pd.DataFrame(
+        [
+            {
+                "parameter": name,
+                "population": truths()[name].value,
+                "paper": entry.value,
+                "paper's deviation": entry.deviation,
+                "ours": means["estimate"][name],
+                "deviation given the records": np.sqrt(given_records(name, variance)),
+                "standard error": np.sqrt(variance[name]),
+                "without a miner": means["without_miner"][name],
+                "its standard error": np.sqrt(parties[name]),
+            }
+            for name, entry in table.items()
+        ]
+    )
+
+
+def differences(frame: pd.DataFrame, table: Mapping[str, Printed]) -> Figure:
+    """Draw how far the printed values and ours are from the population, with standard errors."""
+    truth, runs = truths(), frame["run"].nunique()
+    shown = [name for name in table if not is_last(name)]
+    rows = beside(frame, {name: table[name] for name in shown})
+    places = np.arange(len(shown))
+    population = rows["population"].to_numpy()
+    given = rows["deviation given the records"].to_numpy() ** 2 / PAPER_RUNS
+    errors = np.sqrt([truth[name].variance for name in shown] + given)
+    figure = canvas(9.5, 4.2)
+    axes = figure.subplots()
+    axes.axhline(0, color=MUTED, linewidth=0.8)
+    for shift, values, bars, colour, filled, label in (
+        (-0.22, rows["paper"], errors, INK, False, "paper (rounded)"),
+        (0.0, rows["ours"], rows["standard error"] / np.sqrt(runs), ESTIMATE, True, "ours, with a miner"),
+        (
+            0.22,
+            rows["without a miner"],
+            rows["its standard error"] / np.sqrt(runs),
+            SERIES[1],
+            True,
+            "ours, without a miner",
+        ),
+    ):
+        axes.errorbar(
+            places + shift,
+            values - population,
+            yerr=bars,
+            fmt="o",
+            markersize=4,
+            color=colour,
+            markerfacecolor=colour if filled else "none",
+            linewidth=1,
+            label=label,
+        )
+    axes.set_xticks(places, shown, rotation=90, fontsize=7.5)
+    axes.set_xlim(-0.8, len(shown) - 0.2)
+    axes.set_ylabel("estimate − population")
+    axes.set_title("Parameters from disguised records, mean over runs ± one standard error", fontsize=11)
+    open_frame(axes)
+    axes.grid(visible=False, axis="x")
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def is_last(name: str) -> bool:
+    """Tell whether a parameter is that of a node's last value, which the others give."""
+    node, value = name.removeprefix("P(").rstrip(")").partition(" ")[0].split("=")
+    return int(value) == len(mq.data.eleven_nodes()[node].child)

@@ -1,0 +1,124 @@
+"""What a process does for an experiment: some runs, or the comparisons and the picture of all of them."""
+
+from __future__ import annotations
+
+import io
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from masquerade.core import DataMissing
+from masquerade_experiments.experiment import Comparison, Experiment, Row
+from masquerade_experiments.summary import Picture, means
+from masquerade_experiments.tasks import Task, plain
+from masquerade_experiments.wording import setting_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The rows of each run of a task, and the seconds they took."""
+
+    runs: list[list[Row]]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Complete:
+    """All rows of an experiment, and which columns are its setting."""
+
+    id: str
+    module: str
+    frame: pd.DataFrame
+    setting: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Presented:
+    """What a reader sees of an experiment."""
+
+    comparisons: tuple[Comparison, ...]
+    table: pd.DataFrame
+    picture: Picture
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What went wrong, in a line; `missing` if it is a data set that was not found."""
+
+    line: str
+    missing: bool = False
+
+
+def measured(task: Task) -> Measured | Failed:
+    """Do a task: the runs one after the other, each from its own seed."""
+    experiment: Experiment = import_module(task.module).EXPERIMENT
+    start = time.perf_counter()
+    runs: list[list[Row]] = []
+    for run in range(task.first, task.last):
+        seed = task.seed(run)
+        try:
+            rows = experiment.measure(task.setting, seed)
+            runs.append(
+                [{name: plain(value, f"column {name!r}") for name, value in row.items()} for row in rows]
+            )
+        except DataMissing as error:
+            return Failed(one_line(error), missing=True)
+        except Exception as error:  # noqa: BLE001  (whatever an experiment raises is told in a line)
+            where = f"the run at {setting_text(task.setting)} with seed {seed}"
+            return Failed(f"{task.id}: {where} failed: {error_line(error)}")
+    return Measured(runs, time.perf_counter() - start)
+
+
+def presented(complete: Complete) -> Presented | Failed:
+    """Compare the rows with the paper and draw them."""
+    experiment: Experiment = import_module(complete.module).EXPERIMENT
+    frame = complete.frame
+    doing = "comparing"
+    try:
+        comparisons = tuple(experiment.compare(frame.copy()))
+        doing = "tabulating"
+        table = means(frame, complete.setting) if experiment.table is None else experiment.table(frame.copy())
+        doing = "drawing"
+        picture = drawn(lambda: experiment.draw(frame.copy()), complete.id)
+    except DataMissing as error:
+        return Failed(one_line(error), missing=True)
+    except Exception as error:  # noqa: BLE001
+        return Failed(f"{complete.id}: {doing} its rows failed: {error_line(error)}")
+    return Presented(comparisons, table, picture)
+
+
+def drawn(draw: Callable[[], Figure], identity: str) -> Picture:
+    """Return a picture in the report's style, in every form that is needed."""
+    from masquerade.report import house_style, png, svg  # noqa: PLC0415  (loads matplotlib)
+
+    with house_style():
+        figure = draw()
+        name = identity.replace(".", "-")
+        return Picture(svg(figure, name), svg_file(figure), png(figure))
+
+
+def svg_file(figure: Figure) -> bytes:
+    """Return a figure as an SVG file on white."""
+    buffer = io.BytesIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", facecolor="white", metadata=nothing)
+    return buffer.getvalue()
+
+
+def error_line(error: Exception) -> str:
+    """Return an error, and where it arose, in a line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}: {one_line(error)}"
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's message in a line."""
+    return " ".join(str(error).split())

@@ -1,0 +1,96 @@
+"""A reproduction as one HTML page that needs nothing from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from masquerade import __version__
+from masquerade.report import filled
+from masquerade_experiments.experiment import MOST_STANDARD_ERRORS, Comparison, Experiment
+from masquerade_experiments.summary import Outcome, overall_text, table_cells, why
+from masquerade_experiments.wording import difference_text, paper_text, with_error
+
+MOST_ROWS = 60  # of a table in the page; the file has all
+
+# a sign and a class beside the word, so that nothing hangs on colour
+SIGNS = {
+    "matches": ("✓", "good"),
+    "differs": ("≠", "bad"),
+    "nothing to compare": ("○", "quiet"),
+    "no figure to compare": ("○", "quiet"),
+    "pending": ("…", "quiet"),
+    "not run": ("–", "quiet"),
+}
+
+
+def report_html(outcomes: Sequence[Outcome], *, quick: bool) -> str:
+    """Return the page."""
+    return filled("masquerade_experiments", "reproduction.html.j2", content(outcomes, quick=quick))
+
+
+def content(outcomes: Sequence[Outcome], *, quick: bool) -> dict[str, Any]:
+    """Return what the template shows: written figures, no arithmetic left."""
+    papers: dict[str, list[dict[str, Any]]] = {}
+    for outcome in outcomes:
+        papers.setdefault(outcome.about.paper, []).append(section(outcome))
+    return {
+        "version": __version__,
+        "quick": quick,
+        "total": overall_text(outcomes),
+        "most": f"{MOST_STANDARD_ERRORS:g}",
+        "papers": papers,
+    }
+
+
+def section(outcome: Outcome) -> dict[str, Any]:
+    """Return what the page shows of one experiment."""
+    about, findings = outcome.about, outcome.findings
+    shown: dict[str, Any] = {
+        "about": about,
+        "verdict": badge(outcome.verdict),
+        "counts": outcome.counts,
+        "reason": outcome.reason,
+        "ran": findings is not None,
+    }
+    if findings is None or not isinstance(about, Experiment):
+        return shown
+    head, rows = table_cells(findings.table)
+    return (
+        shown
+        | {
+            "picture": Markup(findings.picture.inline),  # noqa: S704  (ours, needs no escaping)
+            "comparisons": [row(item) for item in findings.comparisons],
+            "head": head,
+            "rows": rows[:MOST_ROWS],
+            "left_out": max(0, len(rows) - MOST_ROWS),
+            "effort": effort(findings.settings, findings.runs, findings.seconds, findings.seed),
+        }
+    )
+
+
+def row(comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison as the page writes it."""
+    return {
+        "what": comparison.what,
+        "paper": paper_text(comparison),
+        "ours": with_error(comparison.ours, comparison.stderr),
+        "difference": difference_text(comparison),
+        "verdict": badge(comparison.verdict),
+        "why": why(comparison) if comparison.verdict == "differs" else "",
+    }
+
+
+def badge(verdict: str) -> dict[str, str]:
+    """Return a verdict with its sign and its class."""
+    sign, kind = SIGNS[verdict]
+    return {"words": verdict, "sign": sign, "kind": kind}
+
+
+def effort(settings: int, runs: int, seconds: float, seed: int) -> str:
+    """Return how much was run, and from which seed on."""
+    times = f"{runs:,} run{'' if runs == 1 else 's'}"
+    where = "" if settings == 1 else f" at each of {settings} settings"
+    return f"{times}{where}, {seconds:,.1f} s; the first seed is {seed}."

@@ -1,0 +1,152 @@
+"""An experiment cut into tasks: some runs at one setting each, with seeds and a key of their own.
+
+The seed of a run follows from the experiment, the setting and the run's number, so that results do not depend
+on how the work is cut, in which order it is done, or by how many processes.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import masquerade
+from masquerade.core import InputError
+from masquerade_experiments.catalogue import Planned
+from masquerade_experiments.experiment import Experiment, Setting, Value
+
+FORMAT = 1  # of saved results; another number makes all old ones useless
+PIECES = 48  # tasks of one experiment, about: enough to share out and to lose little by an interruption
+NO_MATTER = {"cli", "report", "drawing", "papers", "sklearn"}  # parts of the library no run depends on
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Runs `first` up to but not including `last` of one setting; `key` names their saved result."""
+
+    id: str
+    module: str
+    setting: Setting
+    first: int
+    last: int
+    key: str
+
+    def seed(self, run: int) -> int:
+        """Return the seed of a run."""
+        return seed_of(self.id, self.setting, run)
+
+
+def tasks_of(planned: Planned, experiment: Experiment, *, runs: int, quick: bool) -> list[Task]:
+    """Return the tasks of an experiment, each run of each setting in exactly one."""
+    settings = [plain_setting(setting, planned.id) for setting in experiment.settings(quick)]
+    # by the usual number of runs, not the one asked for: what was cut for fewer runs serves for more
+    usual = experiment.quick_runs if quick else experiment.runs
+    size = -(-usual // max(1, PIECES // max(1, len(settings))))
+    digest = digest_of(planned.module)
+    return [
+        Task(
+            planned.id,
+            planned.module,
+            setting,
+            first,
+            min(first + size, runs),
+            hashed([FORMAT, planned.id, setting, first, min(first + size, runs), quick, digest]).hex(),
+        )
+        for setting in settings
+        for first in range(0, runs, size)
+    ]
+
+
+def seed_of(identity: str, setting: Setting, run: int) -> int:
+    """Return the seed of one run: 63 bits of a SHA-256."""
+    return int.from_bytes(hashed([identity, dict(setting), run])[:8], "big") >> 1
+
+
+def hashed(values: list[Any]) -> bytes:
+    """Return the SHA-256 of plain values, whatever the order of their names."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).digest()
+
+
+def plain_setting(setting: Setting, identity: str) -> dict[str, Value]:
+    """Return a setting in Python's own types."""
+    return {name: plain(value, f"{identity}, setting {name!r}") for name, value in setting.items()}
+
+
+def plain(value: Any, where: str) -> Value:
+    """Return a value in Python's own types, NumPy's numbers among those accepted."""
+    if not isinstance(value, (str, int, float, bool, type(None))) and hasattr(value, "item"):
+        value = value.item()
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    raise InputError(
+        f"{where}: a value must be a text, a number, true, false or None, not {type(value).__name__}."
+    )
+
+
+def digest_of(module: str) -> str:
+    """Return a digest of the sources that an experiment's results depend on.
+
+    These are its module, what that imports from its own folder or from this package, and the library.
+    """
+    digest = hashlib.sha256(library_digest())
+    for path in sorted(own_sources(module)):
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+@cache
+def library_digest() -> bytes:
+    """Return a digest of all parts of the library that a run may use."""
+    root = Path(masquerade.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        place = path.relative_to(root)
+        if place.parts[0] not in NO_MATTER:
+            digest.update(f"{place.as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return digest.digest()
+
+
+def own_sources(module: str) -> set[Path]:
+    """Return the file of a module and, step by step, those of its own folder and of the papers it imports."""
+    scopes = ("masquerade_experiments.", module.rpartition(".")[0] + ".")
+    found: dict[str, Path] = {}
+    left = [module]
+    while left:
+        name = left.pop()
+        path = source_file(name)
+        if path is None or name in found:
+            continue
+        found[name] = path
+        imported = imports_in(ast.parse(path.read_bytes()))
+        left += [other for other in imported if other.startswith(scopes)]
+    return set(found.values())
+
+
+def imports_in(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of all imported modules, and names that may be modules."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def source_file(module: str) -> Path | None:
+    """Return the file of a module; None if the name is something in a module."""
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin is not None else None

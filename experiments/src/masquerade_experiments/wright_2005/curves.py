@@ -1,0 +1,156 @@
+"""What the two timing curves share: how a setting is measured, compared and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from masquerade.report import NAIVE, SERIES, canvas, open_frame
+from masquerade.simulation import Lesson, Mined, duration, made_up_people, slope, users
+from masquerade_experiments.experiment import Comparison, Row, Setting
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PUBLISHED, PROVED, PRODUCTION = "as published", "with proofs", "production"
+FORMS = (PUBLISHED, PROVED, PRODUCTION)
+STRAIGHT = 0.1
+DISTURBED = "Times are taken beside whatever else the machine does; a slope over few points shifts by that."
+DECLARED = (
+    (
+        "The talk's figures are pictures, lost in the text that we have: no time of theirs is compared, only "
+        "what the protocol implies and the talk says. The miner's work is a product over all users, so its "
+        "time is a straight line through zero; each user sends one flow of data, whose cost does not depend "
+        "on the others."
+    ),
+    (
+        "A line is called straight if its slope on logarithmic axes is within 0.1 of what it should be: over "
+        "a factor of eight in n that is 23% (8 to the power of 0.1), about what shows in a picture."
+    ),
+    (
+        "Times are processor seconds on one core. A user's time in the form with proofs includes checking "
+        "the keys of all others, which the talk does not have and without which a dishonest miner sees every "
+        "answer; that form is for n times counts up to 50,000."
+    ),
+    (
+        "The production form is secure aggregation against a semi-honest server, with 10% colluding and "
+        "prepared for 5% leaving."
+    ),
+)
+
+
+def settings_of(sizes: dict[str, Sequence[int]]) -> list[Setting]:
+    """Return one setting for each form and number of users."""
+    return [{"form": form, "users": n} for form, listed in sizes.items() for n in listed]
+
+
+def measured(
+    setting: Setting, seed: int, lesson: Lesson, published: Callable[[int, int], tuple[Mined, int]]
+) -> Sequence[Row]:
+    """Do one run in the form of a setting; `published` takes n and seed and counts wrong frequencies too."""
+    n, form = int(setting["users"] or 0), str(setting["form"])
+    if form == PUBLISHED:
+        found, wrong = published(n, seed)
+        return [
+            {"miner": found.miner_seconds, "user": found.user_seconds, "sent": found.sent, "wrong": wrong}
+        ]
+    result = users(
+        made_up_people(n, seed=seed % 2**32),
+        lesson,
+        "frequency" if form == PROVED else "aggregation",
+        server="semi-honest",
+    )
+    return [
+        {
+            "miner": result.cost.server_seconds,
+            "user": result.cost.client_seconds.mean,
+            "sent": result.cost.sent.mean,
+            "wrong": result.compared.differing,
+        }
+    ]
+
+
+def compared(frame: pd.DataFrame, counts: int) -> list[Comparison]:
+    """Check that all counts are right, that the miner's time is linear and a user's constant."""
+    plain = frame[frame["form"] == PUBLISHED]
+    miner, user = slopes(plain, "miner"), slopes(plain, "user")
+    sent = plain["sent"]
+    found = [
+        Comparison(
+            "frequencies that are not those of the clear records, all forms", 0, int(frame["wrong"].sum())
+        ),
+        Comparison(
+            "as published: power of n by which the miner's time grows",
+            1.0,
+            *miner,
+            reading=STRAIGHT,
+            why=DISTURBED,
+        ),
+        Comparison(
+            "as published: power of n by which a user's time grows",
+            0.0,
+            *user,
+            reading=STRAIGHT,
+            why=DISTURBED,
+        ),
+        Comparison(
+            "as published: bytes that a user sends more at the largest n than at the smallest",
+            0,
+            float(sent.max() - sent.min()),
+        ),
+        Comparison(
+            "as published: points of the group that a user sends for a frequency", 2, sent.min() / 33 / counts
+        ),
+    ]
+    for form in FORMS:
+        own = frame[frame["form"] == form]
+        if len(own):
+            last = own[own["users"] == own["users"].max()]
+            n = int(last["users"].iloc[0])
+            found += [
+                Comparison(f"{form}: seconds of {whose}, {n:,} users", None, float(last[role].mean()))
+                for role, whose in (("miner", "the miner"), ("user", "a user"))
+            ]
+    return found
+
+
+def slopes(frame: pd.DataFrame, role: str) -> tuple[float, float]:
+    """Return the power of n, mean over runs, and its standard error; 0 with a single run."""
+    each = [slope(own["users"].tolist(), own[role].tolist()) for _, own in frame.groupby("run")]
+    return float(np.mean(each)), float(np.std(each, ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0
+
+
+def drawn(frame: pd.DataFrame, what: str) -> Figure:
+    """Draw the miner's time beside a user's, every form a line."""
+    figure = canvas(8.2, 4.0)
+    left, right = figure.subplots(1, 2)
+    for axes, role, title in ((left, "miner", "the miner"), (right, "user", "one user")):
+        for form, colour, mark in zip(FORMS, (SERIES[0], NAIVE, SERIES[1]), "osD", strict=True):
+            own = frame[frame["form"] == form].groupby("users")[role].mean()
+            axes.plot(
+                own.index, own.to_numpy(), f"{mark}-", color=colour, markersize=5, linewidth=1.8, label=form
+            )
+        dress(axes)
+        axes.set_title(f"{what}: {title}", loc="left", fontsize=10)
+    left.set_ylabel("processor time")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    return figure
+
+
+def dress(axes: Axes) -> None:
+    """Write numbers of users and times so that they can be read."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: PLC0415
+
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_locator(LogLocator(10))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda s, _: duration(s)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("users")
+    open_frame(axes)

@@ -1,0 +1,95 @@
+"""Wright (2005): time of the frequency primitive against the number of users."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import masquerade as mq
+from masquerade.core import Schema
+from masquerade.simulation import Lesson, Mined, mined
+from masquerade_experiments.experiment import Comparison, Experiment, Row, Setting
+from masquerade_experiments.wright_2005 import curves
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from masquerade.core import Tally
+
+SIZES: dict[bool, dict[str, Sequence[int]]] = {
+    True: {
+        curves.PUBLISHED: (250, 500, 1000, 2000),
+        curves.PROVED: (50, 100, 200),
+        curves.PRODUCTION: (300,),
+    },
+    False: {
+        curves.PUBLISHED: (1000, 2000, 5000, 10_000, 20_000, 50_000),
+        curves.PROVED: (100, 200, 500, 1000, 2000),
+        curves.PRODUCTION: (300, 1000, 3000, 10_000),
+    },
+}
+
+
+@dataclass(frozen=True)
+class OneFrequency(Lesson):
+    """How many people have a large income? One bit a user."""
+
+    def about(self, schema: Schema) -> tuple[str, ...]:
+        """Return the one variable that is asked about."""
+        return (schema["income"].name,)
+
+    def learn(self, source: Tally) -> Any:
+        """Return the one count."""
+        return mq.learn.Tables(tuple(source.answer([mq.Query(where={"income": ">50K"})])))
+
+
+def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)
+    """Return the forms and numbers of users."""
+    return curves.settings_of(SIZES[quick])
+
+
+def measure(setting: Setting, seed: int) -> Sequence[Row]:
+    """Count one frequency."""
+    return curves.measured(setting, seed, OneFrequency("tables"), published)
+
+
+def published(n: int, seed: int) -> tuple[Mined, int]:
+    """Count one frequency as printed."""
+    bits = np.random.default_rng(seed).integers(0, 2, n).tolist()
+    found = mined([[bit] for bit in bits])
+    return found, int(found.counts != (sum(bits),))
+
+
+def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
+    """Check counts and shapes."""
+    return curves.compared(frame, 1)
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Draw the curves."""
+    return curves.drawn(frame, "One frequency")
+
+
+EXPERIMENT = Experiment(
+    id="wright-2005-frequency-timing",
+    paper="Wright (2005)",
+    item="Timing of the frequency primitive",
+    title="Seconds to count one frequency privately, against the number of users",
+    shows=(
+        "Users hold one bit each and send it masked; the miner multiplies what it gets and takes a small "
+        "logarithm. Its time is a straight line in the number of users, a user's does not depend on it. "
+        "Beside the protocol as published: with the proofs and checks that it needs against people who "
+        "cheat, and secure aggregation, which people may leave."
+    ),
+    settings=settings,
+    measure=measure,
+    compare=compare,
+    draw=draw,
+    runs=3,
+    quick_runs=1,
+    declared=curves.DECLARED,
+)

@@ -1,0 +1,202 @@
+"""The example tables of k-anonymity: a 2-anonymous table, formulation 1 and formulation 2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+import masquerade as mq
+from masquerade.report import INK, MASK_TINT, MUTED, NAIVE, canvas
+from masquerade_experiments.experiment import Comparison, Experiment, Row, Setting
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+K = 2
+COLUMNS = ("Date of Birth", "Zip Code", "Allergy", "History of Illness")
+QUASI, SENSITIVE = COLUMNS[:2], COLUMNS[2:]
+HIDDEN = "(hidden)"
+DIGITS, FIRST, SECOND = "2-anonymous table", "formulation 1", "formulation 2"
+
+BY_DIGITS = (
+    "The first table stars the last digit of two zip codes: we give the algorithm every digit of a zip code "
+    "as an attribute of its own, and the date of birth as one."
+)
+MARKED = (
+    "The slide of formulation 1 marks the k-anonymous part graphically, which is lost in the text: the "
+    "hidden row is read off its definition."
+)
+
+ORIGINAL = {
+    DIGITS: """
+        03-24-79 | 07030 | Penicillin | Pharyngitis
+        08-02-57 | 07028 | No Allergy | Stroke
+        11-12-39 | 07030 | No Allergy | Polio
+        08-02-57 | 07029 | Sulfur | Diphtheria
+        08-01-40 | 07030 | No Allergy | Colitis""",
+    FIRST: """
+        11-12-39 | 07030 | No Allergy | Colitis
+        08-02-57 | 07029 | No Allergy | Stroke
+        03-24-79 | 07030 | Penicillin | Pharyngitis
+        08-02-57 | 07029 | Sulfur | Diphtheria
+        11-12-39 | 07030 | No Allergy | Colitis""",
+    SECOND: """
+        03-24-79 | 07030 | Penicillin | Pharyngitis
+        08-02-57 | 07030 | No Allergy | Stroke
+        11-12-39 | 07030 | No Allergy | Polio
+        08-02-57 | 07030 | Sulfur | Diphtheria
+        08-01-40 | 07030 | No Allergy | Colitis""",
+}
+PRINTED = {
+    DIGITS: """
+        * | 07030 | Penicillin | Pharyngitis
+        08-02-57 | 0702* | No Allergy | Stroke
+        * | 07030 | No Allergy | Polio
+        08-02-57 | 0702* | Sulfur | Diphtheria
+        * | 07030 | No Allergy | Colitis""",
+    FIRST: f"""
+        11-12-39 | 07030 | No Allergy | Colitis
+        08-02-57 | 07029 | No Allergy | Stroke
+        03-24-79 | 07030 | {HIDDEN} | {HIDDEN}
+        08-02-57 | 07029 | Sulfur | Diphtheria
+        11-12-39 | 07030 | No Allergy | Colitis""",
+    SECOND: """
+        * | 07030 | Penicillin | Pharyngitis
+        08-02-57 | 07030 | No Allergy | Stroke
+        * | 07030 | No Allergy | Polio
+        08-02-57 | 07030 | Sulfur | Diphtheria
+        * | 07030 | No Allergy | Colitis""",
+}
+
+
+def parsed(text: str) -> pd.DataFrame:
+    """Return a table as it stands above."""
+    lines = [[cell.strip() for cell in line.split("|")] for line in text.strip().splitlines()]
+    return pd.DataFrame(lines, columns=list(COLUMNS))
+
+
+def ours(name: str) -> pd.DataFrame:
+    """Return what the library makes of an original table."""
+    frame = parsed(ORIGINAL[name])
+    if name == FIRST:
+        opened: pd.DataFrame = mq.anonymity.open_repeated(frame, QUASI, K)
+        return opened.fillna(HIDDEN)
+    if name == SECOND:
+        starred: pd.DataFrame = mq.anonymity.suppress(frame, QUASI, K).frame
+        return starred
+    digits = frame["Zip Code"].str.extractall("(.)")[0].unstack().add_prefix("digit ")
+    wide = pd.concat([frame.drop(columns="Zip Code"), digits], axis=1)
+    narrow: pd.DataFrame = mq.anonymity.suppress(wide, ["Date of Birth", *digits.columns], K).frame
+    narrow["Zip Code"] = narrow[list(digits.columns)].agg("".join, axis=1)
+    return narrow.reindex(columns=list(COLUMNS))
+
+
+def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001
+    """Return the three tables."""
+    del quick
+    return tuple({"table": name, "k": K} for name in ORIGINAL)
+
+
+def measure(setting: Setting, seed: int) -> Sequence[Row]:
+    """Anonymise one table; nothing is random."""
+    del seed
+    name = str(setting["table"])
+    original, printed, made = parsed(ORIGINAL[name]), parsed(PRINTED[name]), ours(name)
+    together = made.groupby(list(QUASI))[SENSITIVE[0]].transform("size")
+    return [
+        {
+            "row": row + 1,
+            "column": column,
+            "original": str(original.loc[row, column]),
+            "printed": str(printed.loc[row, column]),
+            "ours": str(made.loc[row, column]),
+            "rows alike": int(together[row]),
+        }
+        for row in range(len(made))
+        for column in COLUMNS
+    ]
+
+
+def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
+    """Count the cells that differ from print, and the rows that a row hides among."""
+    found = []
+    for name in ORIGINAL:
+        own = frame[frame["table"] == name]
+        differing = int((own["ours"] != own["printed"]).sum())
+        found.append(Comparison(f"{name}: cells that differ from the printed table", 0, differing))
+        shown = own[own["column"].isin(SENSITIVE) & (own["ours"] != HIDDEN)]
+        found.append(
+            Comparison(
+                f"{name}: fewest rows with one quasi-identifier, among rows whose sensitive part is open",
+                K,
+                int(shown["rows alike"].min()),
+                rule="at least",
+            )
+        )
+    return found
+
+
+def table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the three tables as the library makes them."""
+    first = frame[frame["run"] == frame["run"].min()]
+    cells = first.set_index(["table", "row", "column"])["ours"]
+    wide: pd.DataFrame = cells.unstack(sort=False).reset_index()
+    return wide.reindex(columns=["table", "row", *COLUMNS]).rename_axis(columns=None)
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Draw the three tables, what was taken away in colour."""
+    figure = canvas(7.4, 5.4)
+    titles = {
+        DIGITS: "2-anonymous table: each digit of the zip code is an attribute of its own",
+        FIRST: "Formulation 1: the sensitive part is opened where the quasi-identifier occurs twice",
+        SECOND: "Formulation 2: quasi-identifiers that differ within a group are starred",
+    }
+    for axes, (name, title) in zip(figure.subplots(3, 1), titles.items(), strict=True):
+        axes.set_title(title, loc="left", fontsize=10)
+        paint(axes, frame[(frame["table"] == name) & (frame["run"] == frame["run"].min())])
+    return figure
+
+
+def paint(axes: Axes, cells: pd.DataFrame) -> None:
+    """Draw one table as a grid of words."""
+    axes.set_axis_off()
+    axes.set_xlim(0, len(COLUMNS))
+    axes.set_ylim(cells["row"].max() + 0.6, -0.6)
+    for place, column in enumerate(COLUMNS):
+        axes.text(place + 0.05, 0, column, color=MUTED, va="center", fontsize=9)
+    axes.axhline(0.5, color=MUTED, linewidth=0.8)
+    for cell in cells.to_dict("records"):
+        place, changed = COLUMNS.index(cell["column"]), cell["ours"] != cell["original"]
+        axes.text(
+            place + 0.05,
+            cell["row"],
+            cell["ours"],
+            color=NAIVE if changed else INK,
+            weight="bold" if changed else "normal",
+            va="center",
+            fontsize=9,
+            bbox={"facecolor": MASK_TINT, "edgecolor": "none", "pad": 2.0} if changed else None,
+        )
+
+
+EXPERIMENT = Experiment(
+    id="wright-2005-k-anonymity",
+    paper="Wright (2005)",
+    item="Example tables of k-anonymity",
+    title="k-anonymous tables, k = 2",
+    shows=(
+        "Date of birth and zip code are quasi-identifiers. Formulation 1 opens the sensitive part of rows "
+        "whose quasi-identifier occurs at least twice; formulation 2 groups rows by Meyerson and Williams's "
+        "algorithm and stars what differs within a group."
+    ),
+    settings=settings,
+    measure=measure,
+    compare=compare,
+    draw=draw,
+    declared=(BY_DIGITS, MARKED),
+    table=table,
+)

@@ -1,0 +1,93 @@
+"""The talk's timing curves: every form counts right, and the shapes are judged as they should be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from masquerade.protocols.frequency import MOST_PROOFS
+from masquerade.report.style import house_style
+from masquerade.simulation.printed_primitive import mined
+from masquerade_experiments.wright_2005 import bayes_timing, curves, frequency_timing
+
+MODULES = {"frequency": (frequency_timing, 1), "bayes": (bayes_timing, bayes_timing.COUNTS)}
+
+
+def made_up(counts, miner=1.0, user=0.0, runs=3, wrong=0):
+    """Return rows with times that grow by given powers of n, a little noisy."""
+    generator = np.random.default_rng(1)
+    return pd.DataFrame(
+        [
+            {
+                "form": form,
+                "users": n,
+                "run": run,
+                "miner": 1e-5 * n**miner * generator.uniform(0.98, 1.02),
+                "user": 1e-4 * n**user * generator.uniform(0.98, 1.02),
+                "sent": 66.0 * counts,
+                "wrong": wrong,
+            }
+            for form in curves.FORMS
+            for n in (250, 500, 1000, 2000)
+            for run in range(runs)
+        ]
+    )
+
+
+def verdicts(module, frame):
+    return [item.verdict for item in module.EXPERIMENT.compare(frame) if item.paper is not None]
+
+
+@pytest.mark.parametrize("bits", [[[1], [0], [1]], [[0, 1, 1]] * 4, [[0]] * 2])
+def test_the_primitive_counts(bits):
+    found = mined(bits)
+    assert found.counts == tuple(np.sum(bits, axis=0).tolist())
+    assert found.sent == 66 * len(bits[0])  # m and h
+    assert found.miner_seconds > 0
+    assert found.user_seconds > 0
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_form_counts_right(name):
+    module, counts = MODULES[name]
+    for form, n in ((curves.PUBLISHED, 20), (curves.PROVED, 12), (curves.PRODUCTION, 30)):
+        (row,) = module.EXPERIMENT.measure({"form": form, "users": n}, 5)
+        assert row["wrong"] == 0
+        assert row["miner"] > 0
+        assert row["user"] > 0
+        if form == curves.PUBLISHED:
+            assert row["sent"] == 66 * counts
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_shapes_are_judged(name):
+    module, counts = MODULES[name]
+    assert set(verdicts(module, made_up(counts))) == {"matches"}
+    assert verdicts(module, made_up(counts, runs=1)).count("matches") == 5
+    for spoilt, place in (({"miner": 1.3}, 1), ({"miner": 0.7}, 1), ({"user": 0.3}, 2), ({"wrong": 1}, 0)):
+        found = module.EXPERIMENT.compare(made_up(counts, **spoilt))
+        assert [item.verdict == "differs" for item in found].index(True) == place
+    longer = made_up(counts)
+    longer.loc[longer["users"] == 2000, "sent"] += 1
+    assert verdicts(module, longer)[3] == "differs"
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("quick", [True, False])
+def test_settings_keep_to_what_each_form_is_for(name, quick):
+    module, counts = MODULES[name]
+    listed = module.EXPERIMENT.settings(quick)
+    assert {setting["form"] for setting in listed} == set(curves.FORMS)
+    for setting in listed:
+        if setting["form"] == curves.PROVED:
+            assert setting["users"] * counts <= MOST_PROOFS
+        if setting["form"] == curves.PRODUCTION:
+            assert setting["users"] >= 300  # below, everybody is everybody's neighbour
+
+
+def test_both_are_drawn():
+    with house_style():
+        for module, counts in MODULES.values():
+            for axes in module.EXPERIMENT.draw(made_up(counts)).axes:
+                assert [line.get_label() for line in axes.lines] == list(curves.FORMS)

@@ -1,0 +1,29 @@
+"""An experiment that differs from its paper, and says why; slow if it is told to be."""
+
+import os
+import time
+
+from tests.experiments.toys.watching import mean_value, note, points
+
+from masquerade_experiments.experiment import Experiment
+
+
+def measure(setting, seed):
+    note("odd")
+    time.sleep(float(os.environ.get("TOY_SLEEP", "0")))
+    return [{"value": setting["q"] + (seed % 1000) / 1e6}]
+
+
+EXPERIMENT = Experiment(
+    id="toy-odd",
+    paper="Odd (2002)",
+    item="Table 1.1",
+    title="Odd numbers",
+    shows="One is odd.",
+    settings=lambda _quick: [{"q": 1}],
+    measure=measure,
+    compare=lambda frame: mean_value(frame, 3.0, why="The paper counts from three."),
+    draw=points,
+    runs=24,
+    quick_runs=24,
+)
