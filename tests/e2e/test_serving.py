@@ -37,6 +37,7 @@ from masquerade.services.common.server import _listening, background, run
 from masquerade.services.common.service import Service
 from masquerade.services.common.settings import Limits
 from masquerade.services.common.state import State
+from masquerade.services.common.tls_contexts import TlsFiles
 
 SECRET = b"the patient smokes"
 TOKEN = tokens.make()
@@ -64,7 +65,7 @@ class World:
 
     def tls(self, name, authority=None):
         pair = self.pairs[name]
-        return {"certificate": pair.certificate, "key": pair.key, "authority": authority or self.authority}
+        return {"tls": TlsFiles(pair.certificate, pair.key, authority or self.authority)}
 
     def south(self):
         return Peer("south", fingerprints=(self.pairs["south"].fingerprint,))
@@ -178,7 +179,7 @@ def test_a_valid_certificate_that_is_not_pinned_is_refused(world, mutual):
 def test_a_certificate_of_another_authority_or_none_is_refused_in_the_handshake(world, mutual, who, capfd):
     url, handler = mutual
     before = len(handler.calls)
-    files = world.tls(who) if who else {"authority": world.authority}
+    files = world.tls(who) if who else {"tls": TlsFiles(authority=world.authority)}
     with (
         HttpTransport("south", [world.north(url)], retries=0, **files) as sending,
         pytest.raises(
@@ -277,8 +278,8 @@ def test_both_fingerprints_are_accepted_while_a_party_rotates(tmp_path):
         limits=Limits(),
         handler=Recorder(),
     )
-    files = {"certificate": caller.certificate, "key": caller.key, "authority": tmp_path / "ca.pem"}
-    served = {"certificate": first.certificate, "key": first.key, "authority": tmp_path / "ca.pem"}
+    files = {"tls": TlsFiles(caller.certificate, caller.key, tmp_path / "ca.pem")}
+    served = {"tls": TlsFiles(first.certificate, first.key, tmp_path / "ca.pem")}
     with background(service, **served) as url:
         second = certificates.rotate(tmp_path, "north")
         both = Peer("north", url, fingerprints=(second.old_fingerprint, second.fingerprint))
@@ -299,7 +300,9 @@ def test_tokens_over_tls_beside_certificates(world):
     service = Service("party", peers=peers, limits=Limits(), handler=handler)
     with background(service, **world.tls("north")) as url:
         north = world.north(url, token=TOKEN)
-        with HttpTransport("west", [north], place="echo", retries=0, authority=world.authority) as sending:
+        with HttpTransport(
+            "west", [north], place="echo", retries=0, tls=TlsFiles(authority=world.authority)
+        ) as sending:
             sending.exchange("north", b"x")
         with HttpTransport(
             "south", [world.north(url)], place="echo", retries=0, **world.tls("south")
@@ -806,12 +809,12 @@ def test_without_tls_only_this_machine_is_served(world, tmp_path):
         with pytest.raises(InputError, match="on this machine only"):
             run(service, host=host, port=0)
     with pytest.raises(InputError, match="a certificate and its key"):
-        run(service, port=0, authority=world.authority)
-    mixed = {**world.tls("north"), "key": world.pairs["south"].key}
+        run(service, port=0, tls=TlsFiles(authority=world.authority))
+    files = world.tls("north")["tls"]
     with pytest.raises(InputError, match="certificate and key a pair"):
-        run(service, port=0, **mixed)
+        run(service, port=0, tls=files._replace(key=world.pairs["south"].key))
     with pytest.raises(InputError, match="cannot be used"):
-        run(service, port=0, **{**world.tls("north"), "authority": tmp_path / "none.pem"})
+        run(service, port=0, tls=files._replace(authority=tmp_path / "none.pem"))
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(InputError, match="address already in use"),

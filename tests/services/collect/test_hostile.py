@@ -23,6 +23,7 @@ from masquerade.services.collect.messages import MOST_TOGETHER, Batch, ClientRec
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import NotAdmitted, PartyUnreachable
+from masquerade.services.common.tls_contexts import TlsFiles
 
 
 @pytest.fixture(scope="module")
@@ -181,9 +182,7 @@ def as_somebody(world, who, name):
     return HttpTransport(
         who,
         [Peer("server", server.url, server.fingerprints)],
-        certificate=tls / f"{who}.pem",
-        key=tls / f"{who}.key",
-        authority=tls / "ca.pem",
+        tls=TlsFiles(tls / f"{who}.pem", tls / f"{who}.key", tls / "ca.pem"),
         retries=0,
     )
 

@@ -93,7 +93,9 @@ class Deployment:
             service = self._services[name] = service_of(node)
             stack = ExitStack()
             stack.callback(node.close)
-            url = stack.enter_context(background(service, port=settings.listen.port, **settings.tls_files()))
+            url = stack.enter_context(
+                background(service, port=settings.listen.port, tls=settings.tls_files())
+            )
             write_whole(settings.address_file, url + "\n", private=True)
             self._running[name] = stack
 
@@ -173,7 +175,7 @@ class Deployment:
     def speaking(self, caller):
         """Return a client with a node's own credentials."""
         settings = self.settings(caller)
-        return HttpTransport(caller, self.nodes[caller].peers, **settings.tls_files(), retries=0)
+        return HttpTransport(caller, self.nodes[caller].peers, tls=settings.tls_files(), retries=0)
 
     def ledger(self, name):
         """Return what left a party, read from the disk and checked."""

@@ -38,6 +38,7 @@ from masquerade.protocols.vertical.messages import Announce, Request
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.problems import KeyReused, NotAdmitted, NotFound, TooLarge
 from masquerade.services.common.settings import load
+from masquerade.services.common.tls_contexts import TlsFiles
 from masquerade.services.parties.node import Node
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.settings import PartySettings
@@ -152,8 +153,8 @@ def test_a_stranger_of_the_same_authority_is_not_admitted(quiet, capsys):
     made = certificates.issue(quiet.folder / "tls", "stranger")
     before = standing(quiet)
     peers = {"north": quiet.nodes[MINER].peers["north"]}
-    files = {"certificate": made.certificate, "key": made.key, "authority": quiet.folder / "tls" / "ca.pem"}
-    with HttpTransport("stranger", peers, **files, retries=0) as http, pytest.raises(NotAdmitted):
+    files = TlsFiles(made.certificate, made.key, quiet.folder / "tls" / "ca.pem")
+    with HttpTransport("stranger", peers, tls=files, retries=0) as http, pytest.raises(NotAdmitted):
         http.exchange("north", json.dumps(begin(quiet.spec)).encode(), place=f"sessions/{SESSION}/begin")
     assert standing(quiet) == before
     assert '"error":"NotAdmitted"' in capsys.readouterr().err

@@ -22,6 +22,7 @@ from masquerade.services.collect.messages import Batch, ClientRecord, ShownNotic
 from masquerade.services.collect.settings import CollectionSettings, ServerSettings, load_form
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer
+from masquerade.services.common.tls_contexts import TlsFiles
 
 RANDOMNESS: Final = "randomness server"
 COLLECTOR: Final = "collector"
@@ -48,7 +49,7 @@ class Collection:
         self._http = HttpTransport(
             "a person",
             [_peer(RANDOMNESS, settings.randomness), _peer(COLLECTOR, settings.collector)],
-            authority=settings.authority,
+            tls=TlsFiles(authority=settings.authority),
             timeout=timeout,
             retries=retries,
         )

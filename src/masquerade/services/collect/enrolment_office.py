@@ -15,6 +15,7 @@ from masquerade.services.collect.settings import OfficeSettings
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import ServiceFailed
+from masquerade.services.common.tls_contexts import TlsFiles
 
 ENDING: Final = ".credential"
 PERSON_NAME: Final = re.compile(r"[A-Za-z0-9@_-][A-Za-z0-9@._-]{0,99}")
@@ -41,9 +42,7 @@ def enrol(people: Sequence[str], settings: OfficeSettings) -> dict[str, bytes]:
     with HttpTransport(
         settings.name,
         [Peer(_RANDOMNESS, known.url, known.fingerprints, token=shown)],
-        certificate=None if tls is None else tls.certificate,
-        key=None if tls is None else tls.key,
-        authority=settings.authority if tls is None else tls.authority,
+        tls=TlsFiles(authority=settings.authority) if tls is None else tls.files(),
     ) as http:
         found: dict[str, bytes] = {}
         for at in range(0, len(people), MOST_ENROLLED):

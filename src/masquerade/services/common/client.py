@@ -13,7 +13,6 @@ import ssl
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -30,7 +29,7 @@ from masquerade.services.common.problems import (
     TooLarge,
 )
 from masquerade.services.common.settings import Limits, is_loopback
-from masquerade.services.common.tls_contexts import Tls, client_context
+from masquerade.services.common.tls_contexts import PLAIN, TlsFiles, client_context
 
 VERSIONS = ("1",)  # that this client speaks
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
@@ -51,10 +50,9 @@ class HttpTransport:
         Our own name, for messages to people.
     place
         Where messages go that name no other place, below ``/v1/`` of a peer's address.
-    certificate, key
-        What we show to servers that ask for certificates.
-    authority
-        Who signs servers' certificates; the system's authorities if not given. Pinning comes on top.
+    tls
+        What we show to servers that ask for certificates, and who signs theirs; the system's authorities if
+        none is given. Pinning comes on top.
     timeout
         Seconds that one try may take.
     retries
@@ -69,9 +67,7 @@ class HttpTransport:
         peers: Iterable[Peer] | Mapping[str, Peer],
         *,
         place: str = "messages",
-        certificate: str | Path | None = None,
-        key: str | Path | None = None,
-        authority: str | Path | None = None,
+        tls: TlsFiles = PLAIN,
         timeout: float = 60.0,
         retries: int = 5,
         patience: float = 900.0,
@@ -81,8 +77,7 @@ class HttpTransport:
             raise InputError(
                 f"A timeout is positive and retries are not negative. Got {timeout} and {retries}."
             )
-        self._me, self._peers, self._place = me, by_name(peers), place
-        self._tls = Tls(certificate, key, authority)
+        self._me, self._peers, self._place, self._tls = me, by_name(peers), place, tls
         self._timeout, self._retries, self._limits = timeout, retries, limits or Limits()
         self._patience = patience
         self._clients: dict[str, httpx.Client] = {}

@@ -54,7 +54,7 @@ def peer_transport(
     return HttpTransport(
         settings.name,
         peers,
-        **settings.tls_files(),
+        tls=settings.tls_files(),
         timeout=settings.limits.seconds if seconds is None else seconds,
         retries=settings.retries if retries is None else retries,
         limits=settings.limits,
@@ -153,7 +153,9 @@ class Operator:
         token = None if settings.operator_token is None else settings.operator_token.read_text().strip()
         marks = () if settings.tls is None else (fingerprint(settings.tls.certificate),)
         own = Peer(settings.name, url, marks, token=token)
-        return HttpTransport(settings.name, [own], **settings.tls_files(), retries=1, limits=settings.limits)
+        return HttpTransport(
+            settings.name, [own], tls=settings.tls_files(), retries=1, limits=settings.limits
+        )
 
     def __enter__(self) -> Self:
         return self

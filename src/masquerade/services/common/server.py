@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,7 +23,7 @@ from masquerade.core.errors import InputError
 from masquerade.services.common import logs
 from masquerade.services.common.service import CERTIFICATE, Service
 from masquerade.services.common.settings import NodeSettings, is_loopback
-from masquerade.services.common.tls_contexts import Tls, server_context
+from masquerade.services.common.tls_contexts import PLAIN, TlsFiles, server_context
 
 GRACE_SECONDS = 30.0
 _HEADER_SECONDS = 15.0  # from a connection, or from the first byte of a request, to the end of its headers
@@ -36,20 +35,17 @@ def run(
     *,
     host: str = "127.0.0.1",
     port: int = 8443,
-    certificate: str | Path | None = None,
-    key: str | Path | None = None,
-    authority: str | Path | None = None,
+    tls: TlsFiles = PLAIN,
     grace_seconds: float = GRACE_SECONDS,
     announce: Callable[[str], object] = print,
 ) -> None:
     """Serve until SIGTERM or SIGINT, finish what runs within `grace_seconds`, and return.
 
-    With `authority`, callers show a certificate that it signed; where the service also knows tokens, or takes
-    callers without credentials, they may do without one. Where certificates are required, probes of
+    With an authority, callers show a certificate that it signed; where the service also knows tokens, or
+    takes callers without credentials, they may do without one. Where certificates are required, probes of
     ``/health`` and ``/ready`` need one too. Port 0 takes any free port; the one line that is announced ends
     in the real address. A service is run once: after its end it takes nothing new.
     """
-    tls = Tls(certificate, key, authority)
     server, listening = _prepared(service, (host, port), tls, grace_seconds, announce)
     with _quiet(server.service.name):
         server.run(sockets=[listening])
@@ -71,7 +67,7 @@ def run_node(service: Service, settings: NodeSettings, announce: Callable[[str],
             service,
             host=settings.listen.host,
             port=settings.listen.port,
-            **settings.tls_files(),
+            tls=settings.tls_files(),
             announce=listening,
         )
     finally:
@@ -84,14 +80,11 @@ def background(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
-    certificate: str | Path | None = None,
-    key: str | Path | None = None,
-    authority: str | Path | None = None,
+    tls: TlsFiles = PLAIN,
     grace_seconds: float = GRACE_SECONDS,
 ) -> Iterator[str]:
     """Serve in a thread of this process, and give the address; at the end the service stops in order."""
     addresses: list[str] = []
-    tls = Tls(certificate, key, authority)
     server, listening = _prepared(service, (host, port), tls, grace_seconds, addresses.append)
     failures: list[BaseException] = []
 
@@ -187,7 +180,7 @@ class _Protocol(H11Protocol):
 def _prepared(
     service: Service,
     at: tuple[str, int],
-    tls: Tls,
+    tls: TlsFiles,
     grace_seconds: float,
     announce: Callable[[str], object],
 ) -> tuple[_Server, socket.socket]:

@@ -41,6 +41,7 @@ from pydantic import (
 
 from masquerade.core.errors import FileError, InputError
 from masquerade.services.common.settings_file import explain, override, read
+from masquerade.services.common.tls_contexts import PLAIN, TlsFiles
 
 M = TypeVar("M", bound=BaseModel)
 UNITS: Final = {
@@ -216,6 +217,10 @@ class Tls(Strict):
     authority: PublicFile | None = None
     """Who signs others' certificates (PEM); without it the system's authorities do, and callers show none."""
 
+    def files(self) -> TlsFiles:
+        """Return the files, as servers and clients take them."""
+        return TlsFiles(self.certificate, self.key, self.authority)
+
 
 class PeerSettings(Strict):
     """Another service: where it is, and by what it is recognised."""
@@ -276,12 +281,9 @@ class NodeSettings(Strict):
         """Return the file that says where the service listens, while it does."""
         return self.state / "address"
 
-    def tls_files(self) -> dict[str, Any]:
+    def tls_files(self) -> TlsFiles:
         """Return the files of TLS, as servers and clients take them."""
-        tls = self.tls
-        if tls is None:
-            return {}
-        return {"certificate": tls.certificate, "key": tls.key, "authority": tls.authority}
+        return PLAIN if self.tls is None else self.tls.files()
 
 
 def load(path: str | Path, model: type[M], *, environment: Mapping[str, str] | None = None) -> M:

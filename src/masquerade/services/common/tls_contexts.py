@@ -12,7 +12,7 @@ from masquerade.services.common.peers import Peer, der_fingerprint
 from masquerade.services.common.problems import NotAdmitted
 
 
-class Tls(NamedTuple):
+class TlsFiles(NamedTuple):
     """The files that make a connection private, or none."""
 
     certificate: str | Path | None = None
@@ -20,8 +20,11 @@ class Tls(NamedTuple):
     authority: str | Path | None = None
 
 
+PLAIN = TlsFiles()
+
+
 def server_context(
-    tls: Tls, *, certificates_required: bool, refused: Callable[[str], None]
+    tls: TlsFiles, *, certificates_required: bool, refused: Callable[[str], None]
 ) -> ssl.SSLContext | None:
     """Return how a server secures connections, None without TLS; `refused` hears of failed handshakes."""
     certificate, key, authority = tls
@@ -88,7 +91,7 @@ class PinnedContext(ssl.SSLContext):
         raise InputError("A pinned connection is made over a socket.")
 
 
-def client_context(peer: Peer, tls: Tls) -> PinnedContext:
+def client_context(peer: Peer, tls: TlsFiles) -> PinnedContext:
     """Return how a client secures connections to a peer: by the authority and by the pinned fingerprint."""
     if not peer.fingerprints:
         raise InputError(f"Party {peer.name!r} has no pinned fingerprint: get it from them, and add it.")
@@ -107,7 +110,7 @@ def client_context(peer: Peer, tls: Tls) -> PinnedContext:
     return context
 
 
-def _unusable(tls: Tls) -> FileError:
+def _unusable(tls: TlsFiles) -> FileError:
     return FileError(
         f"The certificate {tls.certificate}, the key {tls.key} or the authority {tls.authority} cannot be "
         "used: they must be readable PEM files, and certificate and key a pair."
