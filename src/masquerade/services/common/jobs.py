@@ -16,7 +16,7 @@ from typing import TypeVar
 from masquerade.services.common import problems
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import Busy, KeyReused, TimedOut, TooLarge
-from masquerade.services.common.reply_store import MemoryReplies, ReplyStore
+from masquerade.services.common.reply_store import ReplyStore
 from masquerade.services.common.settings import Limits
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class Job:
 class Jobs:
     """The jobs of one service: no more at once than its limits allow, and none twice for the same key."""
 
-    def __init__(self, replies: ReplyStore | MemoryReplies, limits: Limits) -> None:
+    def __init__(self, replies: ReplyStore, limits: Limits) -> None:
         self._replies, self._limits = replies, limits
         self._jobs: set[Job] = set()
         self._by_key: dict[tuple[str, str], Job] = {}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from typing import ClassVar, Final, NamedTuple
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import KeySpent
-from masquerade.protocols.durable_store import DurableStore
+from masquerade.protocols.durable_store import DurableStore, Layout
 
 MOST_REPLIES: Final = 100_000
 MOST_REPLY_BYTES: Final = 1 << 29
@@ -58,6 +56,12 @@ END;
         self, store: DurableStore, *, most: int = MOST_REPLIES, most_bytes: int = MOST_REPLY_BYTES
     ) -> None:
         self._store, self._most, self._most_bytes = store, most, most_bytes
+
+    @classmethod
+    def in_memory(cls, longest: int) -> ReplyStore:
+        """Return a store for a service without a state: the latest replies, until the process ends."""
+        layout = Layout("a store of replies", "the replies", b"mqrp", cls.TABLES)
+        return cls(DurableStore(None, layout), most=256, most_bytes=max(64 << 20, longest))
 
     def find(self, peer: str, key: str) -> StoredReply | None:
         """Return the answer to a peer's key, None if there was none."""
@@ -117,27 +121,3 @@ END;
             )[0]
             self._store.run("UPDATE replies SET reply = NULL, size = 0 WHERE turn = ?", (turn,))
             size -= freed
-
-
-class MemoryReplies:
-    """The latest replies, for a service without a state: they end with the process."""
-
-    def __init__(self, most: int = 256, most_bytes: int = 64 << 20) -> None:
-        self._kept: OrderedDict[tuple[str, str], StoredReply] = OrderedDict()
-        self._most, self._most_bytes, self._bytes = most, most_bytes, 0
-        self._lock = threading.Lock()
-
-    def find(self, peer: str, key: str) -> StoredReply | None:
-        """Return what was replied to a peer under a key."""
-        with self._lock:
-            return self._kept.get((peer, key))
-
-    def keep(  # noqa: PLR0917  (a row of a table)
-        self, peer: str, key: str, place: str, body_digest: bytes | str, status: int, reply: bytes
-    ) -> None:
-        """Keep a reply, and forget the oldest beyond the limits."""
-        with self._lock:
-            self._kept[peer, key] = StoredReply(place, body_digest, status, reply)
-            self._bytes += len(reply)
-            while len(self._kept) > self._most or (self._bytes > self._most_bytes and len(self._kept) > 1):
-                self._bytes -= len(self._kept.popitem(last=False)[1].reply)

@@ -28,7 +28,7 @@ from masquerade.services.common.jobs import Call, Handler, Jobs, Outcome
 from masquerade.services.common.metrics import MEDIA, Metrics
 from masquerade.services.common.peers import Peer, by_name, recognise
 from masquerade.services.common.problems import Busy, NotAdmitted, NotFound, TooLarge, WrongVersion
-from masquerade.services.common.reply_store import MemoryReplies
+from masquerade.services.common.reply_store import ReplyStore
 from masquerade.services.common.settings import Limits, is_loopback
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ class Service:
         anonymous: Peer | None = None,
     ) -> None:
         self.name, self.peers, self.limits, self.anonymous = name, by_name(peers), limits, anonymous
-        self.jobs = Jobs(MemoryReplies() if state is None else state.replies, limits)
+        replies = ReplyStore.in_memory(limits.reply_bytes) if state is None else state.replies
+        self.jobs = Jobs(replies, limits)
         self.metrics = Metrics(name)
         self._handler, self._ready = handler, ready
         self._places = {template: _pattern(template) for template in places}

@@ -9,26 +9,31 @@ from masquerade.services.common.jobs import Call, Jobs, in_thread
 from masquerade.services.common.metrics import Metrics
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import Busy, TimedOut
-from masquerade.services.common.reply_store import MemoryReplies
+from masquerade.services.common.reply_store import ReplyStore
 from masquerade.services.common.settings import Limits
 
 CALL = Call(Peer("south"), "echo", b"x", "a-key-of-mine")
 
 
-def test_memory_keeps_the_latest_within_both_bounds():
-    replies = MemoryReplies(most=3, most_bytes=100)
-    for number in range(5):
+def memory():
+    return ReplyStore.in_memory(100)
+
+
+def test_memory_keeps_the_latest():
+    replies = memory()
+    for number in range(260):
         replies.keep("south", f"key-{number}", "echo", "d", 200, b"x")
-    assert [replies.find("south", f"key-{number}") is None for number in range(5)] == [True, True] + [
-        False
-    ] * 3
-    replies.keep("south", "long", "echo", "d", 200, b"x" * 99)
-    assert replies.find("south", "key-4").reply == b"x"
-    assert replies.find("south", "key-3") is None
-    replies.keep("south", "longest", "echo", "d", 200, b"x" * 1000)  # beyond the bound, yet it is the latest
-    assert replies.find("south", "long") is None
-    assert replies.find("south", "longest").reply == b"x" * 1000
-    assert replies.find("west", "longest") is None
+    assert [replies.find("south", f"key-{number}") is None for number in range(2, 6)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert replies.find("south", "key-259").reply == b"x"
+    assert replies.find("west", "key-259") is None
+    longest = ReplyStore.in_memory(65 << 20)
+    longest.keep("south", "long", "echo", "d", 200, bytes(65 << 20))
+    assert len(longest.find("south", "long").reply) == 65 << 20
 
 
 def test_what_a_busy_handler_refuses_is_not_kept():
@@ -41,7 +46,7 @@ def test_what_a_busy_handler_refuses_is_not_kept():
         return b"done"
 
     async def twice():
-        jobs = Jobs(MemoryReplies(), Limits())
+        jobs = Jobs(memory(), Limits())
         with pytest.raises(Busy, match="later"):
             await jobs.answer(CALL, handler)
         return [await jobs.answer(CALL, handler) for _ in range(2)]
@@ -54,7 +59,7 @@ def test_what_a_busy_handler_refuses_is_not_kept():
 def test_an_exit_from_a_handler_is_an_error_of_that_call_alone():
     async def one():
         with pytest.raises(RuntimeError, match="SystemExit"):
-            await Jobs(MemoryReplies(), Limits()).answer(CALL, lambda _: exit(3))
+            await Jobs(memory(), Limits()).answer(CALL, lambda _: exit(3))
         return await in_thread(lambda: 7)
 
     assert asyncio.run(one()) == 7
@@ -62,7 +67,7 @@ def test_an_exit_from_a_handler_is_an_error_of_that_call_alone():
 
 def test_a_job_that_nobody_waits_for_is_waited_for_at_the_end():
     go = threading.Event()
-    replies = MemoryReplies()
+    replies = memory()
 
     async def one():
         jobs = Jobs(replies, Limits(seconds=0.01, concurrency=1))
