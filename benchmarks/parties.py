@@ -25,7 +25,7 @@ from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.party import ProductParty
 from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
 from masquerade.protocols.transport import LocalTransport
-from masquerade.protocols.vertical.messages import Request
+from masquerade.protocols.vertical.messages import CellRequest
 from masquerade.protocols.vertical.site import ClearCells, Site
 from masquerade.sources.joined import Miner
 from masquerade.sources.pooled import PooledTally, pooling_party
@@ -224,7 +224,7 @@ def mining(rows):
     sites, agreed = mined_sites(rows)
     worked = time.process_time()
     for site in sites.values():
-        site.receive(Request(SESSION, "miner", (), 0, 1000).encode())
+        site.receive(CellRequest(SESSION, "miner", (), 0, 1000).encode())
     preparing = time.process_time() - worked
     here, there = mp.get_context("spawn").Pipe()
     process = mp.get_context("spawn").Process(target=mine, args=(there, agreed))

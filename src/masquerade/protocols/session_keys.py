@@ -39,7 +39,7 @@ ADVERT = "advert of a party"
 
 
 @dataclass(frozen=True, slots=True)
-class Join(SessionMessage):
+class SessionOffer(SessionMessage):
     """A session is offered: its id, a digest of what was agreed on, and who is to take part."""
 
     TAG: ClassVar[bytes] = b"masquerade parties join 1"
@@ -77,7 +77,7 @@ class Roster(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Joined(SessionMessage):
+class RosterReceipt(SessionMessage):
     """A party has checked the roster with this digest and keeps to it."""
 
     TAG: ClassVar[bytes] = b"masquerade parties joined 1"
@@ -93,7 +93,7 @@ class Membership:
     def __init__(self, name: str, identity: SigningKey, peers: Mapping[str, bytes]) -> None:
         self.name, self._identity, self._peers = name, identity, {**peers, name: identity.public}
         self._key = AgreementKey()
-        self._offer: Join | None = None
+        self._offer: SessionOffer | None = None
         self._keys: dict[str, bytes] = {}
         self.roster = b""
 
@@ -111,7 +111,7 @@ class Membership:
             raise InputError("The roster is not known yet.")
         return self._offer.roster
 
-    def join(self, offer: Join, agreement: bytes) -> Advert:
+    def join(self, offer: SessionOffer, agreement: bytes) -> Advert:
         """Return the advert for a session; only one is ever joined, and only as agreed."""
         if self._offer is not None and offer != self._offer:
             raise InputError("This party has joined a session already; a new one needs fresh keys.")
@@ -126,7 +126,7 @@ class Membership:
         unsigned = Advert(offer.session, agreement, self.name, self._key.public, bytes(64))
         return replace(unsigned, signature=self._identity.sign(ADVERT, *unsigned.signed))
 
-    def accept(self, roster: Roster) -> Joined:
+    def accept(self, roster: Roster) -> RosterReceipt:
         """Check every advert and derive the shared secrets; another roster afterwards is refused."""
         offer = self._offer
         if offer is None:
@@ -143,7 +143,7 @@ class Membership:
         if keys.pop(self.name) != self._key.public:
             raise InputError("The roster shows another key for this party.")
         self._keys, self.roster = keys, roster.digest
-        return Joined(offer.session, self.roster)
+        return RosterReceipt(offer.session, self.roster)
 
     def secret(self, peer: str, label: str, *context: bytes) -> bytes:
         """Return a secret that only this member and `peer` can derive, for one labelled purpose."""
@@ -156,7 +156,7 @@ class Membership:
         words = np.frombuffer(stream(self.secret(peer, label, *context), 8 * count), dtype="<u8")
         return words.astype(np.uint64, copy=False)
 
-    def _check(self, advert: Advert, offer: Join) -> None:
+    def _check(self, advert: Advert, offer: SessionOffer) -> None:
         if (advert.session, advert.agreement) != (offer.session, offer.agreement):
             raise InputError(f"The advert of party {advert.party!r} belongs to another session.")
         try:
@@ -185,8 +185,8 @@ class Member:
     def receive(self, message: bytes) -> bytes:
         """Return the reply to a message; a refused one changes nothing."""
         tag = tag_of(message)
-        if tag == Join.TAG:
-            offer = Join.decode(message)
+        if tag == SessionOffer.TAG:
+            offer = SessionOffer.decode(message)
             self._check_offer(offer)
             return self._membership.join(offer, self.agreement).encode()
         if tag == Roster.TAG:
@@ -195,17 +195,17 @@ class Member:
         check_session(found.session, self._membership.session)
         return self.handlers[type(found)](found).encode()
 
-    def _check_offer(self, offer: Join) -> None:
+    def _check_offer(self, offer: SessionOffer) -> None:
         """Refuse an offer that this role does not take part in."""
 
 
 def convene(parties: Sequence[str], transport: Transport, session: bytes, agreement: bytes) -> None:
     """Let parties join a session, all of them under the roster that all have checked."""
-    offer = Join(session, agreement, tuple(parties))
+    offer = SessionOffer(session, agreement, tuple(parties))
     adverts = [ask(transport, party, offer, Advert, spent=False) for party in parties]
     roster = Roster(session, tuple(advert.encode() for advert in adverts))
     for party in parties:
-        if ask(transport, party, roster, Joined, spent=False).roster != roster.digest:
+        if ask(transport, party, roster, RosterReceipt, spent=False).roster != roster.digest:
             raise RoundAborted(f"Party {party!r} saw another roster.", spent=False, culprits=(party,))
 
 

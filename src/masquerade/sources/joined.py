@@ -38,7 +38,7 @@ from masquerade.protocols.vertical.cell_supplier import (
 )
 from masquerade.protocols.vertical.cross_parents import Structure, cross_parents, owner_of
 from masquerade.protocols.vertical.joint_policy import combined, restricted, seen_by
-from masquerade.protocols.vertical.messages import Announce
+from masquerade.protocols.vertical.messages import DescriptionRequest
 from masquerade.protocols.vertical.pseudonym_ranges import ROWS_AT_ONCE, parts_for
 from masquerade.protocols.vertical.site import Site
 from masquerade.sources.engine import Engine
@@ -90,7 +90,9 @@ class Miner:
             self.name,
             self.policies,
             lambda: [
-                CellSupplier(transport, party, Announce(self.session, self.name, ()), agreed, self._room)
+                CellSupplier(
+                    transport, party, DescriptionRequest(self.session, self.name, ()), agreed, self._room
+                )
                 for party, agreed in self.policies.items()
             ],
             folder=folder,
@@ -147,7 +149,9 @@ class LearningSite:
             lambda: [
                 own,
                 *(
-                    CellSupplier(transport, party, Announce(session, name, names), agreed, self._room)
+                    CellSupplier(
+                        transport, party, DescriptionRequest(session, name, names), agreed, self._room
+                    )
                     for party, (names, agreed) in needed.items()
                 ),
             ],

@@ -29,7 +29,7 @@ from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.vertical.cell_supplier import schema_of
-from masquerade.protocols.vertical.messages import Cells, Request
+from masquerade.protocols.vertical.messages import CellRequest, Cells
 from masquerade.services.common.problems import PartyUnreachable
 from masquerade.sources.joined import Miner
 
@@ -69,7 +69,7 @@ def cells_sent(deployment, name):
     """Return every reply with cells, by the question that it answers."""
     found = {}
     for body, reply in deployment.replies(name, "cells"):
-        if tag_of(body) == Request.TAG:
+        if tag_of(body) == CellRequest.TAG:
             found.setdefault(body, []).append(reply)
     return found
 
@@ -79,7 +79,7 @@ def reports_of(deployment, name, epoch):
     policy = deployment.plan.policies[name]
     schema, found = schema_of(policy.schema.names, policy), Counter()
     for body, replies in cells_sent(deployment, name).items():
-        if Request.decode(body).session == epoch:
+        if CellRequest.decode(body).session == epoch:
             [block] = Cells.decode(replies[0]).blocks
             batch = unpack(block, most_bytes=1 << 20, most_rows=10_000, schema=schema)
             found.update(zip(*(column.to_pylist() for column in batch.columns[1:]), strict=True))
@@ -190,8 +190,8 @@ def test_a_convener_that_stops_fetches_no_part_twice(tmp_path):
         assert (status["state"], status["reason"]) == ("interrupted", "this node was stopped meanwhile")
         assert_exact(deployment, deployment.done())
         assert epoch_of(deployment) == begun
-        asked = [Request.decode(body) for body, _ in deployment.replies("north", "cells")[fetched:]
-                 if tag_of(body) == Request.TAG]  # fmt: skip
+        asked = [CellRequest.decode(body) for body, _ in deployment.replies("north", "cells")[fetched:]
+                 if tag_of(body) == CellRequest.TAG]  # fmt: skip
         assert asked
         assert there.isdisjoint(request.part for request in asked)
         assert not list((state / "joined").glob("*"))

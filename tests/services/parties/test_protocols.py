@@ -34,7 +34,7 @@ from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.vertical.cell_supplier import schema_of
 from masquerade.protocols.vertical.joint_policy import restricted
-from masquerade.protocols.vertical.messages import Cells, Described
+from masquerade.protocols.vertical.messages import CellDescription, Cells
 from masquerade.services.parties.two_hospitals import two_hospitals_and_a_registry
 
 LOCAL = [  # nodes whose parents are all with their own party
@@ -94,8 +94,8 @@ def pseudonyms_sent(deployment, party):
     policy = deployment.plan.policies[party]
     shapes, found = [], set()
     for _, reply in deployment.replies(party, "cells"):
-        if tag_of(reply) == Described.TAG:
-            described = Described.decode(reply)
+        if tag_of(reply) == CellDescription.TAG:
+            described = CellDescription.decode(reply)
             policy, shapes = described.policy, described.shapes
         else:
             for block, shape in zip(Cells.decode(reply).blocks, shapes, strict=True):

@@ -33,8 +33,8 @@ from masquerade.core.errors import (
 from masquerade.crypto import certificates
 from masquerade.crypto.errors import DecodingError
 from masquerade.data.example_networks import ELEVEN_NODES
-from masquerade.protocols.linking.messages import Begin
-from masquerade.protocols.vertical.messages import Announce, Request
+from masquerade.protocols.linking.messages import LinkingOffer
+from masquerade.protocols.vertical.messages import CellRequest, DescriptionRequest
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.problems import KeyReused, NotAdmitted, NotFound, TooLarge
 from masquerade.services.common.settings import load
@@ -140,7 +140,7 @@ def test_a_node_that_only_helps_is_no_party(quiet, refuses):
 
 def test_nothing_is_answered_before_a_session_has_begun(quiet, refuses):
     for role in (*CONTROL, "linking", "cells"):
-        body = Begin(EPOCH, tuple(OWNERS), 100).encode()
+        body = LinkingOffer(EPOCH, tuple(OWNERS), 100).encode()
         refuses(quiet, MINER, role, body, RoundAborted, "has not begun here")
 
 
@@ -190,7 +190,7 @@ def test_only_variables_in_the_consent_take_part(tmp_path):
         deployment.start("registry")
         epoch = bytes.fromhex(json.loads(deployment.begun("north")[SESSION])["epoch"])
         with pytest.raises(SchemaError, match="'A'"):
-            deployment.say(MINER, "north", "cells", Request(epoch, MINER, ("A",), 0, 1).encode())
+            deployment.say(MINER, "north", "cells", CellRequest(epoch, MINER, ("A",), 0, 1).encode())
         deployment.done()
         assert {name for item in deployment.ledger("north") for name in item.variables} == {"(key)", "T"}
     finally:
@@ -248,13 +248,13 @@ def test_a_peer_who_does_not_convene_moves_nothing(begun, refuses, role):
 
 @pytest.mark.parametrize("role", ["linking", "cells"])
 def test_a_party_gets_nothing_from_a_party_where_there_is_a_miner(begun, refuses, role):
-    body = Request(begun.epoch, "south", (), 0, 1).encode()
+    body = CellRequest(begun.epoch, "south", (), 0, 1).encode()
     refuses(begun, "south", role, body, QueryRefused, "'south' may not ask for this")
 
 
-@pytest.mark.parametrize("message", [Announce, Request])
+@pytest.mark.parametrize("message", [DescriptionRequest, CellRequest])
 def test_cells_go_to_whoever_asks_for_them(begun, refuses, message):
-    rest = () if message is Announce else (0, 1)
+    rest = () if message is DescriptionRequest else (0, 1)
     body = message(begun.epoch, "south", (), *rest).encode()
     refuses(begun, MINER, "cells", body, QueryRefused, "to whoever asks for them, and to nobody else")
 
@@ -280,7 +280,7 @@ def test_messages_of_another_epoch_are_refused(begun, refuses):
     }
     for role, body in bodies.items():
         refuses(begun, MINER, role, body, InputError, "another epoch")
-    refuses(begun, MINER, "cells", Request(EPOCH, MINER, (), 0, 1).encode(), InputError, "session")
+    refuses(begun, MINER, "cells", CellRequest(EPOCH, MINER, (), 0, 1).encode(), InputError, "session")
 
 
 def test_a_begun_session_keeps_its_text(begun, refuses):
@@ -319,8 +319,8 @@ def test_an_arrangement_is_of_the_parties_and_of_the_policies_they_have(begun, r
 def test_garbage_is_refused(begun, refuses, role):
     whole = {
         "begin": json.dumps(begin(begun.spec, begun.epoch)).encode(),
-        "linking": Begin(begun.epoch, tuple(OWNERS), 100).encode(),
-        "cells": Request(begun.epoch, MINER, (), 0, 1).encode(),
+        "linking": LinkingOffer(begun.epoch, tuple(OWNERS), 100).encode(),
+        "cells": CellRequest(begun.epoch, MINER, (), 0, 1).encode(),
     }.get(role, json.dumps({"epoch": begun.epoch.hex()}).encode())
     nested = b"[" * 100_000
     for body in (b"", os.urandom(64), whole[:-1], whole + b"x", nested, b"[1, 2]", b"\xff{}"):
@@ -368,13 +368,13 @@ def crossing(tmp_path_factory):
 @pytest.mark.parametrize("names", [("A",), ("E", "A"), ()])
 def test_only_cross_parents_cross(crossing, refuses, names):
     """E is the parent of a node of the registry; A of nobody's."""
-    body = Request(crossing.epoch, "registry", names, 0, 1).encode()
+    body = CellRequest(crossing.epoch, "registry", names, 0, 1).encode()
     refuses(crossing, "registry", "cells", body, QueryRefused, "no need of these variables")
-    crossing.say("registry", "north", "cells", Request(crossing.epoch, "registry", ("E",), 0, 1).encode())
+    crossing.say("registry", "north", "cells", CellRequest(crossing.epoch, "registry", ("E",), 0, 1).encode())
 
 
 def test_the_convener_gets_no_cells_where_there_is_no_miner(crossing, refuses):
-    body = Request(crossing.epoch, MINER, ("E",), 0, 1).encode()
+    body = CellRequest(crossing.epoch, MINER, ("E",), 0, 1).encode()
     refuses(crossing, MINER, "cells", body, QueryRefused, "may not ask for this")
 
 

@@ -26,12 +26,12 @@ from tests.services.parties.test_hostile_conveners import ONE_TABLE, Speaking, b
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.messages import Compare, Done, Pseudonyms
+from masquerade.protocols.linking.messages import PseudonymRequest, Pseudonyms, Receipt
 from masquerade.protocols.linking.party import split_pseudonyms
 from masquerade.protocols.pooling.masked_sum import MaskedSum
 from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.transport import ask
-from masquerade.protocols.vertical.messages import Request
+from masquerade.protocols.vertical.messages import CellRequest
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.sources.products import RevealedVerticalCounts
@@ -49,7 +49,7 @@ class Choosing(Joiner):
         listed = {
             party: set(
                 split_pseudonyms(
-                    ask(self._transport, party, Compare(self.session), Pseudonyms, spent=True).values
+                    ask(self._transport, party, PseudonymRequest(self.session), Pseudonyms, spent=True).values
                 )
             )
             for party in self.parties
@@ -57,7 +57,7 @@ class Choosing(Joiner):
         common = sorted(set.intersection(*listed.values()))[self.fewer :]
         for party in self.parties:
             told = sorted(listed[party]) if self.everything else common
-            ask(self._transport, party, Pseudonyms(self.session, b"".join(told)), Done, spent=True)
+            ask(self._transport, party, Pseudonyms(self.session, b"".join(told)), Receipt, spent=True)
         return len(common)
 
 
@@ -246,7 +246,7 @@ def test_people_whom_not_all_have_stay_out_of_what_a_miner_gets(tmp_path):
         epoch, _, settled = linked(deployment, everything=True, arrange=False)
         assert settled.records > len(joined(plan))
         with pytest.raises(RoundAborted, match="not arranged here"):
-            deployment.say(MINER, "north", "cells", Request(epoch, MINER, (), 0, 1).encode())
+            deployment.say(MINER, "north", "cells", CellRequest(epoch, MINER, (), 0, 1).encode())
         assert not [item for item in deployment.ledger("north") if item.policy]
 
 

@@ -9,7 +9,7 @@ from masquerade.crypto import paillier
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.paillier import PaillierKey
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.products.messages import Ciphertexts, Encrypt, OpenSession, Plaintexts
+from masquerade.protocols.products.messages import Ciphertexts, EncryptionRequest, Plaintexts, SessionOpening
 from masquerade.protocols.products.two_party import MOST_ROWS, KeyOwner, PaillierProducts
 from masquerade.protocols.transport import LocalTransport
 from masquerade.sources.products import RevealedVerticalCounts
@@ -103,7 +103,7 @@ def test_a_column_is_encrypted_once_and_the_owner_sees_masked_sums_alone(key):
     )
     source.answer([mq.Query(by=("a", "b"))])
     source.answer([mq.Query(by=("a", "c"))])
-    assert len([1 for message, _ in seen if tag_of(message) == Encrypt.TAG]) == 1
+    assert len([1 for message, _ in seen if tag_of(message) == EncryptionRequest.TAG]) == 1
     masked = [
         Plaintexts.decode(reply).values for message, reply in seen if tag_of(message) == Ciphertexts.TAG
     ]
@@ -153,14 +153,14 @@ def test_limits_and_terms(key):
 def test_consent_sessions_and_damage(key):
     owner = KeyOwner("x", own("x"), schema=SCHEMA, owners=OWNERS, key=key, variables=[])
     with pytest.raises(InputError, match="No session"):
-        owner.receive(Encrypt(bytes(16), ("a",)).encode())
+        owner.receive(EncryptionRequest(bytes(16), ("a",)).encode())
     evaluator = products(key, owner)
     with pytest.raises(QueryRefused, match="may not be counted"):
         RevealedVerticalCounts(evaluator).answer([mq.Query(by=("a", "b"))])
     for message, words in (
-        (Encrypt(evaluator.session, ("a",)), "may not be counted"),
-        (Encrypt(evaluator.session, ("b",)), "not variables of this party"),
-        (Encrypt(bytes(16), ("a",)), "another session"),
+        (EncryptionRequest(evaluator.session, ("a",)), "may not be counted"),
+        (EncryptionRequest(evaluator.session, ("b",)), "not variables of this party"),
+        (EncryptionRequest(bytes(16), ("a",)), "another session"),
         (Ciphertexts(bytes(16), b""), "another session"),
     ):
         with pytest.raises(InputError, match=words):
@@ -168,4 +168,4 @@ def test_consent_sessions_and_damage(key):
     with pytest.raises(DecodingError):
         owner.receive(Ciphertexts(evaluator.session, b"short").encode())
     with pytest.raises(InputError, match="one session"):
-        owner.receive(OpenSession(bytes(16), owner.agreement).encode())
+        owner.receive(SessionOpening(bytes(16), owner.agreement).encode())

@@ -3,7 +3,7 @@
 import masquerade as mq
 from masquerade.core.errors import Refusal
 from masquerade.protocols.consent import Batch, Consent, Proposal
-from masquerade.protocols.session_keys import Advert, Join, Joined, Roster
+from masquerade.protocols.session_keys import Advert, Roster, RosterReceipt, SessionOffer
 from tests.vectors.message_vectors import Example
 
 SESSION = bytes(range(16))
@@ -33,11 +33,11 @@ WRONG = (
     "1" * 5000,
 )
 EXAMPLES = [
-    Example(Join(SESSION, DIGEST, ("x", "ü"))),
-    Example(Join(SESSION, DIGEST, ())),
+    Example(SessionOffer(SESSION, DIGEST, ("x", "ü"))),
+    Example(SessionOffer(SESSION, DIGEST, ())),
     Example(Advert(SESSION, DIGEST, "x", DIGEST, bytes(64))),
     Example(Roster(SESSION, (b"1", b""))),
-    Example(Joined(SESSION, DIGEST)),
+    Example(RosterReceipt(SESSION, DIGEST)),
     Example(Proposal(SESSION, 1, BATCH), bad=respelt(Proposal(SESSION, 1, BATCH), *WRONG)),
     Example(Consent(SESSION, 1, (Refusal("code", "reason"), Refusal("other", "")))),
     Example(Consent(SESSION, 2**64 - 1, ())),

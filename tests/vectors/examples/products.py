@@ -3,17 +3,17 @@
 from masquerade.protocols.products.columns import Columns, Part
 from masquerade.protocols.products.messages import (
     Ciphertexts,
-    Correlate,
-    Correlated,
-    Encrypt,
-    Multiply,
-    Opened,
-    OpenSession,
+    ColumnRequest,
+    Correlation,
+    CorrelationRequest,
+    EncryptionRequest,
+    MaskedColumns,
+    OpenNumbers,
     PaillierModulus,
     Plaintexts,
-    Show,
-    Shown,
-    Sums,
+    ProductRequest,
+    SessionOpening,
+    SumRequest,
 )
 from tests.vectors.examples.parties import DIGEST, SESSION
 from tests.vectors.examples.pooling import WORDS
@@ -25,7 +25,7 @@ PRODUCT = Columns("x", (Part("x", ("a",)), Part("y", ("b", "ü"))))
 
 def renamed(*names):
     """Return a request with other spellings of the name of its columns."""
-    data = Show(SESSION, OWN).encode()
+    data = ColumnRequest(SESSION, OWN).encode()
     written = len(OWN.id).to_bytes(4, "big") + OWN.id
     assert data.count(written) == 1
     return {
@@ -46,17 +46,17 @@ WRONG = (
     b"\xff",
 )
 EXAMPLES = [
-    Example(Show(SESSION, PRODUCT)),
-    Example(Show(SESSION, OWN), bad=renamed(*WRONG)),
-    Example(Shown(SESSION, OWN, WORDS)),
-    Example(Correlate(SESSION, 1, PRODUCT, OWN)),
-    Example(Correlated(SESSION, b"sealed")),
-    Example(Multiply(SESSION, 0, (OWN, PRODUCT), OWN, (b"1",))),
-    Example(Sums(SESSION, ("a", "b"))),
-    Example(Opened(SESSION, WORDS)),
-    Example(OpenSession(SESSION, DIGEST)),
+    Example(ColumnRequest(SESSION, PRODUCT)),
+    Example(ColumnRequest(SESSION, OWN), bad=renamed(*WRONG)),
+    Example(MaskedColumns(SESSION, OWN, WORDS)),
+    Example(CorrelationRequest(SESSION, 1, PRODUCT, OWN)),
+    Example(Correlation(SESSION, b"sealed")),
+    Example(ProductRequest(SESSION, 0, (OWN, PRODUCT), OWN, (b"1",))),
+    Example(SumRequest(SESSION, ("a", "b"))),
+    Example(OpenNumbers(SESSION, WORDS)),
+    Example(SessionOpening(SESSION, DIGEST)),
     Example(PaillierModulus(SESSION, b"n")),
-    Example(Encrypt(SESSION, ("a",))),
+    Example(EncryptionRequest(SESSION, ("a",))),
     Example(Ciphertexts(SESSION, b"c")),
     Example(Plaintexts(SESSION, b"")),
 ]

@@ -2,18 +2,26 @@
 
 import numpy as np
 
-from masquerade.protocols.projection.messages import Deal, Dealt, Margin, Numbers, Submit, Take, Taken
+from masquerade.protocols.projection.messages import (
+    MarginRequest,
+    Numbers,
+    ProjectionRequest,
+    SealedSecret,
+    SealedSecrets,
+    SecretReceipt,
+    SecretRequest,
+)
 from tests.vectors.examples.parties import SESSION
 from tests.vectors.message_vectors import Example
 
 FLOATS = Numbers(SESSION, np.array([1.5, -0.0, 5e-324]))
 EXAMPLES = [
-    Example(Deal(SESSION)),
-    Example(Dealt(SESSION, (b"for one", b""))),
-    Example(Take(SESSION, b"sealed")),
-    Example(Taken(SESSION)),
-    Example(Margin(SESSION, ("a", "b"))),
-    Example(Submit(SESSION, ("a",), 0, 2**40, 7)),
+    Example(SecretRequest(SESSION)),
+    Example(SealedSecrets(SESSION, (b"for one", b""))),
+    Example(SealedSecret(SESSION, b"sealed")),
+    Example(SecretReceipt(SESSION)),
+    Example(MarginRequest(SESSION, ("a", "b"))),
+    Example(ProjectionRequest(SESSION, ("a",), 0, 2**40, 7)),
     Example(
         FLOATS,
         bad={

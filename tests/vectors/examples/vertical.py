@@ -1,7 +1,13 @@
 """Messages of vertical and arbitrary partitions."""
 
 import masquerade as mq
-from masquerade.protocols.vertical.messages import Announce, Cells, Described, Request, Shape
+from masquerade.protocols.vertical.messages import (
+    BlockShape,
+    CellDescription,
+    CellRequest,
+    Cells,
+    DescriptionRequest,
+)
 from tests.vectors.examples.parties import SESSION
 from tests.vectors.message_vectors import Example
 
@@ -15,7 +21,7 @@ POLICY = mq.Policy.from_dict(
         },
     }
 )
-DESCRIBED = Described(SESSION, "x", POLICY, (Shape(("A", "B"), 1 << 40), Shape(("S",), 0)))
+DESCRIBED = CellDescription(SESSION, "x", POLICY, (BlockShape(("A", "B"), 1 << 40), BlockShape(("S",), 0)))
 
 
 def policies(*texts):
@@ -32,9 +38,9 @@ def policies(*texts):
 WRITTEN = DESCRIBED.encode()[DESCRIBED.encode().index(b"{") : DESCRIBED.encode().rindex(b"}") + 1]
 WRONG = (b"{}", b"[]", b"", b"[" * 5000, WRITTEN.replace(b":", b": ", 1), b" " + WRITTEN)
 EXAMPLES = [
-    Example(Announce(SESSION, "miner", ("a",))),
-    Example(Announce(SESSION, "miner", ())),
+    Example(DescriptionRequest(SESSION, "miner", ("a",))),
+    Example(DescriptionRequest(SESSION, "miner", ())),
     Example(DESCRIBED, bad=policies(*WRONG)),
-    Example(Request(SESSION, "miner", ("a",), 0, 1)),
+    Example(CellRequest(SESSION, "miner", ("a",), 0, 1)),
     Example(Cells(SESSION, "x", POLICY.id, 0, 1, (b"", b"arrow"))),
 ]

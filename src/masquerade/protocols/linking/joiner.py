@@ -17,7 +17,15 @@ from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Adversary, Disclosure, Guarantee
 from masquerade.crypto.point_masks import POINT_SIZE
 from masquerade.protocols.codec import SESSION_SIZE
-from masquerade.protocols.linking.messages import Begin, Compare, Confirm, Done, Finish, Points, Pseudonyms
+from masquerade.protocols.linking.messages import (
+    Confirmation,
+    LinkingOffer,
+    MaskedPoints,
+    PseudonymRequest,
+    Pseudonyms,
+    Receipt,
+    ReturnedPoints,
+)
 from masquerade.protocols.linking.party import MOST_KEYS, split_pseudonyms
 from masquerade.protocols.linking.signed_steps import Chain
 from masquerade.protocols.session_keys import check_names
@@ -55,7 +63,7 @@ class Joiner:
         self.session = os.urandom(SESSION_SIZE) if session is None else session
         if len(self.session) != SESSION_SIZE:
             raise InputError(f"A session has {SESSION_SIZE} bytes. Got {len(self.session)} instead.")
-        self._offer = Begin(self.session, self.parties, most)
+        self._offer = LinkingOffer(self.session, self.parties, most)
         self._chain = None if peers is None else Chain(self._offer, peers)
         self.sizes: dict[str, int] = {}
 
@@ -67,24 +75,25 @@ class Joiner:
     def name_records(self) -> None:
         """Give every record of every party a pseudonym, equal for equal keys."""
         sets = {
-            party: ask(self._transport, party, self._offer, Points, spent=False) for party in self.parties
+            party: ask(self._transport, party, self._offer, MaskedPoints, spent=False)
+            for party in self.parties
         }
         words = [self._passed_around(origin, points) for origin, points in sets.items()]
         if any(done.signature for done in words):
-            confirm = Confirm(self.session, tuple(done.encode() for done in words))
+            confirm = Confirmation(self.session, tuple(done.encode() for done in words))
             for party in self.parties:
-                ask(self._transport, party, confirm, Done, spent=True)
+                ask(self._transport, party, confirm, Receipt, spent=True)
 
-    def _passed_around(self, origin: str, points: Points) -> Done:
+    def _passed_around(self, origin: str, points: MaskedPoints) -> Receipt:
         """Let every other party mask a set and its origin take it back; return the origin's word for it."""
         size = len(points.points)
         self._check(origin, points, None, origin, size)
         for party in self.parties:
             if party != origin:
-                given, points = points, ask(self._transport, party, points, Points, spent=True)
+                given, points = points, ask(self._transport, party, points, MaskedPoints, spent=True)
                 self._check(party, points, given, origin, size)
-        finish = Finish(self.session, points.points, points.steps)
-        done = ask(self._transport, origin, finish, Done, spent=True)
+        finish = ReturnedPoints(self.session, points.points, points.steps)
+        done = ask(self._transport, origin, finish, Receipt, spent=True)
         if self._chain is not None:
             try:
                 self._chain.check_done(origin, done, size // POINT_SIZE)
@@ -98,7 +107,7 @@ class Joiner:
         """Tell every party which of its records all have; return how many these are."""
         common: set[bytes] | None = None
         for party in self.parties:
-            reply = ask(self._transport, party, Compare(self.session), Pseudonyms, spent=True)
+            reply = ask(self._transport, party, PseudonymRequest(self.session), Pseudonyms, spent=True)
             try:
                 listed = set(split_pseudonyms(reply.values))
             except InputError as error:
@@ -106,7 +115,7 @@ class Joiner:
             common = listed if common is None else common & listed
         message = Pseudonyms(self.session, b"".join(sorted(common or ())))
         for party in self.parties:
-            ask(self._transport, party, message, Done, spent=True)
+            ask(self._transport, party, message, Receipt, spent=True)
         return len(common or ())
 
     def guarantee(self) -> Guarantee:
@@ -148,7 +157,9 @@ class Joiner:
             f"{self.name} says which records are common and may leave some out: parties set the least number",
         )
 
-    def _check(self, party: str, points: Points, given: Points | None, origin: str, size: int) -> None:
+    def _check(
+        self, party: str, points: MaskedPoints, given: MaskedPoints | None, origin: str, size: int
+    ) -> None:
         """Refuse what a party returned unless it is the set that it was given, with one signed step more."""
         if (points.session, points.origin, len(points.points)) != (self.session, origin, size):
             raise _other_set(party)

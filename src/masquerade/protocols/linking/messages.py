@@ -42,7 +42,7 @@ Steps = Annotated[tuple[Step, ...], Many(MOST_PARTIES)]
 
 
 @dataclass(frozen=True, slots=True)
-class Begin(SessionMessage):
+class LinkingOffer(SessionMessage):
     """A session is offered: who links, and how large a set may be."""
 
     TAG: ClassVar[bytes] = b"masquerade linking begin 1"
@@ -51,7 +51,7 @@ class Begin(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Points(SessionMessage):
+class MaskedPoints(SessionMessage):
     """The set of `origin` under some masks, in the order that `origin` shuffled it into.
 
     `steps` say who put masks on, each signed; there are none where parties have no identities.
@@ -64,7 +64,7 @@ class Points(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Finish(SessionMessage):
+class ReturnedPoints(SessionMessage):
     """A party's own set comes back with everybody else's mask on, and their signed steps."""
 
     TAG: ClassVar[bytes] = b"masquerade linking finish 2"
@@ -73,15 +73,15 @@ class Finish(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm(SessionMessage):
-    """The signed `Done` of every party, in the order of the roster: no set was changed on its way."""
+class Confirmation(SessionMessage):
+    """The signed `Receipt` of every party, in the order of the roster: no set was changed on its way."""
 
     TAG: ClassVar[bytes] = b"masquerade linking confirm 1"
     done: Annotated[tuple[Annotated[bytes, Blob(LARGEST_DONE)], ...], Many(MOST_PARTIES)]
 
 
 @dataclass(frozen=True, slots=True)
-class Compare(SessionMessage):
+class PseudonymRequest(SessionMessage):
     """Ask for a party's pseudonyms, to find the common ones."""
 
     TAG: ClassVar[bytes] = b"masquerade linking compare 1"
@@ -96,7 +96,7 @@ class Pseudonyms(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Done(SessionMessage):
+class Receipt(SessionMessage):
     """A step is done; how many records it left. Signed where a party vouches that its set came back whole."""
 
     TAG: ClassVar[bytes] = b"masquerade linking done 2"

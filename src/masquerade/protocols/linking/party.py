@@ -26,13 +26,13 @@ from masquerade.disguising.frames import permutation
 from masquerade.protocols.codec import Message, check_session, tag_of
 from masquerade.protocols.linking.messages import (
     PSEUDONYM_SIZE,
-    Begin,
-    Compare,
-    Confirm,
-    Done,
-    Finish,
-    Points,
+    Confirmation,
+    LinkingOffer,
+    MaskedPoints,
+    PseudonymRequest,
     Pseudonyms,
+    Receipt,
+    ReturnedPoints,
 )
 from masquerade.protocols.linking.record_keys import Key, normal_forms
 from masquerade.protocols.linking.signed_steps import Chain, digest_of
@@ -72,17 +72,17 @@ class LinkingParty:
             raise InputError("Steps are signed by an identity and checked by peers: give both or neither.")
         self._identity = identity
         self._peers = {} if identity is None else {**(peers or {}), name: identity.public}
-        self._offer: Begin | None = None
+        self._offer: LinkingOffer | None = None
         self._chain: Chain | None = None
         self._forms = normal_forms(keys, most)
         self._order = permutation(len(self._forms))
         self._draw()
         self._kinds: dict[bytes, tuple[type[Message], Callable[[Any], Message]]] = {
-            Begin.TAG: (Begin, self._begin),
-            Points.TAG: (Points, self._mask_others),
-            Finish.TAG: (Finish, self._finish),
-            Confirm.TAG: (Confirm, self._confirm),
-            Compare.TAG: (Compare, self._compare),
+            LinkingOffer.TAG: (LinkingOffer, self._begin),
+            MaskedPoints.TAG: (MaskedPoints, self._mask_others),
+            ReturnedPoints.TAG: (ReturnedPoints, self._finish),
+            Confirmation.TAG: (Confirmation, self._confirm),
+            PseudonymRequest.TAG: (PseudonymRequest, self._compare),
         }
 
     def receive(self, message: bytes) -> bytes:
@@ -90,7 +90,7 @@ class LinkingParty:
         tag, digest = tag_of(message), hashlib.sha256(message).digest()
         kind, reply_to = self._kinds.get(tag, (Pseudonyms, self._settle))
         found = kind.decode(message)
-        step = (tag, found.origin if isinstance(found, Points) else "")
+        step = (tag, found.origin if isinstance(found, MaskedPoints) else "")
         if step in self._replies:
             before, reply = self._replies[step]
             if before != digest:
@@ -140,7 +140,7 @@ class LinkingParty:
         self._sent, self._sizes, self._confirmed = b"", dict[str, int](), False
         self._mask, self._blind = ristretto255.random_secret(), ristretto255.random_secret()
 
-    def _begin(self, offer: Begin) -> Points:
+    def _begin(self, offer: LinkingOffer) -> MaskedPoints:
         roster = offer.roster
         if len(roster) < 2 or len(set(roster)) < len(roster) or self.name not in roster:
             raise InputError("Linking needs two parties or more, each named once, this one among them.")
@@ -157,9 +157,9 @@ class LinkingParty:
         points = hashed([self._forms[row] for row in self._order], DOMAIN + offer.session)
         sent = encoded(masked(points, self._blind))
         self._sent = digest_of(sent)
-        return self._signed(Points(offer.session, self.name, b""), sent)
+        return self._signed(MaskedPoints(offer.session, self.name, b""), sent)
 
-    def _mask_others(self, points: Points) -> Points:
+    def _mask_others(self, points: MaskedPoints) -> MaskedPoints:
         """Put this party's mask on another's set; once for each of them."""
         offer = self._current(points.session)
         if points.origin == self.name or points.origin not in offer.roster:
@@ -172,11 +172,11 @@ class LinkingParty:
         self._sizes[points.origin] = len(found)
         return self._signed(points, encoded(masked(found, self._mask)))
 
-    def _finish(self, finish: Finish) -> Done:
+    def _finish(self, finish: ReturnedPoints) -> Receipt:
         """Take the blinding off own points and put the mask on: only this party sees them so."""
         offer = self._current(finish.session)
         if self._chain is not None:
-            own = Points(offer.session, self.name, finish.points, finish.steps)
+            own = MaskedPoints(offer.session, self.name, finish.points, finish.steps)
             self._chain.check_whole(own, self._sent)
         points = decoded(finish.points, offer.most)
         if len(points) != len(self._forms):
@@ -189,10 +189,10 @@ class LinkingParty:
             pseudonyms[row] = digest(b"masquerade pseudonym" + point.encode())[:PSEUDONYM_SIZE]
         self._pseudonyms, self._sizes[self.name] = pseudonyms, len(points)
         if self._identity is None or self._chain is None:
-            return Done(offer.session, len(points))
+            return Receipt(offer.session, len(points))
         return self._chain.done(self._identity, self.name, len(points))
 
-    def _confirm(self, confirm: Confirm) -> Done:
+    def _confirm(self, confirm: Confirmation) -> Receipt:
         """Let pseudonyms be shown, once every party has signed that its set came back whole."""
         offer = self._current(confirm.session)
         if self._chain is None:
@@ -202,15 +202,15 @@ class LinkingParty:
         for party, done in zip(offer.roster, confirm.done, strict=True):
             if party not in self._sizes:
                 raise InputError(f"The set of {party!r} has not passed through here.")
-            self._chain.check_done(party, Done.decode(done), self._sizes[party])
+            self._chain.check_done(party, Receipt.decode(done), self._sizes[party])
         self._confirmed = True
-        return Done(offer.session, len(offer.roster))
+        return Receipt(offer.session, len(offer.roster))
 
-    def _compare(self, asked: Compare) -> Pseudonyms:
+    def _compare(self, asked: PseudonymRequest) -> Pseudonyms:
         self._current(asked.session)
         return Pseudonyms(asked.session, b"".join(sorted(self.pseudonyms)))
 
-    def _settle(self, found: Pseudonyms) -> Done:
+    def _settle(self, found: Pseudonyms) -> Receipt:
         self._current(found.session)
         common = split_pseudonyms(found.values)
         if not set(common) <= set(self.pseudonyms):
@@ -221,14 +221,14 @@ class LinkingParty:
                 "or more, since fewer could single out a person."
             )
         self._common = common
-        return Done(found.session, len(common))
+        return Receipt(found.session, len(common))
 
-    def _signed(self, given: Points, passed: bytes) -> Points:
+    def _signed(self, given: MaskedPoints, passed: bytes) -> MaskedPoints:
         if self._identity is None or self._chain is None:
-            return Points(given.session, given.origin, passed, given.steps)
+            return MaskedPoints(given.session, given.origin, passed, given.steps)
         return self._chain.signed(self._identity, self.name, given, passed)
 
-    def _current(self, session: bytes) -> Begin:
+    def _current(self, session: bytes) -> LinkingOffer:
         if self._offer is None:
             raise InputError("No session was begun yet.")
         check_session(session, self._offer.session)

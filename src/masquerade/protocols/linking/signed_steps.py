@@ -15,7 +15,7 @@ from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.point_masks import POINT_SIZE
 from masquerade.protocols.codec import DIGEST_SIZE, Writer, check_session
-from masquerade.protocols.linking.messages import Begin, Done, Points, Step
+from masquerade.protocols.linking.messages import LinkingOffer, MaskedPoints, Receipt, Step
 
 JOINER = "the joiner"
 STEP, DONE = "step of linking", "set came back whole"
@@ -25,14 +25,14 @@ NOTHING = bytes(DIGEST_SIZE)
 class Chain:
     """Signs and checks the steps of one session; its id, roster and cap enter every signature."""
 
-    def __init__(self, offer: Begin, peers: Mapping[str, bytes]) -> None:
+    def __init__(self, offer: LinkingOffer, peers: Mapping[str, bytes]) -> None:
         missing = [name for name in offer.roster if name not in peers]
         if missing:
             raise InputError(f"No identity is known for {', '.join(map(repr, missing))}.")
         self._offer, self._peers = offer, peers
         self._context = hashlib.sha256(offer.encode()).digest()
 
-    def signed(self, identity: SigningKey, party: str, given: Points, passed: bytes) -> Points:
+    def signed(self, identity: SigningKey, party: str, given: MaskedPoints, passed: bytes) -> MaskedPoints:
         """Return the points that a party passes on, with its step after those of what it was given."""
         came = digest_of(given.points) if given.steps else NOTHING
         unsigned = Step(party, len(passed) // POINT_SIZE, came, digest_of(passed), b"")
@@ -43,9 +43,9 @@ class Chain:
             unsigned.went,
             identity.sign(STEP, *self._fields(given.origin, given.steps, unsigned)),
         )
-        return Points(given.session, given.origin, passed, (*given.steps, step))
+        return MaskedPoints(given.session, given.origin, passed, (*given.steps, step))
 
-    def check(self, points: Points) -> None:
+    def check(self, points: MaskedPoints) -> None:
         """Refuse a set unless its origin sent it and every step since then was done to what came before."""
         names, origin = [step.party for step in points.steps], points.origin
         if not names or names[0] != origin or len(set(names)) < len(names) or not self._knows(names):
@@ -57,7 +57,7 @@ class Chain:
         if len(points.points) != POINT_SIZE * points.steps[-1].size:
             raise _broken(f"{names[-1]!r} signed another size than that of its set.", names[-1])
 
-    def check_whole(self, points: Points, sent: bytes) -> None:
+    def check_whole(self, points: MaskedPoints, sent: bytes) -> None:
         """Refuse an own set unless it is the one sent (its digest), with every other party's mask on it."""
         self.check(points)
         if points.steps[0].went != sent:
@@ -67,11 +67,11 @@ class Chain:
             named = ", ".join(map(repr, left_out))
             raise _broken(f"The set of {points.origin!r} comes back without the mask of {named}.", JOINER)
 
-    def done(self, identity: SigningKey, party: str, records: int) -> Done:
+    def done(self, identity: SigningKey, party: str, records: int) -> Receipt:
         """Return a party's word that its set, of this size, came back whole."""
-        return Done(self._offer.session, records, identity.sign(DONE, *self._done_fields(party, records)))
+        return Receipt(self._offer.session, records, identity.sign(DONE, *self._done_fields(party, records)))
 
-    def check_done(self, party: str, done: Done, size: int) -> None:
+    def check_done(self, party: str, done: Receipt, size: int) -> None:
         """Refuse a word that the party did not give, or gave for a set of another size."""
         check_session(done.session, self._offer.session)
         try:
@@ -83,7 +83,7 @@ class Chain:
         if done.records != size:
             raise _broken(f"{party!r} signed another size than that of its set.", party)
 
-    def _check_step(self, points: Points, place: int, step: Step) -> None:
+    def _check_step(self, points: MaskedPoints, place: int, step: Step) -> None:
         before, origin = points.steps[:place], points.origin
         try:
             fields = self._fields(origin, before, step)

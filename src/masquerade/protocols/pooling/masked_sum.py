@@ -27,7 +27,7 @@ from masquerade.protocols.pooling.local_counts import (
     LocalCounts,
     pooling_agreement,
 )
-from masquerade.protocols.session_keys import Join, Member, check_names, convene
+from masquerade.protocols.session_keys import Member, SessionOffer, check_names, convene
 from masquerade.protocols.transport import Transport, ask
 
 LEAST_PARTIES = 3
@@ -39,7 +39,7 @@ OTHER_POOLS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ask(SessionMessage):
+class CountRequest(SessionMessage):
     """Questions of a round that all parties consent to."""
 
     TAG: ClassVar[bytes] = b"masquerade pooling ask 1"
@@ -48,7 +48,7 @@ class Ask(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Masked(SessionMessage):
+class MaskedCounts(SessionMessage):
     """A party's cells plus its masks."""
 
     TAG: ClassVar[bytes] = b"masquerade pooling masked 1"
@@ -82,10 +82,10 @@ class PoolingParty(Member):
         super().__init__(name, identity, peers, pooling_agreement(self._counts.policy))
         self._due = None if roster is None else frozenset(roster)
         self._earlier = [frozenset(pool) for pool in earlier]
-        self._last: tuple[Ask, Masked] | None = None
-        self.handlers = {Proposal: self._consent, Ask: self._masked}
+        self._last: tuple[CountRequest, MaskedCounts] | None = None
+        self.handlers = {Proposal: self._consent, CountRequest: self._masked}
 
-    def _check_offer(self, offer: Join) -> None:
+    def _check_offer(self, offer: SessionOffer) -> None:
         if len(offer.roster) < LEAST_PARTIES:
             raise InputError(too_few(len(offer.roster)))
         if self._due is not None and frozenset(offer.roster) != self._due:
@@ -102,7 +102,7 @@ class PoolingParty(Member):
         refusals = self._counts.refusals(proposal.batch.queries)
         return Consent(proposal.session, proposal.round, tuple(refusals))
 
-    def _masked(self, question: Ask) -> Masked:
+    def _masked(self, question: CountRequest) -> MaskedCounts:
         """Answer a round once; the same questions again get the same bytes, others are refused."""
         if self._last is not None and question == self._last[0]:
             return self._last[1]
@@ -111,11 +111,11 @@ class PoolingParty(Member):
                 f"Round {question.round} is not the next one: it was answered, or one is missing."
             )
         cells = self._counts.counts(question.batch.queries)
-        reply = Masked(question.session, question.round, cells + self._mask(question, len(cells)))
+        reply = MaskedCounts(question.session, question.round, cells + self._mask(question, len(cells)))
         self._last = (question, reply)
         return reply
 
-    def _mask(self, question: Ask, cells: int) -> Words:
+    def _mask(self, question: CountRequest, cells: int) -> Words:
         total = np.zeros(cells, dtype=np.uint64)
         for peer in self._membership.members:
             if peer != self.name:
@@ -149,10 +149,10 @@ class MaskedSum:
         following = self._round + 1
         propose(self._transport, self.parties, self.session, following, queries)
         self._round = following
-        question = Ask(self.session, following, Batch(tuple(queries)))
+        question = CountRequest(self.session, following, Batch(tuple(queries)))
         total: Words | None = None
         for party in self.parties:
-            answer = ask(self._transport, party, question, Masked, spent=True)
+            answer = ask(self._transport, party, question, MaskedCounts, spent=True)
             if (answer.session, answer.round) != (self.session, following) or (
                 total is not None and len(answer.cells) != len(total)
             ):

@@ -31,7 +31,7 @@ from masquerade.protocols.transport import Transport
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Passed(SessionMessage):
+class RunningSums(SessionMessage):
     """Running sums on their way around the ring, modulo a power of two."""
 
     TAG: ClassVar[bytes] = b"masquerade pooling ring 1"
@@ -41,7 +41,7 @@ class Passed(SessionMessage):
     cells: Annotated[Words, Array("<u8", MOST_CELLS)]
 
 
-class Outgoing(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """A message, and whom it goes to."""
 
     party: str
@@ -87,7 +87,7 @@ class RingParty:
         """Return whom this party sends to."""
         return self.ring[(self.ring.index(self.name) + 1) % len(self.ring)]
 
-    def begin(self, queries: Sequence[Query]) -> Outgoing:
+    def begin(self, queries: Sequence[Query]) -> OutgoingMessage:
         """Start a round: the first party's counts under fresh random numbers."""
         if self.name != self.ring[0]:
             raise InputError(f"The round is started by {self.ring[0]!r}.")
@@ -97,9 +97,9 @@ class RingParty:
         self._round, self.sums = self._round + 1, None
         return self._pass(self._round, self._asked, own + self._random)
 
-    def receive(self, message: bytes) -> Outgoing | None:
+    def receive(self, message: bytes) -> OutgoingMessage | None:
         """Add own counts and pass on; the first party takes the random numbers off instead and is done."""
-        passed = Passed.decode(message)
+        passed = RunningSums.decode(message)
         check_session(passed.session, self.session)
         if passed.agreement != self.agreement:
             raise InputError("The ring pools under another policy or schema.")
@@ -116,7 +116,7 @@ class RingParty:
         self._round = passed.round
         return self._pass(passed.round, passed.batch, own + passed.cells)
 
-    def _finish(self, passed: Passed) -> None:
+    def _finish(self, passed: RunningSums) -> None:
         if (passed.round, passed.batch) != (self._round, self._asked) or self.sums is not None:
             raise InputError("The sums belong to another round.")
         if len(passed.cells) != len(self._random):
@@ -129,9 +129,9 @@ class RingParty:
             raise InputError(f"A party of this ring has at most {self._largest:,} records.")
         return own
 
-    def _pass(self, number: int, batch: Batch, cells: Words) -> Outgoing:
-        message = Passed(self.session, self.agreement, number, batch, cells & self._kept)
-        return Outgoing(self.successor, message.encode())
+    def _pass(self, number: int, batch: Batch, cells: Words) -> OutgoingMessage:
+        message = RunningSums(self.session, self.agreement, number, batch, cells & self._kept)
+        return OutgoingMessage(self.successor, message.encode())
 
 
 class RingSumOpenToNeighbours:

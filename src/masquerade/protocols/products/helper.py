@@ -22,8 +22,8 @@ from masquerade.protocols.products.messages import (
     ELEMENTWISE,
     INNER,
     MOST_WORDS,
-    Correlate,
-    Correlated,
+    Correlation,
+    CorrelationRequest,
     product_agreement,
 )
 from masquerade.protocols.session_keys import Member, Membership
@@ -64,9 +64,9 @@ class Helper(Member):
     ) -> None:
         super().__init__(name, identity, peers, product_agreement(schema, owners, name, n, alignment))
         self._schema, self._n = schema, n
-        self.handlers = {Correlate: self._correlate}
+        self.handlers = {CorrelationRequest: self._correlate}
 
-    def _correlate(self, question: Correlate) -> Correlated:
+    def _correlate(self, question: CorrelationRequest) -> Correlation:
         pair = Pair(question.kind, question.left, question.right)
         check_pair(pair)
         a, b = (width(self._schema, columns.parts) for columns in (pair.left, pair.right))
@@ -78,7 +78,7 @@ class Helper(Member):
         )
         product = multiplied(pair.kind, u, v).ravel()
         own = share_of(self._membership, pair.left.holder, pair, product.size)
-        return Correlated(
+        return Correlation(
             question.session, sealed_for(self._membership, pair.right.holder, pair, product - own)
         )
 

@@ -27,13 +27,13 @@ from masquerade.protocols.products.messages import (
     ELEMENTWISE,
     INNER,
     MOST_WORDS,
-    Correlate,
-    Correlated,
-    Multiply,
-    Opened,
-    Show,
-    Shown,
-    Sums,
+    ColumnRequest,
+    Correlation,
+    CorrelationRequest,
+    MaskedColumns,
+    OpenNumbers,
+    ProductRequest,
+    SumRequest,
     product_agreement,
 )
 from masquerade.protocols.session_keys import check_names, convene
@@ -60,7 +60,7 @@ class HelpedProducts:
         self._transport, self.session = transport, os.urandom(SESSION_SIZE)
         agreement = product_agreement(schema, owners, helper, n, alignment)
         convene((*owners, helper), transport, self.session, agreement)
-        self._shown: dict[Columns, Shown] = {}
+        self._shown: dict[Columns, MaskedColumns] = {}
         self._delivered: set[tuple[Columns, str]] = set()
         self._formed: set[tuple[Part, ...]] = set()
         self._known: dict[tuple[Part, ...], NDArray[np.int64]] = {}
@@ -110,7 +110,9 @@ class HelpedProducts:
         return self._known[parts]
 
     def _sums(self, part: Part) -> Words:
-        return ask(self._transport, part.party, Sums(self.session, part.names), Opened, spent=True).words
+        return ask(
+            self._transport, part.party, SumRequest(self.session, part.names), OpenNumbers, spent=True
+        ).words
 
     def _inner(self, parts: tuple[Part, ...]) -> Words:
         lefts = self._shares(parts[:-1])
@@ -134,13 +136,13 @@ class HelpedProducts:
         for left in lefts:
             self._deliver(left, right.holder)
             self._deliver(right, left.holder)
-            question = Correlate(self.session, kind, left, right)
-            sealed.append(ask(self._transport, self.helper, question, Correlated, spent=True).sealed)
+            question = CorrelationRequest(self.session, kind, left, right)
+            sealed.append(ask(self._transport, self.helper, question, Correlation, spent=True).sealed)
         shares = []
         for holder in (*(left.holder for left in lefts), right.holder):
             corrections = tuple(sealed) if holder == right.holder else ()
-            request = Multiply(self.session, kind, lefts, right, corrections)
-            shares.append(ask(self._transport, holder, request, Opened, spent=True).words)
+            request = ProductRequest(self.session, kind, lefts, right, corrections)
+            shares.append(ask(self._transport, holder, request, OpenNumbers, spent=True).words)
         return shares
 
     def _deliver(self, columns: Columns, to: str) -> None:
@@ -148,14 +150,14 @@ class HelpedProducts:
         if (columns, to) in self._delivered:
             return
         if columns not in self._shown:
-            request = Show(self.session, columns)
-            shown = ask(self._transport, columns.holder, request, Shown, spent=True)
+            request = ColumnRequest(self.session, columns)
+            shown = ask(self._transport, columns.holder, request, MaskedColumns, spent=True)
             if shown.columns != columns:
                 raise RoundAborted(
                     f"{columns.holder!r} showed other columns.", spent=True, culprits=(columns.holder,)
                 )
             self._shown[columns] = shown
-        ask(self._transport, to, self._shown[columns], Opened, spent=True)
+        ask(self._transport, to, self._shown[columns], OpenNumbers, spent=True)
         self._delivered.add((columns, to))
 
     def guarantee(self) -> Guarantee:

@@ -45,7 +45,7 @@ Named = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Show(SessionMessage):
+class ColumnRequest(SessionMessage):
     """Ask a party for some of its columns, masked."""
 
     TAG: ClassVar[bytes] = b"masquerade products show 1"
@@ -53,8 +53,8 @@ class Show(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shown(SessionMessage):
-    """Masked columns, signed by their holder: the reply to `Show`, then delivered to whoever multiplies."""
+class MaskedColumns(SessionMessage):
+    """Masked columns, signed by their holder: sent when asked for, then delivered to whoever multiplies."""
 
     TAG: ClassVar[bytes] = b"masquerade products shown 2"
     columns: Named
@@ -68,7 +68,7 @@ class Shown(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Correlate(SessionMessage):
+class CorrelationRequest(SessionMessage):
     """Ask the helper for what the holder of `right` needs to multiply with `left`."""
 
     TAG: ClassVar[bytes] = b"masquerade products correlate 1"
@@ -78,7 +78,7 @@ class Correlate(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Correlated(SessionMessage):
+class Correlation(SessionMessage):
     """A correction, sealed for the holder of `right`."""
 
     TAG: ClassVar[bytes] = b"masquerade products correlated 1"
@@ -86,7 +86,7 @@ class Correlated(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Multiply(SessionMessage):
+class ProductRequest(SessionMessage):
     """Multiply `lefts`, shares of one thing, with `right`; corrections go to the holder of `right` only."""
 
     TAG: ClassVar[bytes] = b"masquerade products multiply 1"
@@ -97,7 +97,7 @@ class Multiply(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Sums(SessionMessage):
+class SumRequest(SessionMessage):
     """Ask a party for the sums of its own columns."""
 
     TAG: ClassVar[bytes] = b"masquerade products sums 1"
@@ -105,7 +105,7 @@ class Sums(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Opened(SessionMessage):
+class OpenNumbers(SessionMessage):
     """Numbers that a party gives away: sums of own columns, or a share of sums of products."""
 
     TAG: ClassVar[bytes] = b"masquerade products opened 1"
@@ -113,7 +113,7 @@ class Opened(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenSession(SessionMessage):
+class SessionOpening(SessionMessage):
     """The evaluator opens a session under this agreement."""
 
     TAG: ClassVar[bytes] = b"masquerade paillier open 1"
@@ -129,7 +129,7 @@ class PaillierModulus(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Encrypt(SessionMessage):
+class EncryptionRequest(SessionMessage):
     """Ask for the columns of some variables, encrypted."""
 
     TAG: ClassVar[bytes] = b"masquerade paillier encrypt 1"

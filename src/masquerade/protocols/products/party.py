@@ -26,11 +26,11 @@ from masquerade.protocols.products.messages import (
     ELEMENTWISE,
     MOST_WORDS,
     SHOWN,
-    Multiply,
-    Opened,
-    Show,
-    Shown,
-    Sums,
+    ColumnRequest,
+    MaskedColumns,
+    OpenNumbers,
+    ProductRequest,
+    SumRequest,
     product_agreement,
 )
 from masquerade.protocols.session_keys import Member
@@ -70,25 +70,25 @@ class ProductParty(Member):
         self._kept, self._most_kept = 0, most_kept
         self._products: dict[Columns, Words] = {}
         self._foreign: dict[Columns, Words] = {}
-        self._done: dict[tuple[int, tuple[Columns, ...], Columns], Opened] = {}
+        self._done: dict[tuple[int, tuple[Columns, ...], Columns], OpenNumbers] = {}
         self.handlers = {
             Proposal: lambda it: Consent(it.session, it.round, self._own.refusals(it.batch.queries)),
-            Show: self._show,
-            Shown: self._take,
-            Sums: self._sums,
-            Multiply: self._multiply,
+            ColumnRequest: self._show,
+            MaskedColumns: self._take,
+            SumRequest: self._sums,
+            ProductRequest: self._multiply,
         }
 
-    def _show(self, question: Show) -> Shown:
+    def _show(self, question: ColumnRequest) -> MaskedColumns:
         """Return columns under their mask, signed: always the same bytes for the same columns."""
         columns = question.columns
         words = self._words(columns)
         mask = mask_of(self._membership, self._helper, columns, words.size)
-        shown = Shown(question.session, columns, words.ravel() - mask)
+        shown = MaskedColumns(question.session, columns, words.ravel() - mask)
         signature = self._identity.sign(SHOWN, *shown.signed(self._membership.roster))
-        return Shown(shown.session, columns, shown.words, signature)
+        return MaskedColumns(shown.session, columns, shown.words, signature)
 
-    def _take(self, shown: Shown) -> Opened:
+    def _take(self, shown: MaskedColumns) -> OpenNumbers:
         """Keep another party's masked columns; other words under the same name are refused.
 
         A share computed from two different versions, or from one that somebody added to, would give away what
@@ -111,9 +111,9 @@ class ProductParty(Member):
             self._foreign[columns] = shown.words.reshape(lines, self._own.n)
         elif not np.array_equal(before.ravel(), shown.words):
             raise KeySpent("These columns were shown already, with other numbers: a mask serves once.")
-        return Opened(shown.session, np.zeros(0, dtype=np.uint64))
+        return OpenNumbers(shown.session, np.zeros(0, dtype=np.uint64))
 
-    def _check_signed(self, shown: Shown) -> None:
+    def _check_signed(self, shown: MaskedColumns) -> None:
         holder = shown.columns.holder
         try:
             signed = shown.signed(self._membership.roster)
@@ -132,11 +132,11 @@ class ProductParty(Member):
                 "ask for fewer or narrower tables, or begin another session."
             )
 
-    def _sums(self, question: Sums) -> Opened:
+    def _sums(self, question: SumRequest) -> OpenNumbers:
         self._own.check(question.names)
-        return Opened(question.session, self._own.counts(question.names)[1:].astype(np.uint64))
+        return OpenNumbers(question.session, self._own.counts(question.names)[1:].astype(np.uint64))
 
-    def _multiply(self, question: Multiply) -> Opened:
+    def _multiply(self, question: ProductRequest) -> OpenNumbers:
         """Return this party's share of inner products, or keep that of elementwise ones; once for a pair."""
         key = (question.kind, question.lefts, question.right)
         if key not in self._done:  # a correlation serves once: asked again, the party repeats itself
@@ -145,10 +145,10 @@ class ProductParty(Member):
                 parts = (*question.lefts[0].parts, *question.right.parts)
                 self._products[Columns(self.name, parts)] = share
                 share = np.zeros(0, dtype=np.uint64)
-            self._done[key] = Opened(question.session, share.ravel())
+            self._done[key] = OpenNumbers(question.session, share.ravel())
         return self._done[key]
 
-    def _share(self, question: Multiply) -> Words:
+    def _share(self, question: ProductRequest) -> Words:
         lefts, right, kind = question.lefts, question.right, question.kind
         if not lefts or {left.parts for left in lefts} != {lefts[0].parts}:
             raise InputError("Shares of one product are multiplied together.")
@@ -165,7 +165,7 @@ class ProductParty(Member):
         self._kept += count + _ENTRY
         return share.reshape(lines, self._own.n if kind == ELEMENTWISE else 1)
 
-    def _left_share(self, question: Multiply, count: int) -> Words:
+    def _left_share(self, question: ProductRequest, count: int) -> Words:
         """Return own columns times the other's masked ones, plus what the seed says."""
         mine = [left for left in question.lefts if left.holder == self.name]
         if len(mine) != 1 or question.sealed:
@@ -176,7 +176,7 @@ class ProductParty(Member):
         product = multiplied(pair.kind, self._words(mine[0]), self._known(pair.right)).ravel()
         return product + share_of(self._membership, self._helper, pair, count)
 
-    def _right_share(self, question: Multiply, count: int) -> Words:
+    def _right_share(self, question: ProductRequest, count: int) -> Words:
         """Return the sum over all left holders of masked columns times own mask, plus corrections."""
         kind, right = question.kind, question.right
         self._own.check(right.parts[0].names)

@@ -32,10 +32,10 @@ from masquerade.protocols.products.columns import Part, width
 from masquerade.protocols.products.messages import (
     MOST_BYTES,
     Ciphertexts,
-    Encrypt,
-    OpenSession,
+    EncryptionRequest,
     PaillierModulus,
     Plaintexts,
+    SessionOpening,
     product_agreement,
 )
 from masquerade.protocols.transport import Transport, ask
@@ -64,22 +64,22 @@ class KeyOwner:
         self._session: bytes | None = None
         self._encrypted: dict[tuple[str, ...], bytes] = {}
         self._handlers: dict[type[SessionMessage], Callable[[Any], SessionMessage]] = {
-            OpenSession: self._open,
+            SessionOpening: self._open,
             Proposal: lambda it: Consent(it.session, it.round, self._own.refusals(it.batch.queries)),
-            Encrypt: self._encrypt,
+            EncryptionRequest: self._encrypt,
             Ciphertexts: self._decrypt,
         }
 
     def receive(self, message: bytes) -> bytes:
         """Return the reply to a message; a refused one changes nothing."""
         found = decoded(message, self._handlers)
-        if not isinstance(found, OpenSession):
+        if not isinstance(found, SessionOpening):
             if self._session is None:
                 raise InputError("No session was opened yet.")
             check_session(found.session, self._session)
         return self._handlers[type(found)](found).encode()
 
-    def _open(self, opening: OpenSession) -> PaillierModulus:
+    def _open(self, opening: SessionOpening) -> PaillierModulus:
         if opening.agreement != self.agreement:
             raise InputError("The session has other terms: another schema, other owners or other records.")
         if self._session not in {None, opening.session}:
@@ -87,7 +87,7 @@ class KeyOwner:
         self._session = opening.session
         return PaillierModulus(opening.session, self._key.public.n.to_bytes(self._key.public.size, "big"))
 
-    def _encrypt(self, question: Encrypt) -> Ciphertexts:
+    def _encrypt(self, question: EncryptionRequest) -> Ciphertexts:
         """Encrypt columns once; asked again, the same ciphertexts serve."""
         names = question.names
         self._own.check(names)
@@ -121,7 +121,7 @@ class PaillierProducts:
         (self._other,) = (party for party in owners if party != name)
         self._transport, self.session = transport, os.urandom(SESSION_SIZE)
         reply = ask(
-            transport, self._other, OpenSession(self.session, agreement), PaillierModulus, spent=False
+            transport, self._other, SessionOpening(self.session, agreement), PaillierModulus, spent=False
         )
         self._key = PaillierPublic(int.from_bytes(reply.n, "big"))
         if self._key.n.bit_length() < BITS or self._key.n % 2 == 0:
@@ -198,7 +198,7 @@ class PaillierProducts:
 
     def _encrypted(self, names: tuple[str, ...]) -> list[list[int]]:
         if names not in self._columns:
-            question = Encrypt(self.session, names)
+            question = EncryptionRequest(self.session, names)
             reply = ask(self._transport, self._other, question, Ciphertexts, spent=True)
             values = self._key.decode(reply.values)
             lines = width(self.schema, [Part(self._other, names)])

@@ -14,14 +14,14 @@ Sealed = Annotated[bytes, Blob(200)]
 
 
 @dataclass(frozen=True, slots=True)
-class Deal(SessionMessage):
+class SecretRequest(SessionMessage):
     """Ask the first owner for a fresh secret, sealed for every other one."""
 
     TAG: ClassVar[bytes] = b"masquerade projection deal 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt(SessionMessage):
+class SealedSecrets(SessionMessage):
     """The secret of the owners, sealed for each of the others in the order of the roster."""
 
     TAG: ClassVar[bytes] = b"masquerade projection dealt 1"
@@ -29,7 +29,7 @@ class Dealt(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Take(SessionMessage):
+class SealedSecret(SessionMessage):
     """Hand the sealed secret to an owner."""
 
     TAG: ClassVar[bytes] = b"masquerade projection take 1"
@@ -37,14 +37,14 @@ class Take(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken(SessionMessage):
+class SecretReceipt(SessionMessage):
     """An owner has the secret."""
 
     TAG: ClassVar[bytes] = b"masquerade projection taken 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Margin(SessionMessage):
+class MarginRequest(SessionMessage):
     """Ask an owner for the exact table of some of its variables."""
 
     TAG: ClassVar[bytes] = b"masquerade projection margin 1"
@@ -52,7 +52,7 @@ class Margin(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Submit(SessionMessage):
+class ProjectionRequest(SessionMessage):
     """Ask an owner for its part of a question about `asked`, projected (by a rotation where p is 0)."""
 
     TAG: ClassVar[bytes] = b"masquerade projection submit 1"

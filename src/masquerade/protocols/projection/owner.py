@@ -24,8 +24,16 @@ from masquerade.crypto.symmetric import KeyedStream, code
 from masquerade.estimate.rotation import Normals, Reduction, rotated
 from masquerade.estimate.walsh import product_columns
 from masquerade.protocols.own_columns import OwnColumns, Owners, check_owners
-from masquerade.protocols.projection.messages import Deal, Dealt, Margin, Numbers, Submit, Take, Taken
-from masquerade.protocols.session_keys import Join, Member, agreement_of
+from masquerade.protocols.projection.messages import (
+    MarginRequest,
+    Numbers,
+    ProjectionRequest,
+    SealedSecret,
+    SealedSecrets,
+    SecretReceipt,
+    SecretRequest,
+)
+from masquerade.protocols.session_keys import Member, SessionOffer, agreement_of
 
 LABEL = "projection secret"
 SECRET_BYTES = 32
@@ -105,18 +113,18 @@ class ProjectionOwner(Member):
         self._secret: bytes | None = None
         self._way: tuple[int, int, int] | None = None
         self.handlers = {
-            Deal: self._deal,
-            Take: self._take,
-            Margin: self._margin,
-            Submit: self._submit,
+            SecretRequest: self._deal,
+            SealedSecret: self._take,
+            MarginRequest: self._margin,
+            ProjectionRequest: self._submit,
         }
 
-    def _check_offer(self, offer: Join) -> None:
+    def _check_offer(self, offer: SessionOffer) -> None:
         """Join the owners, all of them and nobody else: with the secret anybody could undo the rotation."""
         if set(offer.roster) != self._owners:
             raise InputError("The roster is not that of the owners.")
 
-    def _deal(self, question: Deal) -> Dealt:
+    def _deal(self, question: SecretRequest) -> SealedSecrets:
         """Draw the secret once; only the first owner of the roster does."""
         first, *others = self._membership.members
         if first != self.name:
@@ -125,21 +133,21 @@ class ProjectionOwner(Member):
             self._secret = os.urandom(SECRET_BYTES)
         keys = {other: self._membership.secret(other, LABEL) for other in others}
         sealed = tuple(seal(keys[other], self._secret, question.session) for other in others)
-        return Dealt(question.session, sealed)
+        return SealedSecrets(question.session, sealed)
 
-    def _take(self, given: Take) -> Taken:
+    def _take(self, given: SealedSecret) -> SecretReceipt:
         first = self._membership.members[0]
         secret = unseal(self._membership.secret(first, LABEL), given.sealed, given.session)
         if len(secret) != SECRET_BYTES or self._secret not in {None, secret}:
             raise SealBroken("Another secret was dealt in this session already.")
         self._secret = secret
-        return Taken(given.session)
+        return SecretReceipt(given.session)
 
-    def _margin(self, question: Margin) -> Numbers:
+    def _margin(self, question: MarginRequest) -> Numbers:
         self._own.check(question.names)
         return Numbers(question.session, self._owner().table(question.names).ravel())
 
-    def _submit(self, question: Submit) -> Numbers:
+    def _submit(self, question: ProjectionRequest) -> Numbers:
         """Project own products for one question; the randomness belongs to the question alone."""
         names = tuple(name for name in self._own.schema if name in question.asked)
         self._own.check(names)

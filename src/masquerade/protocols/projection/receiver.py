@@ -13,7 +13,15 @@ from masquerade.core.schema import Schema
 from masquerade.estimate.rotation import Reduction
 from masquerade.protocols.codec import SESSION_SIZE
 from masquerade.protocols.own_columns import Owners, check_owners
-from masquerade.protocols.projection.messages import Deal, Dealt, Margin, Numbers, Submit, Take, Taken
+from masquerade.protocols.projection.messages import (
+    MarginRequest,
+    Numbers,
+    ProjectionRequest,
+    SealedSecret,
+    SealedSecrets,
+    SecretReceipt,
+    SecretRequest,
+)
 from masquerade.protocols.projection.owner import projection_agreement
 from masquerade.protocols.session_keys import convene
 from masquerade.protocols.transport import Transport, ask
@@ -32,7 +40,7 @@ class RemoteOwner:
     def table(self, names: Sequence[str]) -> Floats:
         """Return the exact counts of the owner's variables."""
         shape = self.schema.shape(names)
-        values = self._numbers(Margin(self.session, tuple(names)), prod(shape))
+        values = self._numbers(MarginRequest(self.session, tuple(names)), prod(shape))
         if values.size and (values.min() < 0 or values.sum() != self.n):
             raise RoundAborted(f"{self.name!r} sent a table that is none.", spent=True, culprits=(self.name,))
         return values.reshape(shape)
@@ -42,10 +50,10 @@ class RemoteOwner:
         p, k, trials = (0, 0, 1) if reduction is None else (reduction.p, reduction.k, reduction.trials)
         products = prod(self.schema.shape(names)) - 1
         width = self.n if reduction is None else k * trials
-        message = Submit(self.session, tuple(asked), p, k, trials)
+        message = ProjectionRequest(self.session, tuple(asked), p, k, trials)
         return self._numbers(message, products * width).reshape(products, width)
 
-    def _numbers(self, message: Margin | Submit, count: int) -> Floats:
+    def _numbers(self, message: MarginRequest | ProjectionRequest, count: int) -> Floats:
         values = ask(self.transport, self.name, message, Numbers, spent=True).values
         if values.size != count:
             raise RoundAborted(
@@ -64,11 +72,11 @@ def convene_owners(
     session = os.urandom(SESSION_SIZE)
     convene(tuple(owners), transport, session, projection_agreement(schema, owners, receiver, n, alignment))
     first, *others = owners
-    dealt = ask(transport, first, Deal(session), Dealt, spent=False)
+    dealt = ask(transport, first, SecretRequest(session), SealedSecrets, spent=False)
     if len(dealt.sealed) != len(others):
         raise RoundAborted(f"{first!r} dealt for others than the owners.", spent=False, culprits=(first,))
     for other, sealed in zip(others, dealt.sealed, strict=True):
-        ask(transport, other, Take(session, sealed), Taken, spent=False)
+        ask(transport, other, SealedSecret(session, sealed), SecretReceipt, spent=False)
     return tuple(
         RemoteOwner(party, Schema([schema[name] for name in schema if name in names]), session, n, transport)
         for party, names in owners.items()

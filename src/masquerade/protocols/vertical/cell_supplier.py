@@ -21,7 +21,13 @@ from masquerade.disguising.report_draws import Codes
 from masquerade.protocols.arrow_stream import column, unpack
 from masquerade.protocols.linking.messages import PSEUDONYM_SIZE
 from masquerade.protocols.transport import Transport, ask
-from masquerade.protocols.vertical.messages import Announce, Cells, Described, Request, Shape
+from masquerade.protocols.vertical.messages import (
+    BlockShape,
+    CellDescription,
+    CellRequest,
+    Cells,
+    DescriptionRequest,
+)
 from masquerade.protocols.vertical.pseudonym_ranges import Tags, bounds_of, increasing, most_in_part, words_of
 
 PSEUDONYM = "pseudonym"
@@ -53,7 +59,7 @@ class Supplier(Protocol):
         """What its cells went through."""
 
     @property
-    def shapes(self) -> Sequence[Shape]:
+    def shapes(self) -> Sequence[BlockShape]:
         """The blocks they come in."""
 
     def fetch(self, part: int, parts: int) -> list[ReceivedCells]:
@@ -74,11 +80,16 @@ class CellSupplier:
     """
 
     def __init__(
-        self, transport: Transport, party: str, announce: Announce, agreed: str, room: Room | None = None
+        self,
+        transport: Transport,
+        party: str,
+        announce: DescriptionRequest,
+        agreed: str,
+        room: Room | None = None,
     ) -> None:
         self.party, self._transport, self._announce = party, transport, announce
         self._room = room or Room()
-        found = ask(transport, party, announce, Described, spent=True)
+        found = ask(transport, party, announce, CellDescription, spent=True)
         if (found.session, found.party) != (announce.session, party):
             raise InputError(f"Party {party!r} answered for another session or party.")
         _check_policy(party, found.policy.id, agreed)
@@ -92,7 +103,9 @@ class CellSupplier:
 
     def fetch(self, part: int, parts: int) -> list[ReceivedCells]:
         """Return a part of the party's cells: of this session, policy and part, every code a report."""
-        asked = Request(self._announce.session, self._announce.recipient, self._announce.names, part, parts)
+        asked = CellRequest(
+            self._announce.session, self._announce.recipient, self._announce.names, part, parts
+        )
         cells = ask(self._transport, self.party, asked, Cells, spent=True)
         due = (asked.session, self.party, part, parts)
         if (cells.session, cells.party, cells.part, cells.parts) != due:
@@ -105,7 +118,7 @@ class CellSupplier:
             for block, shape in zip(cells.blocks, self.shapes, strict=True)
         ]
 
-    def _arrived(self, block: bytes, shape: Shape, part: int, parts: int) -> ReceivedCells:
+    def _arrived(self, block: bytes, shape: BlockShape, part: int, parts: int) -> ReceivedCells:
         schema = schema_of(shape.names, self.policy)
         rows = most_in_part(shape.rows, parts)
         width = sum(field.type.bit_width // 8 for field in schema)
@@ -138,7 +151,7 @@ class CellSupplier:
                 raise InputError(f"Party {self.party!r}: column {name!r} has a code that is no report.")
 
 
-def rows_of(schema: Schema, shapes: Iterable[Shape]) -> int:
+def rows_of(schema: Schema, shapes: Iterable[BlockShape]) -> int:
     """Return how many records were announced; every variable must have a cell for each of them."""
     found = dict.fromkeys(schema, 0)
     announced: set[str] = set()
@@ -204,7 +217,7 @@ def _check_policy(party: str, found: str, agreed: str) -> None:
         )
 
 
-def _check_shape(party: str, shape: Shape, policy: Policy) -> None:
+def _check_shape(party: str, shape: BlockShape, policy: Policy) -> None:
     if not shape.names or len(set(shape.names)) < len(shape.names):
         raise InputError(f"Party {party!r} announced a block without variables, or with one twice.")
     for name in shape.names:

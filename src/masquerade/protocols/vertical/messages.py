@@ -37,7 +37,7 @@ PolicyText = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Announce(SessionMessage):
+class DescriptionRequest(SessionMessage):
     """Ask a site what its cells of some variables (of all, if none is named) are: their policy and number."""
 
     TAG: ClassVar[bytes] = b"masquerade vertical announce 1"
@@ -46,7 +46,7 @@ class Announce(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Request(SessionMessage):
+class CellRequest(SessionMessage):
     """Ask a site for the disguised cells of some variables, as announced, in one of some parts."""
 
     TAG: ClassVar[bytes] = b"masquerade vertical request 2"
@@ -57,7 +57,7 @@ class Request(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape(Struct):
+class BlockShape(Struct):
     """A block of cells: so many rows of these variables."""
 
     names: Variables
@@ -65,13 +65,13 @@ class Shape(Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Described(SessionMessage):
+class CellDescription(SessionMessage):
     """What a site's cells are: the policy they go through, and the blocks they come in."""
 
     TAG: ClassVar[bytes] = b"masquerade vertical described 1"
     party: Name
     policy: PolicyText
-    shapes: Annotated[tuple[Shape, ...], Many(MOST_BLOCKS)]
+    shapes: Annotated[tuple[BlockShape, ...], Many(MOST_BLOCKS)]
 
 
 @dataclass(frozen=True, slots=True)

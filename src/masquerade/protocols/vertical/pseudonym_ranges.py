@@ -50,7 +50,7 @@ def words_of(tags: Tags) -> tuple[Words, Words]:
     return words[:, 0].astype(np.uint64), words[:, 1].astype(np.uint64)
 
 
-class Sorted:
+class SortedPseudonyms:
     """Pseudonyms in order: which rows are in a part."""
 
     def __init__(self, tags: Tags) -> None:

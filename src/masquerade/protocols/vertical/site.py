@@ -18,8 +18,14 @@ from masquerade.protocols.codec import check_session, tag_of
 from masquerade.protocols.linking.messages import PSEUDONYM_SIZE
 from masquerade.protocols.vertical.cell_supplier import ReceivedCells, schema_of
 from masquerade.protocols.vertical.joint_policy import restricted
-from masquerade.protocols.vertical.messages import Announce, Cells, Described, Request, Shape
-from masquerade.protocols.vertical.pseudonym_ranges import MOST_PARTS, Sorted, Tags
+from masquerade.protocols.vertical.messages import (
+    BlockShape,
+    CellDescription,
+    CellRequest,
+    Cells,
+    DescriptionRequest,
+)
+from masquerade.protocols.vertical.pseudonym_ranges import MOST_PARTS, SortedPseudonyms, Tags
 
 
 class ClearCells(NamedTuple):
@@ -65,17 +71,17 @@ class Site:
         )
 
     @cached_property
-    def _sorted(self) -> tuple[Sorted, ...]:
+    def _sorted(self) -> tuple[SortedPseudonyms, ...]:
         """Sort the pseudonyms of every block, once."""
-        return tuple(Sorted(cells.tags) for cells in self.cells)
+        return tuple(SortedPseudonyms(cells.tags) for cells in self.cells)
 
     def receive(self, message: bytes) -> bytes:
         """Return what this site's cells are, or a part of them, disguised."""
-        if tag_of(message) == Announce.TAG:
-            announce = Announce.decode(message)
+        if tag_of(message) == DescriptionRequest.TAG:
+            announce = DescriptionRequest.decode(message)
             check_session(announce.session, self.session)
             return self.described(announce.names).encode()
-        request = Request.decode(message)
+        request = CellRequest.decode(message)
         check_session(request.session, self.session)
         if not request.part < request.parts <= MOST_PARTS:
             raise InputError(f"There are {request.parts} parts. Part {request.part + 1} was asked for.")
@@ -89,11 +95,11 @@ class Site:
         )
         return Cells(self.session, self.name, policy.id, request.part, request.parts, blocks).encode()
 
-    def described(self, names: Sequence[str] = ()) -> Described:
+    def described(self, names: Sequence[str] = ()) -> CellDescription:
         """Return the policy of some variables (of all, if none is named), and the blocks that hold them."""
         policy = restricted(self.policy, names or self.policy.schema.names)
-        shapes = tuple(Shape(own, len(self.cells[block].tags)) for block, own in self._holding(policy))
-        return Described(self.session, self.name, policy, shapes)
+        shapes = tuple(BlockShape(own, len(self.cells[block].tags)) for block, own in self._holding(policy))
+        return CellDescription(self.session, self.name, policy, shapes)
 
     def clear(self, part: int, parts: int) -> list[ReceivedCells]:
         """Return a part of this site's cells as they are, for its own eyes."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.linking.messages import PSEUDONYM_SIZE, Begin, Compare
+from masquerade.protocols.linking.messages import PSEUDONYM_SIZE, LinkingOffer, PseudonymRequest
 from masquerade.protocols.linking.party import LinkingParty
 from masquerade.services.parties.kinds.base import Outflow, Role
 
@@ -89,9 +89,9 @@ class Intersection(Role):
     def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:  # noqa: ARG002
         """Return what a step of linking gives away."""
         tag = tag_of(message)
-        if tag == Begin.TAG:
+        if tag == LinkingOffer.TAG:
             return (Outflow("keys under secret masks", ("(key)",), Fraction(1)),)
-        return (PSEUDONYMS,) if tag == Compare.TAG else ()
+        return (PSEUDONYMS,) if tag == PseudonymRequest.TAG else ()
 
 
 LINKING = Intersection()

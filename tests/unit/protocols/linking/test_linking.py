@@ -12,7 +12,13 @@ from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.messages import Begin, Compare, Finish, Points, Pseudonyms
+from masquerade.protocols.linking.messages import (
+    LinkingOffer,
+    MaskedPoints,
+    PseudonymRequest,
+    Pseudonyms,
+    ReturnedPoints,
+)
 from masquerade.protocols.linking.party import LinkingParty
 from masquerade.protocols.linking.record_keys import LONGEST_KEY, normal_form
 from masquerade.protocols.transport import LocalTransport
@@ -75,11 +81,11 @@ def test_no_party_sees_another_fully_masked_set():
     points = {}
     for party, message, reply in seen:
         for data in (message, reply):
-            if tag_of(data) in {Points.TAG, Finish.TAG}:
-                kind = Points if tag_of(data) == Points.TAG else Finish
+            if tag_of(data) in {MaskedPoints.TAG, ReturnedPoints.TAG}:
+                kind = MaskedPoints if tag_of(data) == MaskedPoints.TAG else ReturnedPoints
                 blob = kind.decode(data).points
                 points.setdefault(party, set()).update(blob[i : i + 32] for i in range(0, len(blob), 32))
-    session = Points.decode(seen[0][2]).session
+    session = MaskedPoints.decode(seen[0][2]).session
     for party, found in points.items():
         named = {hmac.digest(session, b"masquerade pseudonym" + p, hashlib.sha256)[:16] for p in found}
         assert not any(named & others for others in full.values()), party
@@ -88,7 +94,7 @@ def test_no_party_sees_another_fully_masked_set():
 def test_sets_are_shuffled_before_they_leave():
     """Forty keys in order: sent in that order with probability 1/40!."""
     party = LinkingParty("a", KEYS["clinic"])
-    reply = Points.decode(party.receive(Begin(bytes(16), ("a", "b"), 100).encode()))
+    reply = MaskedPoints.decode(party.receive(LinkingOffer(bytes(16), ("a", "b"), 100).encode()))
     sent = [reply.points[i : i + 32] for i in range(0, len(reply.points), 32)]
     own = [
         ristretto255.multiply(
@@ -153,8 +159,8 @@ def test_a_normal_form_is_stable(text):
 
 def begun(most=100, roster=("a", "b", "c")):
     party = LinkingParty("a", ["x", "y", "z"])
-    reply = party.receive(Begin(bytes(16), roster, most).encode())
-    return party, Points.decode(reply).points
+    reply = party.receive(LinkingOffer(bytes(16), roster, most).encode())
+    return party, MaskedPoints.decode(reply).points
 
 
 def other_points(count):
@@ -168,7 +174,7 @@ def test_sizes_are_capped_on_both_sides():
         begun(most=2)
     party, _ = begun(most=3)
     with pytest.raises(DecodingError, match="at most 3 points"):
-        party.receive(Points(bytes(16), "b", other_points(4)).encode())
+        party.receive(MaskedPoints(bytes(16), "b", other_points(4)).encode())
     with pytest.raises(InputError, match="at most 1,000,000 keys"):
         begun(most=1_000_001)
 
@@ -183,17 +189,17 @@ def test_malformed_sets_are_refused():
         (b"\xff" * 32, "canonical"),
     ):
         with pytest.raises(DecodingError, match=words):
-            party.receive(Points(bytes(16), "b", data).encode())
+            party.receive(MaskedPoints(bytes(16), "b", data).encode())
     for message, words in (
-        (Points(bytes(16), "a", two), "another party of the session"),
-        (Points(bytes(16), "stranger", two), "another party of the session"),
-        (Points(b"?" * 16, "b", two), "another session"),
-        (Finish(bytes(16), two), "3 points. Got 2"),
-        (Compare(bytes(16)), "no pseudonyms yet"),
+        (MaskedPoints(bytes(16), "a", two), "another party of the session"),
+        (MaskedPoints(bytes(16), "stranger", two), "another party of the session"),
+        (MaskedPoints(b"?" * 16, "b", two), "another session"),
+        (ReturnedPoints(bytes(16), two), "3 points. Got 2"),
+        (PseudonymRequest(bytes(16)), "no pseudonyms yet"),
     ):
         with pytest.raises(InputError, match=words):
             party.receive(message.encode())
-    party.receive(Finish(bytes(16), own).encode())
+    party.receive(ReturnedPoints(bytes(16), own).encode())
     for values, words in (
         (bytes(16), "none of this party's"),
         (bytes(15), "incomplete"),
@@ -206,21 +212,21 @@ def test_malformed_sets_are_refused():
 def test_every_step_is_done_once():
     """A second set of one party under the same mask would let it test guesses without end."""
     party, _ = begun()
-    message = Points(bytes(16), "b", other_points(2)).encode()
+    message = MaskedPoints(bytes(16), "b", other_points(2)).encode()
     assert party.receive(message) == party.receive(message)
     with pytest.raises(KeySpent, match="done already"):
-        party.receive(Points(bytes(16), "b", other_points(3)).encode())
+        party.receive(MaskedPoints(bytes(16), "b", other_points(3)).encode())
     with pytest.raises(KeySpent, match="done already"):
-        party.receive(Begin(b"?" * 16, ("a", "b"), 100).encode())
+        party.receive(LinkingOffer(b"?" * 16, ("a", "b"), 100).encode())
 
 
 def test_rosters_that_are_none():
     party = LinkingParty("a", ["x"])
     for roster in (("a",), ("a", "a"), ("b", "c")):
         with pytest.raises(InputError, match="two parties or more"):
-            party.receive(Begin(bytes(16), roster, 10).encode())
+            party.receive(LinkingOffer(bytes(16), roster, 10).encode())
     with pytest.raises(InputError, match="No session"):
-        party.receive(Compare(bytes(16)).encode())
+        party.receive(PseudonymRequest(bytes(16)).encode())
 
 
 def test_forgotten_pseudonyms_are_gone():
@@ -238,9 +244,9 @@ def test_a_party_that_changes_the_set_aborts_and_is_named():
     class Dropping(LocalTransport):
         def exchange(self, party, message):
             reply = super().exchange(party, message)
-            if party == "school" and tag_of(message) == Points.TAG:
-                points = Points.decode(reply)
-                return Points(points.session, points.origin, points.points[:-32]).encode()
+            if party == "school" and tag_of(message) == MaskedPoints.TAG:
+                points = MaskedPoints.decode(reply)
+                return MaskedPoints(points.session, points.origin, points.points[:-32]).encode()
             return reply
 
     joiner = Joiner(tuple(KEYS), Dropping({n: p.receive for n, p in parties.items()}))

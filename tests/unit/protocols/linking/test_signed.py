@@ -14,13 +14,13 @@ from masquerade.crypto.point_masks import encoded, hashed
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.linking.joiner import Joiner
 from masquerade.protocols.linking.messages import (
-    Begin,
-    Compare,
-    Confirm,
-    Done,
-    Finish,
-    Points,
+    Confirmation,
+    LinkingOffer,
+    MaskedPoints,
+    PseudonymRequest,
     Pseudonyms,
+    Receipt,
+    ReturnedPoints,
     Step,
 )
 from masquerade.protocols.linking.party import DOMAIN, LinkingParty
@@ -64,13 +64,13 @@ class Alone:
     def __init__(self, names=NAMES, session=SESSION, parties=None):
         self.names, self.session = names, session
         self.parties = signing(names) if parties is None else parties
-        self.sets = {name: self.say(name, Begin(session, names, MOST), Points) for name in names}
+        self.sets = {name: self.say(name, LinkingOffer(session, names, MOST), MaskedPoints) for name in names}
 
     def say(self, party, message, kind):
         return kind.decode(self.parties[party].receive(message.encode()))
 
     def mask(self, party, points):
-        return self.say(party, points, Points)
+        return self.say(party, points, MaskedPoints)
 
     def around(self, origin, names=None):
         points = self.sets[origin]
@@ -80,14 +80,14 @@ class Alone:
         return points
 
     def finish(self, origin, points):
-        return self.say(origin, Finish(self.session, points.points, points.steps), Done)
+        return self.say(origin, ReturnedPoints(self.session, points.points, points.steps), Receipt)
 
     def words(self):
         return [self.finish(name, self.around(name)) for name in self.names]
 
     def confirm(self, words):
-        message = Confirm(self.session, tuple(done.encode() for done in words))
-        return [self.say(name, message, Done) for name in self.names]
+        message = Confirmation(self.session, tuple(done.encode() for done in words))
+        return [self.say(name, message, Receipt) for name in self.names]
 
 
 def guesses(count=20, session=SESSION):
@@ -126,7 +126,7 @@ def test_a_joiner_that_rides_guesses_along_is_refused_before_anything_is_masked(
         )
     for name, party in alone.parties.items():
         with pytest.raises(InputError, match="no pseudonyms yet"):
-            alone.say(name, Compare(SESSION), Pseudonyms)
+            alone.say(name, PseudonymRequest(SESSION), Pseudonyms)
         with pytest.raises(InputError, match="no pseudonyms yet"):
             _ = party.pseudonyms
 
@@ -160,17 +160,17 @@ def test_without_identities_the_same_ride_names_everybody():
 def test_a_session_of_fewer_parties_than_agreed_shows_no_keys(options):
     """Told of a roster of two, a party blinds by its mask: guesses sent as the other's set would match."""
     party = LinkingParty("north", KEYS["north"], **options)
-    offer = Begin(SESSION, NAMES[:2], MOST).encode()
+    offer = LinkingOffer(SESSION, NAMES[:2], MOST).encode()
     if "roster" in options:
         with pytest.raises(InputError, match="other parties than were agreed on"):
             party.receive(offer)
         for other in ((*NAMES, "stranger"), ("north", "registry", "stranger")):
             with pytest.raises(InputError, match="other parties than were agreed on"):
-                party.receive(Begin(SESSION, other, MOST).encode())
-        party.receive(Begin(SESSION, NAMES[::-1], MOST).encode())
+                party.receive(LinkingOffer(SESSION, other, MOST).encode())
+        party.receive(LinkingOffer(SESSION, NAMES[::-1], MOST).encode())
     else:
         party.receive(offer)
-        ride = Points(SESSION, "registry", guesses())
+        ride = MaskedPoints(SESSION, "registry", guesses())
         refused("without the steps", JOINER, lambda: party.receive(ride.encode()))
         elsewhere = Alone().sets["registry"]  # signed, but for the session of three
         refused("has not signed this step", JOINER, lambda: party.receive(elsewhere.encode()))
@@ -235,7 +235,7 @@ def test_a_set_is_not_masked_twice_by_one_party():
     with pytest.raises(MasqueradeError, match="done already"):
         alone.mask("north", once)
     fresh = signing()["north"]  # restarted, in the same session
-    fresh.receive(Begin(SESSION, NAMES, MOST).encode())
+    fresh.receive(LinkingOffer(SESSION, NAMES, MOST).encode())
     with pytest.raises(InputError, match="this party's mask already"):
         fresh.receive(once.encode())
 
@@ -255,7 +255,7 @@ def test_an_earlier_set_of_a_restarted_origin_is_not_taken_back():
     ],
 )
 def test_a_party_that_signs_something_else_is_named_by_its_signature(claim, words):
-    chain = Chain(Begin(SESSION, NAMES, MOST), PUBLIC)
+    chain = Chain(LinkingOffer(SESSION, NAMES, MOST), PUBLIC)
 
     def false_step(given):
         return chain.signed(
@@ -271,22 +271,22 @@ def test_a_party_that_signs_something_else_is_named_by_its_signature(claim, word
     refused(words, "north", lambda: alone.finish("south", false))
 
     def change(party, message, reply):
-        masks = party == "north" and tag_of(message) == Points.TAG
-        return false_step(Points.decode(message)).encode() if masks else reply
+        masks = party == "north" and tag_of(message) == MaskedPoints.TAG
+        return false_step(MaskedPoints.decode(message)).encode() if masks else reply
 
     names = ("south", "north", "registry")
-    chain = Chain(Begin(SESSION, names, MOST), PUBLIC)
+    chain = Chain(LinkingOffer(SESSION, names, MOST), PUBLIC)
     joiner = Joiner(names, carried(signing(), change), most=MOST, session=SESSION, peers=PUBLIC)
     refused("'north' returned another set", "north", joiner.name_records)
 
 
 def test_a_party_that_leaves_an_earlier_step_out_is_named_by_a_joiner_that_checks():
-    chain, sets = Chain(Begin(SESSION, NAMES, MOST), PUBLIC), {}
+    chain, sets = Chain(LinkingOffer(SESSION, NAMES, MOST), PUBLIC), {}
 
     def change(party, message, reply):
-        if tag_of(message) == Begin.TAG:
-            sets[party] = Points.decode(reply)
-        elif party == "south" and tag_of(message) == Points.TAG:
+        if tag_of(message) == LinkingOffer.TAG:
+            sets[party] = MaskedPoints.decode(reply)
+        elif party == "south" and tag_of(message) == MaskedPoints.TAG:
             skipping = sets["north"]  # not what registry passed on
             return chain.signed(IDENTITIES["south"], "south", skipping, guesses(8)).encode()
         return reply
@@ -296,7 +296,7 @@ def test_a_party_that_leaves_an_earlier_step_out_is_named_by_a_joiner_that_check
 
 
 def test_a_word_is_given_under_one_name():
-    chain = Chain(Begin(SESSION, NAMES, MOST), dict.fromkeys(NAMES, PUBLIC["north"]))
+    chain = Chain(LinkingOffer(SESSION, NAMES, MOST), dict.fromkeys(NAMES, PUBLIC["north"]))
     word = chain.done(IDENTITIES["north"], "north", 8)
     chain.check_done("north", word, 8)
     refused("'south' has not signed", JOINER, lambda: chain.check_done("south", word, 8))
@@ -304,7 +304,7 @@ def test_a_word_is_given_under_one_name():
 
 def test_a_size_that_is_not_the_set_s_names_its_signer():
     alone = Alone()
-    chain = Chain(Begin(SESSION, NAMES, MOST), PUBLIC)
+    chain = Chain(LinkingOffer(SESSION, NAMES, MOST), PUBLIC)
     (step,) = alone.sets["south"].steps
     unsigned = replace(step, size=3)
     signature = IDENTITIES["south"].sign("step of linking", *chain._fields("south", (), unsigned))
@@ -312,12 +312,12 @@ def test_a_size_that_is_not_the_set_s_names_its_signer():
     refused("'south' signed another size", "south", lambda: alone.mask("north", false))
 
 
-@pytest.mark.parametrize("kind", [Points, Done], ids=["a set", "a word"])
+@pytest.mark.parametrize("kind", [MaskedPoints, Receipt], ids=["a set", "a word"])
 def test_a_joiner_that_checks_names_a_party_that_does_not_sign(kind):
     def change(party, _message, reply):
         if party == "registry" and tag_of(reply) == kind.TAG:
             found = kind.decode(reply)
-            empty = {"steps": ()} if kind is Points else {"signature": b""}
+            empty = {"steps": ()} if kind is MaskedPoints else {"signature": b""}
             return replace(found, **empty).encode()
         return reply
 
@@ -330,7 +330,7 @@ def test_no_pseudonym_is_shown_before_all_have_signed():
     words = alone.words()
     for name, party in alone.parties.items():
         with pytest.raises(InputError, match="Not every party has signed"):
-            alone.say(name, Compare(SESSION), Pseudonyms)
+            alone.say(name, PseudonymRequest(SESSION), Pseudonyms)
         with pytest.raises(InputError, match="Not every party has signed"):
             _ = party.pseudonyms
     replayed = replace(Alone(session=bytes(16)).words()[1], session=SESSION)
@@ -349,7 +349,7 @@ def test_no_pseudonym_is_shown_before_all_have_signed():
         alone.confirm([replace(words[0], session=bytes(16)), *words[1:]])
     alone.confirm(words)
     for name, party in alone.parties.items():
-        shown = alone.say(name, Compare(SESSION), Pseudonyms).values
+        shown = alone.say(name, PseudonymRequest(SESSION), Pseudonyms).values
         assert shown == b"".join(sorted(party.pseudonyms))
 
 
@@ -361,14 +361,14 @@ def test_a_chain_broken_anywhere_keeps_everybody_s_pseudonyms_back():
     refused("'south' has not signed", JOINER, lambda: alone.confirm([*words, replace(words[0], records=7)]))
     for name in ("north", "registry"):
         with pytest.raises(InputError, match="Not every party has signed"):
-            alone.say(name, Compare(SESSION), Pseudonyms)
+            alone.say(name, PseudonymRequest(SESSION), Pseudonyms)
 
 
 def test_a_word_for_a_set_that_was_not_masked_here_or_had_another_size():
-    alone, chain = Alone(), Chain(Begin(SESSION, NAMES, MOST), PUBLIC)
+    alone, chain = Alone(), Chain(LinkingOffer(SESSION, NAMES, MOST), PUBLIC)
     words = [chain.done(IDENTITIES[name], name, len(KEYS[name])) for name in NAMES]
     with pytest.raises(InputError, match="'north' has not passed through here"):
-        alone.say("south", Confirm(SESSION, tuple(done.encode() for done in words)), Done)
+        alone.say("south", Confirmation(SESSION, tuple(done.encode() for done in words)), Receipt)
     honest = alone.words()
     honest[2] = chain.done(IDENTITIES["south"], "south", 6)
     refused("'south' signed another size", "south", lambda: alone.confirm(honest))
@@ -415,16 +415,16 @@ def test_what_a_party_cannot_be_made_with():
             LinkingParty("north", ["x"], **options)
     party = LinkingParty("north", ["x"], identity=IDENTITIES["north"], peers={"south": PUBLIC["south"]})
     with pytest.raises(InputError, match="No identity is known for 'registry'"):
-        party.receive(Begin(SESSION, NAMES, MOST).encode())
-    party.receive(Begin(SESSION, ("north", "south"), MOST).encode())
+        party.receive(LinkingOffer(SESSION, NAMES, MOST).encode())
+    party.receive(LinkingOffer(SESSION, ("north", "south"), MOST).encode())
     with pytest.raises(InputError, match="No identity is known for 'south'"):
         Joiner(("north", "south"), LocalTransport({}), peers={"north": PUBLIC["north"]})
     with pytest.raises(InputError, match="A session has 16 bytes"):
         Joiner(NAMES, LocalTransport({}), session=b"short")
     unsigned = LinkingParty("north", ["x"])
-    unsigned.receive(Begin(SESSION, NAMES, MOST).encode())
+    unsigned.receive(LinkingOffer(SESSION, NAMES, MOST).encode())
     with pytest.raises(InputError, match="nothing to confirm"):
-        unsigned.receive(Confirm(SESSION, ()).encode())
+        unsigned.receive(Confirmation(SESSION, ()).encode())
 
 
 @pytest.fixture(scope="module")
@@ -435,8 +435,8 @@ def transcript():
     words = tuple(done.encode() for done in confirming.words())
     return [
         (masking.parties["north"], masking.sets["south"].encode()),
-        (finishing.parties["south"], Finish(SESSION, whole.points, whole.steps).encode()),
-        (confirming.parties["north"], Confirm(SESSION, words).encode()),
+        (finishing.parties["south"], ReturnedPoints(SESSION, whole.points, whole.steps).encode()),
+        (confirming.parties["north"], Confirmation(SESSION, words).encode()),
     ]
 
 
@@ -469,10 +469,10 @@ def test_after_all_that_damage_the_true_messages_are_taken(transcript):
 
 STEP = Step("x", 2, bytes(32), b"d" * 32, b"s" * 64)
 EXAMPLES = [
-    Points(SESSION, "x", bytes(64), (STEP, replace(STEP, party="ü"))),
-    Finish(SESSION, bytes(64), (STEP,)),
-    Confirm(SESSION, (Done(SESSION, 2, b"s" * 64).encode(), b"")),
-    Done(SESSION, 2, b"s" * 64),
+    MaskedPoints(SESSION, "x", bytes(64), (STEP, replace(STEP, party="ü"))),
+    ReturnedPoints(SESSION, bytes(64), (STEP,)),
+    Confirmation(SESSION, (Receipt(SESSION, 2, b"s" * 64).encode(), b"")),
+    Receipt(SESSION, 2, b"s" * 64),
 ]
 
 
@@ -503,9 +503,9 @@ def test_new_messages_have_one_spelling_and_one_error(which, at, value, junk):
 
 
 def test_half_a_signature_is_none():
-    data = Done(SESSION, 2, b"s" * 64).encode()
+    data = Receipt(SESSION, 2, b"s" * 64).encode()
     with pytest.raises(DecodingError, match="0 or 64 bytes"):
-        Done.decode(data[:-68] + (63).to_bytes(4, "big") + b"s" * 63)
+        Receipt.decode(data[:-68] + (63).to_bytes(4, "big") + b"s" * 63)
 
 
 def test_a_joiner_may_be_one_of_two_who_sign():

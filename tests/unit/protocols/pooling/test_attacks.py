@@ -22,9 +22,9 @@ from masquerade.crypto.keys import AgreementKey, SigningKey
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.consent import Batch
 from masquerade.protocols.pooling.local_counts import pooling_agreement
-from masquerade.protocols.pooling.masked_sum import Ask, Masked, MaskedSum
-from masquerade.protocols.pooling.ring_sum import Passed, RingParty
-from masquerade.protocols.session_keys import Advert, Join, Roster
+from masquerade.protocols.pooling.masked_sum import CountRequest, MaskedCounts, MaskedSum
+from masquerade.protocols.pooling.ring_sum import RingParty, RunningSums
+from masquerade.protocols.session_keys import Advert, Roster, SessionOffer
 from masquerade.protocols.transport import LocalTransport
 from masquerade.sources.pooled import pooling_party
 
@@ -57,7 +57,7 @@ def test_two_parties_are_refused_with_the_reason():
     with pytest.raises(InputError, match="with two, each subtracts"):
         RingParty("a", ("a", "b"), shares()[0], bytes(16))
     party = members(shares())["east"]
-    offer = Join(bytes(16), pooling_agreement(CLEAR), ("east", "west"))
+    offer = SessionOffer(bytes(16), pooling_agreement(CLEAR), ("east", "west"))
     with pytest.raises(InputError, match="with two, each subtracts"):
         party.receive(offer.encode())
 
@@ -95,7 +95,11 @@ def test_what_travels_tells_nothing_about_a_party(running):
     _, transport, pool = running
     for _ in range(2):
         pool.totals([BY_A])
-    cells = [Masked.decode(reply).cells for _, message, reply in transport.seen if tag_of(message) == Ask.TAG]
+    cells = [
+        MaskedCounts.decode(reply).cells
+        for _, message, reply in transport.seen
+        if tag_of(message) == CountRequest.TAG
+    ]
     words = [int(value) for row in cells for value in row]
     assert len(words) == len(set(words)) == 12
     assert max(words) > 2**60
@@ -105,25 +109,29 @@ def test_a_repeated_round_repeats_its_bytes_and_another_question_is_refused(runn
     parties, transport, pool = running
     pool.totals([BY_A])
     party, message, reply = next(
-        item for item in transport.seen if item[0] == "east" and len(item[2]) < 200 and Ask.TAG in item[1]
+        item
+        for item in transport.seen
+        if item[0] == "east" and len(item[2]) < 200 and CountRequest.TAG in item[1]
     )
     assert parties[party].receive(message) == reply
-    other = Ask(pool.session, 1, Batch((mq.Query(by="B"),))).encode()
+    other = CountRequest(pool.session, 1, Batch((mq.Query(by="B"),))).encode()
     with pytest.raises(InputError, match="not the next one"):
         parties[party].receive(other)
     pool.totals([BY_A])
     with pytest.raises(InputError, match="not the next one"):
         parties[party].receive(message)
     with pytest.raises(InputError, match="another session"):
-        parties[party].receive(Ask(b"x" * 16, 3, Batch((BY_A,))).encode())
+        parties[party].receive(CountRequest(b"x" * 16, 3, Batch((BY_A,))).encode())
 
 
 def test_a_party_that_answers_another_question_aborts_the_round_and_leaks_nothing(running):
     _, transport, pool = running
 
     def lying(party, message):
-        if party == "west" and Ask.TAG in message:
-            message = Ask(pool.session, Ask.decode(message).round, Batch((mq.Query(by="T"),))).encode()
+        if party == "west" and CountRequest.TAG in message:
+            message = CountRequest(
+                pool.session, CountRequest.decode(message).round, Batch((mq.Query(by="T"),))
+            ).encode()
         return LocalTransport.exchange(transport, party, message)
 
     transport.exchange = lying
@@ -167,7 +175,7 @@ def test_nobody_counts_before_everybody_consents():
     with pytest.raises(QueryRefused, match="west: 'B' may not be counted") as caught:
         pool.totals([mq.Query(by="B")])
     assert caught.value.refusals[0].code == "not_consented"
-    assert not [message for _, message, _ in transport.seen if Ask.TAG in message]
+    assert not [message for _, message, _ in transport.seen if CountRequest.TAG in message]
     assert pool.totals([BY_A]).sum() == len(FRAME)
 
 
@@ -221,10 +229,10 @@ def test_a_carrier_cannot_put_its_own_key_into_the_roster(identity):
 def test_a_second_roster_or_session_is_refused(running):
     parties, transport, _ = running
     rosters = [message for party, message, _ in transport.seen if Roster.TAG in message]
-    joins = [message for _, message, _ in transport.seen if Join.TAG in message]
+    joins = [message for _, message, _ in transport.seen if SessionOffer.TAG in message]
     assert parties["east"].receive(rosters[0])  # the same again is the same
     with pytest.raises(InputError, match="joined a session already"):
-        parties["east"].receive(Join(b"y" * 16, pooling_agreement(CLEAR), NAMES).encode())
+        parties["east"].receive(SessionOffer(b"y" * 16, pooling_agreement(CLEAR), NAMES).encode())
     roster = Roster.decode(rosters[0])
     with pytest.raises(InputError, match="Another roster"):
         parties["east"].receive(Roster(roster.session, roster.adverts[::-1]).encode())
@@ -235,7 +243,7 @@ def test_a_lost_party_aborts_and_the_rest_learn_nothing(running):
     _, transport, pool = running
 
     def gone(party, message):
-        if party == "west" and Ask.TAG in message:
+        if party == "west" and CountRequest.TAG in message:
             raise InputError("connection lost")
         return LocalTransport.exchange(transport, party, message)
 
@@ -251,7 +259,7 @@ def test_in_the_ring_two_neighbours_learn_the_party_between_them():
     _, parties = ring_of(shares())
     start = parties["east"].begin([BY_A])
     passed = parties["north"].receive(start.message)
-    sent, received = Passed.decode(start.message).cells, Passed.decode(passed.message).cells
+    sent, received = RunningSums.decode(start.message).cells, RunningSums.decode(passed.message).cells
     (own,) = shares()[1].answer([BY_A])
     assert np.array_equal((received - sent).astype(float), own.values)
 
@@ -268,11 +276,11 @@ def test_ring_messages_are_refused_out_of_turn():
         parties["east"].receive(last.message)
     with pytest.raises(InputError, match="started by"):
         parties["north"].begin([BY_A])
-    message = Passed.decode(start.message)
-    short = Passed(message.session, message.agreement, 2, message.batch, message.cells[:1]).encode()
+    message = RunningSums.decode(start.message)
+    short = RunningSums(message.session, message.agreement, 2, message.batch, message.cells[:1]).encode()
     with pytest.raises(InputError, match="2 cells"):
         parties["north"].receive(short)
-    other = Passed(message.session, bytes(32), 2, message.batch, message.cells).encode()
+    other = RunningSums(message.session, bytes(32), 2, message.batch, message.cells).encode()
     with pytest.raises(InputError, match="another policy"):
         parties["north"].receive(other)
 

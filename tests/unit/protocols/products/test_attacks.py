@@ -20,14 +20,14 @@ from masquerade.protocols.products.messages import (
     ELEMENTWISE,
     INNER,
     SHOWN,
-    Correlate,
-    Multiply,
-    Opened,
-    Show,
-    Shown,
-    Sums,
+    ColumnRequest,
+    CorrelationRequest,
+    MaskedColumns,
+    OpenNumbers,
+    ProductRequest,
+    SumRequest,
 )
-from masquerade.protocols.session_keys import Join, Roster
+from masquerade.protocols.session_keys import Roster, SessionOffer
 from masquerade.sources.products import RevealedVerticalCounts
 
 QUERY = mq.Query(by=("A", "L"))
@@ -50,9 +50,9 @@ def sent(carrier, kind, to):
 
 def test_a_mask_never_serves_two_versions_of_a_column(asked):
     parties, _, carrier = asked
-    shown = Shown.decode(sent(carrier, Shown, "y"))
+    shown = MaskedColumns.decode(sent(carrier, MaskedColumns, "y"))
     assert parties["y"].receive(shown.encode())  # delivered again, the same
-    second = Shown(shown.session, shown.columns, shown.words + np.uint64(1))
+    second = MaskedColumns(shown.session, shown.columns, shown.words + np.uint64(1))
     signature = parties["x"]._identity.sign(SHOWN, *second.signed(parties["x"]._membership.roster))
     with pytest.raises(KeySpent, match="a mask serves once"):  # though its holder signed both
         parties["y"].receive(replace(second, signature=signature).encode())
@@ -66,8 +66,8 @@ class Changing(Carrier):
         self.holder, self.to, self.added = holder, to, added
 
     def exchange(self, party, message):
-        if party == self.to and tag_of(message) == Shown.TAG:
-            shown = Shown.decode(message)
+        if party == self.to and tag_of(message) == MaskedColumns.TAG:
+            shown = MaskedColumns.decode(message)
             if shown.columns.is_product and shown.columns.holder == self.holder:
                 message = replace(shown, words=shown.words + self.added).encode()
         return super().exchange(party, message)
@@ -86,12 +86,14 @@ def test_adding_powers_of_two_to_a_masked_column_is_refused():
     parties = roles(owners, codes, schema)
     products, _ = session(parties, owners, schema, 56)
     column = Columns("south", (Part("south", ("b",)),))
-    shown = Shown.decode(parties["south"].receive(Show(products.session, column).encode()))
+    shown = MaskedColumns.decode(parties["south"].receive(ColumnRequest(products.session, column).encode()))
     weights = np.uint64(64) << np.arange(56, dtype=np.uint64)
     with pytest.raises(RoundAborted, match="'south' are not as it signed them") as caught:
         parties["north"].receive(replace(shown, words=shown.words + weights).encode())
     assert caught.value.culprits == (ASKER,)
-    opened = Multiply(products.session, INNER, (Columns("north", (Part("north", ("a",)),)),), column, ())
+    opened = ProductRequest(
+        products.session, INNER, (Columns("north", (Part("north", ("a",)),)),), column, ()
+    )
     with pytest.raises(InputError, match="not delivered"):
         parties["north"].receive(opened.encode())
     parties["north"].receive(shown.encode())
@@ -114,11 +116,12 @@ def test_masked_columns_of_other_sessions_names_or_holders_are_refused():
     products, _ = session(parties := roles(identities=identities))
     T = Columns("x", (Part("x", ("T",)),))
     shown, other = (
-        Shown.decode(parties["x"].receive(Show(products.session, columns).encode())) for columns in (A, T)
+        MaskedColumns.decode(parties["x"].receive(ColumnRequest(products.session, columns).encode()))
+        for columns in (A, T)
     )
     assert shown.words.size == other.words.size
     elsewhere, _ = session(again := roles(identities=identities))
-    replayed = Shown.decode(again["x"].receive(Show(elsewhere.session, A).encode()))
+    replayed = MaskedColumns.decode(again["x"].receive(ColumnRequest(elsewhere.session, A).encode()))
     for false in (
         replace(shown, columns=T),
         replace(shown, signature=other.signature),
@@ -142,7 +145,7 @@ def delivery():
     parties = roles(owners, codes, schema)
     products, _ = session(parties, owners, schema, 5)
     column = Columns("south", (Part("south", ("b",)),))
-    return parties["north"], parties["south"].receive(Show(products.session, column).encode())
+    return parties["north"], parties["south"].receive(ColumnRequest(products.session, column).encode())
 
 
 @settings(max_examples=200, deadline=None)
@@ -166,7 +169,9 @@ def test_a_share_counted_twice_is_refused():
     parties = roles()
     products, carrier = session(parties)
     RevealedVerticalCounts(products).answer([mq.Query(by=("A", "L", "X"))])
-    asked = [Multiply.decode(m) for p, m, _ in carrier.seen if p == "z" and tag_of(m) == Multiply.TAG]
+    asked = [
+        ProductRequest.decode(m) for p, m, _ in carrier.seen if p == "z" and tag_of(m) == ProductRequest.TAG
+    ]
     question = next(question for question in asked if len(question.lefts) == 2)
     (first, second), (one, two) = question.lefts, question.sealed
     for lefts, sealed in (
@@ -204,15 +209,15 @@ def test_products_that_are_formed_count_as_kept():
         products._shares((*A.parts, *L.parts))
     assert len(FRAME) < parties["y"]._kept <= 2 * len(FRAME)
     with pytest.raises(InputError, match="not formed yet"):
-        parties["y"].receive(Show(products.session, Columns("y", (*A.parts, *L.parts))).encode())
+        parties["y"].receive(ColumnRequest(products.session, Columns("y", (*A.parts, *L.parts))).encode())
 
 
 def test_columns_of_a_party_that_the_session_leaves_out_are_refused(asked):
     parties, products, _ = asked
-    shown = parties["z"].receive(Show(products.session, X).encode())
+    shown = parties["z"].receive(ColumnRequest(products.session, X).encode())
     others = roles()
     fresh = others["x"]
-    offer = Join(products.session, fresh.agreement, ("x", "y", "helper")).encode()
+    offer = SessionOffer(products.session, fresh.agreement, ("x", "y", "helper")).encode()
     adverts = tuple(others[name].receive(offer) for name in ("x", "y", "helper"))
     fresh.receive(Roster(products.session, adverts).encode())
     with pytest.raises(InputError, match="from another party of the session"):
@@ -230,17 +235,17 @@ def test_whoever_asks_may_be_malicious_and_nobody_else():
 def test_a_correlation_serves_once_whatever_is_asked_with_it(asked):
     """Were a share recomputed from other columns, the difference would give away the mask."""
     parties, _, carrier = asked
-    message = sent(carrier, Multiply, "y")
+    message = sent(carrier, ProductRequest, "y")
     first = parties["y"].receive(message)
-    question = Multiply.decode(message)
-    forged = Multiply(question.session, question.kind, question.lefts, question.right, (b"x" * 40,))
+    question = ProductRequest.decode(message)
+    forged = ProductRequest(question.session, question.kind, question.lefts, question.right, (b"x" * 40,))
     assert parties["y"].receive(forged.encode()) == first
     assert parties["y"].receive(message) == first
 
 
 def test_shares_are_uniform_and_only_their_sum_is_a_count(asked):
     _, _, carrier = asked
-    shares = [Opened.decode(r).words for _, m, r in carrier.seen if tag_of(m) == Multiply.TAG]
+    shares = [OpenNumbers.decode(r).words for _, m, r in carrier.seen if tag_of(m) == ProductRequest.TAG]
     assert len(shares) == 2
     assert all(int(word) > len(FRAME) for share in shares for word in share)  # 4 words: false alarm 2^-50
     counts = CLEAR.answer([QUERY])[0].values[1:, 1:].ravel()
@@ -252,9 +257,9 @@ def test_shares_of_products_are_never_opened():
     products, carrier = session(parties)
     RevealedVerticalCounts(products).answer([mq.Query(by=("A", "L", "X"))])
     formed = [
-        Opened.decode(reply).words
+        OpenNumbers.decode(reply).words
         for _, message, reply in carrier.seen
-        if tag_of(message) == Multiply.TAG and Multiply.decode(message).kind == ELEMENTWISE
+        if tag_of(message) == ProductRequest.TAG and ProductRequest.decode(message).kind == ELEMENTWISE
     ]
     assert [len(words) for words in formed] == [0, 0]
 
@@ -262,17 +267,17 @@ def test_shares_of_products_are_never_opened():
 def test_a_correction_opens_for_its_holder_and_its_pair_alone(asked):
     parties, products, carrier = asked
     for party in ("y", "x"):
-        shown = parties["z"].receive(Show(products.session, X).encode())
+        shown = parties["z"].receive(ColumnRequest(products.session, X).encode())
         parties[party].receive(shown)
     for columns, holder in ((A, "x"), (L, "y")):
-        parties["z"].receive(parties[holder].receive(Show(products.session, columns).encode()))
-    sealed = Multiply.decode(sent(carrier, Multiply, "y")).sealed  # made for A and L, at y
+        parties["z"].receive(parties[holder].receive(ColumnRequest(products.session, columns).encode()))
+    sealed = ProductRequest.decode(sent(carrier, ProductRequest, "y")).sealed  # made for A and L, at y
     with pytest.raises(SealBroken):
-        parties["z"].receive(Multiply(products.session, INNER, (A,), X, sealed).encode())
+        parties["z"].receive(ProductRequest(products.session, INNER, (A,), X, sealed).encode())
     with pytest.raises(InputError, match="wrong party"):
-        parties["x"].receive(Multiply(products.session, INNER, (A,), X, sealed).encode())
+        parties["x"].receive(ProductRequest(products.session, INNER, (A,), X, sealed).encode())
     with pytest.raises(DecodingError):
-        parties["z"].receive(Multiply(products.session, INNER, (A,), X, (b"",)).encode())
+        parties["z"].receive(ProductRequest(products.session, INNER, (A,), X, (b"",)).encode())
 
 
 def test_a_false_share_is_no_count_and_aborts():
@@ -281,9 +286,11 @@ def test_a_false_share_is_no_count_and_aborts():
     class Lying(Carrier):
         def exchange(self, party, message):
             reply = super().exchange(party, message)
-            if party == "y" and tag_of(message) == Multiply.TAG:
-                words = Opened.decode(reply).words
-                return Opened(Multiply.decode(message).session, words - np.uint64(1) * words).encode()
+            if party == "y" and tag_of(message) == ProductRequest.TAG:
+                words = OpenNumbers.decode(reply).words
+                return OpenNumbers(
+                    ProductRequest.decode(message).session, words - np.uint64(1) * words
+                ).encode()
             return reply
 
     products = HelpedProducts(
@@ -316,7 +323,7 @@ def test_consent_is_asked_of_all_before_anything_is_counted():
     assert len(carrier.seen) == before + len(OWNERS)
     parties = roles(y={"variables": ["S"]})
     products, _ = session(parties)
-    for message in (Sums(products.session, ("L",)), Show(products.session, L)):
+    for message in (SumRequest(products.session, ("L",)), ColumnRequest(products.session, L)):
         with pytest.raises(InputError, match="may not be counted"):  # whatever the asker was told
             parties["y"].receive(message.encode())
 
@@ -326,28 +333,28 @@ def test_nonsense_is_refused(asked):
     s = products.session
     unheard = Columns("y", (Part("y", ("S",)),))
     cases = [
-        ("x", Show(s, L), "another party"),
-        ("x", Show(s, Columns("x", (Part("y", ("L",)),))), "another party"),
-        ("x", Show(s, Columns("x", (Part("x", ("T", "A")),))), "order of the schema"),
-        ("x", Show(s, Columns("x", (Part("x", ("A",)), Part("y", ("L",))))), "not formed yet"),
-        ("x", Show(b"?" * 16, A), "another session"),
-        ("x", Multiply(s, INNER, (A, A), L, ()), "each once and in order"),
-        ("x", Shown(s, L, np.zeros(3, dtype=np.uint64)), "numbers. Got 3"),
-        ("x", Shown(s, A, np.zeros(3, dtype=np.uint64)), "from another party"),
-        ("x", Sums(s, ("L",)), "not variables of this party"),
-        ("x", Multiply(s, INNER, (A,), unheard, ()), "not delivered"),
-        ("x", Multiply(s, 7, (A,), L, ()), "one of 0, 1"),
-        ("x", Multiply(s, INNER, (A,), A, ()), "own columns alone"),
-        ("z", Multiply(s, INNER, (A,), L, ()), "holds none"),
-        ("x", Multiply(s, INNER, (), L, ()), "multiplied together"),
-        ("helper", Correlate(s, INNER, A, A), "own columns alone"),
-        ("helper", Correlate(b"?" * 16, INNER, A, L), "another session"),
+        ("x", ColumnRequest(s, L), "another party"),
+        ("x", ColumnRequest(s, Columns("x", (Part("y", ("L",)),))), "another party"),
+        ("x", ColumnRequest(s, Columns("x", (Part("x", ("T", "A")),))), "order of the schema"),
+        ("x", ColumnRequest(s, Columns("x", (Part("x", ("A",)), Part("y", ("L",))))), "not formed yet"),
+        ("x", ColumnRequest(b"?" * 16, A), "another session"),
+        ("x", ProductRequest(s, INNER, (A, A), L, ()), "each once and in order"),
+        ("x", MaskedColumns(s, L, np.zeros(3, dtype=np.uint64)), "numbers. Got 3"),
+        ("x", MaskedColumns(s, A, np.zeros(3, dtype=np.uint64)), "from another party"),
+        ("x", SumRequest(s, ("L",)), "not variables of this party"),
+        ("x", ProductRequest(s, INNER, (A,), unheard, ()), "not delivered"),
+        ("x", ProductRequest(s, 7, (A,), L, ()), "one of 0, 1"),
+        ("x", ProductRequest(s, INNER, (A,), A, ()), "own columns alone"),
+        ("z", ProductRequest(s, INNER, (A,), L, ()), "holds none"),
+        ("x", ProductRequest(s, INNER, (), L, ()), "multiplied together"),
+        ("helper", CorrelationRequest(s, INNER, A, A), "own columns alone"),
+        ("helper", CorrelationRequest(b"?" * 16, INNER, A, L), "another session"),
     ]
     for party, message, words in cases:
         with pytest.raises(InputError, match=words):
             parties[party].receive(message.encode())
     for party in parties.values():
-        for data in (b"", b"\0" * 30, Show(s, A).encode()[:-1]):
+        for data in (b"", b"\0" * 30, ColumnRequest(s, A).encode()[:-1]):
             with pytest.raises(DecodingError):
                 party.receive(data)
 
@@ -356,7 +363,7 @@ def test_a_huge_product_is_not_dealt_for(asked, monkeypatch):
     parties, products, _ = asked
     monkeypatch.setattr("masquerade.protocols.products.helper.MOST_WORDS", len(FRAME))
     with pytest.raises(InputError, match="not dealt for"):
-        parties["helper"].receive(Correlate(products.session, ELEMENTWISE, A, L).encode())
+        parties["helper"].receive(CorrelationRequest(products.session, ELEMENTWISE, A, L).encode())
 
 
 def test_one_party_needs_no_products():

@@ -13,8 +13,8 @@ from masquerade.core.tally import Tally
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.products.columns import counts_from
-from masquerade.protocols.products.messages import Correlate, Show, Shown
-from masquerade.protocols.session_keys import Join, Roster
+from masquerade.protocols.products.messages import ColumnRequest, CorrelationRequest, MaskedColumns
+from masquerade.protocols.session_keys import Roster, SessionOffer
 from masquerade.sources.products import RevealedVerticalCounts
 
 QUERIES = [
@@ -78,9 +78,9 @@ def test_random_columns_of_any_sizes(seed, sizes, n):
 def test_a_column_is_masked_once_for_all_its_pairs():
     products, carrier = session(roles())
     RevealedVerticalCounts(products).answer([mq.Query(by=pair) for pair in combinations("ASLXG", 2)])
-    shown = [message for _, message, _ in carrier.seen if tag_of(message) == Show.TAG]
+    shown = [message for _, message, _ in carrier.seen if tag_of(message) == ColumnRequest.TAG]
     assert len(shown) == len(set(shown))
-    delivered = [(p, m) for p, m, _ in carrier.seen if tag_of(m) == Shown.TAG]
+    delivered = [(p, m) for p, m, _ in carrier.seen if tag_of(m) == MaskedColumns.TAG]
     assert len(delivered) == len(set(delivered))
 
 
@@ -98,10 +98,12 @@ def test_the_helper_never_sees_a_column_and_masks_look_uniform():
     products, carrier = session(roles())
     RevealedVerticalCounts(products).answer([mq.Query(by=("A", "L", "X"))])
     to_helper = {tag_of(message) for party, message, _ in carrier.seen if party == "helper"}
-    assert to_helper == {Join.TAG, Roster.TAG, Correlate.TAG}  # keys, and names of columns
+    assert to_helper == {SessionOffer.TAG, Roster.TAG, CorrelationRequest.TAG}  # keys, and names of columns
     for _, message, reply in carrier.seen:
-        if tag_of(message) == Show.TAG:
-            bits = np.unpackbits(Shown.decode(reply).words.view(np.uint8)).reshape(-1, 64).mean(axis=0)
+        if tag_of(message) == ColumnRequest.TAG:
+            bits = (
+                np.unpackbits(MaskedColumns.decode(reply).words.view(np.uint8)).reshape(-1, 64).mean(axis=0)
+            )
             assert np.abs(bits - 0.5).max() < 6.2 * 0.5 / np.sqrt(len(FRAME))  # P(|z| > 6.2) < 6e-10
 
 

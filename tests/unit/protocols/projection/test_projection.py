@@ -16,9 +16,17 @@ from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.data.example_networks import eleven_nodes
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.projection.messages import Deal, Dealt, Margin, Numbers, Submit, Take, Taken
+from masquerade.protocols.projection.messages import (
+    MarginRequest,
+    Numbers,
+    ProjectionRequest,
+    SealedSecret,
+    SealedSecrets,
+    SecretReceipt,
+    SecretRequest,
+)
 from masquerade.protocols.projection.owner import ProjectionOwner, projection_agreement
-from masquerade.protocols.session_keys import Advert, Join, Joined, Roster
+from masquerade.protocols.session_keys import Advert, Roster, RosterReceipt, SessionOffer
 from masquerade.protocols.transport import LocalTransport
 from masquerade.sources.projection import receive_projected
 
@@ -28,7 +36,7 @@ FRAME = eleven_nodes().sample(N, seed=11)
 CLEAR = mq.tally(FRAME, schema=SCHEMA)
 OWNERS = {"x": ("A", "T", "E"), "y": ("S", "L", "B", "D"), "z": ("X", "C", "F", "G")}
 SESSION = bytes(16)
-KINDS = (Deal, Dealt, Take, Taken, Margin, Submit, Numbers)
+KINDS = (SecretRequest, SealedSecrets, SealedSecret, SecretReceipt, MarginRequest, ProjectionRequest, Numbers)
 
 
 class Carrier(LocalTransport):
@@ -71,23 +79,25 @@ def received(transport, **options):
 def met(parties):
     """Bring owners together by hand up to the roster."""
     terms = projection_agreement(SCHEMA, OWNERS, "r", N, b"")
-    offer = Join(SESSION, terms, tuple(OWNERS)).encode()
+    offer = SessionOffer(SESSION, terms, tuple(OWNERS)).encode()
     roster = Roster(SESSION, tuple(parties[name].receive(offer) for name in OWNERS))
     for name in OWNERS:
-        assert Joined.decode(parties[name].receive(roster.encode())).roster == roster.digest
+        assert RosterReceipt.decode(parties[name].receive(roster.encode())).roster == roster.digest
     return parties
 
 
 def dealt(parties):
     """Bring owners together and let them share a secret."""
-    sealed = Dealt.decode(met(parties)["x"].receive(Deal(SESSION).encode())).sealed
+    sealed = SealedSecrets.decode(met(parties)["x"].receive(SecretRequest(SESSION).encode())).sealed
     for name, box in zip(("y", "z"), sealed, strict=True):
-        assert Taken.decode(parties[name].receive(Take(SESSION, box).encode())) == Taken(SESSION)
+        assert SecretReceipt.decode(
+            parties[name].receive(SealedSecret(SESSION, box).encode())
+        ) == SecretReceipt(SESSION)
     return parties
 
 
 def submitted(parties, name, asked, *way):
-    reply = parties[name].receive(Submit(SESSION, asked, *(way or (0, 0, 1))).encode())
+    reply = parties[name].receive(ProjectionRequest(SESSION, asked, *(way or (0, 0, 1))).encode())
     return Numbers.decode(reply).values
 
 
@@ -211,13 +221,13 @@ def test_the_secret_is_for_the_owners_alone(roster):
     )
     terms = projection_agreement(SCHEMA, OWNERS, "r", N, b"")
     with pytest.raises(InputError, match="roster"):
-        owner.receive(Join(SESSION, terms, roster).encode())
+        owner.receive(SessionOffer(SESSION, terms, roster).encode())
 
 
 def test_a_roster_with_a_forged_key_is_refused():
     parties = owners_of()
     terms = projection_agreement(SCHEMA, OWNERS, "r", N, b"")
-    offer = Join(SESSION, terms, tuple(OWNERS)).encode()
+    offer = SessionOffer(SESSION, terms, tuple(OWNERS)).encode()
     adverts = {name: Advert.decode(parties[name].receive(offer)) for name in OWNERS}
     forged = Advert(SESSION, terms, "y", os.urandom(32), adverts["y"].signature)
     roster = Roster(SESSION, tuple((forged if n == "y" else adverts[n]).encode() for n in OWNERS))
@@ -228,39 +238,41 @@ def test_a_roster_with_a_forged_key_is_refused():
 def test_the_first_owner_deals_once():
     parties = met(owners_of())
     with pytest.raises(InputError, match="first owner"):
-        parties["y"].receive(Deal(SESSION).encode())
-    first, second = (Dealt.decode(parties["x"].receive(Deal(SESSION).encode())) for _ in range(2))
+        parties["y"].receive(SecretRequest(SESSION).encode())
+    first, second = (
+        SealedSecrets.decode(parties["x"].receive(SecretRequest(SESSION).encode())) for _ in range(2)
+    )
     for name, place in (("y", 0), ("z", 1)):
-        parties[name].receive(Take(SESSION, first.sealed[place]).encode())
-        parties[name].receive(Take(SESSION, second.sealed[place]).encode())  # the same secret again
+        parties[name].receive(SealedSecret(SESSION, first.sealed[place]).encode())
+        parties[name].receive(SealedSecret(SESSION, second.sealed[place]).encode())  # the same secret again
     assert np.isfinite(submitted(parties, "y", ("A", "S"))).all()
 
 
 def test_a_sealed_secret_is_for_one_owner_and_cannot_be_changed():
     parties = met(owners_of())
-    sealed = Dealt.decode(parties["x"].receive(Deal(SESSION).encode())).sealed
+    sealed = SealedSecrets.decode(parties["x"].receive(SecretRequest(SESSION).encode())).sealed
     for box in (sealed[1], sealed[0][:-1] + bytes([sealed[0][-1] ^ 1]), b"", bytes(60)):
         with pytest.raises((SealBroken, DecodingError)):
-            parties["y"].receive(Take(SESSION, box).encode())
+            parties["y"].receive(SealedSecret(SESSION, box).encode())
     with pytest.raises(InputError, match="no secret yet"):
-        parties["y"].receive(Submit(SESSION, ("A", "S"), 0, 0, 1).encode())
+        parties["y"].receive(ProjectionRequest(SESSION, ("A", "S"), 0, 0, 1).encode())
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        Margin(bytes(15) + b"x", ("A",)),
-        Submit(bytes(15) + b"x", ("A", "S"), 0, 0, 1),
-        Margin(SESSION, ("S",)),
-        Margin(SESSION, ("T", "A")),
-        Margin(SESSION, ()),
-        Margin(SESSION, ("A", "A")),
-        Submit(SESSION, ("S", "X"), 0, 0, 1),
-        Submit(SESSION, ("A", "W"), 0, 0, 1),
-        Submit(SESSION, ("A", "S"), 0, 0, 2),
-        Submit(SESSION, ("A", "S"), N + 1, 5, 1),
-        Submit(SESSION, ("A", "S"), 5, 0, 1),
-        Submit(SESSION, ("A", "S"), 40, 40, 2**31),
+        MarginRequest(bytes(15) + b"x", ("A",)),
+        ProjectionRequest(bytes(15) + b"x", ("A", "S"), 0, 0, 1),
+        MarginRequest(SESSION, ("S",)),
+        MarginRequest(SESSION, ("T", "A")),
+        MarginRequest(SESSION, ()),
+        MarginRequest(SESSION, ("A", "A")),
+        ProjectionRequest(SESSION, ("S", "X"), 0, 0, 1),
+        ProjectionRequest(SESSION, ("A", "W"), 0, 0, 1),
+        ProjectionRequest(SESSION, ("A", "S"), 0, 0, 2),
+        ProjectionRequest(SESSION, ("A", "S"), N + 1, 5, 1),
+        ProjectionRequest(SESSION, ("A", "S"), 5, 0, 1),
+        ProjectionRequest(SESSION, ("A", "S"), 40, 40, 2**31),
     ],
 )
 def test_questions_that_are_none_are_refused(message):
@@ -283,7 +295,7 @@ def test_columns_are_projected_in_one_way():
 def test_variables_that_were_not_consented_to_are_not_counted():
     parties = dealt(owners_of(x={"variables": {"A", "T"}}))
     submitted(parties, "x", ("A", "S"))
-    for message in (Margin(SESSION, ("E",)), Submit(SESSION, ("E", "S"), 0, 0, 1)):
+    for message in (MarginRequest(SESSION, ("E",)), ProjectionRequest(SESSION, ("E", "S"), 0, 0, 1)):
         with pytest.raises(InputError, match="may not be counted"):
             parties["x"].receive(message.encode())
 
@@ -330,12 +342,12 @@ def test_random_bytes_raise_only_the_one_error(data, kind):
 def test_an_owner_takes_any_bytes(kind, place, change):
     """A message that was changed on the way is answered or refused, never anything else."""
     message = {
-        Deal: Deal(SESSION),
-        Dealt: Dealt(SESSION, (b"a",)),
-        Take: Take(SESSION, bytes(60)),
-        Taken: Taken(SESSION),
-        Margin: Margin(SESSION, ("A",)),
-        Submit: Submit(SESSION, ("A", "S"), 0, 0, 1),
+        SecretRequest: SecretRequest(SESSION),
+        SealedSecrets: SealedSecrets(SESSION, (b"a",)),
+        SealedSecret: SealedSecret(SESSION, bytes(60)),
+        SecretReceipt: SecretReceipt(SESSION),
+        MarginRequest: MarginRequest(SESSION, ("A",)),
+        ProjectionRequest: ProjectionRequest(SESSION, ("A", "S"), 0, 0, 1),
     }[kind].encode()
     data = bytearray(message)
     data[place % len(data)] ^= change

@@ -18,7 +18,7 @@ from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.cell_supplier import schema_of
 from masquerade.protocols.vertical.cross_parents import assembled, own_families
 from masquerade.protocols.vertical.joint_policy import restricted
-from masquerade.protocols.vertical.messages import Cells, Request
+from masquerade.protocols.vertical.messages import CellRequest, Cells
 from masquerade.protocols.vertical.site import ClearCells, Site
 from masquerade.sources.joined import LearningSite, Miner
 from masquerade_experiments.ma_sivakumar_2005.parameters import SITES as SPLIT
@@ -70,7 +70,7 @@ def carried(sites):
 def batches(place, names=(), *, recipient="miner", part=0, parts=1):
     """Return the blocks that a site sends, as Arrow batches."""
     described = place.described(names)
-    message = place.receive(Request(place.session, recipient, tuple(names), part, parts).encode())
+    message = place.receive(CellRequest(place.session, recipient, tuple(names), part, parts).encode())
     return opened(Cells.decode(message), described)
 
 

@@ -31,7 +31,13 @@ from masquerade.protocols.codec import tag_of
 from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.cross_parents import assembled, cross_parents
 from masquerade.protocols.vertical.joint_policy import combined, restricted
-from masquerade.protocols.vertical.messages import Announce, Cells, Described, Request, Shape
+from masquerade.protocols.vertical.messages import (
+    BlockShape,
+    CellDescription,
+    CellRequest,
+    Cells,
+    DescriptionRequest,
+)
 from masquerade.protocols.vertical.site import Site
 from masquerade.sources.joined import Miner
 
@@ -108,7 +114,7 @@ def test_cells_of_variables_disguised_together_stay_together():
     whole = Site("u", policy, [block(frame, TAGS[:2], policy)], SESSION)
     (batch,) = batches(whole, ("a",))
     assert batch.schema.names == ["pseudonym", "a", "b"]
-    described = Described.decode(whole.receive(Announce(SESSION, "v", ("a",)).encode()))
+    described = CellDescription.decode(whole.receive(DescriptionRequest(SESSION, "v", ("a",)).encode()))
     assert described.policy.group("a").channel.gamma == policy.group("a").channel.gamma
 
 
@@ -245,43 +251,43 @@ CHANGES = {
     "a truncated message": (Cells, lambda c, _: c.encode()[:-1], RoundAborted, "cannot be read"),
     "a longer message": (Cells, lambda c, _: c.encode() + b"\0", RoundAborted, "cannot be read"),
     "no policy": (
-        Described,
+        CellDescription,
         lambda d: d.encode().replace(b'"masquerade":1', b'"masquerade":2'),
         RoundAborted,
         "cannot be read",
     ),
     "described for another session": (
-        Described,
+        CellDescription,
         lambda d: rebuilt(d, session=bytes(16)),
         InputError,
         "another session",
     ),
-    "described by another party": (Described, lambda d: rebuilt(d, party="x"), InputError, "or party"),
+    "described by another party": (CellDescription, lambda d: rebuilt(d, party="x"), InputError, "or party"),
     "fewer rows described": (
-        Described,
-        lambda d: rebuilt(d, shapes=(Shape(d.shapes[0].names, 29),)),
+        CellDescription,
+        lambda d: rebuilt(d, shapes=(BlockShape(d.shapes[0].names, 29),)),
         InputError,
         "29 cells of",
     ),
     "a variable twice": (
-        Described,
-        lambda d: rebuilt(d, shapes=(Shape((*d.shapes[0].names, "S"), 30),)),
+        CellDescription,
+        lambda d: rebuilt(d, shapes=(BlockShape((*d.shapes[0].names, "S"), 30),)),
         InputError,
         "with one twice",
     ),
     "an unknown variable": (
-        Described,
-        lambda d: rebuilt(d, shapes=(Shape(("?",), 30),)),
+        CellDescription,
+        lambda d: rebuilt(d, shapes=(BlockShape(("?",), 30),)),
         InputError,
         r"no variable '\?'",
     ),
     "a missing variable": (
-        Described,
-        lambda d: rebuilt(d, shapes=(Shape(d.shapes[0].names[1:], 30),)),
+        CellDescription,
+        lambda d: rebuilt(d, shapes=(BlockShape(d.shapes[0].names[1:], 30),)),
         InputError,
         "No party sent 'S'",
     ),
-    "nothing": (Described, lambda d: rebuilt(d, shapes=()), InputError, "No party sent 'S'"),
+    "nothing": (CellDescription, lambda d: rebuilt(d, shapes=()), InputError, "No party sent 'S'"),
 }
 
 
@@ -320,16 +326,16 @@ def test_sites_refuse_nonsense():
     sites, _ = seeded_sites(10, seed=1)
     place = sites["x"]
     with pytest.raises(InputError, match="another session"):
-        place.receive(Request(bytes(16), "miner", (), 0, 1).encode())
+        place.receive(CellRequest(bytes(16), "miner", (), 0, 1).encode())
     with pytest.raises(InputError, match="another session"):
-        place.receive(Announce(bytes(16), "miner", ()).encode())
+        place.receive(DescriptionRequest(bytes(16), "miner", ()).encode())
     for part, parts in ((1, 1), (0, 0), (5, 3)):
         with pytest.raises(InputError, match=f"There are {parts} parts"):
-            place.receive(Request(SESSION, "miner", (), part, parts).encode())
+            place.receive(CellRequest(SESSION, "miner", (), part, parts).encode())
     with pytest.raises(InputError, match="no variable 'B'"):
-        place.receive(Request(SESSION, "miner", ("B",), 0, 1).encode())
+        place.receive(CellRequest(SESSION, "miner", ("B",), 0, 1).encode())
     with pytest.raises(InputError, match="no variable 'B'"):
-        place.receive(Announce(SESSION, "miner", ("B",)).encode())
+        place.receive(DescriptionRequest(SESSION, "miner", ("B",)).encode())
     for data in (b"", b"\1" * 50):
         with pytest.raises(DecodingError):
             place.receive(data)
@@ -340,7 +346,7 @@ def test_sites_refuse_nonsense():
         Site("u", SHARED, [block(PEOPLE, [b"short"] * N)], SESSION)
     twice = Site("u", SHARED, [block(PEOPLE, [*TAGS[:-1], TAGS[0]])], SESSION)
     with pytest.raises(InputError, match="names two rows"):
-        twice.receive(Request(SESSION, "miner", (), 0, 1).encode())
+        twice.receive(CellRequest(SESSION, "miner", (), 0, 1).encode())
     with pytest.raises(InputError, match="at least one party"):
         Miner({}, SESSION)
 

@@ -26,10 +26,10 @@ from masquerade.core.errors import FileError, InputError, RoundAborted
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.transport import LocalTransport
-from masquerade.protocols.vertical.messages import Announce, Request
+from masquerade.protocols.vertical.messages import CellRequest, DescriptionRequest
 from masquerade.protocols.vertical.pseudonym_ranges import (
     MOST_PARTS,
-    Sorted,
+    SortedPseudonyms,
     bounds_of,
     most_in_part,
     parts_for,
@@ -50,10 +50,10 @@ class Watched(LocalTransport):
         self.asked, self.left = [], breaks_after
 
     def exchange(self, party, message):
-        if tag_of(message) == Announce.TAG:
+        if tag_of(message) == DescriptionRequest.TAG:
             self.asked.append((party, None))
         else:
-            self.asked.append((party, Request.decode(message).part))
+            self.asked.append((party, CellRequest.decode(message).part))
             self.left -= 1
             if self.left < 0:
                 raise InputError("gone")
@@ -79,7 +79,7 @@ def test_every_pseudonym_is_in_one_part(parts, data):
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 64])
 def test_parts_are_a_partition_of_the_rows(parts):
     tags = tags_of([*pseudonyms(300), bytes(16), b"\xff" * 16, bytes(15) + b"\1"])  # two begin alike
-    cut = [Sorted(tags).rows(part, parts) for part in range(parts)]
+    cut = [SortedPseudonyms(tags).rows(part, parts) for part in range(parts)]
     rows = np.concatenate(cut)
     assert sorted(rows.tolist()) == list(range(303))
     ordered = [bytes(tags[row]) for row in rows]
@@ -227,10 +227,10 @@ class Misplaced(LocalTransport):
     """Sends part 0 whatever part is asked for."""
 
     def exchange(self, party, message):
-        if party != "y" or tag_of(message) == Announce.TAG:
+        if party != "y" or tag_of(message) == DescriptionRequest.TAG:
             return super().exchange(party, message)
-        asked = Request.decode(message)
-        first = Request(asked.session, asked.recipient, asked.names, 0, asked.parts)
+        asked = CellRequest.decode(message)
+        first = CellRequest(asked.session, asked.recipient, asked.names, 0, asked.parts)
         reply = super().exchange(party, first.encode())
         return reply.replace(b"".join(n.to_bytes(4, "big") for n in (0, asked.parts)), message[-8:])
 

@@ -11,7 +11,7 @@ from masquerade.core.errors import PolicyMismatch
 from masquerade.disguising.memo import Memo
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.consent import Proposal
-from masquerade.protocols.pooling.masked_sum import Ask, MaskedSum, PoolingParty
+from masquerade.protocols.pooling.masked_sum import CountRequest, MaskedSum, PoolingParty
 from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Tables
 from masquerade.sources.pooled import PooledTally, pooling_party
 
@@ -44,11 +44,15 @@ class Pooling(Role):
         tag = tag_of(message)
         if tag == Proposal.TAG:
             return [query.names for query in Proposal.decode(message).batch.queries]
-        return [query.names for query in Ask.decode(message).batch.queries] if tag == Ask.TAG else []
+        return (
+            [query.names for query in CountRequest.decode(message).batch.queries]
+            if tag == CountRequest.TAG
+            else []
+        )
 
     def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:
         """Return what counts give away: of reports what the reports do, of clear records anything."""
-        if tag_of(message) != Ask.TAG:
+        if tag_of(message) != CountRequest.TAG:
             return ()
         policy, asked = part.data.policy, self.tables(message)
         names = tuple(name for name in policy.schema if any(name in some for some in asked))

@@ -9,7 +9,7 @@ from masquerade.protocols.codec import tag_of
 from masquerade.protocols.consent import Proposal
 from masquerade.protocols.products.helper import Helper
 from masquerade.protocols.products.helper_client import HelpedProducts
-from masquerade.protocols.products.messages import Multiply, Show, Sums
+from masquerade.protocols.products.messages import ColumnRequest, ProductRequest, SumRequest
 from masquerade.protocols.products.party import ProductParty
 from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Tables
 from masquerade.sources.products import RevealedVerticalCounts
@@ -42,26 +42,26 @@ class Products(Role):
         tag = tag_of(message)
         if tag == Proposal.TAG:
             return [query.names for query in Proposal.decode(message).batch.queries]
-        if tag == Sums.TAG:
-            return [Sums.decode(message).names]
-        return [multiplied(message)] if tag == Multiply.TAG else []
+        if tag == SumRequest.TAG:
+            return [SumRequest.decode(message).names]
+        return [multiplied(message)] if tag == ProductRequest.TAG else []
 
     def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:  # noqa: ARG002
         """Return what a step gives away: masked columns nothing, sums and shares of them exact counts."""
         tag = tag_of(message)
-        if tag == Sums.TAG:
-            return (Outflow("exact counts", Sums.decode(message).names, None),)
-        if tag == Multiply.TAG:
+        if tag == SumRequest.TAG:
+            return (Outflow("exact counts", SumRequest.decode(message).names, None),)
+        if tag == ProductRequest.TAG:
             return (Outflow("a share of exact counts", multiplied(message), None),)
-        if tag == Show.TAG:
-            names = tuple(name for part in Show.decode(message).columns.parts for name in part.names)
+        if tag == ColumnRequest.TAG:
+            names = tuple(name for part in ColumnRequest.decode(message).columns.parts for name in part.names)
             return (Outflow("columns under masks of the helper", names, Fraction(1)),)
         return ()
 
 
 def multiplied(message: bytes) -> tuple[str, ...]:
     """Return the variables of a product."""
-    question = Multiply.decode(message)
+    question = ProductRequest.decode(message)
     columns = (*question.lefts[:1], question.right)
     return tuple(name for some in columns for part in some.parts for name in part.names)
 

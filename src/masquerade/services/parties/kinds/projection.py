@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.projection.messages import Margin, Submit
+from masquerade.protocols.projection.messages import MarginRequest, ProjectionRequest
 from masquerade.protocols.projection.owner import ProjectionOwner
 from masquerade.services.parties.kinds.base import (
     Convener,
@@ -43,14 +43,14 @@ class Ownership(Role):
     def tables(self, message: bytes) -> Tables:
         """Return the tables that a projection or a margin is for."""
         tag = tag_of(message)
-        if tag == Margin.TAG:
-            return [Margin.decode(message).names]
-        return [Submit.decode(message).asked] if tag == Submit.TAG else []
+        if tag == MarginRequest.TAG:
+            return [MarginRequest.decode(message).names]
+        return [ProjectionRequest.decode(message).asked] if tag == ProjectionRequest.TAG else []
 
     def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:
         """Return what a margin or turned columns give away."""
         turned = "columns turned by a rotation unknown to the receiver"
-        kind = "exact counts" if tag_of(message) == Margin.TAG else turned
+        kind = "exact counts" if tag_of(message) == MarginRequest.TAG else turned
         own = part.data.policy.schema
         return tuple(
             Outflow(kind, tuple(name for name in names if name in own), None)

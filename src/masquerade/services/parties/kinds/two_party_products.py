@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.consent import Proposal
-from masquerade.protocols.products.messages import Ciphertexts, Encrypt
+from masquerade.protocols.products.messages import Ciphertexts, EncryptionRequest
 from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
 from masquerade.services.parties.kinds.base import (
     Convener,
@@ -44,13 +44,17 @@ class Encryption(Role):
         tag = tag_of(message)
         if tag == Proposal.TAG:
             return [query.names for query in Proposal.decode(message).batch.queries]
-        return [Encrypt.decode(message).names] if tag == Encrypt.TAG else []
+        return [EncryptionRequest.decode(message).names] if tag == EncryptionRequest.TAG else []
 
     def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:  # noqa: ARG002
         """Return what ciphertexts of own columns give away, and what decrypting sums of them does."""
         tag = tag_of(message)
-        if tag == Encrypt.TAG:
-            return (Outflow("columns under Paillier encryption", Encrypt.decode(message).names, Fraction(1)),)
+        if tag == EncryptionRequest.TAG:
+            return (
+                Outflow(
+                    "columns under Paillier encryption", EncryptionRequest.decode(message).names, Fraction(1)
+                ),
+            )
         if tag == Ciphertexts.TAG:
             return (Outflow("exact counts, decrypted under masks of whoever asks", (), None),)
         return ()

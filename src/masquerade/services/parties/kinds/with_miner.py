@@ -13,7 +13,7 @@ from masquerade.channels.privacy import guarantee_of
 from masquerade.disguising.memo import Memo
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.vertical.joint_policy import restricted
-from masquerade.protocols.vertical.messages import Announce, Request
+from masquerade.protocols.vertical.messages import CellRequest, DescriptionRequest
 from masquerade.protocols.vertical.site import ClearCells, Site
 from masquerade.services.parties.kinds.base import Convener, Outflow, Partition, Player, Role, SessionKind
 from masquerade.services.parties.linkage import PSEUDONYMS
@@ -54,10 +54,10 @@ class Cells(Role):
 
     def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:
         """Return what cells give away: every group its own bound; pseudonyms, unless linking showed them."""
-        if tag_of(message) != Request.TAG:
+        if tag_of(message) != CellRequest.TAG:
             return ()
         policy = part.data.policy
-        sent = restricted(policy, Request.decode(message).names or policy.schema.names)
+        sent = restricted(policy, CellRequest.decode(message).names or policy.schema.names)
         reports = tuple(
             Outflow(item.kind, item.variables, item.gamma, sent.id) for item in guarantee_of(sent).disclosures
         )
@@ -65,9 +65,13 @@ class Cells(Role):
         return reports if compared else (*reports, PSEUDONYMS)
 
 
-def cells_asked(message: bytes) -> Announce | Request:
+def cells_asked(message: bytes) -> DescriptionRequest | CellRequest:
     """Return the question for cells that a message is."""
-    return Announce.decode(message) if tag_of(message) == Announce.TAG else Request.decode(message)
+    return (
+        DescriptionRequest.decode(message)
+        if tag_of(message) == DescriptionRequest.TAG
+        else CellRequest.decode(message)
+    )
 
 
 class WithMiner(SessionKind):
