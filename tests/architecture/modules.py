@@ -33,9 +33,9 @@ class Module:
 
     @property
     def part(self) -> str:
-        """Return the folder of the package that the module lies in; "" for the package itself."""
-        inside = self.path.relative_to(ROOT).parts
-        return inside[0] if len(inside) > 1 else ""
+        """Return the part of the package that the module is, or lies in; "" for the package itself."""
+        first = self.path.relative_to(ROOT).parts[0].removesuffix(".py")
+        return "" if first.startswith("__") else first
 
     @cached_property
     def tree(self) -> ast.Module:

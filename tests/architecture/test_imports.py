@@ -14,17 +14,17 @@ ALLOWED = {
     "anonymity": {"core", "kernels", "anonymity"},
 }
 ABOVE = (
+    "testing",
     "evaluate",
     "data",
+    "report",
     "simulation",
     "services",
-    "report",
     "sklearn",
     "cli",
 )  # who may know both a learner and a source
 for _i, _part in enumerate(ABOVE):
     ALLOWED[_part] = {*FLOORS, "learn", "anonymity", *ABOVE[: _i + 1]}
-ALLOWED["simulation"] |= {"report"}
 SEEDED = {"masquerade.disguising.seeded"}  # studies only, and marked as such
 BELOW_THE_TOP = [module for module in MODULES if module.part]
 

@@ -1,18 +1,27 @@
-"""Predictions for disguised rows: a model learnt from counts, seen through the policy of the rows."""
+"""Test and use models when the records at hand are disguised: the floor above sources and learners.
+
+`accuracy` of a classifier on test records that nobody may see; `disguised_view`, a model seen through the
+policy of the rows that it predicts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.axes import Floats, contract
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, MasqueradeWarning
+from masquerade.core.intervals import quantile
+from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.tally import RecordTally, Tally
 from masquerade.learn.bayes import NaiveBayes
 from masquerade.learn.prediction_rows import (
     labels_of,
@@ -22,7 +31,127 @@ from masquerade.learn.prediction_rows import (
     row_codes,
     summed_logs,
 )
+from masquerade.sources.expectation import MOST_TRUTHS
 from masquerade.sources.query_plan import marginal_group
+
+__all__ = ["Accuracy", "DisguisedView", "accuracy", "disguised_view"]
+
+LARGEST_USEFUL = 0.05
+
+Codes = Mapping[str, NDArray[np.intp]]
+
+
+class Classifier(Protocol):
+    """What can be tested: `target`, the `features` it looks at, and `predict`.
+
+    With a method `predict_codes(codes by feature) -> codes of the target`, labels are never formed.
+    """
+
+    @property
+    def target(self) -> Variable:
+        """Return what is predicted."""
+
+    @property
+    def features(self) -> Sequence[Variable]:
+        """Return what it is predicted from; every disguised one widens the error."""
+
+    def predict(self, frame: Any) -> NDArray[Any]:
+        """Return the predicted labels of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """The share of records that are predicted right: unbiased, so it may lie outside [0, 1]."""
+
+    value: float
+    stderr: float
+    n: int
+    warning: str | None = None
+
+    def conf_int(self, level: float = 0.95) -> tuple[float, float]:
+        """Return a normal confidence interval."""
+        half = quantile(level) * self.stderr
+        return self.value - half, self.value + half
+
+    def summary(self) -> str:
+        """Return the accuracy as text."""
+        text = f"accuracy {self.value:.4f} ± {self.stderr:.4f} (n = {self.n:,})"
+        return text if self.warning is None else f"{text}\n{self.warning}"
+
+
+def accuracy(model: Classifier, source: Tally, target: str | None = None) -> Accuracy:
+    """Return the share of the source's true records that a classifier predicts right.
+
+    `source` holds test records, clear or disguised by any policy; `target` names the variable with the true
+    class if that is not called what the model's is. Sources that cannot be asked for the mean of a
+    function are asked for the whole table of features and target, if it has at most 65,536 cells.
+
+    Formula: the mean of 1{prediction(x) = c} over the truths (x, c) of the records: see
+    `masquerade.sources.expectation.expect`. On clear records the plain share, with the binomial error.
+    Reference: Zhan, Chang & Matwin (2004) §3.5, for any policy.
+    Error: unbiased; the standard error multiplies over the disguised variables that the model reads. Above
+    0.05 the figure is useless, and a `MasqueradeWarning` says so.
+    """
+    over = checked_names(model, source.schema, target)
+
+    def right(codes: NDArray[np.intp]) -> NDArray[np.bool_]:
+        rows = {feature.name: codes[:, i] for i, feature in enumerate(model.features)}
+        return np.asarray(predicted(model, rows) == codes[:, -1])
+
+    value, stderr, n = mean_over(source, right, over)
+    warning = None
+    if stderr > LARGEST_USEFUL:
+        warning = (
+            f"The accuracy is useless: its standard error is {stderr:.2g}, more than {LARGEST_USEFUL}. "
+            "More records, less disguise, or a model that reads fewer disguised variables would help."
+        )
+        warnings.warn(warning, MasqueradeWarning, stacklevel=2)
+    return Accuracy(value, stderr, n, warning)
+
+
+def checked_names(model: Classifier, schema: Schema, target: str | None) -> tuple[str, ...]:
+    """Return features and target; refuse a source whose categories are not the model's."""
+    own = model.target.name if target is None else target
+    names = (*(feature.name for feature in model.features), own)
+    if own in names[:-1]:
+        raise InputError(f"The target {own!r} cannot be one of the features.")
+    for variable, name in zip((*model.features, model.target), names, strict=True):
+        if Variable(name, variable.categories) != schema[name]:
+            raise InputError(f"The categories of {name!r} are not the same in the model and in the source.")
+    return names
+
+
+def predicted(model: Classifier, rows: Codes) -> NDArray[np.intp]:
+    """Return the codes of the predicted classes."""
+    quick: Callable[[Codes], NDArray[np.intp]] | None = getattr(model, "predict_codes", None)
+    if quick is not None:
+        return quick(rows)
+    labels = {feature.name: labels_of(feature, rows[feature.name]) for feature in model.features}
+    given = {model.target.name: np.asarray(model.predict(labels))}
+    return row_codes(given, Schema([model.target]), [model.target.name])[model.target.name]
+
+
+def mean_over(
+    source: Tally, f: Callable[[NDArray[np.intp]], NDArray[Any]], over: Sequence[str]
+) -> tuple[float, float, int]:
+    """Return the mean of f over the true records, its standard error and the number of records."""
+    if isinstance(source, RecordTally):
+        (everyone,) = source.answer([Query()])
+        return (*source.expect(f, over), everyone.n)
+    shape = source.schema.shape(over)
+    if prod(shape) > MOST_TRUTHS:
+        raise InputError(
+            f"The table over {', '.join(over)} has {prod(shape):,} cells (at most {MOST_TRUTHS:,}), and the "
+            "source cannot be asked for the mean of a function: test on records, or on a smaller model."
+        )
+    (table,) = source.answer([Query(by=over)])
+    if not table.total > 0:
+        raise InputError("The mean over no records is not defined.")
+    codes = np.stack([axis.ravel() for axis in np.indices(shape)], axis=1)
+    values = np.asarray(f(codes), dtype=float).reshape(shape)
+    mean = float(np.sum(values * table.values)) / table.total
+    variance = table.covariance.quadratic(values - mean)
+    return mean, float(np.sqrt(max(variance, 0.0))) / table.total, table.n
 
 
 @dataclass(frozen=True, slots=True, eq=False)
