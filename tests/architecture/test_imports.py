@@ -11,7 +11,7 @@ FLOORS = ("core", "kernels", "crypto", "estimate", "channels", "frames", "disgui
 ALLOWED = {
     **{floor: set(FLOORS[: i + 1]) for i, floor in enumerate(FLOORS)},
     "learn": {"core", "learn"},
-    "anonymity": {"core", "kernels", "anonymity"},
+    "anonymity": {"core", "kernels", "channels", "anonymity"},
 }
 ABOVE = (
     "testing",

@@ -148,7 +148,7 @@ def test_texts_that_are_equal_as_numbers_stay_apart(tmp_path):
 def test_an_empty_table_passes_through(tmp_path):
     told = ok("anonymize", people(tmp_path, "age,sex\n"), "-k", 5, "--quasi", "age", "--out", "-")
     assert told.stdout == "age\n"
-    assert told.stderr == "masquerade: standard output has no rows, since there are none to anonymise.\n"
+    assert told.stderr == "masquerade: standard output has no rows, since there are none to anonymize.\n"
 
 
 def test_a_table_without_rows_is_told_in_a_line(tmp_path):

@@ -1,13 +1,13 @@
 """A k-anonymous table with few stars, for tables of any size.
 
 Rows are shown by value, by generalised value or with stars, each row on its own (local recoding). The
-search is over patterns: see `board` and `search`.
+search is over patterns: see `board` and `local_search`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,48 @@ from numpy.typing import NDArray
 
 from masquerade.anonymity.board import Board, new_board
 from masquerade.anonymity.columns import STAR, Column, checked, coded, text_column
-from masquerade.anonymity.hierarchies import Hierarchy, as_hierarchies, check_columns
-from masquerade.anonymity.level_lattice import finest_nodes, nodes_for
-from masquerade.anonymity.row_classes import Kinds, Ladder, collapsed
-from masquerade.anonymity.search import fewest_stars
-from masquerade.anonymity.utility import Utility, measured
+from masquerade.anonymity.hierarchy import Hierarchy, as_hierarchies, check_columns
+from masquerade.anonymity.lattice import Kinds, Ladder, collapsed, finest_nodes, nodes_for
+from masquerade.anonymity.local_search import fewest_stars
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
 
 Int64 = NDArray[np.int64]
 Words = tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Utility:
+    """Measures of what was taken away; smaller is better for all of them.
+
+    `suppressed_cells` are stars and `generalised_cells` values shown more coarsely, among `cells` of
+    quasi-identifiers. `discernibility` is Σ (rows of a class)². `average_class` is C_avg: the average class
+    over k. `loss` is the normalised certainty penalty: 0 for a value as it was, 1 for a star, else the share
+    of the column's distinct values that look the same, averaged over all cells.
+    """
+
+    rows: int
+    cells: int
+    suppressed_cells: int
+    generalised_cells: int
+    classes: int
+    discernibility: int
+    average_class: float
+    loss: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the measures as plain values."""
+        return asdict(self)
+
+    def summary(self) -> str:
+        """Return the measures as text."""
+        share = self.suppressed_cells / max(self.cells, 1)
+        return (
+            f"{self.suppressed_cells:,} of {counted(self.cells, 'cell')} suppressed ({share:.1%}), "
+            f"{self.generalised_cells:,} generalised; {counted(self.classes, 'class', 'classes')} of "
+            f"{counted(self.rows, 'row')}, "
+            f"C_avg = {self.average_class:.2f}, discernibility {self.discernibility:,}, loss {self.loss:.4f}"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,4 +212,26 @@ def _result(  # noqa: PLR0917
     _, groups, sizes = collapsed(np.stack(shown, axis=1))
     if len(sizes) and sizes.min() < k:
         raise RuntimeError("A class is smaller than k: this is a bug; nothing is returned.")
-    return Anonymized(frame, names, k, groups, levels, kinds.root, measured(levels, tops, loss, sizes, k))
+    return Anonymized(frame, names, k, groups, levels, kinds.root, _measured(levels, tops, loss, sizes, k))
+
+
+def _measured(
+    levels: NDArray[np.int8],
+    tops: NDArray[np.int8],
+    loss: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    k: int,
+) -> Utility:
+    """Return the measures of a table from the level of every cell, the loss of every row and the classes."""
+    rows, columns = levels.shape
+    stars = int((levels == tops).sum())
+    return Utility(
+        rows=rows,
+        cells=rows * columns,
+        suppressed_cells=stars,
+        generalised_cells=int((levels > 0).sum()) - stars,
+        classes=len(sizes),
+        discernibility=int((sizes.astype(object) ** 2).sum()) if len(sizes) else 0,
+        average_class=rows / len(sizes) / k if len(sizes) else 0.0,
+        loss=float(loss.sum()) / max(rows * columns, 1),
+    )

@@ -3,7 +3,8 @@
 Three covers, each with what it costs against the fewest stars possible. m columns, H_j = 1 + ½ + … + 1/j;
 d(S) is the largest number of columns in which two rows of S differ. Two facts carry all bounds: a group S of
 a best partition (k to 2k − 1 rows, without loss) needs at least k·d(S) stars, and one of s rows needs at
-most s(s − 1)·d(S), since each row differs from a fixed one in at most d(S) columns.
+most s(s − 1)·d(S), since each row differs from a fixed one in at most d(S) columns. All of it needs only the
+distances between rows, so it also runs where nobody sees the rows (`partition_distances`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from math import comb
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
@@ -96,19 +98,13 @@ def partition(codes: Codes, k: int, cover: Cover = ball_cover) -> NDArray[np.int
             f"This algorithm compares all pairs of rows: at most {MOST_ROWS:,}. Got {rows:,} instead; "
             "anonymize() takes millions."
         )
-    if 0 < rows < k:
-        raise InputError(
-            f"A table of {counted(rows, 'row')} has no groups of {k}: give more rows or a smaller 'k'."
-        )
-    groups = np.zeros(rows, dtype=np.intp)
     if not rows:
-        return groups
+        return np.zeros(0, dtype=np.intp)
+    _check_rows(rows, k)
     order = np.lexsort(codes.T[::-1])  # so that the order of the rows does not matter
     sets = mended(cover(distances(codes[order]), k), k)
     parts = [[int(order[row]) for row in part] for members in sets for part in split(members, k)]
-    for number, part in enumerate(sorted(parts, key=min)):
-        groups[part] = number
-    return groups
+    return _numbered(parts, rows)
 
 
 def distances(codes: Codes) -> Distances:
@@ -177,3 +173,60 @@ def split(members: set[int], k: int) -> list[list[int]]:
     rows = sorted(members)
     cuts = [k * i for i in range(1, max(len(rows) // k, 1))]
     return [list(map(int, part)) for part in np.split(np.array(rows), cuts)]
+
+
+def partition_distances(between: ArrayLike, k: int, *, cover: Cover = lean_cover) -> NDArray[np.intp]:
+    """Return the group of every row, each of k to 2k − 1 rows, from the distances between all rows.
+
+    Everybody who has the same distances gets the same groups: ties go to the earlier row.
+
+    Formula: a greedy cover; overlaps mended; from a set of 2k or more rows the first remaining one and its
+    k − 1 nearest are taken out until fewer than 2k are left.
+    Reference: Meyerson & Williams (2004); the distributed form computes this in its second phase.
+    Cost: O(diameter · rows²) for each set of the cover.
+    Error: the bound of the cover, which rests on diameters alone, and no part has a larger one than its set.
+
+    >>> partition_distances([[0, 0, 2, 2], [0, 0, 2, 2], [2, 2, 0, 1], [2, 2, 1, 0]], 2).tolist()
+    [0, 0, 1, 1]
+    """
+    known = _checked(between)
+    rows = len(known)
+    if k < 2:
+        raise InputError(f"'k' must be at least 2. Got {k} instead.")
+    _check_rows(rows, k)
+    sets = mended(cover(known, k), k)
+    return _numbered([part for members in sets for part in _nearest_parts(known, members, k)], rows)
+
+
+def _nearest_parts(between: Distances, members: set[int], k: int) -> list[list[int]]:
+    left, parts = sorted(members), []
+    while len(left) >= 2 * k:
+        nearest = sorted(left, key=lambda row: (int(between[left[0], row]), row != left[0], row))[:k]
+        parts.append(nearest)
+        left = [row for row in left if row not in nearest]
+    return [*parts, left]
+
+
+def _checked(between: ArrayLike) -> Distances:
+    given: NDArray[Any] = np.asarray(between)
+    square = given.ndim == 2 and given.shape[0] == given.shape[1] and given.dtype.kind in "iu"
+    if not square or (given < 0).any() or (given > np.iinfo(np.uint16).max).any():
+        raise InputError("Distances are a square matrix of whole numbers from 0 to 65,535.")
+    if (given != given.T).any() or np.diagonal(given).any():
+        raise InputError("Distances are the same both ways, and zero from a row to itself.")
+    return given.astype(np.uint16)
+
+
+def _check_rows(rows: int, k: int) -> None:
+    if rows < k:
+        raise InputError(
+            f"A table of {counted(rows, 'row')} has no groups of {k}: give more rows or a smaller 'k'."
+        )
+
+
+def _numbered(parts: Sequence[list[int]], rows: int) -> NDArray[np.intp]:
+    """Return the group of every row; groups are numbered by their first row."""
+    groups = np.zeros(rows, dtype=np.intp)
+    for number, part in enumerate(sorted(parts, key=min)):
+        groups[part] = number
+    return groups

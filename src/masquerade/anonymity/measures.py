@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.anonymity.columns import coded, listed
-from masquerade.anonymity.row_classes import collapsed
+from masquerade.anonymity.lattice import collapsed
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from masquerade.anonymity.columns import STAR, checked, coded, text_column
 from masquerade.anonymity.cover import Cover, ball_cover, partition
-from masquerade.anonymity.row_classes import collapsed
+from masquerade.anonymity.lattice import collapsed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -141,7 +141,7 @@ def command(
     levels = None if hierarchies is None else mq.anonymity.load_hierarchies(hierarchies)
     table, columns, paths = read(data, [*by, *told, *kept])
     writer = prepared(out, table, overwrite=overwrite, inputs=paths)
-    with progress("anonymising"):
+    with progress("anonymizing"):
         result = mq.anonymity.anonymize(table, by, k, hierarchies=levels)
     report = mq.anonymity.check(typed(result.frame, told), by, told or None)
     shown = mixed(result.frame) if shuffle else result.frame
@@ -301,7 +301,7 @@ def line(result: Anonymized, out: str, told: list[str], left_out: list[str]) -> 
     """Return what was done, in a line."""
     target = "standard output" if out == "-" else out
     if not result.utility.rows:
-        return f"{target} has no rows, since there are none to anonymise."
+        return f"{target} has no rows, since there are none to anonymize."
     parts = [f"{target} is {result.summary()}"]
     if told:
         parts.append(f"in clear: {listed(told)}")

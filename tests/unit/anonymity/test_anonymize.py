@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.unit.anonymity.oracle import fewest_stars
 
-from masquerade.anonymity import Anonymized, anonymize, as_hierarchies, level_lattice
+from masquerade.anonymity import Anonymized, anonymize, as_hierarchies, lattice
 from masquerade.anonymity.columns import STAR
 from masquerade.core.errors import InputError, SchemaError
 
@@ -231,7 +231,7 @@ def wide_table(rows=600, columns=14):
 def test_wide_tables_learn_their_combinations_from_blocks(monkeypatch):
     frame = as_frame(wide_table())
     monkeypatch.setattr(
-        level_lattice, "MOST_ENTRIES", 100_000
+        lattice, "MOST_ENTRIES", 100_000
     )  # 2^14 combinations for about 500 kinds are too many
     result = anonymize(frame, quasi(frame), 4)
     check_table(frame, result, 4)

@@ -5,17 +5,18 @@ Every level is coarser than the one before it; a star stands above them all and 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
+from masquerade.channels import policy_text
+from masquerade.core.errors import FileError, InputError, PolicyError, SchemaError, did_you_mean
 
 VERSION = 1
 DATES: Mapping[str, Callable[[date], str]] = {
@@ -54,12 +55,18 @@ class Hierarchy:
 
 def load_hierarchies(path: str | Path) -> dict[str, Hierarchy]:
     """Read the levels of columns from a YAML or JSON file, by its ending; a mistake is an `InputError`."""
-    name = str(path)
+    form = policy_text.SUFFIXES.get(Path(path).suffix.lower())
+    if form is None:
+        raise FileError(f"{path}: hierarchies are read from .yaml, .yml or .json.")
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        raise FileError(f"{name}: this file cannot be read as text.") from None
-    return as_hierarchies(_parsed(name, text), where=f"{name}: ")
+        raise FileError(f"{path}: this file cannot be read as text.") from None
+    try:
+        values = policy_text.parse(text, form)
+    except PolicyError as error:
+        raise InputError(f"{path}: {error}") from None
+    return as_hierarchies(values, where=f"{path}: ")
 
 
 def as_hierarchies(values: Any, where: str = "") -> dict[str, Hierarchy]:
@@ -103,7 +110,7 @@ def _ranges(where: str, given: Mapping[str, Any]) -> Hierarchy:
         if wide <= narrow or _exact(wide) % _exact(narrow):
             raise InputError(f"{where}each of the 'ranges' must be a multiple of the one before it.")
 
-    def level(width: float) -> Level:
+    def level(width: float | Decimal) -> Level:
         step, origin = _exact(width), _exact(start)
 
         def word(value: Hashable) -> str | None:
@@ -186,7 +193,7 @@ def _leaves(where: str, node: Any, path: tuple[str, ...]) -> Iterator[tuple[str,
             yield from _leaves(where, below, (*path, str(name)))
         return
     for leaf in node if isinstance(node, list) else [node]:
-        if isinstance(leaf, bool) or not isinstance(leaf, (str, int, float, date)):
+        if isinstance(leaf, bool) or not isinstance(leaf, (str, int, float, Decimal, date)):
             raise InputError(
                 f"{where}a value in the 'tree' is a text or a number; write yes and no in quotes."
             )
@@ -194,10 +201,11 @@ def _leaves(where: str, node: Any, path: tuple[str, ...]) -> Iterator[tuple[str,
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+    return number and math.isfinite(value)
 
 
-def _exact(number: float) -> Fraction:
+def _exact(number: float | Decimal) -> Fraction:
     """Return a number as it is written: 0.1 is a tenth, so that ranges nest."""
     return Fraction(str(number))
 
@@ -224,39 +232,6 @@ def _date(value: Hashable) -> date | None:
         return date.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
         return None
-
-
-def _parsed(name: str, text: str) -> Any:
-    """Return what a file says; a key that is given twice is refused, not forgotten."""
-    if name.lower().endswith((".yaml", ".yml")):
-        import yaml  # noqa: PLC0415
-
-        class Strict(yaml.SafeLoader):
-            pass
-
-        Strict.add_constructor(
-            "tag:yaml.org,2002:map", lambda loader, node: _once(name, loader.construct_pairs(node, deep=True))
-        )
-        try:
-            return yaml.load(text, Strict)  # noqa: S506  (a safe loader, above)
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            raise InputError(f"{name}: no valid YAML{f' at line {mark.line + 1}' if mark else ''}.") from None
-    if name.lower().endswith(".json"):
-        try:
-            return json.loads(text, object_pairs_hook=lambda pairs: _once(name, pairs))
-        except json.JSONDecodeError as error:
-            raise InputError(f"{name}: no valid JSON at line {error.lineno}.") from None
-    raise FileError(f"{name}: hierarchies are read from .yaml, .yml or .json.")
-
-
-def _once(name: str, pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-    seen: dict[Any, Any] = {}
-    for key, value in pairs:
-        if key in seen:
-            raise InputError(f"{name}: {key!r} is given twice.")
-        seen[key] = value
-    return seen
 
 
 def check_columns(hierarchies: Mapping[str, Hierarchy], quasi_identifiers: Sequence[str]) -> None:

@@ -113,8 +113,8 @@ def test_files_of_another_kind_are_refused(given, complaint):
     [
         ("a.yaml", "hierarchies: 1\ncolumns: {a: {prefixes: [1]}, a: {prefixes: [2]}}", "'a' is given twice"),
         ("a.json", '{"hierarchies": 1, "hierarchies": 1}', "'hierarchies' is given twice"),
-        ("a.yaml", "a: [", "no valid YAML at line 1"),
-        ("a.json", "{", "no valid JSON at line 1"),
+        ("a.yaml", "a: [", "line 1: not valid YAML"),
+        ("a.json", "{", "line 1: not valid JSON"),
         ("a.txt", "", "read from .yaml, .yml or .json"),
     ],
 )

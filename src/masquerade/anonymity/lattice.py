@@ -1,0 +1,186 @@
+"""Kinds of rows and the lattice of levels: what each becomes there, and which combinations are worth a look.
+
+Rows that agree in every quasi-identifier are one kind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.anonymity.cover import lean_cover, partition
+
+Int64 = NDArray[np.int64]
+Node = tuple[int, ...]  # a level of generalisation for every quasi-identifier
+LARGEST_KEY = 1 << 62
+MOST_ENTRIES = 64_000_000  # kinds times nodes: about 24 bytes each
+BLOCK = 256  # rows compared pair by pair
+BLOCKS = 48
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ladder:
+    """The levels of one quasi-identifier: level 0 is the value itself, the last level a star for all.
+
+    ``codes[level][value]`` is the generalised value of a value, ``loss[level][value]`` what that takes away:
+    0 for the value itself, else the share of values that look the same.
+    """
+
+    codes: tuple[Int64, ...]
+    loss: tuple[NDArray[np.float64], ...]
+
+    @classmethod
+    def build(cls, values: int, between: Sequence[Int64] = ()) -> Ladder:
+        """Return the levels of a column with so many values: itself, those in `between`, a star.
+
+        >>> Ladder.build(3, [np.array([0, 0, 1])]).loss[1].round(2).tolist()
+        [0.67, 0.67, 0.33]
+        """
+        codes = (np.arange(values), *between, np.zeros(values, dtype=np.int64))
+        loss = [np.zeros(values)]
+        loss += [np.bincount(level, minlength=1)[level] / max(values, 1) for level in codes[1:]]
+        return cls(codes, tuple(loss))
+
+    @property
+    def top(self) -> int:
+        """Return the level of the star."""
+        return len(self.codes) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kinds:
+    """Distinct rows in the order of their codes, how often each occurs, and the levels of every column."""
+
+    codes: Int64
+    weights: Int64
+    ladders: tuple[Ladder, ...]
+
+    @property
+    def root(self) -> tuple[int, ...]:
+        """Return the node at which every cell is a star."""
+        return tuple(ladder.top for ladder in self.ladders)
+
+    def at(self, node: Sequence[int]) -> list[Int64]:
+        """Return the generalised columns at a node; columns of stars are left out."""
+        return [
+            ladder.codes[level][column]
+            for ladder, level, column in zip(self.ladders, node, self.codes.T, strict=True)
+            if level < ladder.top
+        ]
+
+    def sizes_at(self, node: Sequence[int]) -> list[int]:
+        """Return how many codes each of those columns can have."""
+        return [
+            int(ladder.codes[level].max(initial=0)) + 1
+            for ladder, level in zip(self.ladders, node, strict=True)
+            if level < ladder.top
+        ]
+
+    def loss_at(self, node: Sequence[int]) -> NDArray[np.float64]:
+        """Return what a node takes away from a row of each kind, in stars."""
+        loss = np.zeros(len(self.weights))
+        for ladder, level, column in zip(self.ladders, node, self.codes.T, strict=True):
+            if level:
+                loss += ladder.loss[level][column]
+        return loss
+
+
+def collapsed(codes: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return the distinct rows in order, their kind for every row, and how many rows each has."""
+    sizes = [int(column.max(initial=0)) + 1 for column in codes.T]
+    keys = keys_of(list(codes.T), sizes, rows=len(codes))
+    _, first, kind, weights = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    return codes[first], kind, weights
+
+
+def keys_of(columns: Sequence[Int64], sizes: Sequence[int], *, rows: int) -> Int64:
+    """Return one number for every row, equal exactly for equal rows and in their order."""
+    if not columns:
+        return np.zeros(rows, dtype=np.int64)
+
+    def join(left: tuple[Int64, int], right: tuple[Int64, int]) -> tuple[Int64, int]:
+        keys, largest = left
+        if largest * right[1] > LARGEST_KEY:  # ranks keep the order and need less room
+            keys = np.unique(keys, return_inverse=True)[1]
+            largest = int(keys.max(initial=0)) + 1
+        return keys * right[1] + right[0], largest * right[1]
+
+    return reduce(join, zip(columns, sizes, strict=True))[0]
+
+
+def nodes_for(kinds: Kinds, k: int) -> list[Node]:
+    """Return the nodes to search, the one of stars alone last.
+
+    With few quasi-identifiers these are all combinations of levels. With many, Meyerson & Williams's
+    algorithm runs inside blocks of similar rows, and the nodes of the groups that it finds are taken,
+    frequent ones first, then those one level away from them.
+    """
+    levels = [range(ladder.top + 1) for ladder in kinds.ladders]
+    count = prod(map(len, levels))
+    if count * len(kinds.weights) <= MOST_ENTRIES:
+        return sorted(product(*levels), key=lambda node: (node == kinds.root, sum(node), node))
+    seen: Counter[Node] = Counter()
+    every = list(blocks(kinds.codes, BLOCK))
+    for block in every[:: max(len(every) // BLOCKS, 1)]:
+        rows = np.repeat(block, np.minimum(kinds.weights[block], k))[: 4 * BLOCK]
+        if len(rows) >= k:
+            groups = partition(kinds.codes[rows], k, lean_cover)
+            for node in finest_nodes(kinds, rows, groups):
+                seen[tuple(map(int, node))] += 1
+    seen[tuple(0 for _ in levels)] += 1
+    beside: Counter[Node] = Counter()
+    for node, times in seen.items():
+        beside.update(dict.fromkeys(one_level_away(node, kinds.root), times))
+    usable = max(MOST_ENTRIES // max(len(kinds.weights), 1) - 1, 1)
+    ranked = sorted(beside | seen, key=lambda node: (node not in seen, -seen[node], -beside[node], node))
+    chosen = [node for node in ranked if node != kinds.root][:usable]
+    return [*sorted(chosen, key=lambda node: (sum(node), node)), kinds.root]
+
+
+def one_level_away(node: Node, root: Node) -> Iterator[Node]:
+    """Yield the nodes that differ from one by a level in a column."""
+    for place, level in enumerate(node):
+        for other in (level - 1, level + 1):
+            if 0 <= other <= root[place]:
+                yield (*node[:place], other, *node[place + 1 :])
+
+
+def blocks(codes: Int64, most: int) -> Iterator[Int64]:
+    """Yield the rows in blocks, halved at the median of the column with most values, as Mondrian does."""
+    waiting = [np.arange(len(codes))]
+    while waiting:
+        rows = waiting.pop()
+        if len(rows) <= most:
+            yield rows
+            continue
+        own = codes[rows]
+        column = int(np.argmax([len(np.unique(values)) for values in own.T]))
+        order = np.argsort(own[:, column], kind="stable")
+        half = len(rows) // 2
+        waiting += [rows[order[half:]], rows[order[:half]]]
+
+
+def finest_nodes(kinds: Kinds, members: Int64, groups: NDArray[np.intp]) -> NDArray[np.int8]:
+    """Return for every group the lowest level of each column at which its members agree.
+
+    `members` are kinds, `groups` their group, numbered from 0.
+    """
+    count = int(groups.max(initial=-1)) + 1
+    nodes = np.empty((count, len(kinds.ladders)), dtype=np.int8)
+    for place, ladder in enumerate(kinds.ladders):
+        nodes[:, place] = ladder.top
+        for level in range(ladder.top - 1, -1, -1):
+            words = ladder.codes[level][kinds.codes[members, place]]
+            lowest = np.full(count, np.iinfo(np.int64).max)
+            highest = np.full(count, -1)
+            np.minimum.at(lowest, groups, words)
+            np.maximum.at(highest, groups, words)
+            nodes[lowest == highest, place] = level
+    return nodes
