@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from masquerade.cli.nodes import group
 from masquerade.cli.options import Json
 from masquerade.cli.output import as_json, emit, say
 from masquerade.core.atomic import write_new
@@ -14,11 +15,7 @@ from masquerade.core.atomic import write_new
 if TYPE_CHECKING:
     from masquerade.crypto.certificates import Pair
 
-tls_app = typer.Typer(
-    help="Make certificates, tokens and identities for services.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+tls_app = group("Make certificates, tokens and identities for services.")
 Folder = Annotated[
     Path, typer.Argument(help="The folder of the authority.", metavar="FOLDER", show_default=False)
 ]

@@ -93,6 +93,11 @@ def written_data(folder: Path, plan: Plan, node: str, *, keyed: bool) -> dict[st
     return {"data": data | ({"linking_key": "linking.key"} if keyed else {})}
 
 
+def named(people: pd.DataFrame) -> pd.DataFrame:
+    """Return people with a key each."""
+    return people.assign(person=[f"P{i:06d}" for i in range(len(people))])
+
+
 def vertical(
     people: pd.DataFrame,
     policy: Policy,
@@ -106,7 +111,7 @@ def vertical(
 ) -> Plan:
     """Share out columns: every party has its own, of most people, in an order of its own."""
     generator = np.random.default_rng(seed)
-    keyed = people.assign(person=[f"P{i:06d}" for i in range(len(people))])
+    keyed = named(people)
     kept = len(people) if linking == "keyed" else round(len(people) * (1 - missing))
     frames = {
         party: [
@@ -122,7 +127,7 @@ def scattered(
     people: pd.DataFrame, policy: Policy, owners: Mapping[str, Sequence[str]], goal: Goal, *, seed: int
 ) -> Plan:
     """Share out cells: of half of the people each party has its own columns, of the rest its neighbour's."""
-    keyed = people.assign(person=[f"P{i:06d}" for i in range(len(people))])
+    keyed = named(people)
     order = np.random.default_rng(seed).permutation(len(people))
     halves = [keyed.iloc[order[: len(people) // 2]], keyed.iloc[order[len(people) // 2 :]]]
     parties = list(owners)
@@ -142,7 +147,7 @@ def horizontal(
 ) -> Plan:
     """Share out rows: every party has some people, with all of their columns."""
     generator = np.random.default_rng(seed)
-    keyed = people.assign(person=[f"P{i:06d}" for i in range(len(people))])
+    keyed = named(people)
     at = generator.integers(0, len(parties), len(people))
     frames = {party: [keyed[at == i].reset_index(drop=True)] for i, party in enumerate(parties)}
     return Plan(PooledCounts.name, frames, dict.fromkeys(parties, policy), "person", goal)

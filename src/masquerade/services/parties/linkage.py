@@ -69,7 +69,7 @@ def sorted_order(tags: NDArray[np.uint8]) -> NDArray[np.intp]:
     return np.lexsort((words[:, 1], words[:, 0]))
 
 
-class Intersection(Role):
+class LinkingRole(Role):
     """A party finds out, with all others, which of its keys they have too."""
 
     name = "linking"
@@ -94,4 +94,4 @@ class Intersection(Role):
         return (PSEUDONYMS,) if tag == PseudonymRequest.TAG else ()
 
 
-LINKING = Intersection()
+LINKING = LinkingRole()

@@ -239,6 +239,11 @@ class Participant(SessionMember):
         """Return the linked records, in the order that all parties share."""
         return self.data.whole.take(self.linked().rows)
 
+    def columns(self) -> dict[str, Any]:
+        """Return what all agreed on about columns of linked records: schema, owners and alignment."""
+        joint = self.arranged()
+        return {"schema": joint.schema, "owners": joint.owners, "alignment": self.linked().alignment}
+
     def renew(self) -> None:
         """Let go of keys, so that roles begin anew; linked records and drawn reports stay."""
         self._forget_masks()

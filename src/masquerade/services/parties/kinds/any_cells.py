@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.services.parties.kinds.base import Partition
-from masquerade.services.parties.kinds.with_miner import Cells, WithMiner
+from masquerade.services.parties.kinds.with_miner import CellsRole, WithMiner
 
 if TYPE_CHECKING:
     from masquerade.services.parties.local_data import RecordBlock
     from masquerade.services.parties.participant import Participant
 
 
-class ScatteredCells(Cells):
+class ScatteredCellsRole(CellsRole):
     """A party sends the cells of each of its files, which have other people and other variables."""
 
     def blocks(self, part: Participant) -> Sequence[tuple[RecordBlock, NDArray[np.uint8]]]:
@@ -37,4 +37,4 @@ class AnyCells(WithMiner):
     name = "arbitrary-with-miner"
     why = "the miner sees everybody's disguised cells side by side"
     partition = Partition.CELLS
-    roles = (ScatteredCells(),)
+    roles = (ScatteredCellsRole(),)

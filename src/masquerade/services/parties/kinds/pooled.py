@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MASKED = "counts under masks that cancel in the sum"
 
 
-class Pooling(Role):
+class PoolRole(Role):
     """A party adds its counts, under masks that cancel."""
 
     name = "pooling"
@@ -73,7 +73,7 @@ class PooledCounts(SessionKind):
     partition = Partition.ROWS
     least_parties = 3
     pooled = True
-    roles = (Pooling(),)
+    roles = (PoolRole(),)
 
     def exact(self, policy: Policy) -> bool:
         """Tell whether some variable is counted in clear."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from masquerade.services.parties.participant import HelperParticipant, Participant
 
 
-class Products(Role):
+class ProductsRole(Role):
     """A party multiplies columns of its own with others' masked ones."""
 
     name = "products"
@@ -31,10 +31,8 @@ class Products(Role):
             part.aligned().codes,
             part.node.identity,
             part.node.identities_of(part.spec.members),
-            schema=part.arranged().schema,
-            owners=part.arranged().owners,
             helper=str(part.spec.helper),
-            alignment=part.linked().alignment,
+            **part.columns(),
         )
 
     def tables(self, message: bytes) -> Tables:
@@ -73,7 +71,7 @@ class HelpedCounts(SessionKind):
     why = "one party counts alone"
     partition = Partition.COLUMNS
     helped = True
-    roles = (Products(),)
+    roles = (ProductsRole(),)
 
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from products."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from masquerade.services.parties.participant import Participant
 
 
-class Ownership(Role):
+class OwnerRole(Role):
     """A party turns its columns by a rotation that owners share."""
 
     name = "projection"
@@ -34,10 +34,8 @@ class Ownership(Role):
             part.aligned().codes,
             part.node.identity,
             part.node.identities_of(part.spec.parties),
-            schema=part.arranged().schema,
-            owners=part.arranged().owners,
             receiver=part.spec.convener,
-            alignment=part.linked().alignment,
+            **part.columns(),
         )
 
     def tables(self, message: bytes) -> Tables:
@@ -65,7 +63,7 @@ class ProjectedCounts(SessionKind):
     why = "an owner who receives knows the rotation, and undoes it"
     partition = Partition.COLUMNS
     convener = Convener.OUTSIDER
-    roles = (Ownership(),)
+    roles = (OwnerRole(),)
 
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from projected columns."""

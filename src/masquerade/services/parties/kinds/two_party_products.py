@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from masquerade.services.parties.participant import Participant
 
 
-class Encryption(Role):
+class EncryptionRole(Role):
     """A party encrypts its columns, and decrypts sums of them under the other's masks."""
 
     name = "paillier"
@@ -34,9 +34,7 @@ class Encryption(Role):
         return KeyOwner(
             part.node.name,
             part.aligned().codes,
-            schema=part.arranged().schema,
-            owners=part.arranged().owners,
-            alignment=part.linked().alignment,
+            **part.columns(),
         )
 
     def tables(self, message: bytes) -> Tables:
@@ -67,7 +65,7 @@ class CountsOfTwo(SessionKind):
     why = "one of the two counts with the other's ciphertexts"
     partition = Partition.COLUMNS
     convener = Convener.ONE_OF_TWO
-    roles = (Encryption(),)
+    roles = (EncryptionRole(),)
 
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from products under encryption."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from masquerade.services.parties.participant import Participant
 
 
-class Cells(Role):
+class CellsRole(Role):
     """A party sends reports of its cells under the pseudonyms of this session, drawn once and for all."""
 
     name = "cells"
@@ -81,7 +81,7 @@ class WithMiner(SessionKind):
     why = "the miner sees everybody's disguised columns side by side"
     partition = Partition.COLUMNS
     convener = Convener.OUTSIDER
-    roles = (Cells(),)
+    roles = (CellsRole(),)
 
     def exact(self, policy: Policy) -> bool:  # noqa: ARG002
         """Tell that results are about reports, which are seen record by record."""

@@ -17,7 +17,7 @@ from masquerade.protocols.vertical.cross_parents import Structure, cross_parents
 from masquerade.protocols.vertical.joint_policy import restricted, seen_by
 from masquerade.protocols.vertical.site import Site
 from masquerade.services.parties.kinds.base import Outflow, Partition, SessionKind
-from masquerade.services.parties.kinds.with_miner import Cells, cells_asked
+from masquerade.services.parties.kinds.with_miner import CellsRole, cells_asked
 from masquerade.sources.joined import LearningSite
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class OwnNodes:
     """A party that sends others the cells that their nodes need, and learns its own nodes."""
 
-    def __init__(self, part: Participant, cells: Cells) -> None:
+    def __init__(self, part: Participant, cells: CellsRole) -> None:
         self._part, self._cells = part, cells
         self._own = part.data.policy.schema.names
         self._parents: dict[str, Any] | None = None
@@ -75,7 +75,7 @@ class OwnNodes:
         return self._parents, Outflow("parents of own nodes", self._own, None)
 
 
-class CrossParents(Cells):
+class CrossParentsRole(CellsRole):
     """Parties send each other reports of the columns that are parents of the other's nodes."""
 
     def player(self, part: Participant) -> OwnNodes:
@@ -103,7 +103,7 @@ class WithoutMiner(SessionKind):
     name = "vertical-without-miner"
     why = "one party has nobody to learn from"
     partition = Partition.COLUMNS
-    roles = (CrossParents(),)
+    roles = (CrossParentsRole(),)
 
     def problems(self, spec: SessionSpec) -> Iterator[str]:
         """Yield what is wrong with a session, also a model that cannot be put together from parts."""
