@@ -14,9 +14,9 @@ from hashlib import sha256
 from typing import TypeVar
 
 from masquerade.services.common import problems
+from masquerade.services.common._reply_store import ReplyStore
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import Busy, KeyReused, TimedOut, TooLarge
-from masquerade.services.common.reply_store import ReplyStore
 from masquerade.services.common.settings import Limits
 
 T = TypeVar("T")

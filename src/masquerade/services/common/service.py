@@ -24,11 +24,11 @@ from starlette.routing import Route
 
 from masquerade.core.errors import InputError
 from masquerade.services.common import logs, problems
+from masquerade.services.common._metrics import MEDIA, Metrics
+from masquerade.services.common._reply_store import ReplyStore
 from masquerade.services.common.jobs import Call, Handler, Jobs, Outcome
-from masquerade.services.common.metrics import MEDIA, Metrics
 from masquerade.services.common.peers import Peer, by_name, recognise
 from masquerade.services.common.problems import Busy, NotAdmitted, NotFound, TooLarge, WrongVersion
-from masquerade.services.common.reply_store import ReplyStore
 from masquerade.services.common.settings import Limits, is_loopback
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from typing import Any, Final, Self
 from masquerade.core.atomic import sync_folder, write_whole
 from masquerade.core.errors import FileError
 from masquerade.protocols.durable_store import Claims, DurableStore, Layout, Notes
-from masquerade.services.common.reply_store import ReplyStore
+from masquerade.services.common._reply_store import ReplyStore
 
 DATABASE: Final = "state.sqlite"
 ONCE: Final = "once"

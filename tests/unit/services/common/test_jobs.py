@@ -5,11 +5,11 @@ import threading
 
 import pytest
 
+from masquerade.services.common._metrics import Metrics
+from masquerade.services.common._reply_store import ReplyStore
 from masquerade.services.common.jobs import Call, Jobs, in_thread
-from masquerade.services.common.metrics import Metrics
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import Busy, TimedOut
-from masquerade.services.common.reply_store import ReplyStore
 from masquerade.services.common.settings import Limits
 
 CALL = Call(Peer("south"), "echo", b"x", "a-key-of-mine")

@@ -22,7 +22,7 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.crypto.errors import KeySpent
 from masquerade.protocols.durable_store import Claim
 from masquerade.services.common import state as state_module
-from masquerade.services.common.reply_store import ReplyStore, StoredReply
+from masquerade.services.common._reply_store import ReplyStore, StoredReply
 from masquerade.services.common.state import INTERRUPTED, SESSION, OnceFolder, State, peek
 
 
