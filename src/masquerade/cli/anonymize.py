@@ -196,7 +196,7 @@ def check(
 
 def mixed(table: pa.Table) -> pa.Table:
     """Return the rows in random order, from the operating system's randomness."""
-    from masquerade.disguising.frames import permutation  # noqa: PLC0415  (loads Arrow)
+    from masquerade.disguising.columns import permutation  # noqa: PLC0415  (loads Arrow)
 
     return table.take(permutation(table.num_rows))
 

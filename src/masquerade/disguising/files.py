@@ -12,13 +12,7 @@ import pyarrow as pa
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, UnknownValue
 from masquerade.crypto.keystream import Keystream
-from masquerade.disguising.frames import (
-    checked_keep,
-    disguise_columns,
-    marks,
-    permutation,
-    refuse_disguised,
-)
+from masquerade.disguising.columns import checked_keep, disguise_columns, marks, permutation, refuse_disguised
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import Draws, fresh_draws
 from masquerade.frames.file_reader import Batches, open_batches

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import pyarrow as pa
 
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError
 from masquerade.crypto.keystream import Keystream
-from masquerade.disguising.memo import Memo
-from masquerade.disguising.report_draws import Draws, disguise_codes, fresh_draws
+from masquerade.disguising.columns import (
+    checked_keep,
+    chosen_draws,
+    disguise_columns,
+    marks,
+    permutation,
+    refuse_disguised,
+)
+from masquerade.disguising.report_draws import disguise_codes, fresh_draws
 from masquerade.frames.baskets import Baskets
-from masquerade.frames.label_codes import decode, encode
-from masquerade.frames.metadata import INCOMPLETE
 from masquerade.frames.native import columns_of, metadata_of, rebuild, with_metadata
 
 
@@ -61,11 +63,6 @@ def disguise(
     return with_metadata(result, marks(policy, said))
 
 
-def marks(policy: Policy, said: Mapping[str, str]) -> dict[str, str]:
-    """Return what disguised records say: their policy, and what was missing before they were disguised."""
-    return {"policy": policy.id} | {key: text for key, text in said.items() if key == INCOMPLETE}
-
-
 def disguise_baskets(baskets: Baskets, policy: Policy, others: Sequence[object]) -> Baskets:
     """Disguise every item of packed baskets, a few at a time."""
     if any(other is not None for other in others):
@@ -74,55 +71,6 @@ def disguise_baskets(baskets: Baskets, policy: Policy, others: Sequence[object])
         refuse_disguised({"policy": baskets.policy_id}, "the baskets")
     draws = fresh_draws(Keystream())
     return baskets.through(policy, lambda codes, part: disguise_codes(codes, part, draws))
-
-
-def refuse_disguised(metadata: Mapping[str, str], what: str) -> None:
-    """Refuse records that say they are disguised already."""
-    if "policy" in metadata:
-        raise InputError(
-            f"{what}: was disguised under policy {metadata['policy'][:12]} already; estimates from records "
-            "disguised twice would be wrong."
-        )
-
-
-def checked_keep(keep: Sequence[str] | str, policy: Policy) -> tuple[str, ...]:
-    """Refuse to pass on undisguised what the policy disguises."""
-    names = (keep,) if isinstance(keep, str) else tuple(keep)
-    for name in names:
-        if name in policy.schema:
-            raise InputError(f"{name!r} is a variable of the policy and cannot be kept as it is.")
-    return names
-
-
-def chosen_draws(
-    memo: str | Path | None, person: str | None, policy: Policy, columns: Mapping[str, Any]
-) -> tuple[Draws, Memo | None]:
-    """Return how reports are drawn: fresh from the operating system, or from a memo."""
-    if memo is None and person is None:
-        return fresh_draws(Keystream()), None
-    if memo is None or person is None:
-        raise InputError("A memo needs both: the file ('memo') and the column that names the person ('id').")
-    opened = Memo.open(memo)
-    return opened.draws(policy.id, columns[person], person), opened
-
-
-def disguise_columns(
-    columns: Mapping[str, Any], policy: Policy, draws: Draws, *, text: bool
-) -> dict[str, pa.Array]:
-    """Encode, draw and decode the columns of a policy; `text` tells that they come from a CSV."""
-    codes = {
-        field.variable.name: encode(columns[field.variable.name], field, text=text) for field in policy.fields
-    }
-    reports = disguise_codes(codes, policy, draws)
-    return {
-        variable.name: decode(reports[variable.name], variable.categories)
-        for variable in policy.observed.variables
-    }
-
-
-def permutation(rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return a random order of rows from OS randomness (ties among 64-bit keys do not happen)."""
-    return np.argsort(Keystream()(8 * rows).view(np.uint64), kind="stable")
 
 
 def shuffled(frame: Any, rows: int) -> Any:

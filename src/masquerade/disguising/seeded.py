@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy, check_policy
-from masquerade.disguising.frames import checked_keep, disguise_columns, marks
+from masquerade.disguising.columns import checked_keep, disguise_columns, marks
 from masquerade.disguising.report_draws import Codes, disguise_codes, fresh_draws
 from masquerade.frames.baskets import Baskets
 from masquerade.frames.native import columns_of, metadata_of, rebuild, with_metadata

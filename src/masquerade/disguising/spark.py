@@ -20,7 +20,7 @@ import pyarrow as pa
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, MasqueradeError, SchemaError, UnknownValue, did_you_mean
 from masquerade.crypto.keystream import Keystream
-from masquerade.disguising.frames import checked_keep, disguise_columns, refuse_disguised
+from masquerade.disguising.columns import checked_keep, disguise_columns, refuse_disguised
 from masquerade.disguising.memo import Memo, person_tags
 from masquerade.disguising.report_draws import fresh_draws
 from masquerade.frames.label_codes import decode, encode

@@ -22,7 +22,7 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.point_masks import decoded, encoded, hashed, masked, quotient
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.crypto.symmetric import coder
-from masquerade.disguising.frames import permutation
+from masquerade.disguising.columns import permutation
 from masquerade.protocols.codec import Message, check_session, tag_of
 from masquerade.protocols.linking.messages import (
     PSEUDONYM_SIZE,

@@ -16,7 +16,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import DecodingError
-from masquerade.disguising.frames import permutation
+from masquerade.disguising.columns import permutation
 from masquerade.disguising.report_draws import Codes
 from masquerade.protocols.arrow_stream import column, unpack
 from masquerade.protocols.linking.messages import PSEUDONYM_SIZE

@@ -17,7 +17,7 @@ from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_you_mean
 from masquerade.crypto.keystream import Keystream
-from masquerade.disguising.frames import refuse_disguised
+from masquerade.disguising.columns import refuse_disguised
 from masquerade.disguising.memo import MOST_PLACES, Memo
 from masquerade.disguising.report_draws import Codes, Draws, disguise_codes, fresh_draws
 from masquerade.frames.file_reader import open_batches
