@@ -78,7 +78,7 @@ def test_frequency_mining_goes_on_without_those_who_leave_and_in_another_epoch_a
 
 def test_people_who_did_not_agree_are_not_counted_in_another_epoch(monkeypatch):
     monkeypatch.setattr(frequency, "User", unmoved(frequency.User))
-    with pytest.raises(QueryRefused, match="as counted in epoch 'simulation 1': 1 of the users") as caught:
+    with pytest.raises(QueryRefused, match="as counted in epoch 'simulation 1': 1 of the 24 users") as caught:
         users(made_up_people(24), BAYES, "frequency", trouble=Trouble(0, 0.04))
     assert [refusal.code for refusal in caught.value.refusals] == ["departed_too_few"]
 
