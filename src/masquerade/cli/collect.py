@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from masquerade.cli.node_config import checked
 from masquerade.cli.nodes import group
-from masquerade.cli.options import WAIT, Json, Overwrite, Wait
+from masquerade.cli.options import WAIT, Json, Overwrite, Wait, argument, required
 from masquerade.cli.output import as_json, check_target, emit, say
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.words import counted
 
-if TYPE_CHECKING:
-    from masquerade.services.collect.settings import CollectSettings
-
 UNFINISHED = 1
-PAUSE = 2.0  # seconds between two questions whether the epoch is closed
 
 collect_app = group(
     "Rows of people who trust nobody with them: a row opens if at least k share its quasi-identifier."
@@ -30,17 +24,9 @@ collector_app = group("The collector, run by somebody else than the randomness s
 collect_app.add_typer(randomness_app, name="randomness")
 collect_app.add_typer(collector_app, name="collector")
 
-SettingsFile = Annotated[
-    Path, typer.Argument(help="The settings of the server (YAML).", metavar="FILE", show_default=False)
-]
+SettingsFile = Annotated[Path, argument("The settings of the server (YAML).", "FILE")]
 AtNode = Annotated[
-    Path,
-    typer.Option(
-        "--node",
-        help="The settings of the server, which must be running on this machine.",
-        metavar="FILE",
-        show_default=False,
-    ),
+    Path, required("The settings of the server, which must be running on this machine.", "--node")
 ]
 
 
@@ -51,7 +37,10 @@ def serve_randomness(file: SettingsFile) -> None:
     The key is in memory only: a server that stops before the epoch is closed ends it, and a new epoch needs a
     new name. Example: masquerade collect randomness serve randomness.yaml
     """
-    serve(file, "randomness")
+    from masquerade.services.collect.randomness_server import RandomnessService  # noqa: PLC0415
+    from masquerade.services.collect.server import serve  # noqa: PLC0415  (loads the web server)
+
+    serve(RandomnessService(checked(file, "randomness")), announce=say)
 
 
 @collector_app.command("serve")
@@ -60,30 +49,23 @@ def serve_collector(file: SettingsFile) -> None:
 
     Example: masquerade collect collector serve collector.yaml
     """
-    serve(file, "collector")
+    from masquerade.services.collect.collector import CollectorService  # noqa: PLC0415
+    from masquerade.services.collect.server import serve  # noqa: PLC0415  (loads the web server)
+
+    serve(CollectorService(checked(file, "collector")), announce=say)
 
 
 @collect_app.command("enrol")
 def enrol(
     people: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="The office's names for people, one each.", metavar="[PERSON]...", show_default=False
-        ),
+        list[str] | None, argument("The office's names for people, one each.", "[PERSON]...")
     ] = None,
     *,
-    office: Annotated[
-        Path, typer.Option(help="The settings of the enrolment office.", metavar="FILE", show_default=False)
-    ],
+    office: Annotated[Path, required("The settings of the enrolment office.")],
     listed: Annotated[
         Path | None, typer.Option("--from", help="A file with one name a line.", metavar="FILE")
     ] = None,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", help="The folder for the credentials.", metavar="FOLDER", show_default=False
-        ),
-    ],
+    out: Annotated[Path, required("The folder for the credentials.", "--out", "-o", metavar="FOLDER")],
     json: Json = False,
 ) -> None:
     """Get people's credentials from the randomness server, a private file each, to be handed over.
@@ -93,15 +75,11 @@ def enrol(
     """
     from masquerade.services.collect.enrolment_office import enrol as ask  # noqa: PLC0415  (loads the web client)
     from masquerade.services.collect.enrolment_office import write_credentials  # noqa: PLC0415
-    from masquerade.services.collect.settings import OfficeSettings  # noqa: PLC0415
-    from masquerade.services.common.settings import check_files, load  # noqa: PLC0415
 
     names = [*(people or []), *([] if listed is None else lines_of(listed))]
     if not names:
         raise InputError("Name the people to enrol, or give a file with --from.")
-    settings = load(office, OfficeSettings)
-    check_files(settings, office)
-    files = write_credentials(ask(names, settings), out)
+    files = write_credentials(ask(names, checked(office, "office")), out)
     if json:
         emit(as_json({"credentials": [str(file) for file in files]}))
         return
@@ -110,23 +88,11 @@ def enrol(
 
 @collect_app.command("submit")
 def submit(
-    rows: Annotated[
-        Path,
-        typer.Argument(
-            help="One row as .json, or a table (CSV, Parquet) of several people.",
-            metavar="ROWS",
-            show_default=False,
-        ),
-    ],
+    rows: Annotated[Path, argument("One row as .json, or a table (CSV, Parquet) of several people.", "ROWS")],
     *,
-    collection: Annotated[
-        Path, typer.Option(help="What people were given (YAML).", metavar="FILE", show_default=False)
-    ],
+    collection: Annotated[Path, required("What people were given (YAML).")],
     credential: Annotated[
-        Path,
-        typer.Option(
-            help="The person's credential; for a table the folder of all.", metavar="PATH", show_default=False
-        ),
+        Path, required("The person's credential; for a table the folder of all.", metavar="PATH")
     ],
     records: Annotated[
         Path | None,
@@ -144,14 +110,10 @@ def submit(
     the randomness server has signed that the key is destroyed. Example: masquerade collect submit row.json
     --collection collection.yaml --credential anna.credential
     """
-    from masquerade.services.collect.client import Collection, Submission  # noqa: PLC0415
-    from masquerade.services.collect.settings import CollectionSettings  # noqa: PLC0415
+    from masquerade.services.collect.client import Collection, Submission, deliver_all  # noqa: PLC0415
     from masquerade.services.collect.submission_rows import to_submit  # noqa: PLC0415
-    from masquerade.services.common.settings import check_files, load  # noqa: PLC0415
 
-    settings = load(collection, CollectionSettings)
-    check_files(settings, collection)
-    with Collection(settings) as to:
+    with Collection(checked(collection, "collection")) as to:
         begun: list[Submission] = []
         folder = records or (credential if credential.is_dir() else credential.absolute().parent)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -159,13 +121,8 @@ def submit(
             one = Submission(row, secret, to, folder / f"{person}.{to.terms.epoch}.record")
             one.ask()
             begun.append(one)
-        secrets.SystemRandom().shuffle(begun)  # their order would tell whose report is whose
-        until = time.monotonic() + wait
-        left = [one for one in begun if not one.deliver()]
-        while left and time.monotonic() < until:
-            time.sleep(min(PAUSE, max(0.0, until - time.monotonic())))
-            left = [one for one in left if not one.deliver()]
-    figures = {"asked": len(begun), "delivered": len(begun) - len(left), "waiting": len(left)}
+        left = deliver_all(begun, wait)
+    figures = {"asked": len(begun), "delivered": len(begun) - left, "waiting": left}
     if json:
         emit(as_json(figures))
     else:
@@ -189,7 +146,7 @@ def close(
 
     Example: masquerade collect close --node randomness.yaml
     """
-    said = asked(node, "randomness", "close", {} if epoch is None else {"epoch": epoch}, wait)
+    (said,) = asked(checked(node, "randomness"), wait, close={} if epoch is None else {"epoch": epoch})
     if json:
         emit(as_json(said))
         return
@@ -205,12 +162,7 @@ def close(
 def open_classes(
     *,
     node: AtNode,
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out", "-o", help="Where to: .csv, .parquet or .arrow.", metavar="FILE", show_default=False
-        ),
-    ],
+    out: Annotated[str, required("Where to: .csv, .parquet or .arrow.", "--out", "-o")],
     overwrite: Overwrite = False,
     wait: Wait = WAIT,
     json: Json = False,
@@ -221,7 +173,6 @@ def open_classes(
     masquerade collect open --node collector.yaml --out rows.csv
     """
     from masquerade.services.collect.results import described, opened_rows, write_rows  # noqa: PLC0415
-    from masquerade.services.collect.server import operator_of  # noqa: PLC0415
     from masquerade.services.collect.settings import load_form  # noqa: PLC0415
 
     if out != "-":
@@ -229,11 +180,8 @@ def open_classes(
     elif json:
         raise InputError("--json and --out - both write to standard output; choose one.")
     settings = checked(node, "collector")
-    with operator_of(settings, wait, say) as operator:
-        operator.ask("open", {})
-        result = operator.ask("result", {})
-    rows = opened_rows(result, load_form(settings.form))
-    write_rows(rows, out, overwrite=overwrite)
+    _, result = asked(settings, wait, open={}, result={})
+    write_rows(opened_rows(result, load_form(settings.form)), out, overwrite=overwrite)
     shown = {name: value for name, value in result.items() if name != "opening"}
     if json:
         emit(as_json(shown | {"out": out}))
@@ -248,10 +196,10 @@ def status(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
 
     Example: masquerade collect status --node collector.yaml
     """
-    from masquerade.services.collect.server import operator_of  # noqa: PLC0415
+    from masquerade.services.common.settings_file import read  # noqa: PLC0415
 
-    with operator_of(either(node), wait, say) as operator:
-        said = operator.ask("status", {})
+    kind = "collector" if "randomness" in read(node) else "randomness"
+    (said,) = asked(checked(node, kind), wait, status={})
     if json:
         emit(as_json(said))
         return
@@ -262,9 +210,7 @@ def status(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
 
 @collect_app.command("example")
 def example(
-    folder: Annotated[
-        Path, typer.Argument(help="A new folder for it.", metavar="FOLDER", show_default=False)
-    ],
+    folder: Annotated[Path, argument("A new folder for it.", "FOLDER")],
     *,
     people: Annotated[int, typer.Option("--n", help="How many made-up people.", min=1)] = 60,
     k: Annotated[int, typer.Option("-k", help="How many rows of a class open it, at least.", min=2)] = 5,
@@ -283,27 +229,12 @@ def example(
     emit("\n".join(commands(folder, files)) + "\n")
 
 
-def serve(file: Path, kind: str) -> None:
-    """Check the settings and every file they name, then serve."""
-    from masquerade.services.collect.server import serve as run  # noqa: PLC0415  (loads the web server)
-
-    run(checked(file, kind), announce=say)
-
-
-def either(file: Path) -> CollectSettings:
-    """Return the settings of a server of either kind."""
-    from masquerade.services.common.settings_file import read  # noqa: PLC0415
-
-    settings: CollectSettings = checked(file, "collector" if "randomness" in read(file) else "randomness")
-    return settings
-
-
-def asked(file: Path, kind: str, what: str, values: dict[str, Any], wait: float) -> dict[str, Any]:
-    """Let a server do something for its operator, and return what it says."""
+def asked(settings: Any, wait: float, **what: dict[str, Any]) -> list[dict[str, Any]]:
+    """Let a server do things for its operator, one after the other, and return what it says."""
     from masquerade.services.collect.server import operator_of  # noqa: PLC0415
 
-    with operator_of(checked(file, kind), wait, say) as operator:
-        return operator.ask(what, values)
+    with operator_of(settings, wait, say) as operator:
+        return [operator.ask(name, values) for name, values in what.items()]
 
 
 def lines_of(path: Path) -> list[str]:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from masquerade.core.plugins import plugins
+
+
+def argument(told: str, metavar: str) -> Any:
+    """Return an argument that has no default."""
+    return typer.Argument(help=told, metavar=metavar, show_default=False)
+
+
+def required(told: str, *names: str, metavar: str = "FILE") -> Any:
+    """Return an option that has no default."""
+    return typer.Option(*names, help=told, metavar=metavar, show_default=False)
+
 
 Data = Annotated[
     list[str],

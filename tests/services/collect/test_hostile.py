@@ -18,7 +18,7 @@ from masquerade.protocols.threshold.messages import (
     Notice,
     read_reply,
 )
-from masquerade.services.collect.client import COLLECTOR, RANDOMNESS, submit
+from masquerade.services.collect.client import COLLECTOR, RANDOMNESS, deliver_all
 from masquerade.services.collect.messages import MOST_TOGETHER, Batch, ClientRecord
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer
@@ -120,10 +120,8 @@ def test_reports_before_the_closing_are_refused_and_none_leaves(world, to):
     one = world.submission(row_of(world, "early"), credential, to)
     with pytest.raises(InputError, match="ask first"):
         one.deliver()
-    outcome = submit(
-        labels(world.rows[0]), credential, world.settings("collection"), record=world.record("early")
-    )
-    assert outcome == "waiting"
+    one.ask()
+    assert deliver_all([one]) == 1
     report = world.report("early")
     with pytest.raises(QueryRefused) as refused:
         to.send(COLLECTOR, "reports", report)

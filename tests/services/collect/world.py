@@ -12,10 +12,12 @@ from masquerade.protocols.threshold.messages import Notice
 from masquerade.protocols.threshold.report_layout import Layout
 from masquerade.services.collect import enrolment_office
 from masquerade.services.collect.client import Collection, Submission
+from masquerade.services.collect.collector import CollectorService
 from masquerade.services.collect.example import FORM as EXAMPLE
 from masquerade.services.collect.example import write_collection
 from masquerade.services.collect.messages import ClientRecord
-from masquerade.services.collect.server import operator_of, server_of, service_of
+from masquerade.services.collect.randomness_server import RandomnessService
+from masquerade.services.collect.server import operator_of
 from masquerade.services.collect.settings import (
     CollectionSettings,
     CollectorSettings,
@@ -32,6 +34,7 @@ MODELS = {
     "office": OfficeSettings,
     "collection": CollectionSettings,
 }
+SERVERS = {"randomness": RandomnessService, "collector": CollectorService}
 FORM = {
     "quasi": {**EXAMPLE["quasi"]},
     # eight answers: a row's sensitive part is nine bytes that do not stand anywhere by chance
@@ -102,12 +105,12 @@ class World:
     def start(self, name):
         settings = self.settings(name)
         with ExitStack() as stack:
-            server = server_of(settings)
+            server = SERVERS[name](settings)
             stack.callback(server.close)
             host, port = settings.listen.host, settings.listen.port
             url = stack.enter_context(
                 background(
-                    service_of(server), host=host, port=port, tls=settings.tls_files(), grace_seconds=2
+                    server.service(), host=host, port=port, tls=settings.tls_files(), grace_seconds=2
                 )
             )
             settings.address_file.write_text(url)

@@ -7,11 +7,12 @@ address that a message comes from, unless something in between hides it.
 
 from __future__ import annotations
 
+import secrets as randomness
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto import symmetric
@@ -27,7 +28,6 @@ from masquerade.services.common.tls_contexts import TlsFiles
 RANDOMNESS: Final = "randomness server"
 COLLECTOR: Final = "collector"
 NOT_YET: Final = frozenset({"epoch_open", "key_lost"})  # of a closing: the operator has not closed the epoch
-Outcome = Literal["waiting", "delivered"]
 
 
 class Collection:
@@ -196,31 +196,19 @@ class Submission:
         self._record = record
 
 
-def submit(
-    row: Mapping[str, object],
-    credential: bytes,
-    to: Collection | CollectionSettings,
-    *,
-    record: str | Path,
-    wait: float = 0.0,
-    pause: float = 5.0,
-) -> Outcome:
-    """Take part with one row: ask, wait at most `wait` seconds for the epoch's closing, and report.
+def deliver_all(submissions: Sequence[Submission], wait: float = 0.0, pause: float = 2.0) -> int:
+    """Send the reports of people who asked, in random order; wait so many seconds for the epoch's closing.
 
-    "waiting" means that the epoch is still open: call again later with the same record, row and credential.
+    Return how many still wait: call again later, with the same records.
     """
-    if isinstance(to, CollectionSettings):
-        with Collection(to) as collection:
-            return submit(row, credential, collection, record=record, wait=wait, pause=pause)
-    submission = Submission(row, credential, to, record)
-    submission.ask()
+    left = list(submissions)
+    randomness.SystemRandom().shuffle(left)  # their order would tell whose report is whose
     until = time.monotonic() + wait
-    while not submission.deliver():
-        left = until - time.monotonic()
-        if left <= 0:
-            return "waiting"
-        time.sleep(min(pause, left))
-    return "delivered"
+    while left := [one for one in left if not one.deliver()]:
+        if time.monotonic() >= until:
+            break
+        time.sleep(min(pause, max(0.0, until - time.monotonic())))
+    return len(left)
 
 
 def _peer(name: str, server: ServerSettings) -> Peer:

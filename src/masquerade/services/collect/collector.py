@@ -19,10 +19,10 @@ from masquerade.protocols.threshold.collector import Collector
 from masquerade.protocols.threshold.messages import Closing, Notice
 from masquerade.protocols.threshold.report_layout import Layout
 from masquerade.protocols.threshold.stores import ReportStore
-from masquerade.services.collect.base import Server, digest_of
 from masquerade.services.collect.guarantee import service_guarantee
 from masquerade.services.collect.messages import ShownNotice
 from masquerade.services.collect.results import packed, summary_of
+from masquerade.services.collect.server import CollectServer, digest_of
 from masquerade.services.collect.settings import CollectorSettings
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.node import peer_transport
@@ -32,10 +32,10 @@ _MARK_SIZE = 16
 _FETCH_SECONDS = 5.0
 
 
-class Taking:
+class EpochReports:
     """One epoch's reports on the disk; one that came before is not taken twice, so that people may retry."""
 
-    def __init__(self, notice: bytes, server: Server, identity: bytes, most: int) -> None:
+    def __init__(self, notice: bytes, server: CollectServer, identity: bytes, most: int) -> None:
         layout = Layout.of(Notice.decode(notice))
         folder = server.once / f"epoch-{digest_of(notice)[:16]}"
         self.notice, self._most, self._size = notice, most, layout.size
@@ -81,7 +81,7 @@ class Taking:
         return None if found is None else Closing.decode(found)
 
 
-class Collecting(Server):
+class CollectorService(CollectServer):
     """Places for anybody: notice, begin, reports. For the operator: open, result, status."""
 
     settings: CollectorSettings
@@ -89,38 +89,38 @@ class Collecting(Server):
     def __init__(self, settings: CollectorSettings) -> None:
         super().__init__(settings, settings.randomness)
         self._signer = bytes.fromhex(settings.peers[settings.randomness].identity or "")
-        self._taking: Taking | None = None
+        self._kept: EpochReports | None = None
         self._fetching = threading.Lock()
         self.places = {"notice": self._notice, "begin": self._begin, "reports": self._reports}
         self.operations = {"open": self._open, "result": self._result, "status": self._status}
         known = self.remembered()
         try:
             if known is not None:
-                self._taking = self._made(known)
+                self._kept = self._made(known)
         except BaseException:
             self.state.close()
             raise
 
     def close(self) -> None:
         """Let go of files."""
-        if self._taking is not None:
-            self._taking.store.close()
+        if self._kept is not None:
+            self._kept.store.close()
         super().close()
 
-    def _current(self) -> Taking:
+    def _current(self) -> EpochReports:
         """Return the epoch, after getting its notice from the randomness server the first time."""
-        if self._taking is None:
+        if self._kept is None:
             if not self._fetching.acquire(blocking=False):
                 raise Busy("This collector is asking the randomness server for its notice. Ask again.")
             try:
-                if self._taking is None:
+                if self._kept is None:
                     notice = self._fetched()
                     made = self._made(notice)
                     self.remember(notice)
-                    self._taking = made
+                    self._kept = made
             finally:
                 self._fetching.release()
-        return self._taking
+        return self._kept
 
     def _fetched(self) -> bytes:
         try:
@@ -131,7 +131,7 @@ class Collecting(Server):
                 "The randomness server, whose notice is needed first, cannot be reached. Ask again."
             ) from None
 
-    def _made(self, notice: bytes) -> Taking:
+    def _made(self, notice: bytes) -> EpochReports:
         said = Notice.decode(notice)
         said.verify(self._signer)
         if said.terms != self.terms:
@@ -139,15 +139,15 @@ class Collecting(Server):
                 f"The notice of epoch {self.epoch!r} is for another k or form than this collector's "
                 "settings: the two servers must be given the same ones."
             )
-        return Taking(notice, self, self._signer, self.settings.most_reports)
+        return EpochReports(notice, self, self._signer, self.settings.most_reports)
 
     def _notice(self, _call: Call) -> bytes:
         return ShownNotice.signed(self._current().notice, self.identity).encode()
 
     def _begin(self, call: Call) -> bytes:
-        taking = self._current()
-        taking.collector.begin(call.body)
-        return json.dumps({"state": taking.collector.state}).encode()
+        kept = self._current()
+        kept.collector.begin(call.body)
+        return json.dumps({"state": kept.collector.state}).encode()
 
     def _reports(self, call: Call) -> bytes:
         return json.dumps({"taken": self._current().take(call.body)}).encode()
@@ -156,28 +156,28 @@ class Collecting(Server):
         return self._summary(self._current(), self._current().open(self.form.readable))
 
     def _result(self, _given: dict[str, Any]) -> dict[str, Any]:
-        taking = self._current()
-        if taking.collector.state != "done":
+        kept = self._current()
+        if kept.collector.state != "done":
             raise QueryRefused([Refusal("not_opened", "The classes of this epoch have not been opened yet.")])
-        opening = taking.open(self.form.readable)
-        return {**self._summary(taking, opening), "opening": packed(opening)}
+        opening = kept.open(self.form.readable)
+        return {**self._summary(kept, opening), "opening": packed(opening)}
 
-    def _summary(self, taking: Taking, opening: Opening) -> dict[str, Any]:
-        closing = taking.closing
+    def _summary(self, kept: EpochReports, opening: Opening) -> dict[str, Any]:
+        closing = kept.closing
         return {
             **summary_of(opening, 0 if closing is None else closing.evaluations),
             "guarantee": service_guarantee(self.terms, self.form).to_dict(),
         }
 
     def _status(self, _given: dict[str, Any]) -> dict[str, Any]:
-        taking = self._current()
-        closing = taking.closing
+        kept = self._current()
+        closing = kept.closing
         return {
             "epoch": self.epoch,
-            "state": taking.collector.state,
-            "reports": taking.received,
+            "state": kept.collector.state,
+            "reports": kept.received,
             "evaluations": None if closing is None else closing.evaluations,
-            "notice": digest_of(taking.notice),
+            "notice": digest_of(kept.notice),
         }
 
 

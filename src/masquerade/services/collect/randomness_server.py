@@ -15,8 +15,8 @@ from masquerade.crypto.keys import derive
 from masquerade.protocols.threshold.messages import REFUSALS, Closing, Notice
 from masquerade.protocols.threshold.server import RandomnessServer
 from masquerade.protocols.threshold.stores import EvaluationLedger
-from masquerade.services.collect.base import Server, digest_of
 from masquerade.services.collect.messages import MOST_ENROLLED, Batch
+from masquerade.services.collect.server import CollectServer, digest_of
 from masquerade.services.collect.settings import RandomnessSettings
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.node import json_object, peer_transport
@@ -28,7 +28,7 @@ _LONGEST_NAME = 200
 _TELL_SECONDS = 5.0
 
 
-class Randomness(Server):
+class RandomnessService(CollectServer):
     """Anybody: notice, evaluate, closing. The enrolment office: enrol. The operator: close, status."""
 
     settings: RandomnessSettings

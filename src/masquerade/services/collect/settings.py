@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, model_validator
@@ -89,6 +89,7 @@ class OpenLimits(Limits):
 class CollectSettings(NodeSettings):
     """What both servers have; the other server is one of the peers."""
 
+    KIND: ClassVar[str]
     form: PublicFile
     """The form that everybody fills in."""
     epoch: EpochSettings
@@ -120,6 +121,7 @@ class CollectSettings(NodeSettings):
 class RandomnessSettings(CollectSettings):
     """The randomness server: it evaluates once for each person enrolled."""
 
+    KIND = "randomness"
     office: Name
     """The office that enrols people, a peer with `fingerprints` or a `token_digest`."""
     collector: Name
@@ -139,6 +141,7 @@ class RandomnessSettings(CollectSettings):
 class CollectorSettings(CollectSettings):
     """The collector: it takes reports and opens classes that reached k."""
 
+    KIND = "collector"
     randomness: Name
     """The other server, a peer with a `url`, an `identity` and, for https://, `fingerprints`."""
     most_reports: int = Field(default=2_000_000, ge=1)
