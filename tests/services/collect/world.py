@@ -109,9 +109,7 @@ class World:
             stack.callback(server.close)
             host, port = settings.listen.host, settings.listen.port
             url = stack.enter_context(
-                background(
-                    server.service(), host=host, port=port, tls=settings.tls_files(), grace_seconds=2
-                )
+                background(server.service(), host=host, port=port, tls=settings.tls_files(), grace_seconds=2)
             )
             settings.address_file.write_text(url)
             stack.callback(settings.address_file.unlink)
