@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CONSTRAINTS := constraints.txt
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint $(CONSTRAINTS)
+LOCK := requirements
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+CODE := src experiments tests benchmarks scripts/lock scripts/sbom
 
-.PHONY: demo test test-slow servers lint bench bench-large clean
+.PHONY: demo test coverage servers lint bench bench-large dist lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/masquerade demo --out demo
@@ -13,15 +14,16 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-test lint servers
 	$(BIN)/python -m pytest -n auto
 
-test-slow: $(VENV)/.installed-test servers
-	$(BIN)/python -m pytest -m slow
+# the same tests, watched: slower, and fails below the share of lines in pyproject.toml
+coverage: $(VENV)/.installed-test servers
+	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered --cov-report=xml
 
 servers:
 	scripts/install-servers
 
 lint: $(VENV)/.installed-test
-	$(BIN)/ruff check src experiments tests benchmarks
-	$(BIN)/ruff format --check src experiments tests benchmarks
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-bench
@@ -30,23 +32,33 @@ bench: $(VENV)/.installed-bench
 bench-large: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.large --json benchmarks/results/large.json
 
+# what is released: see docs/releasing.md
+dist: $(VENV)/.installed-release
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
+
+# pin again what pyproject.toml asks for; UPGRADE=--upgrade moves everything to its newest version
+lock:
+	$(PYTHON) scripts/lock $(UPGRADE)
+	$(PYTHON) scripts/sbom
+
 clean:
-	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo build dist .coverage coverage.xml .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "masquerade needs Python 3.11 or newer"'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(CONSTRAINTS)
-	@echo "Installing masquerade into $(VENV) ..."
-	$(PIP) --editable . --editable experiments
-	touch $@
+$(VENV)/.installed: SET := run
+$(VENV)/.installed-test: SET := test
+$(VENV)/.installed-bench: SET := bench
+$(VENV)/.installed-release: SET := release
 
-$(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml $(CONSTRAINTS)
-	@echo "Installing masquerade and its test tools into $(VENV) ..."
-	$(PIP) --editable '.[test,lint]' --editable experiments
-	touch $@
-
-$(VENV)/.installed-bench: $(VENV)/bin/python pyproject.toml $(CONSTRAINTS)
-	$(PIP) --editable '.[bench]'
+# locked packages by their hashes, then our own, built with what is locked
+$(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-bench $(VENV)/.installed-release: \
+		$(VENV)/bin/python pyproject.toml experiments/pyproject.toml $(wildcard $(LOCK)/*.txt)
+	@echo "Installing masquerade and what it needs ($(LOCK)/$(SET).txt) into $(VENV) ..."
+	$(PIP) --require-hashes --requirement $(LOCK)/$(SET).txt
+	$(PIP) --no-deps --no-build-isolation --editable . --editable experiments
 	touch $@

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from masquerade.sources.projection_seeded import simulate_projected
     from masquerade.sources.tally import tally
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "Cached",

@@ -1,0 +1,88 @@
+"""The lock has what the package asks for, by hash, and names no index; the bill of materials follows it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "requirements"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+SETS = {
+    "run": (),
+    "test": ("test", "lint"),
+    "test-library": ("test-library",),
+    "bench": ("bench",),
+    "release": ("release",),
+}
+PIN = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^\s;]+)(?: ; [^\\]+)? \\$")
+HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
+WHY = re.compile(r"^    # via .+$")
+
+
+def pinned(name):
+    """Return the versions that a file pins, with those of the file it begins with."""
+    found = {} if name == "run" else pinned("run")
+    for line in (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines():
+        if match := PIN.match(line):
+            found[match["name"]] = match["version"]
+    return found
+
+
+def asked(extras):
+    """Return what the package asks for with some extras, which may name others."""
+    requirements = [Requirement(text) for extra in extras for text in EXTRAS[extra]]
+    for requirement in requirements:
+        if requirement.name == "masquerade":
+            yield from asked(sorted(requirement.extras))
+        else:
+            yield requirement
+
+
+def test_every_file_belongs_to_a_target():
+    assert {file.stem for file in FOLDER.glob("*.txt")} == set(SETS)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for name in set(SETS) - {"test-library"}:
+        assert f"SET := {name}\n" in makefile
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_everything_that_is_asked_for_is_pinned_to_a_version_that_does(name):
+    needed = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+    needed += [Requirement(text) for text in PROJECT["build-system"]["requires"]]
+    pins = pinned(name)
+    for requirement in [*needed, *asked(SETS[name])]:
+        package = canonicalize_name(requirement.name)
+        assert package in pins, f"{package}: run scripts/lock"
+        assert requirement.specifier.contains(pins[package]), f"{package}: run scripts/lock"
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_pin_has_hashes_and_no_address_is_written(name):
+    first, *lines = (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    assert first.startswith("# Written by scripts/lock: ")
+    if name != "run":
+        assert lines.pop(0) == "--requirement run.txt"
+    shapes = "".join(
+        "p" if PIN.match(line) else "h" if HASH.match(line) else "w" if WHY.match(line) else "?"
+        for line in lines
+    )
+    assert re.fullmatch(r"(?:ph+w)+", shapes)
+
+
+def test_the_bill_of_materials_is_that_of_the_lock():
+    checked = subprocess.run(  # noqa: S603  (our own script)
+        [sys.executable, str(ROOT / "scripts" / "sbom"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stderr
