@@ -8,18 +8,21 @@ import pyarrow as pa
 import pytest
 from hypothesis import settings
 
-from masquerade.services.parties import example
-
 # the same examples in every run, however slow the machine; HYPOTHESIS=search looks for others
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
 settings.register_profile("search", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS", "same"))
 
-# of several processes that run tests, each has ports of its own
-worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
-example.PORTS = range(10_000 + 2500 * worker, 12_500 + 2500 * worker)
+pytest_plugins = ["tests.skips"]
 
-pytest_plugins = ["tests.servers.fixtures"]
+if os.name == "posix":  # elsewhere the library is tested, not its services
+    from masquerade.services.parties import example
+
+    # of several processes that run tests, each has ports of its own
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+    example.PORTS = range(10_000 + 2500 * worker, 12_500 + 2500 * worker)
+
+    pytest_plugins.append("tests.servers.fixtures")
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 Where pytest-xdist spreads a run over processes, tests with a server are kept in one: those whose id (file,
 name or parameter) has "spark", "postgres" or "servers" in it. A test named otherwise fails and says so.
+
+Where a server is missing, its tests are left out on a developer's machine, and fail in CI.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import pytest
 from tests.servers.machine import java, postgres_programs
 from tests.servers.postgres import Postgres, postgres_server
 from tests.servers.spark import SparkCluster, spark_cluster
+from tests.skips import in_ci
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +61,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """Return the PostgreSQL server of this run; `postgres.fresh_database()` gives a test its own tables."""
-    _skip_for(missing_for_postgres())
+    _need(missing_for_postgres())
     _claim(tmp_path_factory, "postgres")
     with postgres_server() as server:
         yield server
@@ -67,7 +70,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 @pytest.fixture
 def own_postgres() -> Iterator[Postgres]:
     """Return a server that the test may kill."""
-    _skip_for(missing_for_postgres())
+    _need(missing_for_postgres())
     with postgres_server() as server:
         yield server
 
@@ -75,7 +78,7 @@ def own_postgres() -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def the_spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """Return the Spark cluster of this run."""
-    _skip_for(missing_for_spark())
+    _need(missing_for_spark())
     _claim(tmp_path_factory, "spark")
     with spark_cluster() as cluster:
         yield cluster
@@ -95,9 +98,12 @@ def breakable_spark(the_spark_cluster: SparkCluster) -> Iterator[SparkCluster]:
     the_spark_cluster.restore()
 
 
-def _skip_for(reason: str | None) -> None:
-    if reason is not None:
-        pytest.skip(reason)
+def _need(missing: str | None) -> None:
+    """Leave a test out for want of a server; in CI it fails, so that no test vanishes there."""
+    if missing is not None and in_ci():
+        pytest.fail(f"{missing}; in CI nothing may be missing")
+    if missing is not None:
+        pytest.skip(missing)
 
 
 def _claim(folders: pytest.TempPathFactory, name: str) -> None:

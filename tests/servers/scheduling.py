@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdist.scheduler import LoadScopeScheduling
 
-SERVERS = ("spark", "postgres", "servers", "cli_engines", "test_connecting")
+SERVERS = ("spark", "postgres", "servers", "cli_engines", "test_connections")
 
 
 class ServersTogether(LoadScopeScheduling):
