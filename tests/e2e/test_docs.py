@@ -29,9 +29,10 @@ REFERENCE = ROOT / "docs" / "reference.md"
 OF_OTHERS = {
     "--check",
     "--strict",
+    "--upgrade",
     "--help",
     "--version",
-}  # options of ruff and mypy, and those of all commands
+}  # options of ruff, mypy, twine and scripts, and those of all commands
 
 
 def short(page: Path) -> str:
@@ -58,8 +59,10 @@ def known_commands() -> dict[tuple[str, ...], set[str]]:
 
     def walk(command: Any, path: tuple[str, ...]) -> None:
         found[path] = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
-        for name, below in getattr(command, "commands", {}).items():
-            walk(below, (*path, name))
+        if hasattr(command, "list_commands"):  # also those of other packages
+            context = command.make_context("masquerade", [], resilient_parsing=True)
+            for name in command.list_commands(context):
+                walk(command.get_command(context, name), (*path, name))
 
     walk(get_command(app), ())
     return found
