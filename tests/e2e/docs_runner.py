@@ -9,7 +9,8 @@ The fences and what becomes of them:
   shell with the installed command on its path.
 - ``yaml``, ``csv``  below a line that ends in a file's name (``…`people.csv`:``) are written to that file; a
   policy without a name must at least load.
-- ``sh`` and fences without a language are for reading only.
+- ``sh`` and fences without a language are for reading only; ``py`` and ``toml`` are files of the example
+  package, which a test compares.
 
 Shown output matches if it is the same up to the width of blanks; ``...`` stands for any text on its line, and
 alone on a line for any lines.
@@ -36,7 +37,7 @@ from typer.testing import CliRunner
 import masquerade as mq
 from masquerade.cli.app import app
 
-READ_ONLY = {"", "sh"}
+READ_ONLY = {"", "py", "sh", "toml"}
 FILE_NAME = re.compile(r"`([\w-]+(?:\.[\w-]+)+)`:$")
 EXIT_CODE = re.compile(r"\s+# exit code (\d+)$")
 # whether a service that was just started has to be waited for depends on the machine
