@@ -298,7 +298,7 @@ def evidence_fits(subject: Subject) -> Iterator[str]:
         if not np.any(table.values > 0):
             continue
         likely = [table.deviance(np.maximum(table.nonnegative(method).values, 0)) for method in PROJECTIONS]
-        if likely[0] > min(likely[1:]) + 1e-3 * max(1.0, abs(likely[0])):
+        if not query.where and likely[0] > min(likely[1:]) + 1e-3 * max(1.0, abs(likely[0])):
             yield f"{query}: the most likely table has the deviance {likely[0]:.6g}, others less"
         models: list[list[Sequence[str]]] = [[query.by], [[name] for name in query.by], []]
         fits = [table.fit(model) for model in models]

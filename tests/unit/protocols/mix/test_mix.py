@@ -37,6 +37,7 @@ from masquerade.protocols.mix.messages import (
     Signed,
 )
 from masquerade.sources.mixed import MixedRecords
+from masquerade.testing import check_tally
 
 G = secp256k1.generator
 
@@ -405,6 +406,7 @@ def test_what_comes_out_is_a_source_of_counts():
         (one,), (other,) = source.answer([query]), wanted.answer([query])
         np.testing.assert_allclose(one.values, other.values)
         np.testing.assert_allclose(one.stderr(), other.stderr())
+    check_tally(source, labels, POLICY, queries=[mq.Query(by="smoker"), mq.Query(where={"smoker": "yes"})])
     assert source.guarantee.colluders == 1
     assert {item.gamma for item in source.guarantee.disclosures} == {4, None}
     assert source.guarantee.excluded_coalitions == (("miner", "all leaders"),)
