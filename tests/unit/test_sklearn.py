@@ -24,7 +24,7 @@ from tests.statistical.checks import normal_bound
 import masquerade as mq
 from masquerade.core.errors import InputError, PolicyMismatch, SchemaError, UnknownValue
 from masquerade.sklearn import DisguisedLinear, DisguisedNaiveBayes, DisguisedTree, MGASDiscretizer
-from masquerade.sklearn.learnt import MOST_CELLS, learnt_columns, learnt_numbers
+from masquerade.sklearn._input import MOST_CELLS, learnt_columns, learnt_numbers
 
 # categories learnt from thirty random numbers are warned about, and rightly so
 may_warn = pytest.mark.filterwarnings("ignore::masquerade.core.errors.MasqueradeWarning")
@@ -201,7 +201,7 @@ def test_the_score_of_disguised_records_is_the_clear_accuracy(kind, policy, clea
     assert abs(found.value - truth) <= bound
     assert fitted.score(disguised[FEATURES], disguised["ill"]) == found.value
     # what scikit-learn would say of the disguised records is another number
-    reports = fitted._reading.rows(disguised[FEATURES], FEATURES, disguised=True)
+    reports = fitted._input.rows(disguised[FEATURES], FEATURES, disguised=True)
     assert abs(np.mean(fitted.model_.predict(reports) == disguised["ill"]) - truth) > bound
 
 

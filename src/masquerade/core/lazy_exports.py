@@ -13,14 +13,16 @@ def lazy_exports(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of a package.
 
-    `homes` lists names by the module of the package that defines them; those under "" are modules themselves.
+    `homes` lists names by the module of the package, or the whole name of another's, that defines them; those
+    under "" are modules themselves.
     """
     home = {name: module for module, names in homes.items() for name in names}
 
     def load(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = import_module(f"{package}.{home[name] or name}")
+        where = home[name] or name
+        module = import_module(where if "." in where else f"{package}.{where}")
         value = getattr(module, name) if home[name] else module
         setattr(sys.modules[package], name, value)
         return value

@@ -5,21 +5,9 @@ from typing import TYPE_CHECKING
 from masquerade.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from masquerade.report.style import (
-        ESTIMATE,
-        GRID,
-        INK,
-        MASK_TINT,
-        MUTED,
-        NAIVE,
-        SERIES,
-        canvas,
-        filled,
-        house_style,
-        open_frame,
-        png,
-        svg,
-    )
+    from masquerade.core.palette import ESTIMATE, GRID, INK, MASK_TINT, MUTED, NAIVE, SERIES
+    from masquerade.report.breach_curves import breach_plot
+    from masquerade.report.style import canvas, filled, house_style, open_frame, png, svg
 
 __all__ = [
     "ESTIMATE",
@@ -29,6 +17,7 @@ __all__ = [
     "MUTED",
     "NAIVE",
     "SERIES",
+    "breach_plot",
     "canvas",
     "filled",
     "house_style",
@@ -40,20 +29,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "style": [
-            "ESTIMATE",
-            "GRID",
-            "INK",
-            "MASK_TINT",
-            "MUTED",
-            "NAIVE",
-            "SERIES",
-            "canvas",
-            "filled",
-            "house_style",
-            "open_frame",
-            "png",
-            "svg",
-        ],
+        "masquerade.core.palette": [name for name in __all__ if name.isupper()],
+        "breach_curves": ["breach_plot"],
+        "style": ["canvas", "filled", "house_style", "open_frame", "png", "svg"],
     },
 )

@@ -11,54 +11,24 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from masquerade.core.palette import (
-    ESTIMATE,
-    ESTIMATE_TINT,
-    GRID,
-    INK,
-    LINE,
-    MASK,
-    MASK_TINT,
-    MUTED,
-    NAIVE,
-    PAPER,
-    SERIES,
-    TYPE,
-)
+from masquerade.core import palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "CSS_NAMES",
-    "ESTIMATE",
-    "GRID",
-    "INK",
-    "MASK_TINT",
-    "MUTED",
-    "NAIVE",
-    "SERIES",
-    "canvas",
-    "filled",
-    "house_style",
-    "open_frame",
-    "png",
-    "svg",
-]
-
 # a page gives these names colours for light and for dark
 CSS_NAMES: Mapping[str, str] = {
-    INK: "ink",
-    MUTED: "muted",
-    LINE: "line",
-    GRID: "grid",
-    PAPER: "paper",
-    ESTIMATE: "estimate",
-    ESTIMATE_TINT: "estimate-tint",
-    NAIVE: "naive",
-    MASK: "mask",
-    MASK_TINT: "mask-tint",
-    **{colour: f"series-{i}" for i, colour in enumerate(SERIES)},
+    palette.INK: "ink",
+    palette.MUTED: "muted",
+    palette.LINE: "line",
+    palette.GRID: "grid",
+    palette.PAPER: "paper",
+    palette.ESTIMATE: "estimate",
+    palette.ESTIMATE_TINT: "estimate-tint",
+    palette.NAIVE: "naive",
+    palette.MASK: "mask",
+    palette.MASK_TINT: "mask-tint",
+    **{colour: f"series-{i}" for i, colour in enumerate(palette.SERIES)},
 }
 
 
@@ -66,7 +36,7 @@ CSS_NAMES: Mapping[str, str] = {
 def house_style() -> Iterator[None]:
     """Draw in the house's colours and type; matplotlib's own settings come back afterwards."""
     # no interactive window is ever opened: figures are made through the object interface, without pyplot
-    with mpl.rc_context(TYPE):  # type: ignore[arg-type]
+    with mpl.rc_context(palette.TYPE):  # type: ignore[arg-type]
         yield
 
 

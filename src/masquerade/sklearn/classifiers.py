@@ -2,28 +2,159 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
 from masquerade.core.tally import Tally
-from masquerade.evaluate import disguised_view
+from masquerade.evaluate import Accuracy, accuracy, disguised_view
 from masquerade.learn.bayes import naive_bayes
 from masquerade.learn.linear import Counts, Loss, Scores, linear_classifier
+from masquerade.learn.prediction_rows import row_codes
 from masquerade.learn.tree import decision_tree
 from masquerade.learn.tree_model import Criterion
-from masquerade.sklearn.base import DisguisedClassifier
-from masquerade.sklearn.learnt import Numbers
-from masquerade.sklearn.reading import AnyPolicy, Clear, Disguised, Rows
+from masquerade.sklearn._input import (
+    AnyPolicy,
+    ClearInput,
+    DisguisedInput,
+    NumberColumn,
+    Rows,
+    clear_input,
+    policy_of,
+)
 from masquerade.sources.records import Records
 
 PredictOn = Literal["clear", "disguised"]
+
+
+class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """A classifier for scikit-learn over a learner that sees counts alone.
+
+    `policy` is a `Policy`, its path or its plain values: X and y are then disguised records, X a frame with
+    the policy's names or an array in the order of its variables, y the reports of `target` (the last
+    variable unless named). Without a policy X and y are clear, and categories are learnt: labels are
+    themselves; numbers are too up to `bins` distinct ones, beyond they are cut into equally full bins; a
+    number never seen falls to the nearest category, a label never seen is refused. To give categories for
+    clear data, give a policy without channels. `features` names the columns to learn from (x0, x1, … in
+    arrays without a policy).
+
+    Attributes: `model_` is the frozen model of `masquerade.learn`; `classes_`, `n_features_in_` and
+    `feature_names_in_` (where X has names) are as in scikit-learn.
+    """
+
+    policy: AnyPolicy | None
+    target: str | None
+    features: Sequence[str] | None
+    bins: int | None
+    _needs_table = False
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from clear or disguised records."""
+        if self.policy is None:
+            X, y = validate_data(self, X, y, dtype=None)
+            check_classification_targets(y)
+            names = [
+                str(name) for name in getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
+            ]
+            used = names if self.features is None else self.features
+            self._input: ClearInput | DisguisedInput = clear_input(
+                dict(zip(names, X.T, strict=True)),
+                y,
+                bins=self.bins,
+                target=self.target,
+                small=used if self._needs_table else (),
+            )
+            source = self._input.records(X, y)
+        else:
+            policy = policy_of(self.policy)
+            target = policy.schema.names[-1] if self.target is None else self.target
+            self._input = DisguisedInput(policy, policy.schema[target])
+            validate_data(self, X, skip_check_array=True)
+            source = self._records(X, y, None)
+        self.model_ = self._learn(source, self._input.target.name)
+        labels = self._input.labels
+        alike = len({type(label) for label in labels.tolist()}) == 1
+        self._order = np.argsort(labels) if alike else np.arange(len(labels))
+        self.classes_ = labels[self._order]
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the predicted class of every row."""
+        rows = self._rows(X)
+        target = self._input.target
+        labels = {target.name: self._predictor().predict(rows)}
+        codes = row_codes(labels, Schema([target]), [target.name])[target.name]
+        return np.asarray(self._input.labels[codes])
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return P(class | row), in the order of `classes_`."""
+        rows = self._rows(X)
+        found: Floats = self._predictor().predict_proba(rows)[:, self._order]
+        return found
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on clear rows, or the corrected one on disguised records: see `accuracy`."""
+        check_is_fitted(self)
+        if isinstance(self._input, ClearInput):
+            return float(super().score(X, y, sample_weight))
+        return self.accuracy(X, y, sample_weight).value
+
+    def accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> Accuracy:
+        """Return the share of the true records behind X and y that are predicted right, with its error.
+
+        An unbiased estimate by `masquerade.evaluate.accuracy`: it may lie outside [0, 1].
+        """
+        check_is_fitted(self)
+        given = self._input
+        if isinstance(given, ClearInput):
+            if sample_weight is not None:
+                raise InputError("The accuracy on clear rows takes no weights: use score().")
+            X, y = validate_data(self, X, y, dtype=None, reset=False)
+            if not np.all(np.isin(y, given.labels)):
+                raise InputError("y has a class that the estimator was not fitted with.")
+            return accuracy(self._predictor(), given.records(X, y))
+        validate_data(self, X, skip_check_array=True, reset=False)
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        return accuracy(self._predictor(), self._tested(self._records(X, y, weights)))
+
+    def _records(self, X: Any, y: Any, weights: Floats | None) -> Records:
+        assert isinstance(self._input, DisguisedInput)  # noqa: S101  (called with a policy only)
+        if y is None:
+            raise InputError("The estimator requires y to be passed, but the target y is None.")
+        labels = column_or_1d(y, warn=True)
+        check_consistent_length(X, labels)
+        return self._input.records(X, labels, weights)
+
+    def _rows(self, X: Any) -> Rows:
+        check_is_fitted(self)
+        if isinstance(self._input, ClearInput):
+            return self._input.rows(validate_data(self, X, dtype=None, reset=False))
+        validate_data(self, X, skip_check_array=True, reset=False)
+        return self._read_rows(self._input, X)
+
+    def _read_rows(self, given: DisguisedInput, X: Any) -> Rows:
+        return given.rows(X, [feature.name for feature in self.model_.features], disguised=False)
+
+    def _predictor(self) -> Any:
+        return self.model_
+
+    def _tested(self, records: Records) -> Records:
+        return records
+
+    @abstractmethod
+    def _learn(self, source: Tally, target: str) -> Any: ...
 
 
 class DisguisedNaiveBayes(DisguisedClassifier):
@@ -52,10 +183,6 @@ class DisguisedNaiveBayes(DisguisedClassifier):
         self.predict_on = predict_on
         self.bins = bins
 
-    def predict_proba(self, X: Any) -> Floats:
-        """Return P(class | row), in the order of `classes_`."""
-        return np.exp(self.predict_log_proba(X))
-
     def predict_log_proba(self, X: Any) -> Floats:
         """Return the logarithms of `predict_proba`."""
         rows = self._rows(X)
@@ -74,15 +201,15 @@ class DisguisedNaiveBayes(DisguisedClassifier):
         return self.predict_on == "disguised"
 
     def _predictor(self) -> Any:
-        if self._on_reports() and isinstance(self._reading, Disguised):
-            return disguised_view(self.model_, self._reading.policy)
+        if self._on_reports() and isinstance(self._input, DisguisedInput):
+            return disguised_view(self.model_, self._input.policy)
         return self.model_
 
-    def _read_rows(self, reading: Disguised, X: Any) -> Rows:
+    def _read_rows(self, given: DisguisedInput, X: Any) -> Rows:
         names = [feature.name for feature in self.model_.features]
-        if self._on_reports() and reading.policy.stratum_variable is not None:
-            names.append(reading.policy.stratum_variable)
-        return reading.rows(X, names, disguised=self._on_reports())
+        if self._on_reports() and given.policy.stratum_variable is not None:
+            names.append(given.policy.stratum_variable)
+        return given.rows(X, names, disguised=self._on_reports())
 
     def _tested(self, records: Records) -> Records:
         """Return the records as the predictor sees them.
@@ -92,7 +219,7 @@ class DisguisedNaiveBayes(DisguisedClassifier):
         """
         if not self._on_reports():
             return records
-        policy, target = records.policy, self._reading.target
+        policy, target = records.policy, self._input.target
         group = policy.group(target.name)
         if len(group.names) > 1 or policy.stratum_variable is not None:
             raise InputError(
@@ -134,12 +261,6 @@ class DisguisedTree(DisguisedClassifier):
         self.significance = significance
         self.prune = prune
         self.bins = bins
-
-    def predict_proba(self, X: Any) -> Floats:
-        """Return P(class | row), in the order of `classes_`."""
-        rows = self._rows(X)
-        found: Floats = self.model_.predict_proba(rows)[:, self._order]
-        return found
 
     def _learn(self, source: Tally, target: str) -> Any:
         return decision_tree(
@@ -202,9 +323,7 @@ class DisguisedLinear(DisguisedClassifier):
     @available_if(lambda self: self.loss == "logistic")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:
         """Return P(class | row), in the order of `classes_`."""
-        rows = self._rows(X)
-        found: Floats = self.model_.predict_proba(rows)[:, self._order]
-        return found
+        return super().predict_proba(X)
 
     def _learn(self, source: Tally, target: str) -> Any:
         return linear_classifier(
@@ -220,12 +339,12 @@ class DisguisedLinear(DisguisedClassifier):
         )
 
     def _numbers(self) -> Scores | None:
-        if not isinstance(self._reading, Clear):
+        if not isinstance(self._input, ClearInput):
             return self.scores
         learnt = {
             column.variable.name: column.means.tolist()
-            for column in self._reading.columns
-            if isinstance(column, Numbers)
+            for column in self._input.columns
+            if isinstance(column, NumberColumn)
             and (self.features is None or column.variable.name in self.features)
         }
         return learnt | dict(self.scores or {})

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from masquerade.anonymity.mgas import Bins, mgas
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
-from masquerade.sklearn.reading import AnyPolicy, policy_of
+from masquerade.sklearn._input import AnyPolicy, policy_of
 
 Mode = Literal["order", "mean"]
 

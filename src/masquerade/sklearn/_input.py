@@ -1,0 +1,271 @@
+"""What an estimator is given: clear arrays whose categories it learns, or disguised records with a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from masquerade.channels.designs import bin_labels
+from masquerade.channels.policy import Policy, check_policy
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError
+from masquerade.core.schema import Category, Field, Schema, Variable, category
+from masquerade.frames.label_codes import encode
+from masquerade.frames.native import columns_of
+from masquerade.learn.prediction_rows import LARGEST_EXACT_FLOAT, labels_of, row_codes
+from masquerade.sources.records import Records
+from masquerade.sources.tally import check_origin, missing_from, said_by, tally, warn_missing
+
+AnyPolicy = Policy | Mapping[str, Any] | str | Path
+Rows = Mapping[str, NDArray[Any]]
+MOST_BINS = 16
+MOST_CELLS = 2**18  # of a table over all columns and the classes, where a learner needs one
+
+Codes = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberColumn:
+    """A column of numbers: category k holds those from cuts[k − 1] on and below cuts[k].
+
+    Few distinct numbers are a category each, parted half way between them; so a number never seen falls to
+    the nearest one, as it would at a tree's threshold. `means` are the means of the categories.
+    """
+
+    variable: Variable
+    cuts: Floats
+    means: Floats
+
+    def codes(self, column: NDArray[Any]) -> Codes:
+        """Return the category of every number."""
+        return np.searchsorted(self.cuts, as_numbers(self.variable.name, column), side="right")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelColumn:
+    """A column of labels; one never seen is refused by column and row, as by CategoricalNB."""
+
+    variable: Variable
+
+    def codes(self, column: NDArray[Any]) -> Codes:
+        """Return the category of every label."""
+        name = self.variable.name
+        return row_codes({name: list(column)}, Schema([self.variable]), [name])[name]
+
+
+Column = NumberColumn | LabelColumn
+
+
+def learnt_columns(
+    columns: Mapping[str, NDArray[Any]], bins: int | None, small: Collection[str], classes: int
+) -> tuple[Column, ...]:
+    """Return how columns become categories: numbers with more than `bins` distinct values are cut.
+
+    Without `bins` there are at most 16; fewer if the table over the columns named by `small` and the
+    classes would have more than 262,144 cells.
+    """
+    if bins is not None and (isinstance(bins, bool) or int(bins) != bins or bins < 2):
+        raise InputError(f"The 'bins' parameter must be a whole number of at least 2. Got {bins!r} instead.")
+    numeric = {name for name, column in columns.items() if not is_labels(name, column)}
+    most = MOST_BINS if bins is None else int(bins)
+    if bins is None and small:
+        sizes = {name: len(set(columns[name].tolist())) for name in small if name in columns}
+        while most > 2 and classes * prod(
+            min(size, most) if name in numeric else size for name, size in sizes.items()
+        ) > MOST_CELLS:  # fmt: skip
+            most -= 1
+    return tuple(
+        learnt_numbers(name, as_numbers(name, column), most)
+        if name in numeric
+        else learnt_labels(name, column)
+        for name, column in columns.items()
+    )
+
+
+def learnt_numbers(name: str, numbers: Floats, most: int) -> NumberColumn:
+    """Return the distinct numbers as categories if there are at most `most`, else equally full bins."""
+    points, counts = np.unique(numbers, return_counts=True)
+    if len(points) <= most:
+        # half way, or the higher of two numbers with none between them
+        middle = points[:-1] / 2 + points[1:] / 2
+        cuts = np.where(middle > points[:-1], middle, points[1:])
+        return NumberColumn(Variable(name, number_labels(points)), cuts, points)
+    shares = counts / len(numbers)
+    # the last point of each lower bin, in whole numbers: k/most of the records reach no further
+    last = np.searchsorted(np.cumsum(counts)[:-1] * most, np.arange(1, most) * len(numbers))
+    cuts = points[np.unique(np.minimum(last + 1, len(points) - 1))]
+    place = np.searchsorted(cuts, points, side="right")
+    means = np.bincount(place, weights=points * shares) / np.bincount(place, weights=shares)
+    labels: tuple[Category, ...] = bin_labels([-np.inf, *cuts, np.inf])
+    if len(set(labels)) < len(labels):  # cut points too close for 15 digits
+        labels = tuple(range(len(labels)))
+    return NumberColumn(Variable(name, labels), cuts, means)
+
+
+def learnt_labels(name: str, column: NDArray[Any]) -> LabelColumn:
+    """Return the labels that occur, in order."""
+    found = {category(label) for label in column}
+    return LabelColumn(Variable(name, tuple(sorted(found, key=lambda label: (str(type(label)), label)))))
+
+
+def number_labels(numbers: Floats) -> tuple[Category, ...]:
+    """Return distinct numbers as categories: themselves if they are all whole, else their text."""
+    if np.all((np.floor(numbers) == numbers) & (np.abs(numbers) < LARGEST_EXACT_FLOAT)):
+        return tuple(int(number) for number in numbers)
+    return tuple(repr(float(number)) for number in numbers)
+
+
+def is_labels(name: str, column: NDArray[Any]) -> bool:
+    """Tell a column of labels from one of numbers; refuse what is neither."""
+    if column.dtype.kind != "O":
+        return column.dtype.kind in "US"
+    kinds = {type(value) for value in column}
+    for kind in kinds:
+        if not issubclass(kind, (str, int, float, np.number, np.bool_)):
+            raise TypeError(
+                f"Column {name!r}: the argument must be a string or a number, not {kind.__name__!r}."
+            )
+    return any(issubclass(kind, str) for kind in kinds)
+
+
+def as_numbers(name: str, column: NDArray[Any]) -> Floats:
+    """Return a column as finite floats."""
+    if is_labels(name, column):
+        raise InputError(f"Column {name!r} held numbers when the estimator was fitted, and holds text now.")
+    numbers = column.astype(np.float64)
+    if not np.all(np.isfinite(numbers)):
+        raise InputError(f"Column {name!r} contains NaN or infinity.")
+    return np.asarray(numbers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClearInput:
+    """Clear rows: an array, its columns' learnt categories, and the classes in the target's order."""
+
+    target: Variable
+    labels: NDArray[Any]
+    columns: tuple[Column, ...]
+
+    @property
+    def schema(self) -> Schema:
+        """Return features and target."""
+        return Schema([*(column.variable for column in self.columns), self.target])
+
+    def rows(self, X: NDArray[Any]) -> Rows:
+        """Return the categories of rows by feature."""
+        return {
+            column.variable.name: labels_of(column.variable, column.codes(X[:, i]))
+            for i, column in enumerate(self.columns)
+        }
+
+    def records(self, X: NDArray[Any], y: NDArray[Any]) -> Records:
+        """Return rows and their classes as a source of counts."""
+        codes = {column.variable.name: column.codes(X[:, i]) for i, column in enumerate(self.columns)}
+        codes[self.target.name] = np.searchsorted(self.labels, y)
+        schema = self.schema
+        return Records(
+            {
+                name: column.astype(np.min_scalar_type(len(schema[name]) - 1))
+                for name, column in codes.items()
+            },
+            Policy.clear(schema),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DisguisedInput:
+    """Records disguised by a policy, and clear rows of the same variables."""
+
+    policy: Policy
+    target: Variable
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """Return the classes in the target's order."""
+        return labels_of(self.target, np.arange(len(self.target)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return all variables but the target: the columns of an array, in this order."""
+        return tuple(name for name in self.policy.schema if name != self.target.name)
+
+    def records(self, X: Any, y: NDArray[Any], weights: Floats | None = None) -> Records:
+        """Return disguised rows and their disguised classes as a source of counts."""
+        columns = self._columns(X, self.policy)
+        warn_missing(missing_from(said_by(X), accepted=True) if hasattr(X, "columns") else None)
+        table = {name: columns[name] for name in self.names}
+        if self.target.name in columns:
+            raise InputError(f"The target {self.target.name!r} is y: leave the column out of X.")
+        table[self.target.name] = arrow(y)
+        found = tally(pa.table(table), self.policy)
+        return found if weights is None else Records(found.codes, self.policy, weights)
+
+    def rows(self, X: Any, names: Sequence[str], *, disguised: bool) -> Rows:
+        """Return the labels of rows by name: reports if they are disguised, else the policy's categories."""
+        columns = self._columns(X, self.policy if disguised else None)
+        fields = self.policy.fields
+        if disguised:
+            fields = tuple(Field(variable) for variable in self.policy.observed.variables)
+        return {
+            field.variable.name: labels_of(
+                field.variable,
+                encode(columns[field.variable.name], field, text=disguised and field.variable.mixed),
+            )
+            for field in fields
+            if field.variable.name in names
+        }
+
+    def _columns(self, X: Any, origin: Policy | None) -> Mapping[str, Any]:
+        if hasattr(X, "columns"):
+            check_origin(X, origin)
+            return columns_of(X)
+        array = np.asarray(X)
+        if array.ndim != 2 or array.shape[1] != len(self.names):
+            raise InputError(
+                f"An array needs the {len(self.names)} columns {', '.join(self.names)}, in this order. "
+                f"Got one of shape {array.shape} instead."
+            )
+        return {name: arrow(array[:, i]) for i, name in enumerate(self.names)}
+
+
+def arrow(column: NDArray[Any]) -> pa.Array:
+    """Return an array of labels as an Arrow column."""
+    try:
+        return pa.array(column if column.dtype.kind in "biuf" else column.tolist())
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        raise InputError("A column of X or y mixes types: give a frame, or labels of one type.") from None
+
+
+def clear_input(
+    columns: Mapping[str, NDArray[Any]],
+    y: NDArray[Any],
+    *,
+    bins: int | None,
+    target: str | None,
+    small: Collection[str],
+) -> ClearInput:
+    """Learn categories and classes from clear data; see `learnt_columns` for `bins` and `small`."""
+    labels = np.unique(y)
+    own = "target" if target is None else target
+    while target is None and own in columns:
+        own += "_"
+    numeric = labels.dtype.kind in "biuf"
+    categories = number_labels(labels.astype(np.float64)) if numeric else tuple(map(str, labels))
+    return ClearInput(Variable(own, categories), labels, learnt_columns(columns, bins, small, len(labels)))
+
+
+def policy_of(given: AnyPolicy) -> Policy:
+    """Return a policy given as such, as a path or as plain values."""
+    if isinstance(given, (str, Path)):
+        return Policy.load(given)
+    if isinstance(given, Mapping):
+        return Policy.from_dict(given)
+    check_policy(given)
+    return given
