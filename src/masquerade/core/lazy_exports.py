@@ -22,7 +22,7 @@ def lazy_exports(
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         where = home[name] or name
-        module = import_module(where if "." in where else f"{package}.{where}")
+        module = import_module(where if where.startswith("masquerade.") else f"{package}.{where}")
         value = getattr(module, name) if home[name] else module
         setattr(sys.modules[package], name, value)
         return value
