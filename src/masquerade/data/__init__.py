@@ -1,8 +1,7 @@
 """Public data by name: from a directory, the cache, a package or their origin; example networks."""
 
-from masquerade.data.description import describe, names
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy, seven_nodes
-from masquerade.data.load import load, network, path
+from masquerade.data.load import describe, load, names, network, path
 
 __all__ = [
     "describe",

@@ -7,16 +7,27 @@ import time
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
 from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from masquerade.data.catalogue_types import RawFile
-from masquerade.data.locations import Patience, difference
+from masquerade.data.catalogue import RawFile
 
 MOST_PACKED = 8 << 20  # the archives in the catalogue are all below 1 MB
 BUSY = (408, 425, 429, 500, 502, 503, 504)  # answers that may be another one soon
 _CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long an origin is waited for: seconds of silence, seconds in all, tries, seconds between them."""
+
+    silence: float = 15.0
+    whole: float = 120.0
+    tries: int = 3
+    pause: float = 1.0
 
 
 class NotFetched(Exception):
@@ -107,3 +118,11 @@ def checked(content: bytes, file: RawFile) -> bytes:
     if fault := difference(content, file):
         raise NotFetched(f"not the file as published: {fault}")
     return content
+
+
+def difference(content: bytes, file: RawFile) -> str:
+    """Say how bytes differ from the published file; nothing if they are it."""
+    found = sha256(content).hexdigest()
+    if found == file.sha256:
+        return ""
+    return f"{len(content):,} bytes with SHA-256 {found}, expected {file.size:,} with {file.sha256}"

@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, Literal
 
 import pandas as pd
 
 from masquerade.core.errors import FileError, InputError, did_you_mean
-from masquerade.data.catalogue_types import BNLEARN, RawFile
-from masquerade.data.facts import wrong_count
-from masquerade.data.file_lookup import Found, Search
-from masquerade.data.locations import Places, places
-from masquerade.data.networks import BASKETS, NETWORKS
-from masquerade.data.package_copies import carriers, frame_from_package, network_from_package
-from masquerade.data.package_readers import NETWORK_PACKAGE
-from masquerade.data.parsers import parsed
-from masquerade.data.tables import SETS
+from masquerade.data.catalogue import BASKETS, BNLEARN, FILES, NETWORKS, SETS, RawFile
+from masquerade.data.frame import parsed, wrong_count
+from masquerade.data.lookup import Found, Places, Search, places
+from masquerade.data.packages import NETWORK_PACKAGE, carriers, frame_from_package, network_from_package
 from masquerade.learn.network import BayesianNetwork, parse_bif
 
 SOURCE = "source"  # the key in a frame's attrs
-FILES = {
-    file.name: file
-    for file in (
-        *(file for table in SETS.values() for file in table.files),
-        *(network.file for network in NETWORKS.values()),
-        *(basket.file for basket in BASKETS.values()),
-    )
-}
+CATALOGUE: dict[str, Mapping[str, Any]] = {"table": SETS, "network": NETWORKS, "baskets": BASKETS}
+Kind = Literal["table", "network", "baskets"]
+
+
+def names(kind: Kind = "table") -> tuple[str, ...]:
+    """Return what `load` (a table), `network` (a network) or `path` (a file of baskets) can be asked for.
+
+    >>> names("network")
+    ('alarm', 'asia', 'cancer', 'earthquake')
+    """
+    if kind not in CATALOGUE:
+        raise InputError(f"The kinds are {', '.join(CATALOGUE)}. Got {kind!r} instead.")
+    return tuple(CATALOGUE[kind])
+
+
+def describe() -> pd.DataFrame:
+    """Return the catalogue: for every name its kind, title, size, licence, citation, files and packages.
+
+    >>> describe().loc["asia", "licence"]
+    'CC BY-SA'
+    """
+    rows = [
+        {
+            "name": entry.name,
+            "kind": entry.kind,
+            "title": entry.title,
+            "size": entry.size,
+            "licence": entry.licence,
+            "citation": entry.citation,
+            "files": ", ".join(file.place for file in entry.files),
+            "packages": NETWORK_PACKAGE if kind == "network" else ", ".join(carriers(entry.name)),
+            "note": entry.note,
+        }
+        for kind, entries in CATALOGUE.items()
+        for entry in entries.values()
+    ]
+    return pd.DataFrame(rows).set_index("name")
 
 
 def load(name: str, directory: str | Path | None = None) -> pd.DataFrame:
@@ -94,7 +119,7 @@ def frame_with_source(frame: pd.DataFrame, name: str, kind: str, place: str) -> 
 @lru_cache
 def network_of(name: str, where: Places) -> BayesianNetwork:
     """Return a network from the first place that has its file."""
-    return parse_bif(raw(NETWORKS[name].file, Search(name, where)).content.decode())
+    return parse_bif(raw(NETWORKS[name].files[0], Search(name, where)).content.decode())
 
 
 @lru_cache

@@ -7,9 +7,10 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from masquerade.data.load import FILES, frame_of
-from masquerade.data.locations import Places
-from masquerade.data.package_readers import home
+from masquerade.data.catalogue import FILES
+from masquerade.data.load import frame_of
+from masquerade.data.lookup import Places
+from masquerade.data.packages import home
 
 NOWHERE = Path("/nonexistent")
 PACKAGES_ONLY = Places(None, NOWHERE, origins=())

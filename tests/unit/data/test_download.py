@@ -18,12 +18,10 @@ from tests.unit.data.server import fails, first, never_ends, origin, sends
 
 from masquerade.core.errors import DataMissing, FileError, MasqueradeWarning
 from masquerade.data import download
-from masquerade.data.catalogue_types import BNLEARN, FIMI, UCI, RawFile
-from masquerade.data.download import NotFetched, fetch
-from masquerade.data.load import FILES, frame_of, network_of, path_of
-from masquerade.data.locations import ORIGINS, Patience
-from masquerade.data.networks import NETWORKS
-from masquerade.data.tables import SETS
+from masquerade.data.catalogue import BNLEARN, FILES, FIMI, NETWORKS, SETS, UCI, RawFile
+from masquerade.data.download import NotFetched, Patience, fetch
+from masquerade.data.load import frame_of, network_of, path_of
+from masquerade.data.lookup import ORIGINS
 
 QUICK = Patience(silence=5.0, whole=20.0, tries=2, pause=0.01)
 CONTENT = b"1,2\n3,4\n" * 9000  # more than one chunk
@@ -245,5 +243,5 @@ def test_the_addresses_are_of_the_known_origins_and_name_the_files():
             assert archive.startswith("static/public/")
             assert archive.endswith(".zip")
     for network in NETWORKS.values():
-        assert network.file.addresses == (f"bnrepository/{network.name}/{network.name}.bif.gz",)
+        assert network.files[0].addresses == (f"bnrepository/{network.name}/{network.name}.bif.gz",)
     assert all(not file.addresses for file in FILES.values() if file.folder == FIMI)

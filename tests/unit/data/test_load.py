@@ -12,13 +12,10 @@ from tests.unit.data.originals import NOTHING, original
 
 import masquerade as mq
 from masquerade.core.errors import DataMissing, FileError, InputError
-from masquerade.data.catalogue_types import UCI
-from masquerade.data.facts import digest
-from masquerade.data.load import FILES, frame_of, path_of
-from masquerade.data.locations import cache_directory, places
-from masquerade.data.networks import BASKETS, NETWORKS
-from masquerade.data.parsers import parsed
-from masquerade.data.tables import SETS
+from masquerade.data.catalogue import BASKETS, FILES, NETWORKS, SETS, UCI
+from masquerade.data.frame import digest, parsed
+from masquerade.data.load import frame_of, path_of
+from masquerade.data.lookup import cache_directory, places
 
 DIRECTORY = os.environ.get("MASQUERADE_DATA")
 UNKNOWN_ROWS = {

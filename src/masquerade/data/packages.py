@@ -1,4 +1,7 @@
-"""Copies that other packages carry, brought into the published form; none is trusted until checked."""
+"""Copies that other packages carry, brought into the published form and taken only if they are right.
+
+Every count and the digest must be those of the published data.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from masquerade.data.tables import ADULT_COLUMNS, SETS
+from masquerade.data.catalogue import SETS, DataSet, RawFile
+from masquerade.data.download import difference
+from masquerade.data.frame import digest, wrong_count
+from masquerade.data.lookup import Found, Search
 
 DISTRIBUTION = {"sklearn": "scikit-learn"}  # where the name to install differs
 UNREADABLE = (OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, ImportError)
+ADULT_COLUMNS = SETS["adult"].columns
 ADULT_TEST_ROWS = SETS["adult-test"].rows
 # rows 35 and 38 of 150: as in the UCI archive, and as in Fisher's paper
 IRIS_UCI = {34: (4.9, 3.1, 1.5, 0.1), 37: (4.9, 3.1, 1.5, 0.1)}
@@ -157,3 +164,72 @@ def network_bytes(folder: Path, name: str) -> tuple[bytes, Path]:
     path = folder / "utils" / "example_models" / f"{name}.gz"
     with gzip.open(path) as stream:
         return stream.read(), path
+
+
+def carriers(name: str) -> list[str]:
+    """Return the packages, by the names they are installed under, that carry a table."""
+    return [copy.installs for copy in COPIES.get(name, ())]
+
+
+def frame_from_package(table: DataSet, search: Search) -> tuple[pd.DataFrame, str] | None:
+    """Return a table from the first package with a right copy, and which that was."""
+    copies = COPIES.get(table.name, ())
+    if not search.where.packages or not copies:
+        search.note("installed packages: none is known to carry it")
+        return None
+    for copy in copies:
+        place = f"{release(copy.package)}, {copy.file}"
+        frame = read(copy, table)
+        if not isinstance(frame, str):
+            return frame, place
+        search.note(f"the package {place}: {frame}")
+    return None
+
+
+def read(copy: Copy, table: DataSet) -> pd.DataFrame | str:
+    """Return a table from a package, or why it cannot be had from there."""
+    folder = home(copy.package)
+    if folder is None:
+        return "not installed"
+    try:
+        frame = copy.read(folder / copy.file)
+    except UNREADABLE as error:
+        return f"no copy that can be read ({type(error).__name__})"
+    fault = wrong_count(table, frame)
+    if not fault and digest(frame) == table.content:
+        return frame
+    if copy.whole and holds_whole(copy):
+        return (
+            f"it has all the records, but not in the order of the published files, which is needed to tell "
+            f"which are in {table.name!r}; load {copy.whole!r} if the order does not matter"
+        )
+    return (
+        f"an altered copy: {fault or 'the counts are right, but not all values or not the order of the rows'}"
+    )
+
+
+def holds_whole(copy: Copy) -> bool:
+    """Tell whether the package has the whole table of which another is a part."""
+    return any(
+        other.package == copy.package and isinstance(read(other, SETS[copy.whole]), pd.DataFrame)
+        for other in COPIES[copy.whole]
+    )
+
+
+def network_from_package(file: RawFile, search: Search) -> Found | None:
+    """Return a network's file from the package that carries it."""
+    folder = home(NETWORK_PACKAGE) if search.where.packages else None
+    if folder is None:
+        search.note(f"the package {NETWORK_PACKAGE}: not installed")
+        return None
+    try:
+        content, path = network_bytes(folder, file.name)
+    except UNREADABLE as error:
+        search.note(
+            f"the package {release(NETWORK_PACKAGE)}: no copy that can be read ({type(error).__name__})"
+        )
+        return None
+    if fault := difference(content, file):
+        search.note(f"the package {release(NETWORK_PACKAGE)}: an altered copy: {fault}")
+        return None
+    return Found(file, content, "package", f"{release(NETWORK_PACKAGE)}, {path.relative_to(folder)}")

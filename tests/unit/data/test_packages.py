@@ -12,19 +12,18 @@ import pytest
 from tests.unit.data.originals import NOTHING, PACKAGES_ONLY, original
 
 from masquerade.core.errors import DataMissing
-from masquerade.data import package_copies
-from masquerade.data.facts import digest, wrong_count
+from masquerade.data import packages
+from masquerade.data.catalogue import SETS
+from masquerade.data.frame import digest, parsed, wrong_count
 from masquerade.data.load import frame_of, network_of
-from masquerade.data.package_readers import COPIES, IRIS_FISHER, IRIS_UCI, home, iris, iris_of_fisher
-from masquerade.data.parsers import parsed
-from masquerade.data.tables import SETS
+from masquerade.data.packages import COPIES, IRIS_FISHER, IRIS_UCI, home, iris, iris_of_fisher
 
 EVERY_COPY = [(name, copy) for name, held in COPIES.items() for copy in held]
 
 
 @pytest.mark.parametrize(("name", "copy"), EVERY_COPY, ids=lambda value: getattr(value, "package", value))
 def test_every_copy_is_the_published_table(name, copy):
-    frame = package_copies.read(copy, SETS[name])
+    frame = packages.read(copy, SETS[name])
     assert isinstance(frame, pd.DataFrame), frame
     assert wrong_count(SETS[name], frame) == ""
     assert digest(frame) == SETS[name].content
@@ -59,9 +58,7 @@ def altered(tmp_path, monkeypatch):
         target = tmp_path / package / file
         target.parent.mkdir(parents=True, exist_ok=True)
         change(home(package) / file, target)
-        monkeypatch.setattr(
-            package_copies, "home", lambda asked: tmp_path / package if asked == package else None
-        )
+        monkeypatch.setattr(packages, "home", lambda asked: tmp_path / package if asked == package else None)
 
     return put
 

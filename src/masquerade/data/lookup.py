@@ -1,7 +1,9 @@
-"""Published files from the directory, the cache or their origin, with a record of what was tried."""
+"""Where data are looked for: a directory of the user's, the cache, the origins; and what was tried."""
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,9 +11,65 @@ from pathlib import Path
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import DataMissing, FileError, MasqueradeWarning
-from masquerade.data.catalogue_types import RawFile
-from masquerade.data.download import NotFetched, fetch
-from masquerade.data.locations import CACHE, DIRECTORY, OFFLINE, Places, verified, within
+from masquerade.data.catalogue import BNLEARN, UCI, RawFile
+from masquerade.data.download import NotFetched, Patience, difference, fetch
+
+DIRECTORY, CACHE, OFFLINE = "MASQUERADE_DATA", "MASQUERADE_CACHE", "MASQUERADE_OFFLINE"
+PATIENT = Patience()
+ORIGINS = ((UCI, "https://archive.ics.uci.edu/"), (BNLEARN, "https://www.bnlearn.com/"))
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where to look, in this order: directory, cache, installed packages, origins (by folder)."""
+
+    directory: Path | None
+    cache: Path
+    packages: bool = True
+    origins: tuple[tuple[str, str], ...] = ORIGINS
+    patience: Patience = PATIENT
+
+
+def places(directory: str | Path | None = None) -> Places:
+    """Return where to look, as the caller and the environment say."""
+    given, called = (
+        (directory, "'directory'") if directory is not None else (os.environ.get(DIRECTORY), DIRECTORY)
+    )
+    chosen = Path(given).expanduser().resolve() if given else None
+    if chosen is not None and not chosen.is_dir():
+        raise FileError(f"{called} must name a directory with data sets; {given} is none.")
+    return Places(chosen, cache_directory(), origins=() if os.environ.get(OFFLINE) else ORIGINS)
+
+
+def cache_directory() -> Path:
+    """Return where downloads are kept: MASQUERADE_CACHE, or the platform's place for such files."""
+    if own := os.environ.get(CACHE):
+        return Path(own).expanduser().resolve()
+    home = Path.home()
+    if sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "masquerade" / "data"
+
+
+def within(directory: Path, file: RawFile) -> Path | None:
+    """Return where a file lies in a directory: in its folder, or flat."""
+    tries = (directory / file.folder / file.name, directory / file.name)
+    return next((path for path in tries if path.is_file()), None)
+
+
+def verified(path: Path, file: RawFile) -> bytes:
+    """Return what a file holds, if it is the published one."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}).") from None
+    if fault := difference(content, file):
+        raise FileError(f"{path}: not the file as published: {fault}.")
+    return content
 
 
 @dataclass(frozen=True, slots=True)
