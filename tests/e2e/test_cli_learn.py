@@ -13,7 +13,7 @@ from pyarrow import parquet
 from tests.e2e.test_cli_app import files, ok, refused
 
 import masquerade as mq
-from masquerade.frames.native import with_metadata
+from masquerade.frames.metadata import with_metadata
 
 INCOMPLETE = {"incomplete": "7 of 9 reports did not open"}
 POLICY = """\

@@ -19,7 +19,8 @@ from masquerade.disguising.columns import (
 )
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
 from masquerade.frames.baskets import Baskets
-from masquerade.frames.native import columns_of, metadata_of, rebuild, with_metadata
+from masquerade.frames.metadata import metadata_of, with_metadata
+from masquerade.frames.native import columns_of, rebuild
 
 
 def disguise(

@@ -12,7 +12,8 @@ from masquerade.channels.policy import Policy, check_policy
 from masquerade.disguising.columns import checked_keep, disguise_columns, marks
 from masquerade.disguising.report_draws import Codes, disguise_codes, fresh_draws
 from masquerade.frames.baskets import Baskets
-from masquerade.frames.native import columns_of, metadata_of, rebuild, with_metadata
+from masquerade.frames.metadata import metadata_of, with_metadata
+from masquerade.frames.native import columns_of, rebuild
 from masquerade.kernels.draw import Bytes
 
 

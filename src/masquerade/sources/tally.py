@@ -22,8 +22,8 @@ from masquerade.frames.baskets import Baskets
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.formats import STREAM
 from masquerade.frames.label_codes import encode
-from masquerade.frames.metadata import INCOMPLETE
-from masquerade.frames.native import columns_of, metadata_of
+from masquerade.frames.metadata import INCOMPLETE, metadata_of
+from masquerade.frames.native import columns_of
 from masquerade.sources.baskets import BasketRecords
 from masquerade.sources.engine import Engine
 from masquerade.sources.engine_tables import IbisTable, SparkFrame, Watch, table_of

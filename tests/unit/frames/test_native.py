@@ -12,7 +12,8 @@ import pytest
 from masquerade.core.errors import InputError, SchemaError, UnknownValue
 from masquerade.core.schema import Field, Variable
 from masquerade.frames.label_codes import decode, encode
-from masquerade.frames.native import columns_of, metadata_of, rebuild, with_metadata
+from masquerade.frames.metadata import metadata_of, with_metadata
+from masquerade.frames.native import columns_of, rebuild
 
 TEXT = Variable("v", ("no", "yes"))
 WHOLE = Variable("v", (1, 2))

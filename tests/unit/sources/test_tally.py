@@ -20,7 +20,7 @@ from masquerade.core.errors import (
 )
 from masquerade.core.supports import Supports
 from masquerade.frames.file_writer import AtomicWriter
-from masquerade.frames.native import with_metadata
+from masquerade.frames.metadata import with_metadata
 
 FRAME = pd.DataFrame(
     {
