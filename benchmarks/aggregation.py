@@ -16,13 +16,14 @@ import numpy as np
 from benchmarks.timing import json_option, keep
 
 import masquerade as mq
+from masquerade.crypto import seed_shares
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
-from masquerade.protocols.aggregation import masks, seed_shares
-from masquerade.protocols.aggregation.batch import Batch, Table
-from masquerade.protocols.aggregation.crypto_cache import Work
+from masquerade.protocols.aggregation import masks
+from masquerade.protocols.aggregation.agreement import Batch
 from masquerade.protocols.aggregation.message_sizes import most_traffic
-from masquerade.protocols.aggregation.messages import Kind
+from masquerade.protocols.aggregation.messages import Delivery, Work
 from masquerade.protocols.aggregation.parameters import Parameters
+from masquerade.protocols.people.questions import Question
 from masquerade.simulation.aggregation import Population
 
 COUNTS = 1000
@@ -81,17 +82,16 @@ def primitives(parameters, width):
 def bounds(parameters, prices, dropped):
     """Return the seconds that server and device cannot do without."""
     n, k = parameters.users, parameters.neighbours
-    malicious = parameters.server == "malicious"
     staying = n - dropped
     verify, agree, mask = (prices[name] for name in ("verify a signature", "agree on a key", "expand a mask"))
     seeds_opened = n * prices["open a seed"]
     drawing = 0 if parameters.complete else parameters.committee
-    # who drops out has advertised and dealt; who stays also votes, signs the list and unmasks
-    server = verify * (2 * n + staying * (2 + malicious) + 2 * drawing) + 2 * n * agree
+    # who drops out has advertised and dealt; who stays also votes and unmasks, and witnesses sign the list
+    server = verify * (2 * n + 2 * staying + parameters.quorum + 2 * drawing) + 2 * n * agree
     server += seeds_opened + staying * mask
     server += dropped * (prices["make a pair of keys"] + k * staying / n * (agree + mask))
-    device = (4 + malicious) * prices["sign"] + 2 * prices["make a pair of keys"] + 2 * prices["deal a seed"]
-    device += verify * (k + drawing + malicious * k * staying / n) + 2 * k * agree + (k + 1) * mask
+    device = 4 * prices["sign"] + 2 * prices["make a pair of keys"] + 2 * prices["deal a seed"]
+    device += verify * (k + drawing + parameters.quorum) + 2 * k * agree + (k + 1) * mask
     return server, device
 
 
@@ -102,11 +102,11 @@ def measure(users, server):
     policy = mq.Policy.clear(mq.Schema({"cell": list(range(COUNTS))}))
     people = Population(codes, policy, Parameters.of(users, server=server))
     leaving = generator.choice(users, users // 20, replace=False).tolist()
-    people.leaving = dict.fromkeys(leaving, Kind.DELIVERY)
+    people.leaving = dict.fromkeys(leaving, Delivery)
     staying = np.setdiff1d(np.arange(users), leaving)
     alone = Timed(people.users[staying[0]])
     people.users[staying[0]] = alone
-    batch = Batch((Table((0,)),), people.terms.sizes)
+    batch = Batch((Question(("cell",)),), people.terms.sizes)
     outcome = people.ask(batch)
     assert np.array_equal(outcome.counts, np.bincount(codes["cell"][staying], minlength=COUNTS))
     cost, parameters = people.cost, people.terms.parameters

@@ -8,8 +8,8 @@ from tests.compatibility.first_version import copied, expected
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.aggregation.record import reported
 from masquerade.protocols.frequency import FileLedger, MemoryLedger, Terms, User
+from masquerade.protocols.people.reports import reports_of
 from masquerade.sources.frequency import FrequencyTally
 
 SAID = expected("ledgers")
@@ -68,6 +68,5 @@ def test_the_same_people_are_counted_in_another_epoch(folder):
 
 def test_a_report_is_the_one_that_was_drawn(folder):
     policy = mq.Policy.load(folder / "noised.yaml")
-    codes = [SAID["rows"][PERSON][name] for name in policy.schema]
-    drawn = reported(codes, policy, FileLedger(folder / "aggregation.sqlite"))
-    assert list(drawn.codes) == SAID["aggregation.sqlite"]["codes"]
+    drawn = reports_of(SAID["rows"][PERSON], policy, PERSON, FileLedger(folder / "aggregation.sqlite"))
+    assert list(drawn.values()) == SAID["aggregation.sqlite"]["codes"]

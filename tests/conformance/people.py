@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.conformance.cases import Case
 
-from masquerade.protocols.aggregation.record import Record
 from masquerade.simulation.aggregation import Population as Masked
 from masquerade.simulation.frequency import Population
 from masquerade.sources.aggregation import AggregationTally
@@ -28,7 +27,7 @@ def by_aggregation(case: Case) -> tuple[Masked, AggregationTally]:
     clear = {name: schema.encode(name, case.clear[name].iloc[:SOME]) for name in schema}
     people = Masked(clear, case.policy)
     for user, codes in zip(people.users, report_codes(case, SOME), strict=True):
-        user._record = Record(codes, case.policy.id)
+        user._reports = dict(zip(schema, codes, strict=True))
     return people, AggregationTally(people, case.policy)
 
 

@@ -18,8 +18,6 @@ from masquerade.protocols.codec import Message, Reader
 from tests.architecture.modules import MODULES
 
 FOLDER = Path(__file__).parent / "messages"
-# not declared by their fields yet
-NOT_YET = ("masquerade.protocols.aggregation",)
 
 
 @dataclass(frozen=True)

@@ -14,19 +14,24 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal, RoundAborted
 from masquerade.core.guarantee import Adversary
-from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.crypto.keys import KEY_SIZE, AgreementKey
 from masquerade.protocols.aggregation import masks
-from masquerade.protocols.aggregation.batch import Batch
-from masquerade.protocols.aggregation.crypto_cache import SharedWork, Work
-from masquerade.protocols.aggregation.history import against_difference
-from masquerade.protocols.aggregation.messages import Kind, MessageRefused, kind_of
+from masquerade.protocols.aggregation.agreement import Batch, Terms
+from masquerade.protocols.aggregation.history import against_another_list
+from masquerade.protocols.aggregation.messages import (
+    NONCE_SIZE,
+    Delivery,
+    MessageRefused,
+    RoundMessage,
+    Work,
+    kind_of,
+)
 from masquerade.protocols.aggregation.parameters import Parameters, share
-from masquerade.protocols.aggregation.record import reported
-from masquerade.protocols.aggregation.roster import NONCE_SIZE, Terms, enrol
-from masquerade.protocols.aggregation.round_state import Round
 from masquerade.protocols.aggregation.server import Outcome, Server
-from masquerade.protocols.aggregation.user import User
+from masquerade.protocols.aggregation.user import RoundState, User
 from masquerade.protocols.people.ledger import Ledger, MemoryLedger
+from masquerade.protocols.people.roster import enrol
 from masquerade.simulation.costs import Meter
 from masquerade.simulation.misbehaviour import Culprit, Trouble
 from masquerade.simulation.model_comparison import Lesson, RecordedTally
@@ -52,6 +57,45 @@ class Traffic:
     refused: list[tuple[int, str]] = field(default_factory=list)
 
 
+class SharedWork(Work):
+    """For users that run in one process: what one of them has verified or agreed, the others look up.
+
+    Simulations only: it halves the agreements and makes one verification of what k neighbours would verify.
+    """
+
+    def __init__(self) -> None:
+        self._verified: dict[tuple[object, ...], bool] = {}
+        self._agreed: dict[tuple[object, ...], bytes] = {}
+
+    def verify(self, identity: bytes, signature: bytes, label: str, *fields: bytes) -> None:
+        """Raise `SealBroken` unless the fields were signed."""
+        key = (identity, signature, label, fields)
+        if key not in self._verified:
+            try:
+                super().verify(identity, signature, label, *fields)
+            except SealBroken:
+                self._verified[key] = False
+                raise
+            self._verified[key] = True
+        if not self._verified[key]:
+            raise SealBroken("The signature does not belong to this identity and these fields.")
+
+    def agree(
+        self, key: AgreementKey, other: bytes, label: str, context: bytes, size: int = KEY_SIZE
+    ) -> bytes:
+        """Return the secret of a pair of keys for one purpose."""
+        pair = (min(key.public, other), max(key.public, other), label, context)
+        found = self._agreed.pop(pair, None)  # a pair has two ends: the second needs it no longer kept
+        if found is None:
+            found = self._agreed[pair] = super().agree(key, other, label, context, size)
+        return found
+
+    def forget(self) -> None:
+        """Drop what was kept: the round is over."""
+        self._verified.clear()
+        self._agreed.clear()
+
+
 class Population:
     """A session of users in this process: `ask` runs one round through bytes.
 
@@ -73,15 +117,16 @@ class Population:
         if set(codes) != set(policy.schema) or len(lengths) != 1:
             raise InputError("A population needs one column of codes, equally long, for every variable.")
         rows = np.column_stack([codes[name] for name in policy.schema]).tolist()
+        records = [dict(zip(policy.schema, row, strict=True)) for row in rows]
         roster, keys = enrol([f"user {place}" for place in range(len(rows))])
-        self.terms = Terms.of(roster, parameters or Parameters.of(len(rows)), policy)
+        self.terms = Terms(roster, parameters or Parameters.of(len(rows)), policy)
         self.ledgers = ledgers or [MemoryLedger() for _ in rows]
         self._work = SharedWork()
         self.users = [
-            User(place, key, self.terms, reported(row, policy, ledger), ledger, work=self._work)
-            for place, (key, row, ledger) in enumerate(zip(keys, rows, self.ledgers, strict=True))
+            User(name, key, record, self.terms, ledger=ledger, work=self._work)
+            for name, key, record, ledger in zip(roster, keys, records, self.ledgers, strict=True)
         ]
-        self.leaving: dict[int, Kind] = {}
+        self.leaving: dict[int, type[RoundMessage]] = {}
         self.outward: Wire = lambda _place, message: [message]
         self.inward: Wire = lambda _place, message: [message]
         nothing = np.zeros(len(rows), dtype=np.int64)
@@ -104,7 +149,7 @@ class Population:
         if self.last is None or self.terms.disguised:
             return []
         staying = len(self.gone.symmetric_difference(self.last.survivors) - self.gone)
-        refusal = against_difference(len(self.last.survivors), staying, minimum)
+        refusal = against_another_list(staying, len(self.last.survivors), minimum)
         return [] if refusal is None else [refusal]
 
     def ask(self, batch: Batch) -> Outcome:
@@ -170,7 +215,7 @@ class Population:
             self.cost.server_seconds += time.process_time() - start
 
 
-def kind_or_none(message: bytes) -> Kind | None:
+def kind_or_none(message: bytes) -> type[RoundMessage] | None:
     """Return the kind of a message, None if it has none."""
     try:
         return kind_of(message)
@@ -184,10 +229,12 @@ class Stuffer(User):
     @classmethod
     def in_place_of(cls, user: User) -> Self:
         """Return a cheater with somebody's identity and record."""
-        key, record = user._key, user._record  # noqa: SLF001  (this is a user of the same kind)
-        return cls(user.place, key, user.terms, record, MemoryLedger(), work=user.work)
+        key, reports = user._identity, user._reports  # noqa: SLF001  (this is a user of the same kind)
+        cheater = cls(user.name, key, dict.fromkeys(reports, 0), user.terms, work=user.work)
+        cheater._reports = reports
+        return cheater
 
-    def _masked(self, now: Round, held: Sequence[bytes | None]) -> masks.Ring:
+    def _masked(self, now: RoundState, held: Sequence[bytes | None]) -> masks.Ring:
         vector = super()._masked(now, held).copy()
         vector[:1] += vector.dtype.type(STUFFED)  # modulo the ring, as all sums are
         return vector
@@ -213,7 +260,7 @@ def count(
     parameters = Parameters.of(n, colluders=colluders, dropouts=planned, server=server)
     meter = Meter(n)
     population = Population(people.codes, people.policy, parameters)
-    population.leaving = dict.fromkeys(leaving, Kind.DELIVERY)
+    population.leaving = dict.fromkeys(leaving, Delivery)
     alone = [place for place in range(n) if place not in leaving | cheating][:ALONE]
     for place in cheating:
         population.users[place] = Stuffer.in_place_of(population.users[place])

@@ -152,7 +152,7 @@ class CountRounds(CountedReports):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(policy)
-        self._held: list[KnownCounts] = []
+        self.held: list[KnownCounts] = []
 
     @abstractmethod
     def refusals(self, questions: Sequence[Question]) -> list[Refusal]:
@@ -175,27 +175,27 @@ class CountRounds(CountedReports):
         raise_refusals(self.check(queries))
         asked = self.asked(queries)
         if asked:
-            self._held.append(self.hold_round(asked))
-        sources = [next(held for held in self._held if held.covers(query)) for query in queries]
+            self.held.append(self.hold_round(asked))
+        sources = [next(held for held in self.held if held.covers(query)) for query in queries]
         return [source.answer([query])[0] for source, query in zip(sources, queries, strict=True)]
 
     def count(self, questions: Sequence[Question]) -> list[Counts]:
         """Return the tables of questions, from the round that has counted them all or from a new one."""
-        for held in self._held:
+        for held in self.held:
             tables = held.count(questions)
             if len(tables) == len(questions):
                 return tables
         asked = smallest_cover(questions, self.sizes)
         raise_refusals(self.refusals(asked))
-        self._held.append(self.hold_round(asked))
-        return self._held[-1].count(questions)
+        self.held.append(self.hold_round(asked))
+        return self.held[-1].count(questions)
 
     def asked(self, queries: Iterable[Query]) -> tuple[Question, ...]:
         """Return the questions of a round: none that follows from one that was held, or from another."""
         wanted = [
             question
             for query in dict.fromkeys(queries)
-            if not any(held.covers(query) for held in self._held)
+            if not any(held.covers(query) for held in self.held)
             for question in self.questions(query)
         ]
         return smallest_cover(wanted, self.sizes)

@@ -18,7 +18,7 @@ import masquerade as mq
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.words import gamma_text
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
+from masquerade.protocols.aggregation.agreement import aggregation_guarantee
 from masquerade.protocols.aggregation.parameters import Parameters
 from masquerade.protocols.frequency import Terms as FrequencyTerms
 from masquerade.protocols.frequency.agreement import frequency_guarantee
@@ -143,7 +143,7 @@ def among_people() -> list[Case]:
         ),
         Case(
             "frequency mining in production (secure aggregation)",
-            aggregation_guarantee(population.terms, CLEAR),
+            aggregation_guarantee(population.terms),
             f"more colluders or dropouts than agreed; a user who votes falsely shifts any count; {narrow}",
         ),
         Case(

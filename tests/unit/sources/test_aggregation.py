@@ -16,9 +16,10 @@ import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted, SchemaError
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.bayes import naive_bayes
-from masquerade.protocols.aggregation.messages import Kind
+from masquerade.protocols.aggregation.agreement import Terms
+from masquerade.protocols.aggregation.messages import Endorsements
 from masquerade.protocols.aggregation.parameters import Parameters
-from masquerade.protocols.aggregation.roster import Terms, enrol
+from masquerade.protocols.people.roster import enrol
 from masquerade.simulation.aggregation import Population
 from masquerade.sources.aggregation import AggregationTally
 from masquerade.sources.records import Records
@@ -29,7 +30,7 @@ TERMS = {}
 def terms_for(policy):
     """Return terms for 40 users; enrolling them is not what is tested here."""
     roster, _ = TERMS.setdefault("roster", enrol([f"user {i}" for i in range(40)]))
-    return Terms.of(roster, Parameters.of(40), policy)
+    return Terms(roster, Parameters.of(40), policy)
 
 
 def rows_of(codes, policy):
@@ -122,7 +123,7 @@ def test_structure_tree_and_rules_run_unchanged(study):
 def test_disguise_first_is_the_disguised_records_through_the_protocol():
     population = people(policy=DISGUISED)
     tally = AggregationTally(population, DISGUISED)
-    reports = np.array([user._record.codes for user in population.users], dtype=np.uint8)
+    reports = np.array([list(user._reports.values()) for user in population.users], dtype=np.uint8)
     beside = Records({"a": reports[:, 0], "b": reports[:, 1]}, DISGUISED)
     query = mq.Query(by=("a", "b"))
     ours, theirs = tally.answer([query])[0], beside.answer([query])[0]
@@ -190,7 +191,7 @@ def test_a_dropout_between_rounds_is_refused_and_known_answers_stay():
     (table,) = tally.answer([mq.Query(by="a")])
     population.gone.add(3)
     assert [refusal.code for refusal in tally.check([mq.Query(by="b")])] == ["departed_too_few"]
-    with pytest.raises(QueryRefused, match="1 of 12 users left"):
+    with pytest.raises(QueryRefused, match="1 of the 12 users counted before left"):
         tally.answer([mq.Query(by="a"), mq.Query(by="b")])
     assert tally.answer([mq.Query(by="a")])[0].values.tolist() == table.values.tolist()
 
@@ -198,7 +199,7 @@ def test_a_dropout_between_rounds_is_refused_and_known_answers_stay():
 def test_an_aborted_round_is_told_and_not_repeated():
     population = people()
     tally = AggregationTally(population, CLEAR)
-    population.leaving = dict.fromkeys(range(6), Kind.ENDORSEMENTS)
+    population.leaving = dict.fromkeys(range(6), Endorsements)
     with pytest.raises(RoundAborted) as aborted:
         tally.answer([mq.Query(by="a")])
     assert aborted.value.spent

@@ -8,93 +8,132 @@ not among 2^colluders. Every user checks nonces and signatures of the committee,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Collection, Sequence
 
-from masquerade.crypto.errors import DecodingError
-from masquerade.crypto.keys import SIGNATURE_SIZE
-from masquerade.protocols.aggregation.crypto_cache import Work
-from masquerade.protocols.aggregation.graph import (
-    Graph,
-    commitment,
-    commitments_hash,
-    committee,
-    drawn_key,
-    harary_graph,
+from masquerade.protocols.aggregation.agreement import RoundContext, Terms
+from masquerade.protocols.aggregation.messages import (
+    MOST_ATTEMPTS,
+    Call,
+    Commitment,
+    Commitments,
+    MessageRefused,
+    MessageSizes,
+    Neighbours,
+    Reveal,
+    SignedNonce,
+    Signer,
+    Work,
 )
-from masquerade.protocols.aggregation.messages import Kind, check_signature, pieces
-from masquerade.protocols.aggregation.roster import NONCE_SIZE, Context, Terms
+from masquerade.protocols.aggregation.neighbour_graph import Graph, harary_graph, permutation
 
-__all__ = [
-    "MOST_ATTEMPTS",
-    "commitment",
-    "commitments_hash",
-    "drawn_graph",
-    "members",
-    "read_call",
-    "read_commitments",
-    "read_drawn",
-    "write_drawn",
-]
-
-MOST_ATTEMPTS = 64
-HASH_SIZE = 32
+Outgoing = dict[int, bytes]
 
 
-def members(context: Context, attempt: int, terms: Terms) -> list[int]:
-    """Return the committee of an attempt."""
-    return committee(context.opening.info, attempt, terms.parameters.users, terms.parameters.committee)
+def members(context: RoundContext, attempt: int, terms: Terms) -> list[int]:
+    """Return the committee of an attempt: nobody's choice once the session has its name."""
+    key = hashlib.sha256(b"masquerade aggregation committee" + _head(context, attempt)).digest()
+    chosen: list[int] = permutation(key, terms.parameters.users)[: terms.parameters.committee].tolist()
+    return chosen
 
 
-def read_call(body: bytes) -> int:
-    """Return the attempt that a call is for."""
-    if len(body) != 1:
-        raise DecodingError("A call has one byte, the attempt.")
-    return read_attempt(body)
+def commitment_to(context: RoundContext, attempt: int, place: int, nonce: bytes) -> bytes:
+    """Return the hash by which a member of a committee fixes its nonce before seeing those of others."""
+    head = b"masquerade aggregation nonce" + _head(context, attempt) + place.to_bytes(4, "big")
+    return hashlib.sha256(head + nonce).digest()
 
 
-def read_attempt(body: bytes) -> int:
-    """Return the attempt that a body starts with."""
-    if not body or body[0] >= MOST_ATTEMPTS:
-        raise DecodingError(f"An attempt has a number below {MOST_ATTEMPTS}.")
-    return body[0]
+def commitments_hash(context: RoundContext, attempt: int, commitments: Sequence[bytes]) -> bytes:
+    """Return the hash of all commitments of a committee."""
+    head = b"masquerade aggregation commitments" + _head(context, attempt)
+    return hashlib.sha256(head + b"".join(commitments)).digest()
 
 
-def read_commitments(body: bytes, terms: Terms) -> tuple[int, list[bytes]]:
-    """Return the attempt and the commitments of its committee."""
-    size = 1 + HASH_SIZE * terms.parameters.committee
-    if len(body) != size:
-        raise DecodingError(f"The commitments have {size} bytes. Got {len(body)} instead.")
-    return read_attempt(body), list(pieces(body[1:], HASH_SIZE))
-
-
-def write_drawn(attempt: int, reveals: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Return what proves to users how the graph was drawn: attempt, nonces, signatures."""
-    return bytes([attempt]) + b"".join(nonce + signature for nonce, signature in reveals)
-
-
-def read_drawn(data: bytes, context: Context, terms: Terms, work: Work) -> tuple[Graph, bytes]:
-    """Return the graph that a committee drew, each member's nonce and signature checked, and what follows."""
-    each = NONCE_SIZE + SIGNATURE_SIZE
-    size = 1 + each * terms.parameters.committee
-    if len(data) < size:
-        raise DecodingError(f"The drawing of the graph has {size} bytes. Got {len(data)} instead.")
-    attempt = read_attempt(data)
-    parts = [(part[:NONCE_SIZE], part[NONCE_SIZE:]) for part in pieces(data[1:size], each)]
-    context = context.opening
-    places = members(context, attempt, terms)
-    hashes = [
-        commitment(context.info, attempt, place, nonce)
-        for place, (nonce, _) in zip(places, parts, strict=True)
-    ]
-    about = commitments_hash(context.info, attempt, hashes)
-    for place, (nonce, signature) in zip(places, parts, strict=True):
-        body = bytes([attempt]) + nonce
-        signer = terms.roster.signer(place)
-        check_signature(Kind.REVEAL, context, body, signature, signer, work=work, about=about)
-    return drawn_graph(context, attempt, [nonce for nonce, _ in parts], terms), data[size:]
-
-
-def drawn_graph(context: Context, attempt: int, nonces: Sequence[bytes], terms: Terms) -> Graph:
-    """Return the graph that nonces decide."""
-    key = drawn_key(context.opening.info, attempt, nonces)
+def drawn_graph(context: RoundContext, attempt: int, nonces: Sequence[bytes], terms: Terms) -> Graph:
+    """Return the graph that nonces decide: unpredictable while one member is honest."""
+    head = b"masquerade aggregation graph" + _head(context, attempt)
+    key = hashlib.sha256(head + b"".join(nonces)).digest()
     return harary_graph(terms.parameters.users, terms.parameters.neighbours, key)
+
+
+def checked_graph(shown: Neighbours, context: RoundContext, terms: Terms, work: Work) -> Graph:
+    """Return the graph that a committee drew, each member's nonce and signature checked."""
+    attempt, opening = shown.attempt, context.opening
+    places = members(context, attempt, terms)
+    signed = list(zip(places, shown.drawn, strict=True))
+    hashes = [commitment_to(context, attempt, place, one.nonce) for place, one in signed]
+    about = commitments_hash(context, attempt, hashes)
+    for place, one in signed:
+        signer = signer_of(terms, place, work)
+        Reveal(opening.tag, one.signature, attempt, one.nonce).check(opening, None, signer, about)
+    return drawn_graph(context, attempt, [one.nonce for one in shown.drawn], terms)
+
+
+def signer_of(terms: Terms, place: int, work: Work) -> Signer:
+    """Return whose signature the messages of a user must bear."""
+    return Signer(terms.roster.names[place], terms.roster.identities[place], work)
+
+
+def _head(context: RoundContext, attempt: int) -> bytes:
+    return context.opening.info + bytes([attempt])
+
+
+class CommitteeCalls:
+    """The server's part: it calls committees until all members of one have revealed, and only relays."""
+
+    def __init__(self, context: RoundContext, terms: Terms, sizes: MessageSizes) -> None:
+        self._context, self._terms, self._sizes = context.opening, terms, sizes
+        self.attempt = -1
+        self.commitments: dict[int, bytes] = {}
+        self.reveals: dict[int, SignedNonce] = {}
+
+    @property
+    def members(self) -> list[int]:
+        """Return the committee of this attempt."""
+        return members(self._context, self.attempt, self._terms)
+
+    @property
+    def about(self) -> bytes:
+        """Return what members sign with their nonces: the hash of all commitments."""
+        listed = [self.commitments[place] for place in self.members]
+        return commitments_hash(self._context, self.attempt, listed)
+
+    def call(self, present: Collection[int]) -> Outgoing:
+        """Return the call to the next committee of which nobody is known to be gone, if there is one."""
+        self.commitments.clear()
+        self.reveals.clear()
+        while self.attempt + 1 < MOST_ATTEMPTS:
+            self.attempt += 1
+            if all(place in present for place in self.members):
+                return dict.fromkeys(self.members, Call(self._context.tag, self.attempt).encode())
+        return {}
+
+    def take_commitment(self, place: int, said: Commitment) -> None:
+        """Take what a member commits to."""
+        if said.attempt != self.attempt:
+            raise MessageRefused("The commitment is for another attempt.")
+        self.commitments[place] = said.commitment
+
+    def show(self) -> Outgoing:
+        """Return everybody's commitments to everybody; nothing if one is missing."""
+        if len(self.commitments) < len(self.members):
+            return {}
+        listed = tuple(self.commitments[place] for place in self.members)
+        message = Commitments(self._context.tag, self.attempt, listed).encode(self._sizes)
+        return dict.fromkeys(self.members, message)
+
+    def take_reveal(self, place: int, said: Reveal) -> None:
+        """Take the nonce of a member, which must be the one it committed to."""
+        fixed = commitment_to(self._context, self.attempt, place, said.nonce)
+        if said.attempt != self.attempt or fixed != self.commitments[place]:
+            name = self._terms.roster.names[place]
+            raise MessageRefused(f"{name!r} revealed another nonce than it was committed to.", [name])
+        self.reveals[place] = SignedNonce(said.nonce, said.signature)
+
+    def drawn(self) -> tuple[Graph, tuple[SignedNonce, ...]] | None:
+        """Return the graph and the proof of how it was drawn; None if somebody has not revealed."""
+        if len(self.reveals) < len(self.members):
+            return None
+        reveals = tuple(self.reveals[place] for place in self.members)
+        nonces = [one.nonce for one in reveals]
+        return drawn_graph(self._context, self.attempt, nonces, self._terms), reveals

@@ -1,26 +1,55 @@
-"""Messages on the wire: kind, round, body, and for what users send a signature of their identity.
+"""The messages of a round, in turn: what the server says to each user, and what each replies.
 
-A body that carries one item for each of several slots is a bundle: a bit for every slot, then the items
-present. Whatever is wrong with bytes is a `DecodingError`; whatever is wrong with who sent them, or when,
-is a `MessageRefused`. Neither changes the state of the one who got them.
+Every message names its round. What users send is signed by their identity; the signature covers the kind of
+message, the round, the fields, and sometimes what the reader knows already (`about`). A field with one item
+for each of several slots is a bundle: a bit for every slot, then the items that are there. How many slots
+there are follows from what both sides know (`MessageSizes`).
+
+Whatever is wrong with bytes is a `DecodingError`; whatever is wrong with who sent them, or when, is a
+`MessageRefused`. Neither changes the state of the one who got them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from enum import IntEnum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import MasqueradeError
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey
-from masquerade.protocols.aggregation.crypto_cache import Work
-from masquerade.protocols.aggregation.roster import Context, Signer
+from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey, verify_signature
+from masquerade.crypto.seed_shares import SHARE_SIZE
+from masquerade.protocols.aggregation.agreement import Batch, RoundContext, Terms
+from masquerade.protocols.aggregation.masks import SEALED_SIZE
+from masquerade.protocols.aggregation.survivor_tree import Stretch
+from masquerade.protocols.codec import (
+    U32,
+    Array,
+    Bits,
+    Bundle,
+    Digest,
+    Fixed,
+    Key,
+    Many,
+    Message,
+    Number,
+    Run,
+    Signature,
+    Struct,
+    Writer,
+    kinds_of,
+    tag_of,
+)
+from masquerade.protocols.people.questions import MOST_QUESTIONS, Question
 
 LABEL = "aggregation message"
-HEAD_SIZE = 9
+TAG_SIZE = 8
+NONCE_SIZE = 16
+MOST_ATTEMPTS = 64
+ADVERT_SIZE = 2 * KEY_SIZE
 
 
 class MessageRefused(MasqueradeError):
@@ -31,121 +60,243 @@ class MessageRefused(MasqueradeError):
         super().__init__(reason)
 
 
-class Kind(IntEnum):
-    """What a message is; the server's have even numbers, the users' replies the odd ones after them."""
+class Work:
+    """The two expensive steps, verifying and agreeing: here done by whoever needs them."""
 
-    ANNOUNCEMENT = 0
-    ADVERT = 1
-    CALL = 2
-    COMMITMENT = 3
-    COMMITMENTS = 4
-    REVEAL = 5
-    NEIGHBOURS = 6
-    SHARES = 7
-    DELIVERY = 8
-    INPUT = 9
-    SURVIVORS = 10
-    ENDORSEMENT = 11
-    ENDORSEMENTS = 12
-    UNMASKING = 13
+    def verify(self, identity: bytes, signature: bytes, label: str, *fields: bytes) -> None:
+        """Raise `SealBroken` unless the fields were signed."""
+        verify_signature(identity, signature, label, *fields)
+
+    def agree(
+        self, key: AgreementKey, other: bytes, label: str, context: bytes, size: int = KEY_SIZE
+    ) -> bytes:
+        """Return the secret of a pair of keys for one purpose."""
+        return key.agree(other, label, context, size=size)
 
 
-def kind_of(message: bytes) -> Kind:
+class MessageSizes(NamedTuple):
+    """What the sizes of a round's messages follow from."""
+
+    neighbours: int
+    committee: int
+    witnesses: int
+    width: np.dtype[Any]
+    length: int = 0
+
+    @classmethod
+    def of(cls, terms: Terms, batch: Batch) -> MessageSizes:
+        """Return the sizes of a round."""
+        parameters = terms.parameters
+        committee = 0 if parameters.complete else parameters.committee
+        return cls(parameters.neighbours, committee, parameters.witnesses, terms.width, batch.length)
+
+
+@dataclass(frozen=True)
+class RoundMessage(Message):
+    """A message that belongs to one round."""
+
+    round: Annotated[bytes, Fixed(TAG_SIZE)]
+
+    @classmethod
+    def opened(cls, data: bytes, context: RoundContext, sizes: object) -> Self:
+        """Return the message of these bytes, which must belong to this round."""
+        message = cls.decode(data, sizes)
+        if message.round != context.tag:
+            raise MessageRefused("The message belongs to another round.")
+        return message
+
+
+@dataclass(frozen=True)
+class UserMessage(RoundMessage):
+    """A message of a user, signed; `signature` covers all that follows it."""
+
+    signature: Signature
+
+    def sealed(self, key: SigningKey, context: RoundContext, sizes: object, about: bytes = b"") -> bytes:
+        """Return the message as bytes, signed; `about` is what the reader knows already."""
+        signature = key.sign(LABEL, self.TAG, context.info, about, self.fields_as_bytes(sizes))
+        return replace(self, signature=signature).encode(sizes)
+
+    def check(self, context: RoundContext, sizes: object, signer: Signer, about: bytes = b"") -> None:
+        """Refuse a message that its sender did not sign."""
+        signer.check(type(self), context, self.fields_as_bytes(sizes), self.signature, about)
+
+    def fields_as_bytes(self, sizes: object) -> bytes:
+        """Return what the signature covers."""
+        writer = Writer(sizes)
+        for name, kind in kinds_of(type(self))[2:]:
+            kind.write(writer, getattr(self, name))
+        return writer.done()
+
+
+class Signer(NamedTuple):
+    """Whose signature a message must bear, and who verifies it."""
+
+    name: str
+    identity: bytes
+    work: Work
+
+    def check(
+        self, kind: type[UserMessage], context: RoundContext, fields: bytes, signature: bytes, about: bytes
+    ) -> None:
+        """Refuse fields that this user did not sign."""
+        try:
+            self.work.verify(self.identity, signature, LABEL, kind.TAG, context.info, about, fields)
+        except SealBroken:
+            raise MessageRefused(
+                f"The {kind.__name__.lower()} is not signed by {self.name!r}, as enrolled.", [self.name]
+            ) from None
+
+
+Attempt = Annotated[int, Number(1, most=MOST_ATTEMPTS - 1)]
+Nonce = Annotated[bytes, Fixed(NONCE_SIZE)]
+Sealed = Annotated[bytes, Fixed(SEALED_SIZE)]
+Share = Annotated[bytes, Fixed(SHARE_SIZE)]
+SignedAdvert = Annotated[bytes, Fixed(ADVERT_SIZE + SIGNATURE_SIZE)]
+Neighbouring = Bundle(lambda sizes: sizes.neighbours)
+
+
+@dataclass(frozen=True)
+class Announcement(RoundMessage):
+    """The server opens a round: what names the session, the number of the round, what is asked."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation announcement 1"
+    nonce: Nonce
+    number: U32
+    questions: Annotated[tuple[Question, ...], Many(MOST_QUESTIONS)]
+
+
+@dataclass(frozen=True)
+class Advert(UserMessage):
+    """The public keys of a round: for sealing shares, and for agreeing on masks."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation advert 1"
+    sealing: Key
+    masking: Key
+
+
+@dataclass(frozen=True)
+class Call(RoundMessage):
+    """The server calls a committee that is to draw the graph."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation call 1"
+    attempt: Attempt
+
+
+@dataclass(frozen=True)
+class Commitment(UserMessage):
+    """A member of the committee fixes its nonce."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation commitment 1"
+    attempt: Attempt
+    commitment: Digest
+
+
+@dataclass(frozen=True)
+class Commitments(RoundMessage):
+    """The server shows the committee what all of it are committed to."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation commitments 1"
+    attempt: Attempt
+    commitments: Annotated[tuple[Digest, ...], Run(lambda sizes: sizes.committee)]
+
+
+@dataclass(frozen=True)
+class Reveal(UserMessage):
+    """A member of the committee shows its nonce; signed about all commitments."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation reveal 1"
+    attempt: Attempt
+    nonce: Nonce
+
+
+@dataclass(frozen=True)
+class SignedNonce(Struct):
+    """A nonce of the committee, with its member's signature."""
+
+    nonce: Nonce
+    signature: Signature
+
+
+@dataclass(frozen=True)
+class Neighbours(RoundMessage):
+    """The server shows how the graph was drawn, and the signed keys of the user's neighbours."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation neighbours 1"
+    attempt: Attempt
+    drawn: Annotated[tuple[SignedNonce, ...], Run(lambda sizes: sizes.committee)]
+    adverts: Annotated[tuple[SignedAdvert | None, ...], Neighbouring]
+
+
+@dataclass(frozen=True)
+class Shares(UserMessage):
+    """A user's promise of its own seed, and shares of both its seeds sealed for every neighbour."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation shares 1"
+    promise: Digest
+    sealed_shares: Annotated[tuple[Sealed | None, ...], Neighbouring]
+
+
+@dataclass(frozen=True)
+class Delivery(RoundMessage):
+    """The server hands on what neighbours sealed for a user."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation delivery 1"
+    sealed_shares: Annotated[tuple[Sealed | None, ...], Neighbouring]
+
+
+@dataclass(frozen=True, eq=False)
+class Vote(UserMessage):
+    """A masked vote, and with which neighbours it is masked."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation vote 1"
+    masked_with: Annotated[NDArray[np.bool_], Bits(lambda sizes: sizes.neighbours)]
+    vector: Annotated[NDArray[Any], Array(lambda sizes: sizes.width, count=lambda sizes: sizes.length)]
+
+
+@dataclass(frozen=True)
+class Survivors(RoundMessage):
+    """The server shows a user its stretch of the list of those who voted, and the way to the root."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation survivors 1"
+    stretch: Stretch
+
+
+@dataclass(frozen=True)
+class Endorsement(UserMessage):
+    """A witness stands by the list: nothing but a signature about its root and all lists before."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation endorsement 1"
+
+
+@dataclass(frozen=True)
+class Endorsements(RoundMessage):
+    """The server shows the signatures of witnesses."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation endorsements 1"
+    signatures: Annotated[tuple[Signature | None, ...], Bundle(lambda sizes: sizes.witnesses)]
+
+
+@dataclass(frozen=True)
+class Unmasking(UserMessage):
+    """Of every neighbour one share: of its own seed if it survived, else of the seed of its mask keys."""
+
+    TAG: ClassVar[bytes] = b"masquerade aggregation unmasking 1"
+    shares: Annotated[tuple[Share | None, ...], Neighbouring]
+
+
+KINDS: dict[bytes, type[RoundMessage]] = {
+    kind.TAG: kind
+    for kind in (
+        *(Announcement, Advert, Call, Commitment, Commitments, Reveal, Neighbours, Shares, Delivery),
+        *(Vote, Survivors, Endorsement, Endorsements, Unmasking),
+    )
+}
+
+
+def kind_of(message: bytes) -> type[RoundMessage]:
     """Return the kind of a message."""
-    if len(message) < HEAD_SIZE:
-        raise DecodingError(f"A message has at least {HEAD_SIZE} bytes. Got {len(message)} instead.")
-    try:
-        return Kind(message[0])
-    except ValueError:
-        raise DecodingError("The message is of a kind that does not exist.") from None
-
-
-def plain(kind: Kind, context: Context, body: bytes) -> bytes:
-    """Return a message of the server."""
-    return bytes([kind]) + context.tag + body
-
-
-def signed(kind: Kind, context: Context, body: bytes, key: SigningKey, about: bytes = b"") -> bytes:
-    """Return a message of a user; the signature also covers `about`, which the reader knows already."""
-    return bytes([kind]) + context.tag + body + key.sign(LABEL, bytes([kind]), context.info, about, body)
-
-
-def body_of(message: bytes, context: Context) -> bytes:
-    """Return the body of a message of this round."""
-    kind_of(message)
-    if message[1:HEAD_SIZE] != context.tag:
-        raise MessageRefused("The message belongs to another round.")
-    return message[HEAD_SIZE:]
-
-
-def signed_body_of(
-    message: bytes, context: Context, signer: Signer, *, work: Work, about: bytes = b""
-) -> bytes:
-    """Return the body of a user's message after checking its signature."""
-    body = body_of(message, context)
-    if len(body) < SIGNATURE_SIZE:
-        raise DecodingError("The message is too short for its signature.")
-    cut = len(body) - SIGNATURE_SIZE
-    check_signature(kind_of(message), context, body[:cut], body[cut:], signer, work=work, about=about)
-    return body[:cut]
-
-
-def check_signature(
-    kind: Kind,
-    context: Context,
-    body: bytes,
-    signature: bytes,
-    signer: Signer,
-    *,
-    work: Work,
-    about: bytes = b"",
-) -> None:
-    """Refuse a body that the user did not sign."""
-    try:
-        work.verify(signer.identity, signature, LABEL, bytes([kind]), context.info, about, body)
-    except SealBroken:
-        raise MessageRefused(
-            f"The {kind.name.lower()} is not signed by {signer.name!r}, as enrolled.", [signer.name]
-        ) from None
-
-
-def pack_bits(bits: Sequence[bool] | NDArray[np.bool_]) -> bytes:
-    """Return bits as bytes, the first bit highest, padded with zeros."""
-    return np.packbits(np.asarray(bits, dtype=bool)).tobytes()
-
-
-def unpack_bits(data: bytes, count: int) -> NDArray[np.bool_]:
-    """Return `count` bits; padding must be zero."""
-    if len(data) != -(-count // 8):
-        raise DecodingError(f"{count} bits have {-(-count // 8)} bytes. Got {len(data)} instead.")
-    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8)).astype(bool)
-    if bits[count:].any():
-        raise DecodingError("The bits after the last one must be zero.")
-    return bits[:count]
-
-
-def bundle(items: Sequence[bytes | None]) -> bytes:
-    """Return a bit for every slot, then the items that are there, all of one size."""
-    bits = pack_bits([item is not None for item in items])
-    return bits + b"".join([item for item in items if item is not None])
-
-
-def unbundle(data: bytes, slots: int, size: int) -> list[bytes | None]:
-    """Return the items by slot; nothing may be left over."""
-    head = -(-slots // 8)
-    present: list[bool] = unpack_bits(data[:head], slots).tolist()
-    if len(data) != head + size * sum(present):
-        raise DecodingError(f"A bundle of {sum(present)} items has {head + size * sum(present)} bytes.")
-    parts = pieces(data[head:], size)
-    return [next(parts) if there else None for there in present]
-
-
-def pieces(data: bytes, size: int) -> Iterator[bytes]:
-    """Yield the pieces of one size that data are made of."""
-    return (data[at : at + size] for at in range(0, len(data), size))
-
-
-def check_length(body: bytes, size: int) -> None:
-    """Refuse a body of another size."""
-    if len(body) != size:
-        raise DecodingError(f"The message's body has {size} bytes. Got {len(body)} instead.")
+    kind = KINDS.get(tag_of(message))
+    if kind is None:
+        raise DecodingError("The message is of a kind that does not exist.")
+    return kind

@@ -1,4 +1,7 @@
-"""How many neighbours a user needs, and how many shares open a secret: from exact hypergeometric tails."""
+"""How many neighbours a user needs, how many shares open a secret, how many witnesses sign who is counted.
+
+All of it from exact hypergeometric tails: users collude or drop out before anybody's place is drawn.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from masquerade.core.guarantee import ADVERSARIES, Adversary
 
 COMPLETE_BELOW = 300
 PRIVACY_BITS = 40  # chance that privacy fails for anybody: 2^-40
-SUCCESS_BITS = 20  # chance that a round fails although no more than the stated share drops out: 2^-20
+# chance that a round fails although no more than the stated share drops out: 2^-20; against a malicious
+# server 2^-19, so that each of ten thousand users receives less than 24 kB
+SUCCESS_BITS: dict[Adversary, int] = {"semi-honest": 20, "malicious": 19}
 COMMITTEE_BITS = (
     80  # all who draw the graph collude: 2^-40, and 2^40 tries at naming a session to their liking
 )
@@ -24,7 +29,8 @@ class Parameters:
     """The graph and the thresholds of a session; everybody computes them alike from what was agreed.
 
     Any `threshold` of a user's `neighbours` open its seeds. A sum over fewer than `minimum` users is refused,
-    and so is one that differs from an earlier sum by fewer than `minimum` users.
+    and so is one that differs from an earlier sum by fewer than `minimum` users. `quorum` of the `witnesses`
+    sign the list of those who are summed; a semi-honest server needs none.
     """
 
     users: int
@@ -34,6 +40,8 @@ class Parameters:
     dropouts: int
     minimum: int
     committee: int
+    witnesses: int
+    quorum: int
     server: Adversary
 
     @classmethod
@@ -49,11 +57,16 @@ class Parameters:
         """Return the smallest parameters for `users` of whom shares may collude or drop out.
 
         Formula: with c ~ Hyp(n−1, ⌈γn⌉, k) colluding and s ~ Hyp(n−1, n−1−⌈δn⌉, k) surviving neighbours, the
-        smallest even k that has a t with n·P[s < t] ≤ 2⁻²⁰, n·P[c ≥ t] ≤ 2⁻⁴⁰ (a semi-honest server) or
-        n·P[c ≥ 2t − k] ≤ 2⁻⁴⁰ (a malicious one), and ½(n(γ+δ)^(k/2))² ≤ 2⁻⁴⁰; of several t the smallest.
+        smallest even k that has a t with n·P[s < t] ≤ 2⁻²⁰ (2⁻¹⁹, malicious) and, of several t the smallest,
+        - for a semi-honest server n·P[c ≥ t] ≤ 2⁻⁴⁰ and ½(n(γ+δ)^(k/2))² ≤ 2⁻⁴⁰: dropouts are chance, too;
+        - for a malicious one n·P[c ≥ 2t − k] ≤ 2⁻⁴⁰ and ½(n·P[g ≥ t − k/2 − 1])² ≤ 2⁻⁴⁰ with g ~ Hyp(n, ⌈γn⌉,
+          k/2 − 1): it chooses who drops out, and still no two gaps part the circle (`history` says why).
         Below 300 users everybody is everybody's neighbour. The minimum is 20 users, or the colluders and two
-        more, so that at least two honest users hide each other.
-        Reference: Bell et al. (2020), sections 3 and 4. Cost: k grows with log n.
+        more, so that at least two honest users hide each other. Of m witnesses q sign: the smallest m that
+        has a q with P[Hyp(n, ⌈γn⌉, m) ≥ 2q − m] ≤ 2⁻⁴⁰, so that two quorums share an honest witness, and
+        P[Hyp(n, n−⌈δn⌉, m) < q] ≤ 2⁻¹⁹; below 300 users all are witnesses.
+        Reference: Bell et al. (2020), sections 3 and 4; the gaps and the witnesses are ours.
+        Cost: k grows with log n.
         """
         gamma, delta = share(colluders, "colluders"), share(dropouts, "dropouts")
         if server not in ADVERSARIES:
@@ -69,7 +82,9 @@ class Parameters:
                 f"not hide each other. Got {least} instead."
             )
         k, t = neighbourhood(users, gamma, delta, server)
-        return cls(users, k, t, colluding, leaving, least, committee_size(users, colluding), server)
+        drawing = committee_size(users, colluding)
+        signing = (0, 0) if server == "semi-honest" else witness_quorum(users, colluding, leaving)
+        return cls(users, k, t, colluding, leaving, least, drawing, *signing, server)
 
     @property
     def complete(self) -> bool:
@@ -86,6 +101,8 @@ class Parameters:
             self.dropouts,
             self.minimum,
             self.committee,
+            self.witnesses,
+            self.quorum,
             ADVERSARIES.index(self.server),
         )
         return b"".join(number.to_bytes(8, "big") for number in numbers)
@@ -108,52 +125,69 @@ def neighbourhood(n: int, gamma: Fraction, delta: Fraction, server: Adversary) -
     colluding, leaving = math.ceil(gamma * n), math.ceil(delta * n)
     if n >= COMPLETE_BELOW:
         for k in range(2, n - 1, 2):
-            if connected(n, k, gamma + delta):
-                t = least_threshold(n, k, colluding, leaving, server)
-                if t is not None:
+            for t in thresholds(n, k, colluding, leaving, server):
+                chosen = server == "malicious"
+                gap = gap_chance(n, k, t, colluding) if chosen else (gamma + delta) ** (k // 2)
+                if not two_gaps(n, gap):
                     return k, t
-    t = least_threshold(n, n - 1, colluding, leaving, server)
-    if t is None:
+    possible = thresholds(n, n - 1, colluding, leaving, server)
+    if not possible:
         raise InputError(
             f"No threshold protects {n} users if {colluding} may collude and {leaving} may drop out: "
             "state smaller shares, or enrol more users."
         )
-    return n - 1, t
+    return n - 1, possible[0]
 
 
-def least_threshold(n: int, k: int, colluding: int, leaving: int, server: Adversary) -> int | None:
-    """Return the smallest threshold that protects everybody and lets a round succeed, if there is one."""
-    most = min(largest_safe(n, k, n - 1 - leaving), k)
-    reach = least_unreached(n, k, colluding)
-    t = max(reach if server == "semi-honest" else -(-(reach + k) // 2), 2)
-    return t if t <= most else None
+def thresholds(n: int, k: int, colluding: int, leaving: int, server: Adversary) -> range:
+    """Return the thresholds that protect everybody and let a round succeed."""
+    reach = least_unreached(n - 1, k, colluding, n)
+    least = max(reach if server == "semi-honest" else -(-(reach + k) // 2), 2)
+    return range(least, min(largest_safe(n - 1, k, n - 1 - leaving, n << SUCCESS_BITS[server]), k) + 1)
 
 
-def connected(n: int, k: int, leaving: Fraction) -> bool:
-    """Tell whether the honest survivors hang together: ½(n(γ+δ)^(k/2))² ≤ 2⁻⁴⁰, exactly."""
-    return (n * leaving ** (k // 2)) ** 2 <= Fraction(2, 2**PRIVACY_BITS)
+def two_gaps(n: int, chance: Fraction) -> bool:
+    """Tell whether two gaps part the circle with a chance above 2⁻⁴⁰; one begins at a place with `chance`."""
+    return (n * chance) ** 2 > Fraction(2, 2**PRIVACY_BITS)
 
 
-def least_unreached(n: int, k: int, colluding: int) -> int:
-    """Return the smallest r with n·P[c ≥ r] ≤ 2⁻⁴⁰ for c of k neighbours colluding."""
-    weights, whole = hypergeometric(n - 1, min(colluding, n - 1), k)
+def gap_chance(n: int, k: int, t: int, colluding: int) -> Fraction:
+    """Return the chance that t − k/2 − 1 of k/2 − 1 users collude: a gap if all others there are gone."""
+    weights, whole = hypergeometric(n, colluding, k // 2 - 1)
+    return Fraction(sum(weights[max(t - k // 2 - 1, 0) :]), whole)
+
+
+def witness_quorum(n: int, colluding: int, leaving: int) -> tuple[int, int]:
+    """Return how many witnesses to draw, and how many of them have to sign."""
+    if n < COMPLETE_BELOW:
+        return n, (n + colluding) // 2 + 1
+    for m in range(1, n):
+        q = -(-(m + least_unreached(n, m, colluding, 1)) // 2)  # 2q − m colluders are out of reach
+        if q <= min(largest_safe(n, m, n - leaving, 1 << SUCCESS_BITS["malicious"]), m):
+            return m, q
+    return n, (n + colluding) // 2 + 1
+
+
+def least_unreached(population: int, drawn: int, colluding: int, tries: int) -> int:
+    """Return the smallest r that fewer than r of those drawn collude, in all tries, but for 2⁻⁴⁰."""
+    weights, whole = hypergeometric(population, min(colluding, population), drawn)
     tail = 0
-    for r in range(k, -1, -1):
+    for r in range(drawn, -1, -1):
         tail += weights[r]
-        if (n * tail) << PRIVACY_BITS > whole:
+        if (tries * tail) << PRIVACY_BITS > whole:
             return r + 1
     return 0
 
 
-def largest_safe(n: int, k: int, surviving: int) -> int:
-    """Return the largest t with n·P[s < t] ≤ 2⁻²⁰ for s of k neighbours surviving."""
-    weights, whole = hypergeometric(n - 1, max(surviving, 0), k)
+def largest_safe(population: int, drawn: int, surviving: int, rare: int) -> int:
+    """Return the largest t such that fewer than t of those drawn survive once in `rare` times at most."""
+    weights, whole = hypergeometric(population, max(surviving, 0), drawn)
     tail = 0
-    for t in range(k + 1):
+    for t in range(drawn + 1):
         tail += weights[t]  # P[s ≤ t] decides whether t + 1 is still safe
-        if (n * tail) << SUCCESS_BITS > whole:
+        if rare * tail > whole:
             return t
-    return k
+    return drawn
 
 
 def hypergeometric(population: int, marked: int, drawn: int) -> tuple[list[int], int]:

@@ -6,108 +6,149 @@ they are; other users learn which of their neighbours take part. A message that 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
-from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, SigningKey
+from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey
+from masquerade.crypto.seed_shares import SHARE_SIZE, deal, decode_share, new_seed
 from masquerade.protocols.aggregation import committee, masks
-from masquerade.protocols.aggregation.crypto_cache import Work
-from masquerade.protocols.aggregation.graph import Graph, complete_graph
-from masquerade.protocols.aggregation.history import History
+from masquerade.protocols.aggregation.agreement import Batch, RoundContext, Terms
+from masquerade.protocols.aggregation.committee import signer_of
+from masquerade.protocols.aggregation.history import SumHistory
 from masquerade.protocols.aggregation.messages import (
-    Kind,
-    MessageRefused,
-    body_of,
-    bundle,
-    check_signature,
-    kind_of,
-    pack_bits,
-    signed,
-    unbundle,
-)
-from masquerade.protocols.aggregation.record import Record
-from masquerade.protocols.aggregation.roster import NONCE_SIZE, Terms
-from masquerade.protocols.aggregation.round_state import (
     ADVERT_SIZE,
-    MASKING,
-    SEALED_SIZE,
-    SEALING,
-    Round,
-    open_shares,
-    own_commitment,
-    read_announcement,
-    seal_shares,
+    NONCE_SIZE,
+    Advert,
+    Announcement,
+    Call,
+    Commitment,
+    Commitments,
+    Delivery,
+    Endorsement,
+    Endorsements,
+    MessageRefused,
+    MessageSizes,
+    Neighbours,
+    Reveal,
+    RoundMessage,
+    Shares,
+    Survivors,
+    Unmasking,
+    UserMessage,
+    Vote,
+    Work,
+    kind_of,
 )
-from masquerade.protocols.aggregation.seed_shares import SHARE_SIZE, deal, decode_share
+from masquerade.protocols.aggregation.neighbour_graph import Graph, complete_graph
 from masquerade.protocols.aggregation.survivor_tree import leaves_near, read_shown
-from masquerade.protocols.people.ledger import Ledger
+from masquerade.protocols.people.ledger import Ledger, MemoryLedger
+from masquerade.protocols.people.reports import reports_of
+
+DRAWING = (Call, Commitments)
+
+
+@dataclass(slots=True, repr=False)
+class RoundState:
+    """What a user knows in one round; the seeds are what its neighbours get shares of."""
+
+    context: RoundContext
+    batch: Batch
+    sizes: MessageSizes
+    turn: int
+    expected: type[RoundMessage] = Neighbours
+    sealing: AgreementKey = field(default_factory=AgreementKey)
+    mask_seed: bytes = field(default_factory=new_seed)
+    own_seed: bytes = field(default_factory=new_seed)
+    nonces: dict[int, bytes] = field(default_factory=dict)
+    revealed: set[int] = field(default_factory=set)
+    graph: Graph | None = None
+    near: list[int] = field(default_factory=list)
+    mask_keys: list[bytes | None] = field(default_factory=list)
+    secrets: list[bytes | None] = field(default_factory=list)
+    held: list[bytes | None] = field(default_factory=list)
+    surviving: list[bool] = field(default_factory=list)
+    about: bytes = b""
 
 
 class User:
     """One enrolled person: `receive` takes the server's messages in turn and returns what to send back.
 
-    Rules of its own, whatever the server says: a vote leaves once a round and is recorded before; a sum
-    needs the minimum of users; after a first round only all of them, or so many fewer that the difference
-    hides each; only one list of survivors is stood on, and (malicious server) only if enough neighbours
-    signed the same; of a neighbour either the share of its own mask or that of its key leaves, never both.
+    `record` holds truth codes by variable; what is voted with are its reports, drawn once if the policy
+    disguises any. Rules of its own, whatever the server says: a vote leaves once a round and is recorded
+    before; a sum needs the minimum of users; after a first round only all of them, or so many fewer that the
+    difference hides each; only one list of survivors is stood on, with nobody near on it who sent no shares,
+    and (malicious server) only if a quorum of witnesses signed it after the same lists as before; of a
+    neighbour either the share of its own mask or that of its key leaves, never both.
     """
 
     def __init__(
         self,
-        place: int,
-        key: SigningKey,
+        name: str,
+        identity: SigningKey,
+        record: Mapping[str, int],
         terms: Terms,
-        record: Record,
-        ledger: Ledger,
         *,
+        ledger: Ledger | None = None,
         work: Work | None = None,
     ) -> None:
-        if terms.roster.identities[place] != key.public:
-            raise InputError("The identity key is not the one enrolled at this place of the roster.")
-        if record.policy != terms.policy or len(record.codes) != len(terms.sizes):
-            raise InputError("The record was not made by the policy that was agreed on.")
-        self.place, self.terms = place, terms
-        self._key, self._record = key, record
-        self._history = History(ledger, terms)
+        if terms.roster.get(name) != identity.public:
+            raise InputError(f"{name!r} is not on the roster of these terms with this identity.")
+        kept: Ledger = MemoryLedger() if ledger is None else ledger
+        self.name, self.place, self.terms = name, terms.roster.places[name], terms
         self.work = work or Work()
-        self._round: Round | None = None
-        self._handlers: dict[Kind, Callable[[Round, bytes], bytes | None]] = {
-            Kind.CALL: self._commit,
-            Kind.COMMITMENTS: self._reveal,
-            Kind.NEIGHBOURS: self._share,
-            Kind.DELIVERY: self._vote,
-            Kind.SURVIVORS: self._stand,
-            Kind.ENDORSEMENTS: self._confirm,
+        self._identity = identity
+        self._reports = reports_of(record, terms.policy, name, kept)
+        self._history = SumHistory(kept, terms)
+        self._round: RoundState | None = None
+        self._handlers: dict[type[RoundMessage], Callable[[RoundState, Any], bytes | None]] = {
+            Call: self._commit,
+            Commitments: self._reveal,
+            Neighbours: self._share,
+            Delivery: self._vote,
+            Survivors: self._stand,
+            Endorsements: self._confirm,
         }
 
+    def __repr__(self) -> str:
+        """Show the name, never the record."""
+        return f"User({self.name!r})"
+
     def receive(self, message: bytes) -> bytes | None:
-        """Return the reply to a message of the server.
+        """Return the reply to a message of the server, None where none is due.
 
         Raises `DecodingError`, `MessageRefused`, or `QueryRefused` where a rule of the user's own forbids
         it; its state is then as before.
         """
         kind = kind_of(message)
-        if kind is Kind.ANNOUNCEMENT:
+        if kind is Announcement:
             return self._join(message)
-        now = self._round
-        handler = self._handlers.get(kind)
-        drawing_now = kind in (Kind.CALL, Kind.COMMITMENTS)
-        if now is None or handler is None or now.expected is not (Kind.NEIGHBOURS if drawing_now else kind):
-            raise MessageRefused(f"A message of the kind {kind.name.lower()} is out of turn.")
-        body = body_of(message, now.context.opening if drawing_now else now.context)
+        now, handler = self._round, self._handlers.get(kind)
+        due = Neighbours if kind in DRAWING else kind
+        if now is None or handler is None or now.expected is not due:
+            raise MessageRefused(f"A message of the kind {kind.__name__.lower()} is out of turn.")
+        context = now.context.opening if kind in DRAWING else now.context
         try:
-            return handler(now, body)
+            return handler(now, kind.opened(message, context, now.sizes))
         except KeySpent:
             reason = "this user, in another process, has voted or stood on a list in the meantime"
             raise QueryRefused([Refusal("already_spent", reason)]) from None
 
     def _join(self, message: bytes) -> bytes:
-        context, batch = read_announcement(message, self.terms)
+        asked = Announcement.decode(message, self.terms)
+        try:
+            batch = Batch(asked.questions, self.terms.sizes)
+        except InputError as error:
+            raise DecodingError(str(error)) from None
+        context = RoundContext(self.terms.session(asked.nonce), asked.number, batch.hash)
+        if asked.round != context.tag:
+            raise MessageRefused("The message belongs to another round.")
         now = self._round
         if now is not None and now.context.session == context.session and now.context.round >= context.round:
             same = now.context == context
@@ -121,151 +162,163 @@ class User:
         refusal = self._history.against_joining(context)
         if refusal is not None:
             raise QueryRefused([refusal])
-        new = Round(context, batch, Kind.NEIGHBOURS, turn)
+        new = RoundState(context, batch, MessageSizes.of(self.terms, batch), turn)
         self._round = new
-        public = masks.mask_key_pair(new.mask_seed, context.info).public
-        return signed(Kind.ADVERT, context, new.sealing.public + public, self._key)
+        masking = masks.mask_key_pair(new.mask_seed, context.info).public
+        return self._sealed(Advert, new, new.sealing.public, masking)
 
-    def _commit(self, now: Round, body: bytes) -> bytes:
-        attempt = committee.read_call(body)
-        if self.place not in committee.members(now.context, attempt, self.terms):
+    def _commit(self, now: RoundState, said: Call) -> bytes:
+        if self.place not in committee.members(now.context, said.attempt, self.terms):
             raise MessageRefused("This user is not among those who draw the graph.")
-        nonce = now.nonces.setdefault(attempt, os.urandom(NONCE_SIZE))
-        fixed = committee.commitment(now.context.opening.info, attempt, self.place, nonce)
-        return signed(Kind.COMMITMENT, now.context.opening, bytes([attempt]) + fixed, self._key)
+        nonce = now.nonces.setdefault(said.attempt, secrets.token_bytes(NONCE_SIZE))
+        fixed = committee.commitment_to(now.context, said.attempt, self.place, nonce)
+        return self._sealed(Commitment, now, said.attempt, fixed)
 
-    def _reveal(self, now: Round, body: bytes) -> bytes:
-        attempt, commitments = committee.read_commitments(body, self.terms)
-        nonce = now.nonces.get(attempt)
+    def _reveal(self, now: RoundState, said: Commitments) -> bytes:
+        attempt, nonce = said.attempt, now.nonces.get(said.attempt)
         if nonce is None or attempt in now.revealed:
             raise MessageRefused("This user has no nonce to reveal, or has revealed it already.")
         at = committee.members(now.context, attempt, self.terms).index(self.place)
-        if commitments[at] != committee.commitment(now.context.opening.info, attempt, self.place, nonce):
+        if said.commitments[at] != committee.commitment_to(now.context, attempt, self.place, nonce):
             raise MessageRefused("This user's own commitment was replaced.", ["the server"])
         now.revealed.add(attempt)
-        about = committee.commitments_hash(now.context.opening.info, attempt, commitments)
-        return signed(Kind.REVEAL, now.context.opening, bytes([attempt]) + nonce, self._key, about)
+        about = committee.commitments_hash(now.context, attempt, said.commitments)
+        return self._sealed(Reveal, now, attempt, nonce, about=about)
 
-    def _share(self, now: Round, body: bytes) -> bytes:
-        graph, rest = self._graph(now, body)
+    def _share(self, now: RoundState, said: Neighbours) -> bytes:
+        graph = self._graph(now, said)
         near = list(graph.around(self.place))
-        items = unbundle(rest, len(near), ADVERT_SIZE + SIGNATURE_SIZE)
-        there = [slot for slot, item in enumerate(items) if item is not None]
+        there = [slot for slot, item in enumerate(said.adverts) if item is not None]
         self._require(len(there), "advertised")
         xs = [slot + 1 for slot in there]
         threshold, info = self.terms.parameters.threshold, now.context.info
         own, key = deal(now.own_seed, threshold, xs), deal(now.mask_seed, threshold, xs)
-        mask_keys, secrets, sealed = [list[bytes | None]([None] * len(near)) for _ in range(3)]
+        mask_keys, agreed, sealed = [list[bytes | None]([None] * len(near)) for _ in range(3)]
         for i, slot in enumerate(there):
-            keys = self._checked_advert(now, near[slot], items[slot] or b"")
-            secret = self.work.agree(now.sealing, keys[:KEY_SIZE], SEALING, info, 2 * KEY_SIZE)
-            mask_keys[slot], secrets[slot] = keys[KEY_SIZE:], secret
-            sealed[slot] = seal_shares(secret, self.place, near[slot], own[i] + key[i], info)
-        promise = own_commitment(now.own_seed, now.context)
-        reply = signed(Kind.SHARES, now.context, promise + bundle(sealed), self._key)
+            keys = self._checked_advert(now, near[slot], said.adverts[slot] or b"")
+            secret = self.work.agree(now.sealing, keys[:KEY_SIZE], masks.SEALING, info, 2 * KEY_SIZE)
+            mask_keys[slot], agreed[slot] = keys[KEY_SIZE:], secret
+            sealed[slot] = masks.seal_shares(secret, self.place, near[slot], own[i] + key[i], info)
+        promise = masks.seed_promise(now.own_seed, info)
+        reply = self._sealed(Shares, now, promise, tuple(sealed))
         self._history.settle(now.context, graph.key)
-        now.graph, now.near, now.expected = graph, near, Kind.DELIVERY
-        now.mask_keys, now.secrets = mask_keys, secrets
+        now.graph, now.near, now.expected = graph, near, Delivery
+        now.mask_keys, now.secrets = mask_keys, agreed
         return reply
 
-    def _vote(self, now: Round, body: bytes) -> bytes:
-        items = unbundle(body, len(now.near), SEALED_SIZE)
-        held: list[bytes | None] = [None] * len(items)
-        for slot, item in enumerate(items):
-            if item is not None:
-                held[slot] = self._opened(now, slot, item)
-        self._require(sum(item is not None for item in held), "sent shares")
+    def _vote(self, now: RoundState, said: Delivery) -> bytes:
+        held = [
+            None if item is None else self._opened(now, slot, item)
+            for slot, item in enumerate(said.sealed_shares)
+        ]
+        there = np.array([item is not None for item in held])
+        self._require(int(there.sum()), "sent shares")
         vector = self._masked(now, held)
         self._history.spend(now.context, now.turn)
-        now.held, now.expected = held, Kind.SURVIVORS
-        body = pack_bits([item is not None for item in held]) + vector.tobytes()
-        return signed(Kind.INPUT, now.context, body, self._key)
+        now.held, now.expected = held, Survivors
+        return self._sealed(Vote, now, there, vector)
 
-    def _masked(self, now: Round, held: Sequence[bytes | None]) -> masks.Ring:
+    def _masked(self, now: RoundState, held: Sequence[bytes | None]) -> masks.Ring:
         """Return the vote under its own mask and those shared with every neighbour that sent shares."""
         width, length, info = self.terms.width, now.batch.length, now.context.info
         pair = masks.mask_key_pair(now.mask_seed, info)
         keys = {
-            now.near[slot]: self.work.agree(pair, now.mask_keys[slot] or b"", MASKING, info)
+            now.near[slot]: self.work.agree(pair, now.mask_keys[slot] or b"", masks.MASKING, info)
             for slot, item in enumerate(held)
             if item is not None
         }
         own = masks.mask(masks.own_mask_key(now.own_seed, info), length, width)
         added = [masks.mask(key, length, width) for other, key in keys.items() if self.place < other]
         taken = [masks.mask(key, length, width) for other, key in keys.items() if self.place > other]
-        vote: masks.Ring = now.batch.vote(self._record.codes, width)
+        vote: masks.Ring = now.batch.vote(self._reports, width)
         return vote + own + masks.total(added, length, width) - masks.total(taken, length, width)
 
-    def _stand(self, now: Round, body: bytes) -> bytes:
-        graph = now.graph or complete_graph(self.terms.parameters.users)
-        shown = read_shown(body, leaves_near(graph, self.place), graph.users)
+    def _stand(self, now: RoundState, said: Survivors) -> bytes | None:
+        parameters = self.terms.parameters
+        graph = now.graph or complete_graph(parameters.users)
+        shown = read_shown(said.stretch, leaves_near(graph, self.place), graph.users)
         if not shown.bits[graph.position[self.place]]:
             raise MessageRefused("This user is not on the list of survivors.")
-        surviving: NDArray[np.bool_] = shown.bits[graph.position[now.near]]
-        self._require(int(surviving.sum()), "survived")
+        near: NDArray[np.bool_] = shown.bits[graph.position[now.near]]
+        surviving: list[bool] = near.tolist()
+        for other, there, held in zip(now.near, surviving, now.held, strict=True):
+            if there and held is None:
+                name = self.terms.roster.names[other]
+                raise MessageRefused(f"The list counts {name!r}, who sent no shares.", ["the server"])
+        self._require(sum(surviving), "survived")
         refusal = self._history.against_standing(now.context, shown)
         if refusal is not None:
             raise QueryRefused([refusal])
-        about = shown.root.encode() + self._history.previous(now.context.session)
+        about = shown.root.encode() + self._history.past(now.context.session)
         self._history.stand(now.context, shown)
-        now.surviving, now.about = surviving.tolist(), about
-        if self.terms.parameters.server == "semi-honest":
+        now.surviving, now.about = surviving, about
+        if parameters.server == "semi-honest":
             return self._unmask(now)
-        now.expected = Kind.ENDORSEMENTS
-        return signed(Kind.ENDORSEMENT, now.context, b"", self._key, about)
+        now.expected = Endorsements
+        if self.place not in graph.witnesses(parameters.witnesses):
+            return None
+        return self._sealed(Endorsement, now, about=about)
 
-    def _confirm(self, now: Round, body: bytes) -> bytes:
-        items = unbundle(body, len(now.near), SIGNATURE_SIZE)
-        for slot, item in enumerate(items):
-            if item is None:
-                continue
-            signer = self.terms.roster.signer(now.near[slot])
-            if not now.surviving[slot]:
-                raise MessageRefused("A user that is not on the list signed it.", [signer.name])
-            kind, context = Kind.ENDORSEMENT, now.context
-            check_signature(kind, context, b"", item, signer, work=self.work, about=now.about)
-        self._require(sum(item is not None for item in items), "signed the list of survivors")
+    def _confirm(self, now: RoundState, said: Endorsements) -> bytes:
+        parameters = self.terms.parameters
+        graph = now.graph or complete_graph(parameters.users)
+        signed = 0
+        for place, signature in zip(graph.witnesses(parameters.witnesses), said.signatures, strict=True):
+            if signature is not None:
+                signer = signer_of(self.terms, place, self.work)
+                signer.check(Endorsement, now.context, b"", signature, now.about)
+                signed += 1
+        if signed < parameters.quorum:
+            least = parameters.quorum
+            raise MessageRefused(
+                f"Only {signed} witnesses signed the list of survivors; at least {least} must."
+            )
         return self._unmask(now)
 
-    def _unmask(self, now: Round) -> bytes:
+    def _unmask(self, now: RoundState) -> bytes:
         """Return, of every neighbour, the share of its own mask if it survived, else that of its key."""
-        shares = [
+        shares = tuple(
             None if held is None else held[:SHARE_SIZE] if alive else held[SHARE_SIZE:]
             for held, alive in zip(now.held, now.surviving, strict=True)
-        ]
-        reply = signed(Kind.UNMASKING, now.context, bundle(shares), self._key, now.about)
+        )
+        reply = self._sealed(Unmasking, now, shares, about=now.about)
         # what was kept for others, and the seeds, serve nothing any more
-        now.expected, now.held, now.secrets, now.own_seed, now.mask_seed = Kind.UNMASKING, [], [], b"", b""
+        now.expected, now.held, now.secrets, now.own_seed, now.mask_seed = Unmasking, [], [], b"", b""
         return reply
 
-    def _graph(self, now: Round, body: bytes) -> tuple[Graph, bytes]:
+    def _graph(self, now: RoundState, said: Neighbours) -> Graph:
         if self.terms.parameters.complete:
-            return complete_graph(self.terms.parameters.users), body
-        graph, rest = committee.read_drawn(body, now.context, self.terms, self.work)
+            if said.attempt:
+                raise MessageRefused("Where everybody is a neighbour, no graph is drawn.", ["the server"])
+            return complete_graph(self.terms.parameters.users)
+        graph = committee.checked_graph(said, now.context, self.terms, self.work)
         if self._history.graph(now.context.session) not in {None, graph.key}:
             raise MessageRefused("The session has another graph than before.", ["the server"])
-        return graph, rest
+        return graph
 
-    def _checked_advert(self, now: Round, other: int, item: bytes) -> bytes:
+    def _checked_advert(self, now: RoundState, other: int, item: bytes) -> bytes:
         """Return a neighbour's two public keys, signed by its identity."""
         keys, signature = item[:ADVERT_SIZE], item[ADVERT_SIZE:]
-        signer = self.terms.roster.signer(other)
-        check_signature(Kind.ADVERT, now.context, keys, signature, signer, work=self.work)
+        signer_of(self.terms, other, self.work).check(Advert, now.context, keys, signature, b"")
         return keys
 
-    def _opened(self, now: Round, slot: int, item: bytes) -> bytes:
-        other = now.near[slot]
-        secret = now.secrets[slot]
+    def _opened(self, now: RoundState, slot: int, item: bytes) -> bytes:
+        other, secret = now.near[slot], now.secrets[slot]
         if secret is None:
             raise MessageRefused("Shares came from a neighbour without an advert.")
         try:
-            both = open_shares(secret, other, self.place, item, now.context.info)
+            both = masks.open_shares(secret, other, self.place, item, now.context.info)
             decode_share(both[:SHARE_SIZE])
             decode_share(both[SHARE_SIZE:])
         except (SealBroken, DecodingError):
             name = self.terms.roster.names[other]
             raise MessageRefused(f"The shares of {name!r} are not what it sealed.", [name]) from None
         return both
+
+    def _sealed(self, kind: type[UserMessage], now: RoundState, *fields: object, about: bytes = b"") -> bytes:
+        context = now.context.opening if kind in (Commitment, Reveal) else now.context
+        unsigned = kind(context.tag, bytes(SIGNATURE_SIZE), *fields)
+        return unsigned.sealed(self._identity, context, now.sizes, about)
 
     def _require(self, number: int, what: str) -> None:
         threshold = self.terms.parameters.threshold

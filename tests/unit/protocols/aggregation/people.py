@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 import masquerade as mq
-from masquerade.protocols.aggregation.batch import Batch, Table
-from masquerade.protocols.aggregation.messages import kind_of
+from masquerade.crypto.keys import SIGNATURE_SIZE
+from masquerade.protocols.aggregation.agreement import Batch
+from masquerade.protocols.aggregation.messages import TAG_SIZE, UserMessage, kind_of
 from masquerade.protocols.aggregation.parameters import Parameters
 from masquerade.protocols.aggregation.server import Outcome, Server
-from masquerade.protocols.aggregation.survivor_tree import Root
+from masquerade.protocols.aggregation.user import User
+from masquerade.protocols.people.questions import Question
 from masquerade.simulation.aggregation import Population
 
 SCHEMA = mq.Schema({"a": ["x", "y"], "b": [1, 2, 3]})
@@ -25,6 +27,8 @@ CIRCLE = Parameters(
     dropouts=1,
     minimum=3,
     committee=3,
+    witnesses=7,
+    quorum=5,
     server="malicious",
 )  # far too few users for the bounds, but the same code as with ten thousand
 
@@ -49,7 +53,7 @@ def on_a_circle(**changes):
 
 def whole(population):
     """Return the batch that asks for everything: the table of both variables."""
-    return Batch((Table((0, 1)),), population.terms.sizes)
+    return Batch((Question(("a", "b")),), population.terms.sizes)
 
 
 def clear_counts(users, places, seed=1):
@@ -66,10 +70,23 @@ def until(population, server, kind, silent=()):
     outgoing = server.advance()
     while outgoing and kind_of(next(iter(outgoing.values()))) is not kind:
         for place, message in outgoing.items():
-            if place not in silent:
-                server.receive(place, population.users[place].receive(message))
+            reply = None if place in silent else population.users[place].receive(message)
+            if reply is not None:
+                server.receive(place, reply)
         outgoing = server.advance()
     return outgoing
+
+
+def where(kind, field=0):
+    """Return how many bytes of a message of a kind come before a byte of its fields."""
+    return 4 + len(kind.TAG) + TAG_SIZE + (SIGNATURE_SIZE if issubclass(kind, UserMessage) else 0) + field
+
+
+def again(population, place, ledger):
+    """Return a user once more, with another ledger: a second process, or after a restart."""
+    old = population.users[place]
+    record = {name: int(column[place]) for name, column in codes_of(len(population.users)).items()}
+    return User(old.name, old._identity, record, population.terms, ledger=ledger)
 
 
 class InTheOpen:
@@ -84,5 +101,6 @@ class InTheOpen:
 
     def ask(self, batch):
         self.asked.append(batch)
-        votes = [batch.vote(row, np.dtype(np.int64)) for row in self.rows]
-        return Outcome(np.sum(votes, axis=0), tuple(range(len(self.rows))), Root(bytes(32), len(self.rows)))
+        records = [dict(zip(self.terms.sizes, row, strict=True)) for row in self.rows]
+        votes = [batch.vote(record, np.dtype(np.int64)) for record in records]
+        return Outcome(np.sum(votes, axis=0), tuple(range(len(self.rows))))

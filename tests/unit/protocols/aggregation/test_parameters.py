@@ -20,14 +20,14 @@ from masquerade.protocols.aggregation.parameters import (
     ("users", "server", "neighbours", "threshold"),
     [
         (1_000, "semi-honest", 36, 23),
-        (1_000, "malicious", 62, 46),
+        (1_000, "malicious", 72, 55),
         (10_000, "semi-honest", 42, 27),
-        (10_000, "malicious", 76, 56),
+        (10_000, "malicious", 86, 65),
         (100_000, "semi-honest", 46, 29),
-        (100_000, "malicious", 86, 63),
+        (100_000, "malicious", 98, 74),
     ],
 )
-def test_neighbours_and_threshold_of_the_literature(users, server, neighbours, threshold):
+def test_neighbours_and_threshold(users, server, neighbours, threshold):
     found = Parameters.of(users, colluders=0.1, dropouts=0.05, server=server)
     assert (found.neighbours, found.threshold) == (neighbours, threshold)
 
@@ -39,14 +39,44 @@ def test_the_bounds_hold_and_two_neighbours_fewer_would_not_do(users, server):
     k, t = parameters.neighbours, parameters.threshold
 
     def holds(k, t):
-        reach = t if server == "semi-honest" else 2 * t - k
+        malicious = server == "malicious"
         survive = hypergeom.cdf(t - 1, users - 1, users - 1 - parameters.dropouts, k)
-        collude = hypergeom.sf(reach - 1, users - 1, parameters.colluders, k)
-        apart = (users * 0.15 ** (k / 2)) ** 2 / 2
-        return users * survive <= 2**-20 and users * collude <= 2**-40 and apart <= 2**-40
+        collude = hypergeom.sf((2 * t - k if malicious else t) - 1, users - 1, parameters.colluders, k)
+        gap = (
+            hypergeom.sf(t - k / 2 - 2, users, parameters.colluders, k / 2 - 1)
+            if malicious
+            else 0.15 ** (k / 2)
+        )
+        rare = 2**-19 if malicious else 2**-20
+        return users * survive <= rare and users * collude <= 2**-40 and (users * gap) ** 2 / 2 <= 2**-40
 
     assert holds(k, t)
     assert not any(holds(k - 2, t) for t in range(1, k - 1))
+
+
+@pytest.mark.parametrize("users", [300, 1_000, 10_000])
+def test_two_quorums_share_an_honest_witness_and_one_witness_fewer_would_not_do(users):
+    parameters = Parameters.of(users)
+
+    def holds(m, q):
+        collude = hypergeom.sf(2 * q - m - 1, users, parameters.colluders, m)
+        survive = hypergeom.cdf(q - 1, users, users - parameters.dropouts, m)
+        return collude <= 2**-40 and survive <= 2**-19
+
+    assert holds(parameters.witnesses, parameters.quorum)
+    assert not any(holds(parameters.witnesses - 1, q) for q in range(parameters.witnesses))
+
+
+@pytest.mark.parametrize("users", [3, 12, 100, 299])
+def test_below_300_users_everybody_is_a_witness(users):
+    found = Parameters.of(users, dropouts=0)
+    assert found.witnesses == users
+    assert 2 * found.quorum - users > found.colluders
+    assert found.quorum <= users
+    assert (Parameters.of(users, dropouts=0, server="semi-honest").witnesses, found.neighbours) == (
+        0,
+        users - 1,
+    )
 
 
 def test_below_300_users_everybody_is_a_neighbour():
@@ -94,5 +124,5 @@ def test_a_committee_of_colluders_is_out_of_reach():
 
 
 def test_nobody_to_collude_needs_no_reach():
-    assert least_unreached(100, 99, 0) == 1
+    assert least_unreached(99, 99, 0, 100) == 1
     assert neighbourhood(100, Fraction(0), Fraction(0), "semi-honest") == (99, 2)

@@ -1,13 +1,16 @@
 """What must survive: nothing leaves before it is written, and what is written is found again."""
 
 import pytest
-from tests.unit.protocols.aggregation.people import CLEAR, DISGUISED, people, server_of, until
+from tests.unit.protocols.aggregation.people import CLEAR, DISGUISED, again, people, server_of, until
 
 from masquerade.core.errors import FileError, InputError, QueryRefused
-from masquerade.protocols.aggregation.messages import Kind, MessageRefused
-from masquerade.protocols.aggregation.record import Record, reported
+from masquerade.protocols.aggregation.agreement import Batch
+from masquerade.protocols.aggregation.messages import Announcement, Delivery, MessageRefused, Survivors
+from masquerade.protocols.aggregation.server import Server
 from masquerade.protocols.aggregation.user import User
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
+from masquerade.protocols.people.questions import Question
+from masquerade.protocols.people.reports import reports_of
 
 
 class Full(MemoryLedger):
@@ -21,12 +24,11 @@ class Full(MemoryLedger):
         super().claim(entries)
 
 
-@pytest.mark.parametrize("stage", [Kind.DELIVERY, Kind.SURVIVORS])
+@pytest.mark.parametrize("stage", [Delivery, Survivors])
 def test_nothing_leaves_when_it_cannot_be_written(stage):
     population = people()
     ledger = Full()
-    old = population.users[0]
-    population.users[0] = User(0, old._key, population.terms, old._record, ledger)
+    population.users[0] = again(population, 0, ledger)
     server = server_of(population)
     outgoing = until(population, server, stage)
     ledger.full = True
@@ -38,30 +40,27 @@ def test_nothing_leaves_when_it_cannot_be_written(stage):
 
 def test_a_vote_stays_spent_after_a_restart(tmp_path):
     population = people()
-    old = population.users[0]
     ledger = FileLedger(tmp_path / "ledger")
-    population.users[0] = User(0, old._key, population.terms, old._record, ledger)
+    population.users[0] = again(population, 0, ledger)
     server = server_of(population)
-    announcement = until(population, server, Kind.ANNOUNCEMENT)[0]
+    announcement = until(population, server, Announcement)[0]
     for place, user in enumerate(population.users):
         server.receive(place, user.receive(announcement))
-    until(population, server, Kind.SURVIVORS)
+    until(population, server, Survivors)
     ledger.close()
-    again = User(0, old._key, population.terms, old._record, FileLedger(tmp_path / "ledger"))
+    restarted = again(population, 0, FileLedger(tmp_path / "ledger"))
     with pytest.raises(QueryRefused, match="has left already") as refused:
-        again.receive(announcement)
+        restarted.receive(announcement)
     assert refused.value.refusals[0].code == "already_spent"
     later = server_of(population, number=2)
     with pytest.raises(QueryRefused, match="never saw"):
-        again.receive(later.advance()[0])
+        restarted.receive(later.advance()[0])
 
 
 def twins(tmp_path, policy=CLEAR):
     """Return a population, and its first user once more: a second process with the same ledger."""
     population = people(policy=policy)
-    old = population.users[0]
-    ledgers = [FileLedger(tmp_path / "ledger") for _ in range(2)]
-    both = [User(0, old._key, population.terms, old._record, ledger) for ledger in ledgers]
+    both = [again(population, 0, FileLedger(tmp_path / "ledger")) for _ in range(2)]
     population.users[0] = both[0]
     return population, both[1]
 
@@ -71,27 +70,27 @@ def test_of_two_processes_of_one_user_only_one_votes(tmp_path, number, nonce):
     """Both have joined before either votes: in the same round, a later one, another session."""
     population, twin = twins(tmp_path)
     first = server_of(population)
-    delivered = until(population, first, Kind.DELIVERY)
+    delivered = until(population, first, Delivery)
     one, population.users[0] = population.users[0], twin
     other = server_of(population, number=number, nonce=nonce)
     for user in population.users[1:]:
         user._round = None  # the others have not seen the first round
-    again = until(population, other, Kind.DELIVERY)
+    later = until(population, other, Delivery)
     assert one.receive(delivered[0]) is not None
     with pytest.raises(QueryRefused, match="in another process") as refused:
-        twin.receive(again[0])
+        twin.receive(later[0])
     assert refused.value.refusals[0].code == "already_spent"
 
 
 def test_disguised_votes_of_two_processes_may_leave_in_two_sessions(tmp_path):
     population, twin = twins(tmp_path, DISGUISED)
-    delivered = until(population, server_of(population), Kind.DELIVERY)
+    delivered = until(population, server_of(population), Delivery)
     one, population.users[0] = population.users[0], twin
     for user in population.users[1:]:
         user._round = None
-    again = until(population, server_of(population, nonce=bytes([1] * 16)), Kind.DELIVERY)
+    later = until(population, server_of(population, nonce=bytes([1] * 16)), Delivery)
     assert one.receive(delivered[0]) is not None
-    assert twin.receive(again[0]) is not None
+    assert twin.receive(later[0]) is not None
 
 
 def test_a_clear_record_is_not_counted_in_two_sessions():
@@ -112,36 +111,34 @@ def test_a_report_is_drawn_once_for_a_person(tmp_path):
     reports = set()
     for _ in range(20):
         ledger = FileLedger(tmp_path / "ledger")
-        reports.add(reported((1, 2), DISGUISED, ledger).codes)
+        reports.add(tuple(reports_of({"a": 1, "b": 2}, DISGUISED, "ann", ledger).values()))
         ledger.close()
     assert len(reports) == 1
-    fresh = {reported((1, 2), DISGUISED, MemoryLedger()).codes for _ in range(60)}
+    drawn = [reports_of({"a": 1, "b": 2}, DISGUISED, "ann", MemoryLedger()) for _ in range(60)]
+    fresh = {tuple(report.values()) for report in drawn}
     assert len(fresh) > 1  # all alike with probability 0.56^59 < 1e-14
 
 
-def test_records_do_not_print_themselves():
-    assert "1" not in repr(Record((1, 1), CLEAR.id))
+def test_users_do_not_print_their_records():
+    assert repr(people().users[3]) == "User('user 3')"
 
 
 def test_wrong_records_and_identities_are_refused():
     population = people()
-    with pytest.raises(InputError, match="known category"):
-        reported((2, 0), CLEAR, MemoryLedger())
-    key = population.users[1]._key
-    with pytest.raises(InputError, match="not the one enrolled"):
-        User(0, key, population.terms, Record((0, 0), CLEAR.id), MemoryLedger())
-    with pytest.raises(InputError, match="policy"):
-        User(1, key, population.terms, Record((0, 0), DISGUISED.id), MemoryLedger())
+    key, terms = population.users[1]._identity, population.terms
+    with pytest.raises(InputError, match="no category of 'a'"):
+        User("user 1", key, {"a": 2, "b": 0}, terms)
+    with pytest.raises(InputError, match="no category of 'b'"):
+        User("user 1", key, {"a": 1}, terms)
+    with pytest.raises(InputError, match="not on the roster"):
+        User("user 0", key, {"a": 0, "b": 0}, terms)
 
 
 def test_another_batch_under_the_same_round_is_refused():
-    from masquerade.protocols.aggregation.batch import Batch, Table  # noqa: PLC0415
-    from masquerade.protocols.aggregation.server import Server  # noqa: PLC0415
-
     population = people()
     first = server_of(population)
     population.users[0].receive(first.advance()[0])
-    other = Server(population.terms, bytes(16), 1, Batch((Table((0,)),), population.terms.sizes))
+    other = Server(population.terms, bytes(16), 1, Batch((Question(("a",)),), population.terms.sizes))
     with pytest.raises(MessageRefused, match="other questions"):
         population.users[0].receive(other.advance()[0])
     with pytest.raises(MessageRefused, match="already"):

@@ -9,9 +9,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.unit.protocols.aggregation.people import (
-    CLEAR,
+    again,
     clear_counts,
-    codes_of,
     on_a_circle,
     people,
     server_of,
@@ -19,12 +18,17 @@ from tests.unit.protocols.aggregation.people import (
 
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.aggregation.messages import Kind, MessageRefused, kind_of
-from masquerade.protocols.aggregation.record import reported
-from masquerade.protocols.aggregation.user import User
+from masquerade.protocols.aggregation.messages import (
+    Endorsement,
+    MessageRefused,
+    Shares,
+    Unmasking,
+    Vote,
+    kind_of,
+)
 
 REFUSED = (DecodingError, MessageRefused, QueryRefused)
-ONCE = (Kind.SHARES, Kind.INPUT, Kind.ENDORSEMENT, Kind.UNMASKING)  # what must leave once a round, if at all
+ONCE = (Shares, Vote, Endorsement, Unmasking)  # what must leave once a round, if at all
 
 
 def failure(advance):
@@ -69,7 +73,7 @@ class Rounds(RuleBasedStateMachine):
             self.sent[place].append(message)
         if aborted is not None:
             # votes that left but were lost on the way are not known to the server
-            assert not aborted.spent or self.left.get(Kind.INPUT)
+            assert not aborted.spent or self.left.get(Vote)
             self.over = True
         if self.server.outcome is not None:
             self.outcomes.append(self.server.outcome)
@@ -83,17 +87,20 @@ class Rounds(RuleBasedStateMachine):
             reply = self.population.users[place].receive(self.sent[place][which % len(self.sent[place])])
         except REFUSED:
             return
+        if reply is None:
+            self.stood.add((place, self.server.context.round))  # it stands on the list, and is no witness
+            return
         kind = kind_of(reply)
         if kind in ONCE:
-            assert place not in self.left.setdefault(kind, set()), f"two {kind.name} left"
+            assert place not in self.left.setdefault(kind, set()), f"two {kind.__name__} left"
             self.left[kind].add(place)
         number = self.server.context.round
-        if kind is Kind.INPUT:
+        if kind is Vote:
             assert (place, number) not in self.votes, "two votes left in a round"
             earlier = [(user, other) for user, other in self.votes if user == place and other < number]
             assert self.stood.issuperset(earlier), "a vote left after one whose list its owner never saw"
             self.votes[place, number] = reply
-        if kind is Kind.ENDORSEMENT:
+        if kind is Endorsement:
             self.stood.add((place, number))
         self.said[place].append(reply)
 
@@ -142,10 +149,7 @@ class Rounds(RuleBasedStateMachine):
     @rule(place=st.integers(0, 13))
     def a_device_crashes_and_starts_anew(self, place):
         place %= self.users
-        old, ledger = self.population.users[place], self.population.ledgers[place]
-        codes = [int(column[place]) for column in codes_of(self.users).values()]
-        record = reported(codes, CLEAR, ledger)
-        self.population.users[place] = User(place, old._key, self.population.terms, record, ledger)
+        self.population.users[place] = again(self.population, place, self.population.ledgers[place])
 
     @rule()
     def another_round(self):

@@ -1,9 +1,19 @@
 """Whatever is changed in a signed message on its way is noticed, byte by byte."""
 
+from functools import partial
+
 import pytest
-from tests.vectors.examples import frequency, mix
+from tests.vectors.examples import aggregation, frequency, mix
 
 from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.protocols.aggregation.messages import (
+    Endorsement,
+    MessageRefused,
+    Reveal,
+    Signer,
+    Unmasking,
+    Work,
+)
 from masquerade.protocols.frequency.messages import Signed, Step
 from masquerade.protocols.mix.messages import Signed as MixSigned
 
@@ -17,6 +27,20 @@ CHECKS = {
     kind: (mix.signed(kind).encode(), lambda data, kind=kind: MixSigned.opened(data, mix.TERMS, kind))
     for kind in mix.SENDERS
 }
+ABOUT = (Reveal, Endorsement, Unmasking)
+
+
+def checked(data, kind):
+    """Check a message of a user of secure aggregation as the server does."""
+    said = kind.opened(data, aggregation.CONTEXT, aggregation.SIZES)
+    signer = Signer("ann", aggregation.IDENTITY.public, Work())
+    said.check(aggregation.CONTEXT, aggregation.SIZES, signer, aggregation.HASH if kind in ABOUT else b"")
+
+
+CHECKS |= {
+    type(message).__name__.lower(): (message.encode(aggregation.SIZES), partial(checked, kind=type(message)))
+    for message in aggregation.SIGNED
+}
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -25,7 +49,7 @@ def test_every_changed_byte_is_refused(name):
     check(good)
     for at in range(len(good)):
         for change in (1, 128):
-            with pytest.raises((DecodingError, SealBroken)):
+            with pytest.raises((DecodingError, SealBroken, MessageRefused)):
                 check(good[:at] + bytes([good[at] ^ change]) + good[at + 1 :])
 
 

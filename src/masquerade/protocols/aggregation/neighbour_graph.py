@@ -20,7 +20,8 @@ class Graph:
     """Users on a circle; neighbours are the k/2 next ones on either side, or all.
 
     `order` has the place on the roster of each position, `position` the reverse. The neighbours of a user
-    have slots 0 … k−1; the share that a user deals to slot a lies at x = a + 1.
+    have slots 0 … k−1; the share that a user deals to slot a lies at x = a + 1. `key` is what it was drawn
+    from.
     """
 
     neighbours: int
@@ -52,6 +53,10 @@ class Graph:
             return [place - 1] * place + [place] * (self.neighbours - place)
         return range(self.neighbours - 1, -1, -1)
 
+    def witnesses(self, count: int) -> tuple[int, ...]:
+        """Return who signs which users are summed: drawn with the graph, and nobody's choice."""
+        return _witnesses(self.key, self.users, count)
+
 
 @lru_cache(maxsize=16)
 def offsets(neighbours: int) -> Places:
@@ -77,32 +82,15 @@ def harary_graph(users: int, neighbours: int, drawn: bytes) -> Graph:
 
 @lru_cache(maxsize=64)
 def permutation(key: bytes, users: int) -> Places:
-    """Return the users in an order that 32 bytes decide: sorted by words of AES-256 in counter mode."""
+    """Return the users in an order that 32 bytes decide: sorted by the words of their stream."""
     order = np.argsort(np.frombuffer(stream(key, 8 * users), dtype="<u8"), kind="stable")
     order.flags.writeable = False
     return order
 
 
-def committee(info: bytes, attempt: int, users: int, size: int) -> list[int]:
-    """Return who draws the graph of a round, in order: nobody's choice once the session has its name."""
-    key = hashlib.sha256(b"masquerade aggregation committee" + info + bytes([attempt])).digest()
-    chosen: list[int] = permutation(key, users)[:size].tolist()
-    return chosen
-
-
-def commitments_hash(info: bytes, attempt: int, commitments: Sequence[bytes]) -> bytes:
-    """Return the hash of all commitments of a committee."""
-    head = b"masquerade aggregation commitments" + info + bytes([attempt])
-    return hashlib.sha256(head + b"".join(commitments)).digest()
-
-
-def commitment(info: bytes, attempt: int, place: int, nonce: bytes) -> bytes:
-    """Return the hash by which a member of a committee fixes its nonce before seeing those of others."""
-    head = b"masquerade aggregation nonce" + info + bytes([attempt]) + place.to_bytes(4, "big")
-    return hashlib.sha256(head + nonce).digest()
-
-
-def drawn_key(info: bytes, attempt: int, nonces: Sequence[bytes]) -> bytes:
-    """Return the 32 bytes that decide the graph: unpredictable while one member is honest."""
-    head = b"masquerade aggregation graph" + info + bytes([attempt])
-    return hashlib.sha256(head + b"".join(nonces)).digest()
+@lru_cache(maxsize=16)
+def _witnesses(key: bytes, users: int, count: int) -> tuple[int, ...]:
+    if count == users:
+        return tuple(range(users))
+    drawn = hashlib.sha256(b"masquerade aggregation witnesses" + key).digest()
+    return tuple(permutation(drawn, users)[:count].tolist())

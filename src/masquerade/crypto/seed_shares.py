@@ -22,6 +22,11 @@ SHARE_SIZE = 32
 MOST_TRIES = 300
 
 
+def new_seed() -> bytes:
+    """Return a fresh seed."""
+    return secrets.token_bytes(SEED_SIZE)
+
+
 def deal(seed: bytes, threshold: int, xs: Sequence[int]) -> list[bytes]:
     """Return the shares of a seed at places `xs`; any `threshold` of them open it, fewer say nothing."""
     higher = [secrets.randbelow(FIELD) for _ in range(threshold - 1)]

@@ -1,0 +1,85 @@
+"""Messages of secure aggregation."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from masquerade.crypto.keys import SigningKey
+from masquerade.protocols.aggregation.agreement import RoundContext
+from masquerade.protocols.aggregation.messages import (
+    Advert,
+    Announcement,
+    Call,
+    Commitment,
+    Commitments,
+    Delivery,
+    Endorsement,
+    Endorsements,
+    MessageSizes,
+    Neighbours,
+    Reveal,
+    Shares,
+    SignedNonce,
+    Survivors,
+    Unmasking,
+    Vote,
+)
+from masquerade.protocols.aggregation.survivor_tree import Stretch
+from masquerade.protocols.people.questions import Question
+from tests.vectors.message_vectors import Example
+
+IDENTITY = SigningKey.from_seed(bytes([7] * 32))
+CONTEXT = RoundContext(bytes(range(32)), 2, bytes([9] * 32))
+TERMS = SimpleNamespace(sizes={"a": 2, "b": 3})
+SIZES = MessageSizes(neighbours=10, committee=2, witnesses=9, width=np.dtype("<u2"), length=3)
+COMPLETE = SIZES._replace(committee=0)
+ROUND, UNSIGNED, HASH, NONCE = CONTEXT.tag, bytes(64), bytes(range(32)), bytes(range(16))
+QUESTIONS = (Question(("a", "b")), Question(("b",), (("a", 1),)), Question(()))
+
+
+def signed(kind, *fields, about=b"", sizes=SIZES):
+    """Return a message of a user; the signature is the same whenever it is made."""
+    data = kind(ROUND, UNSIGNED, *fields).sealed(IDENTITY, CONTEXT, sizes, about)
+    return kind.decode(data, sizes)
+
+
+def slots(size, there=(0, 3, 9), count=10):
+    """Return items of one size for some of several slots."""
+    return tuple(bytes([slot] * size) if slot in there else None for slot in range(count))
+
+
+def beyond(message, at):
+    """Return a message with a bit set beyond the last slot, in the byte at a place."""
+    data = bytearray(message.encode(SIZES))
+    data[at] |= 1
+    return bytes(data)
+
+
+DRAWN = (SignedNonce(NONCE, UNSIGNED), SignedNonce(bytes(16), bytes(range(64))))
+HEAD = 4 + len(Delivery.TAG) + len(ROUND)
+SIGNED = [
+    signed(Advert, HASH, bytes([3] * 32)),
+    signed(Commitment, 63, HASH),
+    signed(Reveal, 0, NONCE, about=HASH),
+    signed(Shares, HASH, slots(80)),
+    signed(Vote, np.arange(10) % 3 == 0, np.array([1, 65535, 256], dtype=np.uint16)),
+    signed(Endorsement, about=HASH),
+    signed(Unmasking, slots(32), about=HASH),
+]
+EXAMPLES = [
+    Example(Announcement(ROUND, NONCE, 1, QUESTIONS), TERMS),
+    Example(Call(ROUND, 63), SIZES),
+    Example(Commitments(ROUND, 0, (HASH, bytes(32))), SIZES),
+    Example(Neighbours(ROUND, 1, DRAWN, slots(128)), SIZES),
+    Example(Neighbours(ROUND, 0, (), slots(128, range(10))), COMPLETE),
+    Example(
+        Delivery(ROUND, slots(80)),
+        SIZES,
+        bad={"an eleventh slot": beyond(Delivery(ROUND, slots(80)), HEAD + 1)},
+    ),
+    Example(Delivery(ROUND, slots(80, ())), SIZES),
+    Example(Survivors(ROUND, Stretch((HASH, bytes(32)), (bytes(36), bytes(range(36))))), SIZES),
+    Example(Survivors(ROUND, Stretch((HASH,), ())), SIZES),
+    Example(Endorsements(ROUND, slots(64, (1, 8), 9)), SIZES),
+    *[Example(message, SIZES) for message in SIGNED],
+]
