@@ -57,10 +57,11 @@ def check_config(
 def checked(file: Path, kind: str) -> Any:
     """Return the settings in a file for a kind of service, after looking at every file they name."""
     from masquerade.services.common.settings import check_files  # noqa: PLC0415
+    from masquerade.services.parties.settings import PartySettings  # noqa: PLC0415
 
     settings = load_kind(file, kind)
     check_files(settings, file)
-    if kind == "party":
+    if isinstance(settings, PartySettings):
         from masquerade.services.parties.local_data import check_records  # noqa: PLC0415  (loads Arrow)
 
         check_records(settings)
