@@ -1,5 +1,7 @@
 """Opened rows as a source: refused until their incompleteness is accepted, exact about what is there."""
 
+import pickle
+
 import numpy as np
 import pytest
 from tests.unit.protocols.threshold.world import Insiders, World
@@ -49,6 +51,14 @@ def opening(table):
 def kept(table):
     sizes = {z: sum(row["zip"] == z for row in table) for z in ZIPS}
     return [row for row in table if sizes[row["zip"]] >= 10]
+
+
+def test_opened_rows_pickle(opening):
+    source = tally_opened(opening, FORM, accept_incomplete=True)
+    again = pickle.loads(pickle.dumps(source))  # noqa: S301  (our own)
+    assert (again.answer([QUERY])[0].values == source.answer([QUERY])[0].values).all()
+    assert again.incompleteness == source.incompleteness
+    assert again.guarantee == source.guarantee
 
 
 def test_every_question_is_refused_until_incompleteness_is_accepted(table, opening):

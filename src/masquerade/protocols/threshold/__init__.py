@@ -2,8 +2,8 @@
 
 Two forms. The faithful one (`faithful`) is the talk's: a dealer's polynomial, shares in the exponent. The
 other, for production, follows STAR: a separate `RandomnessServer` evaluates an oblivious pseudo-random
-function (`oprf`) once for each enrolled `Client`; a `Collector` groups reports by tag and opens the classes
-that reached k.
+function (`crypto.oprf`) once for each enrolled `Client`; a `Collector` groups reports by tag and opens the
+classes that reached k.
 
 Who learns what, production form. The randomness server learns who takes part, and nothing about any row: what
 it is sent is uniformly random. The collector learns the rows of classes with at least k reports; of all
@@ -17,3 +17,29 @@ gives each person one credential: whoever has a credential, a quasi-identifier i
 reports opens the class of that quasi-identifier, whatever k is. Reports reach the collector through something
 that hides the sender (a proxy, a mix): otherwise it sees whose report each row was.
 """
+
+from masquerade.protocols.threshold.class_opening import Opening, Verdict, open_reports
+from masquerade.protocols.threshold.client import Client
+from masquerade.protocols.threshold.collector import Collector
+from masquerade.protocols.threshold.guarantee import faithful_guarantee, production_guarantee
+from masquerade.protocols.threshold.messages import Closing, Notice, Terms
+from masquerade.protocols.threshold.row_schema import Form
+from masquerade.protocols.threshold.server import RandomnessServer
+from masquerade.protocols.threshold.stores import EvaluationLedger, ReportStore
+
+__all__ = [
+    "Client",
+    "Closing",
+    "Collector",
+    "EvaluationLedger",
+    "Form",
+    "Notice",
+    "Opening",
+    "RandomnessServer",
+    "ReportStore",
+    "Terms",
+    "Verdict",
+    "faithful_guarantee",
+    "open_reports",
+    "production_guarantee",
+]
