@@ -44,17 +44,10 @@ from masquerade.services.common.settings_file import explain, override, read
 from masquerade.services.common.tls_contexts import PLAIN, TlsFiles
 
 M = TypeVar("M", bound=BaseModel)
-UNITS: Final = {
-    "": 1,
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KIB": 1 << 10,
-    "MIB": 1 << 20,
-    "GIB": 1 << 30,
-    "TIB": 1 << 40,
+UNITS: Final = {"": 1, "B": 1} | {
+    f"{prefix}{end}": base**power
+    for power, prefix in enumerate("KMGT", start=1)
+    for end, base in (("B", 1000), ("IB", 1024))
 }
 MIB: Final = 1 << 20
 HAS_MODES: Final = os.name == "posix"
