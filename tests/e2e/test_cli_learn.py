@@ -128,7 +128,7 @@ def test_clear_records_are_learnt_without_noise(world, name):
     assert printed == json.loads(json.dumps(in_library(name, source).to_dict()))
 
 
-@pytest.mark.parametrize("name", ["network", "structure", "tree"])
+@pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize(("ending", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_pictures(world, name, ending, start):
     ok(*learnt(world, name, "--plot", world / f"picture.{ending}"))

@@ -293,6 +293,7 @@ def _entries() -> Iterable[Learner]:
             ),
         ),
         model=lambda: learn.Rules,
+        draw=_own_picture,
         example="--min-support 0.1 --rhs cough=yes",
     )
     yield Learner(
@@ -308,6 +309,7 @@ def _entries() -> Iterable[Learner]:
         needs=(("target",),),
         model=lambda: learn.NaiveBayes,
         asks=_asked_by_bayes,
+        draw=_own_picture,
         example="--target smoker --out model.json",
     )
     yield Learner(
@@ -368,6 +370,7 @@ def _entries() -> Iterable[Learner]:
         ),
         needs=(("target",),),
         model=lambda: learn.LinearClassifier,
+        draw=_own_picture,
         example="--target smoker --loss logistic",
     )
     yield Learner(
