@@ -3,7 +3,7 @@
 Formula: f(z) = Σ λ_x(z)·f(x), λ_x(z) = Π_{x'≠x} (z − x')/(x − x'), for any f of degree below the number of
 places; on points f(x)·H the same sum gives f(z)·H, and nobody learns f.
 
-Secrets are shared elsewhere, each time quickly in a field of its own: `protocols.aggregation.seed_shares`
+Secrets are shared elsewhere, each time quickly in a field of its own: `crypto.seed_shares`
 deals and opens seeds at the places 1 … k, one of every user; `crypto.class_secrets` works in the field
 2⁶¹ − 1, compiled, on secrets that are derived and not drawn: a million shares at once, bad ones among them.
 """

@@ -7,7 +7,7 @@ clear records reports are the records, and every table equals that of the pooled
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, Protocol
 
@@ -15,19 +15,17 @@ import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
-from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.codec import Words
+from masquerade.protocols.people.questions import Counts, Question
 from masquerade.protocols.pooling.local_counts import MOST_CELLS
 from masquerade.protocols.pooling.masked_sum import PoolingParty
-from masquerade.sources.query_plan import Layout, QueryPlan
-from masquerade.sources.record_store import Observed
+from masquerade.sources.count_rounds import CountedReports
 from masquerade.sources.records import Records
-from masquerade.sources.report_tally import ReportTally
 
 
 class Pool(Protocol):
@@ -40,27 +38,6 @@ class Pool(Protocol):
         """Return who learns what from the sums."""
 
 
-class PooledTables:
-    """Sums of tables of reports; the last round's are kept, since all strata are read off the same ones."""
-
-    def __init__(self, pool: Pool, policy: Policy) -> None:
-        self._pool, self._observed = pool, policy.observed
-        (total,) = pool.totals([Query()])
-        self.n = int(total)
-        self._last: dict[Query, Floats] = {}
-
-    def of(self, queries: Sequence[Query]) -> list[Floats]:
-        """Return tables, in one round."""
-        asked = list(dict.fromkeys(queries))
-        if any(query not in self._last for query in asked):
-            shapes = [self._observed.shape(query.by) for query in asked]
-            tables = split_tables(self._pool.totals(asked), shapes)
-            if any(int(table.sum()) != self.n for table in tables):
-                raise RoundAborted("A pooled table does not add up to the number of records.", spent=True)
-            self._last = {q: t.astype(np.float64) for q, t in zip(asked, tables, strict=True)}
-        return [self._last[query] for query in queries]
-
-
 def split_tables(cells: Words, shapes: Sequence[tuple[int, ...]]) -> list[Words]:
     """Return the tables that stand one after the other."""
     sizes = [prod(shape) for shape in shapes]
@@ -70,38 +47,7 @@ def split_tables(cells: Words, shapes: Sequence[tuple[int, ...]]) -> list[Words]
     return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class PooledPart:
-    """The reports of all parties, seen as sums of tables; with a `stratum` (variable, code), of that one."""
-
-    layout: Layout
-    tables: PooledTables
-    stratum: tuple[str, int] | None = None
-
-    def columns(self, plan: QueryPlan) -> tuple[str, ...]:
-        """Return whose joint table a plan needs: columns tabulated, of conditions, and of the stratum."""
-        names = plan.joint_columns
-        by = () if self.stratum is None or self.stratum[0] in names else (self.stratum[0],)
-        return (*names, *by)
-
-    def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
-        """Return the sums that plans want, in one round; conditions are weights over one more axis."""
-        columns = [self.columns(plan) for plan in plans]
-        tables = self.tables.of([Query(by=names) for names in columns])
-        return [self._weighed(*item) for item in zip(plans, columns, tables, strict=True)]
-
-    def _weighed(self, plan: QueryPlan, columns: tuple[str, ...], table: Floats) -> Observed:
-        if self.stratum is not None:
-            name, code = self.stratum
-            axis = columns.index(name)
-            own = np.arange(table.shape[axis]) == code
-            table = table * own.reshape([-1 if i == axis else 1 for i in range(table.ndim)])
-            if name not in plan.joint_columns:
-                table = table.sum(axis=axis)
-        return Observed.of(plan, plan.met(table.reshape(plan.joint_shape)))
-
-
-class PooledTally(ReportTally):
+class PooledTally(CountedReports):
     """A `Tally` over the records of all parties of a pool.
 
     Parties that disguise share one policy, the pool's. Those with another form a pool of their own, three or
@@ -112,35 +58,40 @@ class PooledTally(ReportTally):
     def __init__(self, pool: Pool, policy: Policy) -> None:
         super().__init__(policy)
         self.guarantee = pooled_guarantee(pool.guarantee(tuple(policy.schema)), policy)
-        tables = PooledTables(pool, policy)
-        self.n, by = tables.n, policy.stratum_variable
-        if by is None:
-            self._parts = [PooledPart(Layout(policy.groups, policy.schema), tables)]
-        else:
-            self._parts = [
-                PooledPart(Layout(policy.groups_of(label), policy.schema), tables, (by, code))
-                for code, label in enumerate(policy.strata)
-            ]
+        self._pool = pool
+        (total,) = pool.totals([Query()])
+        self.n = int(total)
+        # the last round's tables are kept: all strata are read off the same ones
+        self._last: dict[Question, Counts] = {}
 
-    def parts(self, questions: int) -> Sequence[PooledPart]:
-        """Return the reports by stratum."""
-        del questions
-        return self._parts
+    def count(self, questions: Sequence[Question]) -> list[Counts]:
+        """Return tables, in one round; what meets conditions is picked from joint tables."""
+        joint = [self._joint(question) for question in questions]
+        asked = list(dict.fromkeys(joint))
+        if any(question not in self._last for question in asked):
+            totals = self._pool.totals([Query(by=question.columns) for question in asked])
+            tables = split_tables(totals, [question.shape(self.sizes) for question in asked])
+            if any(int(table.sum()) != self.n for table in tables):
+                raise RoundAborted("A pooled table does not add up to the number of records.", spent=True)
+            self._last = {one: table.astype(np.int64) for one, table in zip(asked, tables, strict=True)}
+        return [one.picked(self._last[one], wanted) for one, wanted in zip(joint, questions, strict=True)]
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
         """Return why queries would be refused: too many cells of reports, a channel that cannot be undone."""
         refusals = super().check(queries)
         if refusals:
             return refusals
-        part = self._parts[0]
-        columns = dict.fromkeys(part.columns(part.layout.plan(query)) for query in queries)
-        cells = sum(prod(self.policy.observed.shape(names)) for names in columns)
+        asked = dict.fromkeys(self._joint(self.questions(query)[0]) for query in queries)
+        cells = sum(question.cells(self.sizes) for question in asked)
         if cells > MOST_CELLS:
             reason = (
                 f"A batch has at most {MOST_CELLS:,} pooled cells, conditions included, this one {cells:,}."
             )
             return [Refusal("too_many_cells", reason)]
         return []
+
+    def _joint(self, question: Question) -> Question:
+        return Question.about(question.names, {}, self.schema)
 
 
 def pooled_guarantee(sums: Guarantee, policy: Policy) -> Guarantee:
