@@ -22,15 +22,6 @@ T = TypeVar("T")
 U = TypeVar("U")
 Size = int | Callable[[Any], int]
 _LENGTH = 4
-_UNREADABLE = (
-    MasqueradeError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 
 
 class Writer:

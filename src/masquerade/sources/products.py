@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.errors import InputError, Refusal, RoundAborted
+from masquerade.core.errors import Refusal, RoundAborted
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
-from masquerade.core.tally import raise_refusals
 from masquerade.protocols.own_columns import Owners, check_owners
 from masquerade.protocols.products.columns import Part, counts_from
-from masquerade.sources.projection import exact, laid_out, table_of
+from masquerade.sources.whole_tables import WholeTables
 
 MOST_CELLS = 2**20
 
@@ -50,7 +49,7 @@ class Products(Protocol):
         """Return who learns what."""
 
 
-class RevealedVerticalCounts:
+class RevealedVerticalCounts(WholeTables):
     """A `Tally` over columns of several parties whose counts are exact, and revealed to whoever asks.
 
     Every table equals that of the joined clear records, standard errors included, so K2 and other learners
@@ -59,54 +58,33 @@ class RevealedVerticalCounts:
 
     def __init__(self, products: Products) -> None:
         check_owners(products.owners, products.schema, receiver="")
+        super().__init__(products.schema, products.n, products.guarantee())
         self._products = products
-        self.schema, self.n = products.schema, products.n
-        self.guarantee = products.guarantee()
-        self._tables: dict[frozenset[str], CountTable] = {}
 
-    def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return why queries would be refused: too many cells, or columns too large to be masked."""
-        refusals = []
-        for query in queries:
-            query.check(self.schema)
-            cells = prod(self.schema.shape(query.names))
-            if cells > MOST_CELLS:
-                reason = f"The question has {cells:,} cells, conditions included (at most {MOST_CELLS:,})."
-                refusals.append(Refusal("too_many_cells", reason, query))
-            else:
-                refusals += [
-                    Refusal(item.code, item.reason, query)
-                    for item in self._products.refusals(self._parts(query))
-                ]
-        return refusals
+    def _propose(self, queries: Sequence[Query]) -> None:
+        self._products.propose(queries)
 
-    def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Answer a batch; what was revealed once is not asked again."""
-        if isinstance(queries, Query):
-            raise InputError("A source answers a list of queries: write answer([query]).")
-        raise_refusals(self.check(queries))
-        new = [query for query in queries if frozenset(query.names) not in self._tables]
-        if new:
-            self._products.propose(new)
-        for query in new:
-            self._tables.setdefault(frozenset(query.names), self._whole(query))
-        return [laid_out(self._tables[frozenset(query.names)], query) for query in queries]
+    def _refusals(self, query: Query) -> list[Refusal]:
+        cells = prod(self.schema.shape(query.names))
+        if cells > MOST_CELLS:
+            reason = f"The question has {cells:,} cells, conditions included (at most {MOST_CELLS:,})."
+            return [Refusal("too_many_cells", reason, query)]
+        found = self._products.refusals(self._parts(query.names))
+        return [Refusal(item.code, item.reason, query) for item in found]
 
-    def _parts(self, query: Query) -> tuple[Part, ...]:
+    def _parts(self, asked: Collection[str]) -> tuple[Part, ...]:
         parts = [
-            Part(party, tuple(name for name in self.schema if name in names and name in query.names))
+            Part(party, tuple(name for name in self.schema if name in names and name in asked))
             for party, names in self._products.owners.items()
         ]
         return tuple(part for part in parts if part.names)
 
-    def _whole(self, query: Query) -> CountTable:
-        parts = self._parts(query)
+    def _whole(self, names: frozenset[str]) -> CountTable:
+        parts = self._parts(names)
         counts = counts_from(self._products.moments(parts))
         if np.any(counts < 0) or int(counts.sum()) != self.n:
             raise RoundAborted(
                 "Sums of products do not make a table: a party's numbers were false.", spent=True
             )
-        axes = tuple(self.schema[name] for part in parts for name in part.names)
-        values = counts.reshape([len(axis) for axis in axes]).astype(np.float64)
-        names = tuple(axis.name for axis in axes)
-        return table_of(axes, values, self.n, exact(values, self.n, names), is_exact=True)
+        ordered = [name for part in parts for name in part.names]
+        return self._exact(ordered, counts.reshape(self.schema.shape(ordered)).astype(np.float64))

@@ -8,23 +8,21 @@ send them to the receiver; inner products across owners are the sums of products
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
 from masquerade.channels.policy import Policy
-from masquerade.core.axes import AxisMap, AxisMaps, Floats
-from masquerade.core.covariance import Covariance, LinearCovariance, Part, SumCovariance
+from masquerade.core.axes import Floats
+from masquerade.core.covariance import SumCovariance
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
-from masquerade.core.tally import raise_refusals
-from masquerade.estimate.evidence import GaussianEvidence, ReportEvidence
+from masquerade.estimate.evidence import GaussianEvidence
 from masquerade.estimate.rotation import Reduction
 from masquerade.estimate.walsh import counts_of, sums_of_products
 from masquerade.protocols.own_columns import OwnColumns, Owners, check_owners
@@ -34,6 +32,7 @@ from masquerade.protocols.transport import Transport
 from masquerade.sources.projection_noise import ProjectionNoise, side
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally, warn_missing
+from masquerade.sources.whole_tables import WholeTables, clear_covariance
 
 MOST_CELLS = 2**16
 MOST_NUMBERS = 2**27  # of projected columns, 1 GiB
@@ -126,44 +125,25 @@ def source_of(
     return Projected(parties, records.schema, records.n, reduction, receiver)
 
 
-@dataclass(eq=False)
-class Projected:
+class Projected(WholeTables):
     """A `Tally` for whoever receives projected columns: the receiver, who is none of the owners.
 
     Without a `reduction` the projection is a rotation and counts are exact, so standard errors are those of
     clear records; with one, inner products across owners are estimates, and standard errors say so.
     """
 
-    owners: tuple[ColumnOwner, ...]
-    schema: Schema
-    n: int
-    reduction: Reduction | None = None
-    receiver: str = "third party"
-    guarantee: Guarantee = field(init=False, repr=False)
-    _owner: Mapping[str, ColumnOwner] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._owner = {name: owner for owner in self.owners for name in owner.schema}
-        self.guarantee = guarantee_of(self)
-
-    def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return why queries would be refused: variables of three owners, or too many products."""
-        return [refusal for query in queries for refusal in self._refusals(query)]
-
-    def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Answer a batch; questions about the same variables are put to the owners once."""
-        if isinstance(queries, Query):
-            raise InputError("A source answers a list of queries: write answer([query]).")
-        raise_refusals(self.check(queries))
-        known: dict[frozenset[str], CountTable] = {}
-        for query in queries:
-            asked = frozenset(query.names)
-            if asked not in known:
-                known[asked] = self._whole(asked)
-        return [laid_out(known[frozenset(query.names)], query) for query in queries]
+    def __init__(
+        self,
+        owners: Sequence[ColumnOwner],
+        schema: Schema,
+        n: int,
+        reduction: Reduction | None = None,
+        receiver: str = "third party",
+    ) -> None:
+        self.owners, self.reduction, self.receiver = tuple(owners), reduction, receiver
+        super().__init__(schema, n, self._guarantee(tuple(schema)))
 
     def _refusals(self, query: Query) -> list[Refusal]:
-        query.check(self.schema)
         parts = self._parts(query.names)
         if len(parts) > 2:
             names = ", ".join(repr(owner.name) for owner, _ in parts)
@@ -182,38 +162,60 @@ class Projected:
             return [Refusal("too_many_cells", reason, query)]
         return []
 
-    def _parts(self, names: Sequence[str]) -> list[tuple[ColumnOwner, tuple[str, ...]]]:
+    def _propose(self, queries: Sequence[Query]) -> None:
+        """Owners consent to variables, not to questions, and say so when they are asked."""
+
+    def _parts(self, names: Collection[str]) -> list[tuple[ColumnOwner, tuple[str, ...]]]:
         """Return the owners asked, each with its variables in the order of the schema."""
         parts = [(owner, tuple(name for name in owner.schema if name in names)) for owner in self.owners]
         return [(owner, own) for owner, own in parts if own]
 
-    def _whole(self, asked: frozenset[str]) -> CountTable:
+    def _whole(self, names: frozenset[str]) -> CountTable:
         """Return the table of all variables of a question, one owner's before the other's."""
-        parts = self._parts(tuple(asked))
-        margins = [owner.table(names) for owner, names in parts]
-        axes = tuple(self.schema[name] for _, names in parts for name in names)
-        names = tuple(axis.name for axis in axes)
+        parts = self._parts(names)
+        margins = [owner.table(own) for owner, own in parts]
+        ordered = tuple(name for _, own in parts for name in own)
         if len(parts) < 2:
-            values = margins[0] if margins else np.array(float(self.n))
-            return table_of(axes, values, self.n, exact(values, self.n, names), is_exact=True)
-        first, second = (owner.submit(own, names, self.reduction) for owner, own in parts)
-        across = first @ second.T
+            return self._exact(ordered, margins[0] if margins else np.array(float(self.n)))
+        x, y = (owner.submit(own, ordered, self.reduction) for owner, own in parts)
+        first, second = margins
         if self.reduction is None:
-            across = whole_products(across, self.n)
-        values = joined(margins[0], margins[1], across)
-        sampling = exact(values, self.n, names)
-        if self.reduction is None:
-            return table_of(axes, values, self.n, sampling, is_exact=True)
-        split = margins[0].ndim
+            return self._exact(ordered, joined(first, second, whole_products(x @ y.T, self.n)))
+        values, split = joined(first, second, x @ y.T), first.ndim
         noise = ProjectionNoise(
             values,
-            side(range(split), margins[0]),
-            side(range(split, len(axes)), margins[1]),
+            side(range(split), first),
+            side(range(split, values.ndim), second),
             self.n,
             self.reduction,
-            names,
+            ordered,
         )
-        return table_of(axes, values, self.n, SumCovariance((sampling, noise)), is_exact=False)
+        covariance = SumCovariance((clear_covariance(values, self.n, ordered), noise))
+        axes = tuple(self.schema[name] for name in ordered)
+        return CountTable(axes, values, self.n, GaussianEvidence.of(values, covariance))
+
+    def _guarantee(self, names: tuple[str, ...]) -> Guarantee:
+        """Return who learns what: the view of the receiver can be simulated from the tables it asks for."""
+        learnt = (
+            "the exact counts of all variables of each question, whole (the Gram matrix of the columns "
+            "submitted)"
+            if self.reduction is None
+            else "the exact counts of each owner's part of a question, and noisy inner products across owners"
+        )
+        owners = tuple(owner.name for owner in self.owners)
+        return Guarantee(
+            (Disclosure(self.receiver, learnt, names, None),),
+            (
+                f"the owners share a secret, for these records only, that the {self.receiver} does not know",
+                f"projected columns go to the {self.receiver} alone",
+                "records were linked row by row beforehand, and their number is public",
+                "what rounding projected columns to double precision may tell is not counted",
+            ),
+            dict.fromkeys((self.receiver, *owners), "semi-honest"),
+            0,
+            tuple((self.receiver, owner) for owner in owners),
+            0,
+        )
 
 
 def whole_products(across: Floats, n: int) -> Floats:
@@ -234,46 +236,3 @@ def joined(first: Floats, second: Floats, across: Floats) -> Floats:
     products[0, :] = sums_of_products(second).ravel()
     products[1:, 1:] = across
     return counts_of(products.reshape(first.shape + second.shape))
-
-
-def exact(values: Floats, n: int, names: tuple[str, ...]) -> LinearCovariance:
-    """Return the covariance of clear records."""
-    maps = AxisMaps(values.shape, tuple(AxisMap((axis,), None) for axis in range(values.ndim)))
-    return LinearCovariance((Part(values, maps),), values, values, n, names)
-
-
-def table_of(
-    axes: tuple[Any, ...], values: Floats, n: int, covariance: Covariance, *, is_exact: bool
-) -> CountTable:
-    """Return a table of exact counts, or of estimates by projection, which are approximately normal."""
-    evidence = ReportEvidence.clear if is_exact else GaussianEvidence.of
-    return CountTable(axes, values, n, evidence(values, covariance))
-
-
-def laid_out(whole: CountTable, query: Query) -> CountTable:
-    """Return the axes and the slice that a query asks for."""
-    return whole.select(dict(query.where)).marginal(query.by)
-
-
-def guarantee_of(source: Projected) -> Guarantee:
-    """Return who learns what: the view of the receiver can be simulated from the tables it asks for."""
-    everything = tuple(source.schema)
-    learnt = (
-        "the exact counts of all variables of each question, whole (the Gram matrix of the columns submitted)"
-        if source.reduction is None
-        else "the exact counts of each owner's part of a question, and noisy inner products across owners"
-    )
-    owners = tuple(owner.name for owner in source.owners)
-    return Guarantee(
-        (Disclosure(source.receiver, learnt, everything, None),),
-        (
-            f"the owners share a secret, for these records only, that the {source.receiver} does not know",
-            f"projected columns go to the {source.receiver} alone",
-            "records were linked row by row beforehand, and their number is public",
-            "what rounding projected columns to double precision may tell is not counted",
-        ),
-        dict.fromkeys((source.receiver, *owners), "semi-honest"),
-        0,
-        tuple((source.receiver, owner) for owner in owners),
-        0,
-    )

@@ -122,11 +122,6 @@ class LinkingParty:
         place = {pseudonym: row for row, pseudonym in enumerate(self.pseudonyms)}
         return np.array([place[pseudonym] for pseudonym in self.common], dtype=np.intp)
 
-    @property
-    def alignment(self) -> bytes:
-        """Return the digest of that order, by which parties notice that they mean different records."""
-        return hashlib.sha256(b"".join(self.common)).digest()
-
     def forget(self) -> None:
         """Destroy pseudonyms and masks; nobody can link by them any more."""
         self._forms = []

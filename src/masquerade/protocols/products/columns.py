@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import combinations
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,22 @@ def shares_of(parts: tuple[Part, ...]) -> tuple[Columns, ...]:
 def width(schema: Schema, parts: Sequence[Part]) -> int:
     """Return how many columns a part, or the product of several, has."""
     return prod(prod(schema.shape(part.names)) - 1 for part in parts)
+
+
+def moments_of(
+    schema: Schema, n: int, parts: Sequence[Part], joint: Callable[[tuple[Part, ...]], NDArray[Any]]
+) -> NDArray[np.int64]:
+    """Return the sums of products of every choice of one column, or none, of each part.
+
+    `joint` gives those of one column of each of some parts; a variable of one category has no columns.
+    """
+    moments = np.empty([width(schema, [part]) + 1 for part in parts], dtype=np.int64)
+    for count in range(len(parts) + 1):
+        for chosen in combinations(range(len(parts)), count):
+            index = tuple(slice(1, None) if i in chosen else 0 for i in range(len(parts)))
+            if moments[index].size:
+                moments[index] = joint(tuple(parts[i] for i in chosen)) if chosen else n
+    return moments
 
 
 def counts_from(moments: NDArray[np.int64]) -> NDArray[np.int64]:

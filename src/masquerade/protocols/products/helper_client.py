@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from masquerade.core.schema import Schema
 from masquerade.protocols.codec import SESSION_SIZE, Words
 from masquerade.protocols.consent import propose
 from masquerade.protocols.own_columns import Owners
-from masquerade.protocols.products.columns import Columns, Part, shares_of, width
+from masquerade.protocols.products.columns import Columns, Part, moments_of, shares_of, width
 from masquerade.protocols.products.messages import (
     ASKER,
     ELEMENTWISE,
@@ -84,21 +83,11 @@ class HelpedProducts:
 
     def moments(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
         """Return the sums of products of every choice of one column, or none, of each part."""
-        sizes = [width(self.schema, [part]) + 1 for part in parts]
-        moments = np.empty(sizes, dtype=np.int64)
-        for count in range(len(parts) + 1):
-            for chosen in combinations(range(len(parts)), count):
-                index = tuple(slice(1, None) if i in chosen else 0 for i in range(len(parts)))
-                moments[index] = self._joint(tuple(parts[i] for i in chosen))
-        return moments
+        return moments_of(self.schema, self.n, parts, self._joint)
 
     def _joint(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
         """Return the sums of products of one column of each part, an axis each."""
-        if not parts:
-            return np.array(self.n)
         shape = [width(self.schema, [part]) for part in parts]
-        if not all(shape):  # a variable of one category has no columns
-            return np.zeros(shape, dtype=np.int64)
         if parts not in self._known:
             words = self._sums(parts[0]) if len(parts) == 1 else self._inner(parts)
             if words.size != int(np.prod(shape)) or np.any(words > np.uint64(self.n)):

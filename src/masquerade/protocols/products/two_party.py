@@ -28,7 +28,7 @@ from masquerade.crypto.paillier import BITS, PaillierKey, PaillierPublic
 from masquerade.protocols.codec import SESSION_SIZE, SessionMessage, check_session, decoded
 from masquerade.protocols.consent import Consent, Proposal, propose
 from masquerade.protocols.own_columns import OwnColumns, Owners
-from masquerade.protocols.products.columns import Part, width
+from masquerade.protocols.products.columns import Part, moments_of, width
 from masquerade.protocols.products.messages import (
     MOST_BYTES,
     Ciphertexts,
@@ -127,7 +127,7 @@ class PaillierProducts:
         if self._key.n.bit_length() < BITS or self._key.n % 2 == 0:
             raise InputError(f"The key of {self._other!r} has fewer than {BITS} bits, or is none.")
         self._columns: dict[tuple[str, ...], list[list[int]]] = {}
-        self._known: dict[tuple[Part, Part], NDArray[np.int64]] = {}
+        self._known: dict[tuple[Part, ...], NDArray[np.int64]] = {}
         self._round = 0
 
     def refusals(self, parts: Sequence[Part]) -> list[Refusal]:
@@ -145,30 +145,23 @@ class PaillierProducts:
         propose(self._transport, (self._other,), self.session, self._round, queries)
 
     def moments(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
-        """Return the sums of products of every choice of one column, or none, of each part.
+        """Return the sums of products of every choice of one column, or none, of each part."""
+        return moments_of(self.schema, self.n, parts, self._joint)
+
+    def _joint(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
+        """Return the sums of products of one column of each part, those with the owner's asked once.
 
         The owner's margins are products with a column of ones, which every evaluator has.
         """
-        moments = np.empty([width(self.schema, [part]) + 1 for part in parts], dtype=np.int64)
-        moments[(0,) * len(parts)] = self.n
-        for place, part in enumerate(parts):
-            index = tuple(slice(1, None) if i == place else 0 for i in range(len(parts)))
-            own = part.party == self.name
-            moments[index] = self._own.counts(part.names)[1:] if own else self._joint(part, None)[:, 0]
-        if len(parts) == 2:
-            theirs = next(part for part in parts if part.party != self.name)
-            mine = next(part for part in parts if part.party == self.name)
-            across = self._joint(theirs, mine)
-            moments[1:, 1:] = across if parts[0] == theirs else across.T
-        return moments
-
-    def _joint(self, theirs: Part, mine: Part | None) -> NDArray[np.int64]:
-        """Return the sums of products of the owner's columns and own ones, each asked once."""
-        key = (theirs, mine or Part(self.name, ()))
-        if key not in self._known:
-            own = np.ones((1, self.n), dtype=np.uint64) if mine is None else self._own.indicators(mine.names)
-            self._known[key] = self._multiply(self._encrypted(theirs.names), own)
-        return self._known[key]
+        if parts[0].party == self.name:
+            margin = self._own.counts(parts[0].names)[1:]
+            return margin if len(parts) == 1 else self._joint(parts[::-1]).T
+        if parts not in self._known:
+            ones = np.ones((1, self.n), dtype=np.uint64)
+            own = self._own.indicators(parts[1].names) if len(parts) == 2 else ones
+            sums = self._multiply(self._encrypted(parts[0].names), own)
+            self._known[parts] = sums if len(parts) == 2 else sums[:, 0]
+        return self._known[parts]
 
     def _multiply(self, theirs: list[list[int]], own: NDArray[np.uint64]) -> NDArray[np.int64]:
         n, size = self._key.n, self._key.size

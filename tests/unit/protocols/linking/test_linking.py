@@ -61,7 +61,7 @@ def test_parties_agree_on_the_common_records_and_their_order(names):
     first = next(iter(orders.values()))
     assert set(first) == expected
     assert all(order == first for order in orders.values())
-    assert len({party.alignment for party in parties.values()}) == 1
+    assert len({tuple(party.common) for party in parties.values()}) == 1
     assert joiner.sizes == {name: len(KEYS[name]) for name in names}
 
 
