@@ -1,6 +1,7 @@
 """The experiments use the public interface only: names that packages list in their `__all__`."""
 
 import ast
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -27,3 +28,8 @@ def test_the_walk_finds_the_experiments():
 def test_an_experiment_imports_public_names_only(path):
     for module, name in imported(path):
         assert name in import_module(module).__all__ or name == "__version__", f"{module}: {name}"
+
+
+def test_the_package_has_the_version_of_the_library():
+    text = (FOLDER.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(text)["project"]["version"] == import_module("masquerade").__version__
