@@ -5,14 +5,14 @@ import os
 
 import numpy as np
 import pytest
-from tests.unit.protocols.aggregation.people import on_a_circle, people
+from tests.unit.protocols.aggregation.people import on_a_circle, people, where
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.aggregation import masks
 from masquerade.protocols.aggregation.agreement import Batch
 from masquerade.protocols.aggregation.message_sizes import most_traffic
-from masquerade.protocols.aggregation.messages import KINDS, Announcement, kind_of
+from masquerade.protocols.aggregation.messages import KINDS, Announcement, Endorsement, kind_of
 from masquerade.protocols.aggregation.neighbour_graph import complete_graph, harary_graph
 from masquerade.protocols.aggregation.parameters import Parameters
 from masquerade.protocols.aggregation.survivor_tree import Stretch, SurvivorTree, leaves_near, read_shown
@@ -197,7 +197,10 @@ def test_the_most_bytes_are_those_of_a_round_where_all_are_there(make, server):
     batch = Batch((Question(("a", "b")),), population.terms.sizes)
     population.ask(batch)
     most = most_traffic(population.terms.parameters, batch)
-    assert (population.cost.sent.max(), population.cost.received.max()) == most
+    assert population.cost.received.max() == most.received
+    # who is on the committee is a witness by chance, too
+    endorsement = where(Endorsement) if server == "malicious" else 0
+    assert most.sent - endorsement <= population.cost.sent.max() <= most.sent
 
 
 def test_ten_thousand_users_stay_within_their_bytes():
