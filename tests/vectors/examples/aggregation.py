@@ -19,7 +19,6 @@ from masquerade.protocols.aggregation.messages import (
     Neighbours,
     Reveal,
     Shares,
-    SignedNonce,
     Survivors,
     Unmasking,
     Vote,
@@ -55,7 +54,7 @@ def beyond(message, at):
     return bytes(data)
 
 
-DRAWN = (SignedNonce(NONCE, UNSIGNED), SignedNonce(bytes(16), bytes(range(64))))
+DRAWN = NONCE + UNSIGNED + bytes(16) + bytes(range(64))
 HEAD = 4 + len(Delivery.TAG) + len(ROUND)
 SIGNED = [
     signed(Advert, HASH, bytes([3] * 32)),
@@ -71,7 +70,7 @@ EXAMPLES = [
     Example(Call(ROUND, 63), SIZES),
     Example(Commitments(ROUND, 0, (HASH, bytes(32))), SIZES),
     Example(Neighbours(ROUND, 1, DRAWN, slots(128)), SIZES),
-    Example(Neighbours(ROUND, 0, (), slots(128, range(10))), COMPLETE),
+    Example(Neighbours(ROUND, 0, b"", slots(128, range(10))), COMPLETE),
     Example(
         Delivery(ROUND, slots(80)),
         SIZES,

@@ -113,7 +113,7 @@ class Batch:
         return tables_of(counts, self.questions, spans, self.sizes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RoundContext:
     """What every key and signature of a round is bound to: session, round and the hash of the batch."""
 
@@ -121,17 +121,17 @@ class RoundContext:
     round: int
     batch: bytes
 
-    @property
+    @cached_property
     def info(self) -> bytes:
         """Return session‖round‖batch hash."""
         return self.session + self.round.to_bytes(4, "big") + self.batch
 
-    @property
+    @cached_property
     def opening(self) -> RoundContext:
         """Return what the drawing of the graph is bound to: the session alone, which keeps its graph."""
         return RoundContext(self.session, 0, bytes(32))
 
-    @property
+    @cached_property
     def tag(self) -> bytes:
         """Return eight bytes by which messages of another round are told apart."""
         return hashlib.sha256(b"masquerade aggregation tag" + self.info).digest()[:8]

@@ -14,6 +14,8 @@ from collections.abc import Collection, Sequence
 from masquerade.protocols.aggregation.agreement import RoundContext, Terms
 from masquerade.protocols.aggregation.messages import (
     MOST_ATTEMPTS,
+    NONCE_SIZE,
+    SIGNED_NONCE_SIZE,
     Call,
     Commitment,
     Commitments,
@@ -21,7 +23,6 @@ from masquerade.protocols.aggregation.messages import (
     MessageSizes,
     Neighbours,
     Reveal,
-    SignedNonce,
     Signer,
     Work,
 )
@@ -59,14 +60,15 @@ def drawn_graph(context: RoundContext, attempt: int, nonces: Sequence[bytes], te
 def checked_graph(shown: Neighbours, context: RoundContext, terms: Terms, work: Work) -> Graph:
     """Return the graph that a committee drew, each member's nonce and signature checked."""
     attempt, opening = shown.attempt, context.opening
-    places = members(context, attempt, terms)
-    signed = list(zip(places, shown.drawn, strict=True))
-    hashes = [commitment_to(context, attempt, place, one.nonce) for place, one in signed]
+    places, size = members(context, attempt, terms), SIGNED_NONCE_SIZE
+    pieces = [shown.drawn[at : at + size] for at in range(0, len(shown.drawn), size)]
+    nonces = [piece[:NONCE_SIZE] for piece in pieces]
+    hashes = [commitment_to(context, attempt, *one) for one in zip(places, nonces, strict=True)]
     about = commitments_hash(context, attempt, hashes)
-    for place, one in signed:
-        signer = signer_of(terms, place, work)
-        Reveal(opening.tag, one.signature, attempt, one.nonce).check(opening, None, signer, about)
-    return drawn_graph(context, attempt, [one.nonce for one in shown.drawn], terms)
+    for place, piece in zip(places, pieces, strict=True):
+        fields = bytes([attempt]) + piece[:NONCE_SIZE]
+        signer_of(terms, place, work).check(Reveal, opening, fields, piece[NONCE_SIZE:], about)
+    return drawn_graph(context, attempt, nonces, terms)
 
 
 def signer_of(terms: Terms, place: int, work: Work) -> Signer:
@@ -85,7 +87,7 @@ class CommitteeCalls:
         self._context, self._terms, self._sizes = context.opening, terms, sizes
         self.attempt = -1
         self.commitments: dict[int, bytes] = {}
-        self.reveals: dict[int, SignedNonce] = {}
+        self.reveals: dict[int, Reveal] = {}
 
     @property
     def members(self) -> list[int]:
@@ -128,12 +130,12 @@ class CommitteeCalls:
         if said.attempt != self.attempt or fixed != self.commitments[place]:
             name = self._terms.roster.names[place]
             raise MessageRefused(f"{name!r} revealed another nonce than it was committed to.", [name])
-        self.reveals[place] = SignedNonce(said.nonce, said.signature)
+        self.reveals[place] = said
 
-    def drawn(self) -> tuple[Graph, tuple[SignedNonce, ...]] | None:
+    def drawn(self) -> tuple[Graph, bytes] | None:
         """Return the graph and the proof of how it was drawn; None if somebody has not revealed."""
         if len(self.reveals) < len(self.members):
             return None
-        reveals = tuple(self.reveals[place] for place in self.members)
-        nonces = [one.nonce for one in reveals]
-        return drawn_graph(self._context, self.attempt, nonces, self._terms), reveals
+        reveals = [self.reveals[place] for place in self.members]
+        graph = drawn_graph(self._context, self.attempt, [one.nonce for one in reveals], self._terms)
+        return graph, b"".join(one.nonce + one.signature for one in reveals)

@@ -39,7 +39,7 @@ def most_traffic(parameters: Parameters, batch: Batch) -> Traffic:
     adverts = (bytes(wire.ADVERT_SIZE + SIGNATURE_SIZE),) * k
     received = [
         wire.Announcement(ROUND, NONCE, 1, batch.questions).encode(batch),
-        wire.Neighbours(ROUND, 0, (wire.SignedNonce(NONCE, SIGNATURE),) * members, adverts).encode(sizes),
+        wire.Neighbours(ROUND, 0, bytes(members * wire.SIGNED_NONCE_SIZE), adverts).encode(sizes),
         wire.Delivery(ROUND, sealed).encode(sizes),
         wire.Survivors(ROUND, longest_stretch(parameters)).encode(sizes),
     ]

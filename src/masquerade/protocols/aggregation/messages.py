@@ -11,14 +11,14 @@ Whatever is wrong with bytes is a `DecodingError`; whatever is wrong with who se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.errors import MasqueradeError
+from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey, verify_signature
 from masquerade.crypto.seed_shares import SHARE_SIZE
@@ -29,27 +29,27 @@ from masquerade.protocols.codec import (
     U32,
     Array,
     Bits,
-    Bundle,
     Digest,
     Fixed,
     Key,
     Many,
     Message,
     Number,
+    Reader,
     Run,
     Signature,
-    Struct,
     Writer,
-    kinds_of,
     tag_of,
 )
 from masquerade.protocols.people.questions import MOST_QUESTIONS, Question
 
+Items = tuple[bytes | None, ...]
 LABEL = "aggregation message"
 TAG_SIZE = 8
 NONCE_SIZE = 16
 MOST_ATTEMPTS = 64
 ADVERT_SIZE = 2 * KEY_SIZE
+SIGNED_NONCE_SIZE = NONCE_SIZE + SIGNATURE_SIZE
 
 
 class MessageRefused(MasqueradeError):
@@ -72,6 +72,44 @@ class Work:
     ) -> bytes:
         """Return the secret of a pair of keys for one purpose."""
         return key.agree(other, label, context, size=size)
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """A bundle of items of one size, written and read at once: every user has one for each neighbour."""
+
+    count: Callable[[Any], int]
+    size: int
+
+    def write(self, writer: Writer, value: Items) -> None:
+        """Write a bit for every slot, then the items that are there."""
+        Bits(self.count).write(writer, [item is not None for item in value])
+        there = [item for item in value if item is not None]
+        if any(len(item) != self.size for item in there):
+            raise InputError(f"The items of this bundle have {self.size} bytes.")
+        writer.raw(b"".join(there))
+
+    def read(self, reader: Reader) -> Items:
+        """Read the items by slot."""
+        there: list[bool] = Bits(self.count).read(reader).tolist()
+        size = self.size
+        data, at, items = reader.fixed(size * sum(there)), 0, list[bytes | None]()
+        for one in there:
+            items.append(data[at : at + size] if one else None)
+            at += size * one
+        return tuple(items)
+
+
+def _neighbours(sizes: MessageSizes) -> int:
+    return sizes.neighbours
+
+
+def _witnesses(sizes: MessageSizes) -> int:
+    return sizes.witnesses
+
+
+def _drawn(sizes: MessageSizes) -> int:
+    return sizes.committee * SIGNED_NONCE_SIZE
 
 
 class MessageSizes(NamedTuple):
@@ -114,19 +152,24 @@ class UserMessage(RoundMessage):
 
     def sealed(self, key: SigningKey, context: RoundContext, sizes: object, about: bytes = b"") -> bytes:
         """Return the message as bytes, signed; `about` is what the reader knows already."""
-        signature = key.sign(LABEL, self.TAG, context.info, about, self.fields_as_bytes(sizes))
-        return replace(self, signature=signature).encode(sizes)
+        unsigned = self.encode(sizes)
+        end = self.head_size()
+        signature = key.sign(LABEL, self.TAG, context.info, about, unsigned[end:])
+        return unsigned[: end - SIGNATURE_SIZE] + signature + unsigned[end:]
 
-    def check(self, context: RoundContext, sizes: object, signer: Signer, about: bytes = b"") -> None:
-        """Refuse a message that its sender did not sign."""
-        signer.check(type(self), context, self.fields_as_bytes(sizes), self.signature, about)
+    @classmethod
+    def checked(
+        cls, data: bytes, context: RoundContext, sizes: object, signer: Signer, about: bytes = b""
+    ) -> Self:
+        """Return the message of these bytes, which must belong to this round and be signed by its sender."""
+        message = cls.opened(data, context, sizes)
+        signer.check(cls, context, data[cls.head_size() :], message.signature, about)
+        return message
 
-    def fields_as_bytes(self, sizes: object) -> bytes:
-        """Return what the signature covers."""
-        writer = Writer(sizes)
-        for name, kind in kinds_of(type(self))[2:]:
-            kind.write(writer, getattr(self, name))
-        return writer.done()
+    @classmethod
+    def head_size(cls) -> int:
+        """Return how many bytes come before what the signature covers."""
+        return 4 + len(cls.TAG) + TAG_SIZE + SIGNATURE_SIZE
 
 
 class Signer(NamedTuple):
@@ -150,10 +193,6 @@ class Signer(NamedTuple):
 
 Attempt = Annotated[int, Number(1, most=MOST_ATTEMPTS - 1)]
 Nonce = Annotated[bytes, Fixed(NONCE_SIZE)]
-Sealed = Annotated[bytes, Fixed(SEALED_SIZE)]
-Share = Annotated[bytes, Fixed(SHARE_SIZE)]
-SignedAdvert = Annotated[bytes, Fixed(ADVERT_SIZE + SIGNATURE_SIZE)]
-Neighbouring = Bundle(lambda sizes: sizes.neighbours)
 
 
 @dataclass(frozen=True)
@@ -211,21 +250,13 @@ class Reveal(UserMessage):
 
 
 @dataclass(frozen=True)
-class SignedNonce(Struct):
-    """A nonce of the committee, with its member's signature."""
-
-    nonce: Nonce
-    signature: Signature
-
-
-@dataclass(frozen=True)
 class Neighbours(RoundMessage):
-    """The server shows how the graph was drawn, and the signed keys of the user's neighbours."""
+    """The server shows how the graph was drawn, nonces and signatures, and the signed keys of neighbours."""
 
     TAG: ClassVar[bytes] = b"masquerade aggregation neighbours 1"
     attempt: Attempt
-    drawn: Annotated[tuple[SignedNonce, ...], Run(lambda sizes: sizes.committee)]
-    adverts: Annotated[tuple[SignedAdvert | None, ...], Neighbouring]
+    drawn: Annotated[bytes, Fixed(_drawn)]
+    adverts: Annotated[Items, Slots(_neighbours, ADVERT_SIZE + SIGNATURE_SIZE)]
 
 
 @dataclass(frozen=True)
@@ -234,7 +265,7 @@ class Shares(UserMessage):
 
     TAG: ClassVar[bytes] = b"masquerade aggregation shares 1"
     promise: Digest
-    sealed_shares: Annotated[tuple[Sealed | None, ...], Neighbouring]
+    sealed_shares: Annotated[Items, Slots(_neighbours, SEALED_SIZE)]
 
 
 @dataclass(frozen=True)
@@ -242,7 +273,7 @@ class Delivery(RoundMessage):
     """The server hands on what neighbours sealed for a user."""
 
     TAG: ClassVar[bytes] = b"masquerade aggregation delivery 1"
-    sealed_shares: Annotated[tuple[Sealed | None, ...], Neighbouring]
+    sealed_shares: Annotated[Items, Slots(_neighbours, SEALED_SIZE)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,7 +305,7 @@ class Endorsements(RoundMessage):
     """The server shows the signatures of witnesses."""
 
     TAG: ClassVar[bytes] = b"masquerade aggregation endorsements 1"
-    signatures: Annotated[tuple[Signature | None, ...], Bundle(lambda sizes: sizes.witnesses)]
+    signatures: Annotated[Items, Slots(_witnesses, SIGNATURE_SIZE)]
 
 
 @dataclass(frozen=True)
@@ -282,7 +313,7 @@ class Unmasking(UserMessage):
     """Of every neighbour one share: of its own seed if it survived, else of the seed of its mask keys."""
 
     TAG: ClassVar[bytes] = b"masquerade aggregation unmasking 1"
-    shares: Annotated[tuple[Share | None, ...], Neighbouring]
+    shares: Annotated[Items, Slots(_neighbours, SHARE_SIZE)]
 
 
 KINDS: dict[bytes, type[RoundMessage]] = {

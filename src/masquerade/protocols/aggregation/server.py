@@ -35,7 +35,6 @@ from masquerade.protocols.aggregation.messages import (
     Reveal,
     RoundMessage,
     Shares,
-    SignedNonce,
     Survivors,
     Unmasking,
     UserMessage,
@@ -47,8 +46,8 @@ from masquerade.protocols.aggregation.neighbour_graph import Graph, complete_gra
 from masquerade.protocols.aggregation.survivor_tree import Root, SurvivorTree, leaves_near
 from masquerade.protocols.people.questions import Counts
 
-Drawing = tuple[int, tuple[SignedNonce, ...]]
-NOT_DRAWN: Drawing = (0, ())
+Drawing = tuple[int, bytes]  # the attempt, and nonces with their signatures
+NOT_DRAWN: Drawing = (0, b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +154,8 @@ class Server:
         if place in taken:
             raise MessageRefused(f"{name!r} has replied already.", [name])
         context = self.context.opening if kind in (Commitment, Reveal) else self.context
-        said = expected.opened(message, context, self.sizes)
-        said.check(context, self.sizes, signer_of(self.terms, place, self._work), self._about())
-        take(place, said)
+        signer = signer_of(self.terms, place, self._work)
+        take(place, expected.checked(message, context, self.sizes, signer, self._about()))
 
     def _about(self) -> bytes:
         if self._expected is Reveal:
