@@ -78,12 +78,10 @@ def pooled_and_counted(monkeypatch):
 def test_a_table_of_pooled_parties_sends_nothing_after_it_was_answered(monkeypatch):
     source, sent = pooled_and_counted(monkeypatch)
     known = case("joint")
+    begun = len(sent)
     subject = Subject(source, QUERIES, Oracle([known.disguised], known.policy), messages=lambda: len(sent))
-    assert len(sent) > 0
+    assert len(sent) > begun  # the counter counts
     assert list(tables_are_values(subject)) == []
-    before = len(sent)
-    source.answer([mq.Query(by=("A", "B"))])
-    assert len(sent) > before  # the counter counts
 
 
 @pytest.mark.parametrize("name", ["clear records", "disguised records", "cached", "merged"])
