@@ -20,7 +20,7 @@ from masquerade.core.errors import Refusal, SingularChannel
 from masquerade.core.evidence import Reduction
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
-from masquerade.estimate.evidence import Reports
+from masquerade.estimate.reports import Reports
 
 MOST_CELLS = 2**27
 MOST_PLANS = 10_000

@@ -15,7 +15,8 @@ from masquerade.core.errors import InputError, SchemaError
 from masquerade.core.evidence import Reduction
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
-from masquerade.estimate.evidence import ReportEvidence, Reports
+from masquerade.estimate.evidence import ReportEvidence
+from masquerade.estimate.reports import Reports
 
 SMOKER, REGION = Variable("smoker", ("yes", "no")), Variable("region", (1, 2, 3))
 COUNTS = [[3, 0, 7], [11, 13, 16]]

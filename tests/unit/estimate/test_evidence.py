@@ -13,8 +13,9 @@ from masquerade.core.errors import InputError
 from masquerade.core.evidence import Reduction
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
-from masquerade.estimate.evidence import GaussianEvidence, ReportEvidence, Reports
+from masquerade.estimate.evidence import GaussianEvidence, ReportEvidence
 from masquerade.estimate.loglinear import design, generators_of, parameters, proportional_fit
+from masquerade.estimate.reports import Reports
 
 SCHEMA = mq.Schema({"a": ["x", "y", "z"], "b": ["x", "y"], "c": ["x", "y"], "d": ["x", "y"]})
 

@@ -1,0 +1,61 @@
+"""The reports of records that went through the same channels, and the table of truths behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.evidence import Reduction
+from masquerade.estimate.em import maximum_likelihood
+from masquerade.estimate.symmetric import is_symmetric, symmetric_mle
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """The reports of records that share their channels, as a table with one axis for each group.
+
+    `channels` are (truths × reports) matrices, None where a group was not disguised. The truths of all groups
+    have the sizes `truths`, variable by variable; `reduction` reads the table that was asked for off theirs.
+    """
+
+    observed: Floats
+    channels: tuple[Floats | None, ...]
+    truths: tuple[int, ...]
+    reduction: Reduction
+
+    @property
+    def latent(self) -> tuple[int, ...]:
+        """Return the shape of the table of truths, one axis for each group."""
+        return tuple(
+            size if P is None else P.shape[0]
+            for P, size in zip(self.channels, self.observed.shape, strict=True)
+        )
+
+    def table(self, latent: Floats) -> Floats:
+        """Return the table asked for from that of all truths."""
+        return self.reduction.apply(latent.reshape(self.truths))
+
+    def most_likely(self) -> Floats:
+        """Return the most likely table of all truths."""
+        if not self.observed.sum():
+            return np.zeros(self.latent)
+        one = self.channels[0] if len(self.channels) == 1 else None
+        change = None if one is None else is_symmetric(one)
+        if change is not None:
+            return symmetric_mle(self.observed, change)
+        return maximum_likelihood(self.observed, self.channels).counts
+
+    def scaled(self, latent: Floats, factors: Floats, rest: float) -> Floats:
+        """Return truths with those of every cell of the table multiplied, those outside it by `rest`."""
+        cells = latent.reshape(self.truths)
+        at = dict(self.reduction.at)
+        inside = tuple(at.get(axis, slice(None)) for axis in range(cells.ndim))
+        left = [axis for axis in range(cells.ndim) if axis not in at]
+        kept = [axis for axis in left if axis in self.reduction.keep]
+        turned = factors.transpose([self.reduction.keep.index(axis) for axis in kept])
+        spread = turned.reshape([cells.shape[axis] if axis in kept else 1 for axis in left])
+        result = np.array(cells * rest)
+        result[inside] = cells[inside] * spread
+        return result.reshape(latent.shape)
