@@ -18,7 +18,7 @@ import pytest
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
 from masquerade.crypto import certificates, tokens
-from masquerade.protocols.transport import ask
+from masquerade.protocols.session import ask
 from masquerade.services.common import client
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.jobs import Call

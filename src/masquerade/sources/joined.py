@@ -27,7 +27,7 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.disguising.report_draws import Codes
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.label_codes import decode
-from masquerade.protocols.transport import Transport
+from masquerade.protocols.session import Transport
 from masquerade.protocols.vertical.cell_supplier import (
     CellSupplier,
     ReceivedCells,

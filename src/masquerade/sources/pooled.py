@@ -22,8 +22,7 @@ from masquerade.core.tally import Tally
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.codec import Words
 from masquerade.protocols.people.questions import Counts, Question
-from masquerade.protocols.pooling.local_counts import MOST_CELLS
-from masquerade.protocols.pooling.masked_sum import PoolingParty
+from masquerade.protocols.pooling import MOST_CELLS, PoolingParty
 from masquerade.sources.count_rounds import CountedReports
 from masquerade.sources.records import Records
 

@@ -26,9 +26,8 @@ from masquerade.estimate.evidence import GaussianEvidence
 from masquerade.estimate.rotation import Reduction
 from masquerade.estimate.walsh import counts_of, sums_of_products
 from masquerade.protocols.own_columns import OwnColumns, Owners, check_owners
-from masquerade.protocols.projection.owner import SECRET_BYTES, Owner, reduction_of
-from masquerade.protocols.projection.receiver import convene_owners
-from masquerade.protocols.transport import Transport
+from masquerade.protocols.projection import SECRET_BYTES, Owner, convene_owners, reduction_of
+from masquerade.protocols.session import Transport
 from masquerade.sources.projection_noise import ProjectionNoise, side
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally, warn_missing

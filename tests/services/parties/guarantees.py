@@ -26,15 +26,14 @@ from masquerade.protocols.linking.joiner import Joiner, keyed_guarantee
 from masquerade.protocols.mix import MixTerms, mix_guarantee
 from masquerade.protocols.partition.agreement import PartitionTerms
 from masquerade.protocols.partition.guarantee import partition_guarantee
-from masquerade.protocols.pooling.masked_sum import MaskedSum
-from masquerade.protocols.pooling.ring_sum import RingParty, RingSumOpenToNeighbours
+from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products.helper import Helper
 from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.party import ProductParty
 from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
+from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.threshold.guarantee import faithful_guarantee, production_guarantee
 from masquerade.protocols.threshold.row_schema import Form
-from masquerade.protocols.transport import LocalTransport
 from masquerade.protocols.vertical.joint_policy import restricted, seen_by
 from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.services.parties.kinds.without_miner import seen_without_miner
@@ -83,7 +82,6 @@ def among_organisations() -> list[Case]:
             pooled(),
             "a second session with one party more or fewer; a party that counts falsely, for the result",
         ),
-        Case("ring sum", ring(), "the two neighbours of a party, who read its counts off their messages"),
         Case(
             "columns with a miner (Model II), any cells with a miner",
             seen_by("miner", POLICY),
@@ -183,13 +181,6 @@ def pooled() -> Guarantee:
     parties = {name: pooling_party(name, source, keys[name], public) for name in THREE}
     carried = LocalTransport({name: party.receive for name, party in parties.items()})
     return MaskedSum(THREE, carried, CLEAR).guarantee(NAMES)
-
-
-def ring() -> Guarantee:
-    """Return the guarantee of a sum around a ring."""
-    source = mq.tally(frame(), schema=SCHEMA)
-    first = RingParty("north", THREE, source, bytes(16))
-    return RingSumOpenToNeighbours(first, LocalTransport({})).guarantee(NAMES)
 
 
 def helped() -> Guarantee:

@@ -14,7 +14,7 @@ from tests.statistical.checks import assert_coverage, assert_unbiased, assert_va
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.estimate.walsh import product_columns
-from masquerade.protocols.projection.owner import shared_normals
+from masquerade.protocols.projection import shared_normals
 from masquerade.sources.projection import Projected
 
 OWNERS = {"hospital": ["A", "B"], "insurer": ["D", "C"]}
@@ -276,8 +276,7 @@ def test_shared_normals_are_normal():
 
 def test_nothing_but_the_study_can_be_seeded():
     names = (
-        "protocols.projection.owner",
-        "protocols.projection.receiver",
+        "protocols.projection",
         "sources.projection",
         "sources.projection_noise",
     )

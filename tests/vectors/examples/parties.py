@@ -2,8 +2,7 @@
 
 import masquerade as mq
 from masquerade.core.errors import Refusal
-from masquerade.protocols.consent import Batch, Consent, Proposal
-from masquerade.protocols.session_keys import Advert, Roster, RosterReceipt, SessionOffer
+from masquerade.protocols.session import Advert, Batch, Consent, Proposal, Roster, RosterReceipt, SessionOffer
 from tests.vectors.message_vectors import Example
 
 SESSION = bytes(range(16))

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from masquerade.protocols.pooling.masked_sum import CountRequest, MaskedCounts
-from masquerade.protocols.pooling.ring_sum import RunningSums
-from tests.vectors.examples.parties import BATCH, DIGEST, SESSION, WRONG, respelt
+from masquerade.protocols.pooling import CountRequest, MaskedCounts
+from tests.vectors.examples.parties import BATCH, SESSION, WRONG, respelt
 from tests.vectors.message_vectors import Example
 
 WORDS = np.array([0, 1, 2**64 - 1], dtype=np.uint64)
@@ -12,5 +11,4 @@ EXAMPLES = [
     Example(CountRequest(SESSION, 2, BATCH), bad=respelt(CountRequest(SESSION, 2, BATCH), *WRONG)),
     Example(MaskedCounts(SESSION, 2, WORDS)),
     Example(MaskedCounts(SESSION, 2, WORDS[:0])),
-    Example(RunningSums(SESSION, DIGEST, 3, BATCH, WORDS)),
 ]

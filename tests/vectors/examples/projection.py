@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from masquerade.protocols.projection.messages import (
+from masquerade.protocols.projection import (
     MarginRequest,
     Numbers,
     ProjectionRequest,

@@ -28,8 +28,7 @@ from masquerade.protocols.linking.messages import (
 )
 from masquerade.protocols.linking.party import MOST_KEYS, split_pseudonyms
 from masquerade.protocols.linking.signed_steps import Chain
-from masquerade.protocols.session_keys import check_names
-from masquerade.protocols.transport import Transport, ask
+from masquerade.protocols.session import Transport, ask, check_names
 
 
 class Joiner:

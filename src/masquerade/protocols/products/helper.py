@@ -26,7 +26,7 @@ from masquerade.protocols.products.messages import (
     CorrelationRequest,
     product_agreement,
 )
-from masquerade.protocols.session_keys import Member, Membership
+from masquerade.protocols.session import Member, Membership
 
 CORRECTION = b"correction"
 

@@ -18,7 +18,6 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.protocols.codec import SESSION_SIZE, Words
-from masquerade.protocols.consent import propose
 from masquerade.protocols.own_columns import Owners
 from masquerade.protocols.products.columns import Columns, Part, moments_of, shares_of, width
 from masquerade.protocols.products.messages import (
@@ -35,8 +34,7 @@ from masquerade.protocols.products.messages import (
     SumRequest,
     product_agreement,
 )
-from masquerade.protocols.session_keys import check_names, convene
-from masquerade.protocols.transport import Transport, ask
+from masquerade.protocols.session import Transport, ask, check_names, convene, propose
 
 
 class HelpedProducts:

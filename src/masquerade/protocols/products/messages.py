@@ -27,7 +27,7 @@ from masquerade.protocols.codec import (
     Words,
 )
 from masquerade.protocols.products.columns import Columns
-from masquerade.protocols.session_keys import agreement_of
+from masquerade.protocols.session import agreement_of
 
 MOST_WORDS = 2**27  # of one set of columns, 1 GiB
 MOST_NAMES = 1000

@@ -17,7 +17,6 @@ from masquerade.core.schema import Schema
 from masquerade.crypto.errors import KeySpent, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.protocols.codec import Words
-from masquerade.protocols.consent import Consent, Proposal
 from masquerade.protocols.own_columns import OwnColumns, Owners
 from masquerade.protocols.products.columns import Columns, Part, shares_of, width
 from masquerade.protocols.products.helper import Pair, check_pair, mask_of, multiplied, opened_from, share_of
@@ -33,7 +32,7 @@ from masquerade.protocols.products.messages import (
     SumRequest,
     product_agreement,
 )
-from masquerade.protocols.session_keys import Member
+from masquerade.protocols.session import Consent, Member, Proposal
 
 MOST_KEPT = 2**28  # numbers of one session, 2 GiB
 _ENTRY = 256  # numbers that the name of something kept counts for

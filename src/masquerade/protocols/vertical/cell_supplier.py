@@ -20,7 +20,7 @@ from masquerade.disguising.columns import permutation
 from masquerade.disguising.report_draws import Codes
 from masquerade.protocols.arrow_stream import column, unpack
 from masquerade.protocols.linking.messages import PSEUDONYM_SIZE
-from masquerade.protocols.transport import Transport, ask
+from masquerade.protocols.session import Transport, ask
 from masquerade.protocols.vertical.messages import (
     BlockShape,
     CellDescription,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from masquerade.protocols.transport import Transport
+from masquerade.protocols.session import Transport
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.parties.session import SessionSpec
 

@@ -21,7 +21,7 @@ from masquerade.protocols.linking.messages import (
 )
 from masquerade.protocols.linking.party import LinkingParty
 from masquerade.protocols.linking.record_keys import LONGEST_KEY, normal_form
-from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.session import LocalTransport
 
 KEYS = {
     "clinic": [f"Patient {i}" for i in range(40)],

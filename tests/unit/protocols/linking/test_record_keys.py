@@ -9,7 +9,7 @@ from masquerade.core.errors import InputError
 from masquerade.protocols.linking.joiner import Joiner, keyed_guarantee
 from masquerade.protocols.linking.party import LinkingParty
 from masquerade.protocols.linking.record_keys import keyed_pseudonyms, normal_form
-from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.session import LocalTransport
 
 SECRET, SESSION = os.urandom(32), os.urandom(16)
 KEYS = {

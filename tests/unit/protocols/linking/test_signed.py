@@ -26,7 +26,7 @@ from masquerade.protocols.linking.messages import (
 from masquerade.protocols.linking.party import DOMAIN, LinkingParty
 from masquerade.protocols.linking.record_keys import normal_forms
 from masquerade.protocols.linking.signed_steps import JOINER, Chain
-from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.session import LocalTransport
 
 NAMES = ("north", "registry", "south")
 KEYS = {

@@ -3,9 +3,8 @@
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy
-from masquerade.protocols.pooling.masked_sum import MaskedSum
-from masquerade.protocols.pooling.ring_sum import RingParty, RingSumOpenToNeighbours, forwarding
-from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.pooling import MaskedSum
+from masquerade.protocols.session import LocalTransport
 from masquerade.sources.pooled import PooledTally, pooling_party
 
 NAMES = ("east", "north", "west")
@@ -47,15 +46,3 @@ def pool_of(parties, policy=CLEAR, transport=None):
 def pooled(sources, policy=CLEAR, **options):
     """Return a source over the pooled records."""
     return PooledTally(pool_of(members(sources, **options), policy), policy)
-
-
-def ring_of(sources, session=bytes(16), **options):
-    """Return the sum around a ring and its parties."""
-    parties = {
-        name: RingParty(name, NAMES, source, session, **options)
-        for name, source in zip(NAMES, sources, strict=True)
-    }
-    receivers = {}
-    transport = LocalTransport({name: lambda m, name=name: receivers[name](m) for name in NAMES})
-    receivers |= {name: forwarding(party, transport) for name, party in parties.items()}
-    return RingSumOpenToNeighbours(parties[NAMES[0]], transport), parties

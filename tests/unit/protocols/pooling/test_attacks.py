@@ -1,6 +1,5 @@
 """Everything that would break a secure sum is refused, before or without giving counts away."""
 
-import numpy as np
 import pytest
 from tests.unit.protocols.pooling.pools import (
     CLEAR,
@@ -11,7 +10,6 @@ from tests.unit.protocols.pooling.pools import (
     members,
     pool_of,
     pooled,
-    ring_of,
     shares,
 )
 
@@ -20,12 +18,8 @@ from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import AgreementKey, SigningKey
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.consent import Batch
-from masquerade.protocols.pooling.local_counts import pooling_agreement
-from masquerade.protocols.pooling.masked_sum import CountRequest, MaskedCounts, MaskedSum
-from masquerade.protocols.pooling.ring_sum import RingParty, RunningSums
-from masquerade.protocols.session_keys import Advert, Roster, SessionOffer
-from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.pooling import CountRequest, MaskedCounts, MaskedSum, pooling_agreement
+from masquerade.protocols.session import Advert, Batch, LocalTransport, Roster, SessionOffer
 from masquerade.sources.pooled import pooling_party
 
 BY_A = mq.Query(by="A")
@@ -54,8 +48,6 @@ def running():
 def test_two_parties_are_refused_with_the_reason():
     with pytest.raises(InputError, match="with two, each subtracts"):
         MaskedSum(("a", "b"), LocalTransport({}), CLEAR)
-    with pytest.raises(InputError, match="with two, each subtracts"):
-        RingParty("a", ("a", "b"), shares()[0], bytes(16))
     party = members(shares())["east"]
     offer = SessionOffer(bytes(16), pooling_agreement(CLEAR), ("east", "west"))
     with pytest.raises(InputError, match="with two, each subtracts"):
@@ -63,31 +55,15 @@ def test_two_parties_are_refused_with_the_reason():
 
 
 def test_the_modulus_is_above_the_largest_sum(monkeypatch):
-    """Four parties of 1,024 records: a sum of 4,096 would be read as 0 modulo 4,096, and is possible."""
-    ring = ("p0", "p1", "p2", "p3")
-    with pytest.raises(InputError, match="above the largest sum"):
-        RingParty("p0", ring, shares()[0], bytes(16), bits=12, largest=1024)
-    RingParty("p0", ring, shares()[0], bytes(16), bits=12, largest=1023)
-    many = [f"p{i}" for i in range(2**11)]
-    with pytest.raises(InputError, match="above the largest sum"):
-        RingParty("p0", many, shares()[0], bytes(16), largest=2**53)
-    monkeypatch.setattr("masquerade.protocols.pooling.masked_sum.LARGEST_PARTY", 2**64 // 3 + 1)
+    monkeypatch.setattr("masquerade.protocols.pooling.LARGEST_PARTY", 2**64 // 3 + 1)
     with pytest.raises(InputError, match="may reach the modulus"):
         MaskedSum(NAMES, LocalTransport({}), CLEAR)
 
 
-def test_a_sum_of_all_records_is_not_read_as_zero():
-    everyone = FRAME.iloc[:3].assign(A=1)
-    ring, _ = ring_of(
-        [mq.tally(everyone.iloc[i : i + 1], schema=SCHEMA) for i in range(3)], bits=2, largest=1
-    )
-    assert ring.totals([BY_A]).tolist() == [3, 0]
-
-
-def test_a_party_larger_than_announced_is_refused():
-    ring, _ = ring_of(shares(), bits=8, largest=80)
-    with pytest.raises(InputError, match="at most 80 records"):
-        ring.totals([mq.Query()])
+def test_a_party_larger_than_announced_is_refused(monkeypatch):
+    monkeypatch.setattr("masquerade.protocols.pooling.LARGEST_PARTY", 80)
+    with pytest.raises(RoundAborted, match="at most 80 records"):
+        pool_of(members(shares())).totals([mq.Query()])
 
 
 def test_what_travels_tells_nothing_about_a_party(running):
@@ -254,44 +230,13 @@ def test_a_lost_party_aborts_and_the_rest_learn_nothing(running):
     assert caught.value.spent
 
 
-def test_in_the_ring_two_neighbours_learn_the_party_between_them():
-    """The weakness that gives the ring its name, shown: so the default is pairwise masks."""
-    _, parties = ring_of(shares())
-    start = parties["east"].begin([BY_A])
-    passed = parties["north"].receive(start.message)
-    sent, received = RunningSums.decode(start.message).cells, RunningSums.decode(passed.message).cells
-    (own,) = shares()[1].answer([BY_A])
-    assert np.array_equal((received - sent).astype(float), own.values)
-
-
-def test_ring_messages_are_refused_out_of_turn():
-    _, parties = ring_of(shares())
-    start = parties["east"].begin([BY_A])
-    passed = parties["north"].receive(start.message)
-    with pytest.raises(InputError, match="not the next one"):
-        parties["north"].receive(start.message)
-    last = parties["west"].receive(passed.message)
-    assert parties["east"].receive(last.message) is None
-    with pytest.raises(InputError, match="another round"):
-        parties["east"].receive(last.message)
-    with pytest.raises(InputError, match="started by"):
-        parties["north"].begin([BY_A])
-    message = RunningSums.decode(start.message)
-    short = RunningSums(message.session, message.agreement, 2, message.batch, message.cells[:1]).encode()
-    with pytest.raises(InputError, match="2 cells"):
-        parties["north"].receive(short)
-    other = RunningSums(message.session, bytes(32), 2, message.batch, message.cells).encode()
-    with pytest.raises(InputError, match="another policy"):
-        parties["north"].receive(other)
-
-
 def test_oversized_batches_and_messages_are_refused(monkeypatch):
     source = pooled(shares())
     monkeypatch.setattr("masquerade.sources.pooled.MOST_CELLS", 7)
     assert source.check([BY_A, mq.Query(by="T")]) == []
     (refusal,) = source.check([BY_A, mq.Query(by=("A", "T"), where={"S": 1})])
     assert refusal.code == "too_many_cells"
-    monkeypatch.setattr("masquerade.protocols.pooling.local_counts.MOST_CELLS", 3)
+    monkeypatch.setattr("masquerade.protocols.pooling.MOST_CELLS", 3)
     with pytest.raises(QueryRefused, match="east: A batch has at most 3 cells, this one 4"):
         source.answer([BY_A, mq.Query(by="T")])  # a party has limits of its own
     with pytest.raises(InputError, match="at most 10 bytes"):

@@ -3,21 +3,18 @@
 import numpy as np
 import pytest
 from tests.unit.protocols.pooling.pools import (
-    CLEAR,
     FRAME,
     NAMES,
     POLICY,
     QUERIES,
     SCHEMA,
     pooled,
-    ring_of,
     shares,
 )
 
 import masquerade as mq
 from masquerade.core.tally import Tally
 from masquerade.data.example_networks import ELEVEN_NODES
-from masquerade.sources.pooled import PooledTally
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +22,8 @@ def whole():
     return mq.tally(FRAME, schema=SCHEMA)
 
 
-@pytest.mark.parametrize("kind", ["masked", "ring"])
-def test_pooled_tables_equal_those_of_the_pooled_clear_records(kind, whole):
-    source = pooled(shares()) if kind == "masked" else PooledTally(ring_of(shares())[0], CLEAR)
+def test_pooled_tables_equal_those_of_the_pooled_clear_records(whole):
+    source = pooled(shares())
     assert isinstance(source, Tally)
     assert source.n == len(FRAME)
     for mine, theirs in zip(source.answer(QUERIES), whole.answer(QUERIES), strict=True):
@@ -67,10 +63,6 @@ def test_the_guarantee_is_that_of_the_parameters():
     assert clear.adversaries["whoever adds up"] == "malicious"
     gammas = {item.variables: item.gamma for item in disguised.disclosures}
     assert gammas["A",] == POLICY.group("A").channel.gamma
-    ring = PooledTally(ring_of(shares())[0], CLEAR).guarantee
-    assert ring.colluders == 1
-    assert ("east", "west") in ring.excluded_coalitions  # the neighbours of north
-    assert len(ring.excluded_coalitions) == len(NAMES)
 
 
 def test_more_parties_give_the_same_sums(whole):

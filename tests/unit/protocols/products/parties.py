@@ -6,7 +6,7 @@ from masquerade.data.example_networks import eleven_nodes
 from masquerade.protocols.products.helper import Helper
 from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.party import ProductParty
-from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.session import LocalTransport
 from masquerade.sources.products import RevealedVerticalCounts
 
 SCHEMA = eleven_nodes().schema

@@ -27,7 +27,7 @@ from masquerade.protocols.products.messages import (
     ProductRequest,
     SumRequest,
 )
-from masquerade.protocols.session_keys import Roster, SessionOffer
+from masquerade.protocols.session import Roster, SessionOffer
 from masquerade.sources.products import RevealedVerticalCounts
 
 QUERY = mq.Query(by=("A", "L"))

@@ -14,7 +14,7 @@ from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.products.columns import counts_from
 from masquerade.protocols.products.messages import ColumnRequest, CorrelationRequest, MaskedColumns
-from masquerade.protocols.session_keys import Roster, SessionOffer
+from masquerade.protocols.session import Roster, SessionOffer
 from masquerade.sources.products import RevealedVerticalCounts
 
 QUERIES = [

@@ -16,18 +16,18 @@ from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.data.example_networks import eleven_nodes
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.projection.messages import (
+from masquerade.protocols.projection import (
     MarginRequest,
     Numbers,
+    ProjectionOwner,
     ProjectionRequest,
     SealedSecret,
     SealedSecrets,
     SecretReceipt,
     SecretRequest,
+    projection_agreement,
 )
-from masquerade.protocols.projection.owner import ProjectionOwner, projection_agreement
-from masquerade.protocols.session_keys import Advert, Roster, RosterReceipt, SessionOffer
-from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.session import Advert, LocalTransport, Roster, RosterReceipt, SessionOffer
 from masquerade.sources.projection import receive_projected
 
 SCHEMA = eleven_nodes().schema

@@ -14,7 +14,7 @@ from masquerade.disguising.seeded import seeded_bytes
 from masquerade.frames.label_codes import encode
 from masquerade.frames.native import columns_of
 from masquerade.protocols.arrow_stream import unpack
-from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.vertical.cell_supplier import schema_of
 from masquerade.protocols.vertical.cross_parents import assembled, own_families
 from masquerade.protocols.vertical.joint_policy import restricted

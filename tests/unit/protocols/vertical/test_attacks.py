@@ -28,7 +28,7 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes_policy
 from masquerade.protocols.arrow_stream import pack
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.vertical.cross_parents import assembled, cross_parents
 from masquerade.protocols.vertical.joint_policy import combined, restricted
 from masquerade.protocols.vertical.messages import (

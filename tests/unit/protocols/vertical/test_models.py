@@ -29,7 +29,7 @@ from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes_policy
 from masquerade.disguising.memo import Memo
 from masquerade.protocols.linking.joiner import Joiner
 from masquerade.protocols.linking.party import LinkingParty
-from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.vertical.cross_parents import (
     assembled,
     cross_parents,

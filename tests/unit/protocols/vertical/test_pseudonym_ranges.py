@@ -25,7 +25,7 @@ import masquerade as mq
 from masquerade.core.errors import FileError, InputError, RoundAborted
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.transport import LocalTransport
+from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.vertical.messages import CellRequest, DescriptionRequest
 from masquerade.protocols.vertical.pseudonym_ranges import (
     MOST_PARTS,

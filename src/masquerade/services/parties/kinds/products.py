@@ -6,11 +6,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.consent import Proposal
 from masquerade.protocols.products.helper import Helper
 from masquerade.protocols.products.helper_client import HelpedProducts
 from masquerade.protocols.products.messages import ColumnRequest, ProductRequest, SumRequest
 from masquerade.protocols.products.party import ProductParty
+from masquerade.protocols.session import Proposal
 from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Tables
 from masquerade.sources.products import RevealedVerticalCounts
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.projection.messages import MarginRequest, ProjectionRequest
-from masquerade.protocols.projection.owner import ProjectionOwner
+from masquerade.protocols.projection import MarginRequest, ProjectionOwner, ProjectionRequest
 from masquerade.services.parties.kinds.base import (
     Convener,
     Outflow,

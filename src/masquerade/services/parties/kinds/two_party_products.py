@@ -6,9 +6,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.consent import Proposal
 from masquerade.protocols.products.messages import Ciphertexts, EncryptionRequest
 from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
+from masquerade.protocols.session import Proposal
 from masquerade.services.parties.kinds.base import (
     Convener,
     Outflow,

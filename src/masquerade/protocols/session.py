@@ -1,38 +1,104 @@
-"""Who takes part in a session: names, fresh keys signed by known identities, and the secrets pairs share.
+"""Sessions of parties: how messages travel, who takes part under which keys, what is asked and consented to.
 
-Whoever carries the messages can read adverts but cannot make one: every party checks every signature against
-the identities it knew beforehand.
+Keys are fresh and signed by known identities; from them follow the secrets that pairs share. Whoever carries
+the messages can read adverts but cannot make one: every party checks every signature against the identities
+it knew beforehand. Questions are proposed in their one spelling before anything is counted.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from masquerade.core.errors import InputError, RoundAborted
+from masquerade.core.errors import (
+    InputError,
+    MasqueradeError,
+    QueryRefused,
+    Refusal,
+    RoundAborted,
+    did_you_mean,
+)
+from masquerade.core.query import Query
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
 from masquerade.crypto.symmetric import stream
 from masquerade.protocols.codec import (
+    LONGEST_TEXT,
     MOST_PARTIES,
+    U64,
     Blob,
+    Converted,
     Digest,
     Key,
     Many,
+    Message,
     Name,
     Names,
     SessionMessage,
     Signature,
+    Text,
     Words,
     check_session,
     decoded,
     tag_of,
 )
-from masquerade.protocols.transport import Transport, ask
+
+LARGEST = 1 << 30  # bytes of a message
+
+M = TypeVar("M", bound=Message)
+
+
+class Transport(Protocol):
+    """The seam between protocols and networks."""
+
+    def exchange(self, party: str, message: bytes) -> bytes:
+        """Deliver a message to a party and return its reply."""
+
+
+class LocalTransport:
+    """Parties in this process, each a function from message to reply; messages are bytes all the same.
+
+    >>> LocalTransport({"hospital": bytes.upper}).exchange("hospital", b"hello")
+    b'HELLO'
+    """
+
+    def __init__(self, parties: Mapping[str, Callable[[bytes], bytes]], *, largest: int = LARGEST) -> None:
+        self._parties, self._largest = dict(parties), largest
+
+    def exchange(self, party: str, message: bytes) -> bytes:
+        """Hand a message over and return the reply; either beyond the limit is refused unread."""
+        if party not in self._parties:
+            raise InputError(f"There is no party {party!r}.{did_you_mean(party, self._parties)}")
+        reply = self._parties[party](self._fitting(message))
+        return self._fitting(reply)
+
+    def _fitting(self, message: bytes) -> bytes:
+        if len(message) > self._largest:
+            raise InputError(f"A message has at most {self._largest:,} bytes. Got {len(message):,} instead.")
+        return bytes(message)
+
+
+def ask(transport: Transport, party: str, message: Message, reply: type[M], *, spent: bool) -> M:
+    """Return a party's decoded reply; whatever it refuses or garbles aborts the round and names it.
+
+    `spent` tells whether something about the records may have left a party by then.
+    """
+    try:
+        return reply.decode(transport.exchange(party, message.encode()))
+    except DecodingError:
+        reason = f"Party {party!r} sent a reply that cannot be read."
+    except RoundAborted:
+        raise
+    except MasqueradeError as error:
+        named = str(error).startswith(f"Party {party!r}")
+        reason = str(error) if named else f"Party {party!r} refused: {error}"
+    raise RoundAborted(reason, spent=spent, culprits=(party,))
+
 
 LARGEST_ADVERT = 1000
 ADVERT = "advert of a party"
@@ -218,3 +284,88 @@ def check_names(names: Sequence[str]) -> None:
     """Refuse a roster with an empty or repeated name."""
     if any(not name for name in names) or len(set(names)) < len(names):
         raise InputError("Parties need names, each its own.")
+
+
+MOST_QUERIES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Questions as one canonical text; its digest is what everybody must have been asked.
+
+    >>> Batch((Query(by="sex"),)).text
+    '[[["sex"],[]]]'
+    """
+
+    queries: tuple[Query, ...]
+
+    @property
+    def text(self) -> str:
+        """Return the questions as JSON."""
+        return json.dumps(
+            [[query.by, query.where] for query in self.queries], ensure_ascii=False, separators=(",", ":")
+        )
+
+    @property
+    def digest(self) -> bytes:
+        """Return the sha256 of the text."""
+        return hashlib.sha256(self.text.encode()).digest()
+
+    @classmethod
+    def parse(cls, text: str) -> Batch:
+        """Return the questions of a text; what is no list of [by, where] raises what comes up."""
+        listed = json.loads(text)
+        if len(listed) > MOST_QUERIES:
+            raise ValueError("too many questions")
+        return cls(
+            tuple(Query(by=tuple(by), where=[(name, label) for name, label in where]) for by, where in listed)
+        )
+
+
+def _texts(refusals: tuple[Refusal, ...]) -> tuple[str, ...]:
+    return tuple(text for refusal in refusals for text in (refusal.code, refusal.reason))
+
+
+def _refusals(texts: tuple[str, ...]) -> tuple[Refusal, ...]:
+    return tuple(Refusal(code, reason) for code, reason in zip(texts[::2], texts[1::2], strict=True))
+
+
+Questions = Annotated[
+    Batch,
+    Converted(Text(LONGEST_TEXT), lambda batch: batch.text, Batch.parse, "A batch of questions"),
+]
+Refusals = Annotated[
+    tuple[Refusal, ...],
+    Converted(Many(2 * MOST_QUERIES, Text(LONGEST_TEXT)), _texts, _refusals, "A list of refusals"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal(SessionMessage):
+    """Questions of a round, before anything is counted."""
+
+    TAG: ClassVar[bytes] = b"masquerade pooling proposal 1"
+    round: U64
+    batch: Questions
+
+
+@dataclass(frozen=True, slots=True)
+class Consent(SessionMessage):
+    """What a party says to a proposal: nothing against it, or why not."""
+
+    TAG: ClassVar[bytes] = b"masquerade pooling consent 1"
+    round: U64
+    refusals: Refusals
+
+
+def propose(
+    transport: Transport, parties: Sequence[str], session: bytes, number: int, queries: Sequence[Query]
+) -> None:
+    """Raise `QueryRefused` unless every party consents; nothing has left anybody by then."""
+    proposal = Proposal(session, number, Batch(tuple(queries)))
+    refusals: list[Refusal] = []
+    for party in parties:
+        reply = ask(transport, party, proposal, Consent, spent=False)
+        refusals += [Refusal(item.code, f"{party}: {item.reason}") for item in reply.refusals]
+    if refusals:
+        raise QueryRefused(refusals)

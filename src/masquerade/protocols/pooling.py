@@ -1,7 +1,8 @@
-"""Secure sum by pairwise masks: every two parties share a keystream that one adds and the other subtracts.
+"""Horizontal parties: counts added up so that nobody sees another party's.
 
-Whoever adds up sees the sums and nothing else, whatever it is told by fewer than all but one of the others.
-The words are numbers modulo 2^64, beyond every possible sum, so a sum is never taken for another.
+Every two parties share a keystream that one adds and the other subtracts. Whoever adds up sees the sums and
+nothing else, whatever it is told by fewer than all but one of the others. The words are numbers modulo 2^64,
+beyond every possible sum, so a sum is never taken for another.
 """
 
 from __future__ import annotations
@@ -9,33 +10,37 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Annotated, ClassVar
 
 import numpy as np
 
 from masquerade.channels.policy import Policy
-from masquerade.core.errors import InputError, RoundAborted
+from masquerade.core.errors import InputError, Refusal, RoundAborted, SchemaError
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
-from masquerade.core.tally import Tally
+from masquerade.core.tally import Tally, raise_refusals
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.codec import SESSION_SIZE, U64, Array, SessionMessage, Words
-from masquerade.protocols.consent import Batch, Consent, Proposal, Questions, propose
-from masquerade.protocols.pooling.local_counts import (
-    LARGEST_PARTY,
-    MOST_CELLS,
-    LocalCounts,
-    pooling_agreement,
+from masquerade.protocols.session import (
+    Batch,
+    Consent,
+    Member,
+    Proposal,
+    Questions,
+    SessionOffer,
+    Transport,
+    agreement_of,
+    ask,
+    check_names,
+    convene,
+    propose,
 )
-from masquerade.protocols.session_keys import Member, SessionOffer, check_names, convene
-from masquerade.protocols.transport import Transport, ask
 
 LEAST_PARTIES = 3
 MODULUS_BITS = 64
-OTHER_POOLS = (
-    "sums of other pools about the same records do not combine with these to the counts of one or two "
-    "parties, as those of a pool with one party more would"
-)
+MOST_CELLS = 2**24
+LARGEST_PARTY = 2**40  # records of one party; a thousand of them stay far below 2^64
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +64,12 @@ class MaskedCounts(SessionMessage):
 class PoolingParty(Member):
     """A party that counts its own records and answers with masked cells.
 
-    It learns nothing. `source` gives exact counts of its clear records, or of reports under `policy`. `peers`
-    are the identities of the other parties, known beforehand; `roster` are those the pool must be of.
-    `earlier` are rosters of other pools about the same records: one that differs by fewer than three parties
-    is refused, since the difference of two sums would be the counts of so few.
+    It learns nothing. `source` is any `Tally` whose counts are exact: of its clear records, or of the reports
+    that disguised records hold under `policy`; whoever pools them corrects once. `peers` are the identities
+    of the other parties, known beforehand; `roster` are those the pool must be of. `variables` are those the
+    party consents to; None means all. `earlier` are rosters of other pools about the same records: one that
+    differs by fewer than three parties is refused, since the difference of two sums would be the counts of so
+    few.
     """
 
     def __init__(
@@ -78,16 +85,24 @@ class PoolingParty(Member):
         earlier: Sequence[Collection[str]] = (),
         most_cells: int | None = None,
     ) -> None:
-        self._counts = LocalCounts(source, policy, variables, most_cells=most_cells)
-        super().__init__(name, identity, peers, pooling_agreement(self._counts.policy))
+        policy = Policy.clear(source.schema) if policy is None else policy
+        if policy.observed != source.schema:
+            raise InputError("The source counts other reports than the policy has.")
+        super().__init__(name, identity, peers, pooling_agreement(policy))
+        self._source, self._most_cells = source, most_cells
+        self._consented = frozenset(source.schema if variables is None else variables)
+        for variable in self._consented:
+            source.schema[variable]
         self._due = None if roster is None else frozenset(roster)
         self._earlier = [frozenset(pool) for pool in earlier]
         self._last: tuple[CountRequest, MaskedCounts] | None = None
-        self.handlers = {Proposal: self._consent, CountRequest: self._masked}
+        self.handlers = {
+            Proposal: lambda it: Consent(it.session, it.round, tuple(self._refusals(it.batch.queries))),
+            CountRequest: self._masked,
+        }
 
     def _check_offer(self, offer: SessionOffer) -> None:
-        if len(offer.roster) < LEAST_PARTIES:
-            raise InputError(too_few(len(offer.roster)))
+        _check_enough(offer.roster)
         if self._due is not None and frozenset(offer.roster) != self._due:
             raise InputError("The pool is of other parties than agreed on.")
         for roster in self._earlier:
@@ -98,9 +113,39 @@ class PoolingParty(Member):
                         "would be theirs."
                     )
 
-    def _consent(self, proposal: Proposal) -> Consent:
-        refusals = self._counts.refusals(proposal.batch.queries)
-        return Consent(proposal.session, proposal.round, tuple(refusals))
+    def _refusals(self, queries: Sequence[Query]) -> list[Refusal]:
+        schema = self._source.schema
+        for query in queries:
+            try:
+                query.check(schema)
+            except SchemaError as error:
+                return [Refusal("unknown_variable", str(error), query)]
+            hidden = [name for name in query.names if name not in self._consented]
+            if hidden:
+                reason = f"{', '.join(map(repr, hidden))} may not be counted here."
+                return [Refusal("not_consented", reason, query)]
+        cells = sum(prod(schema.shape(query.by)) for query in queries)
+        most = self._most_cells or MOST_CELLS
+        if cells > most:
+            return [Refusal("too_many_cells", f"A batch has at most {most:,} cells, this one {cells:,}.")]
+        return list(self._source.check(queries))
+
+    def _counts(self, queries: Sequence[Query]) -> Words:
+        """Return all cells of all tables, one after the other; counts that are not exact are refused."""
+        raise_refusals(self._refusals(queries))
+        cells = [np.zeros(0, dtype=np.uint64)]
+        for table in self._source.answer(queries):
+            whole = np.rint(table.values)
+            certain = not np.any(table.covariance.diagonal("given_records"))
+            if not certain or np.any(whole != table.values) or np.any(whole < 0):
+                raise InputError(
+                    "Only exact counts can be pooled: give clear records, or records disguised by the pool's "
+                    "policy, whose reports are then counted."
+                )
+            if np.any(whole > LARGEST_PARTY):
+                raise InputError(f"A party has at most {LARGEST_PARTY:,} records.")
+            cells.append(whole.astype(np.uint64).ravel())
+        return np.concatenate(cells)
 
     def _masked(self, question: CountRequest) -> MaskedCounts:
         """Answer a round once; the same questions again get the same bytes, others are refused."""
@@ -110,19 +155,15 @@ class PoolingParty(Member):
             raise InputError(
                 f"Round {question.round} is not the next one: it was answered, or one is missing."
             )
-        cells = self._counts.counts(question.batch.queries)
-        reply = MaskedCounts(question.session, question.round, cells + self._mask(question, len(cells)))
-        self._last = (question, reply)
-        return reply
-
-    def _mask(self, question: CountRequest, cells: int) -> Words:
-        total = np.zeros(cells, dtype=np.uint64)
+        cells = self._counts(question.batch.queries)
+        context = (question.round.to_bytes(8, "big"), question.batch.digest)
         for peer in self._membership.members:
             if peer != self.name:
-                context = (question.round.to_bytes(8, "big"), question.batch.digest)
-                words = self._membership.mask(peer, cells, "pooling mask", *context)
-                total = total + words if self.name < peer else total - words
-        return total
+                words = self._membership.mask(peer, len(cells), "pooling mask", *context)
+                cells = cells + words if self.name < peer else cells - words
+        reply = MaskedCounts(question.session, question.round, cells)
+        self._last = (question, reply)
+        return reply
 
 
 class MaskedSum:
@@ -135,8 +176,7 @@ class MaskedSum:
         self, parties: Sequence[str], transport: Transport, policy: Policy, *, session: bytes | None = None
     ) -> None:
         check_names(parties)
-        if len(parties) < LEAST_PARTIES:
-            raise InputError(too_few(len(parties)))
+        _check_enough(parties)
         if len(parties) * LARGEST_PARTY >= 1 << MODULUS_BITS:
             raise InputError(f"The sums of {len(parties):,} parties may reach the modulus 2^{MODULUS_BITS}.")
         self.parties, self._transport = tuple(parties), transport
@@ -172,7 +212,10 @@ class MaskedSum:
             (Disclosure("whoever adds up", "pooled counts over all parties", tuple(names), None),),
             (
                 "X25519, HKDF-SHA-256 and AES-256 are secure, and Ed25519 identities were known beforehand",
-                OTHER_POOLS,
+                (
+                    "sums of other pools about the same records do not combine with these to the counts of "
+                    "one or two parties, as those of a pool with one party more would"
+                ),
                 "a party may count falsely: nothing checks its numbers",
             ),
             {"whoever adds up": "malicious", "party": "semi-honest"},
@@ -181,9 +224,14 @@ class MaskedSum:
         )
 
 
-def too_few(parties: int) -> str:
-    """Say why a sum of so few parties is refused."""
-    return (
-        f"A secure sum needs at least {LEAST_PARTIES} parties, here are {parties}: with two, each subtracts "
-        "its own counts from the sum and has the other's."
-    )
+def pooling_agreement(policy: Policy) -> bytes:
+    """Return what parties of a pool must agree on: the mechanism, and how large a party may be."""
+    return agreement_of("pooled counts", policy.id, str(LARGEST_PARTY))
+
+
+def _check_enough(parties: Sequence[str]) -> None:
+    if len(parties) < LEAST_PARTIES:
+        raise InputError(
+            f"A secure sum needs at least {LEAST_PARTIES} parties, here are {len(parties)}: with two, each "
+            "subtracts its own counts from the sum and has the other's."
+        )

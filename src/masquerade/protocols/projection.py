@@ -1,4 +1,8 @@
-"""An owner of columns: projects them by randomness that only owners know, and never shows them otherwise."""
+"""Random orthogonal projection between owners of columns and the third party that the method needs.
+
+An owner projects its columns by randomness that only owners know, and never shows them otherwise; the third
+party receives columns turned by a rotation it does not know.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +18,7 @@ from scipy.special import ndtri
 
 from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import SealBroken
@@ -23,23 +27,85 @@ from masquerade.crypto.sealed_messages import seal, unseal
 from masquerade.crypto.symmetric import KeyedStream, code
 from masquerade.estimate.rotation import Normals, Reduction, rotated
 from masquerade.estimate.walsh import product_columns
-from masquerade.protocols.own_columns import OwnColumns, Owners, check_owners
-from masquerade.protocols.projection.messages import (
-    MarginRequest,
-    Numbers,
-    ProjectionRequest,
-    SealedSecret,
-    SealedSecrets,
-    SecretReceipt,
-    SecretRequest,
+from masquerade.protocols.codec import (
+    MOST_PARTIES,
+    SESSION_SIZE,
+    U32,
+    U64,
+    Array,
+    Blob,
+    Many,
+    Name,
+    SessionMessage,
 )
-from masquerade.protocols.session_keys import Member, SessionOffer, agreement_of
+from masquerade.protocols.own_columns import OwnColumns, Owners, check_owners
+from masquerade.protocols.session import Member, SessionOffer, Transport, agreement_of, ask, convene
 
-LABEL = "projection secret"
 SECRET_BYTES = 32
 MOST_NUMBERS = 2**27
 MOST_ROTATED = 50_000  # records: a rotation takes time with their square, here about a minute
 LEAST_SURE = 0.5  # of f in the covariance, beyond which squares of estimates say little about squares
+_LABEL = "projection secret"
+
+Sealed = Annotated[bytes, Blob(200)]
+Variables = Annotated[tuple[Name, ...], Many(1000)]
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRequest(SessionMessage):
+    """Ask the first owner for a fresh secret, sealed for every other one."""
+
+    TAG: ClassVar[bytes] = b"masquerade projection deal 1"
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSecrets(SessionMessage):
+    """The secret of the owners, sealed for each of the others in the order of the roster."""
+
+    TAG: ClassVar[bytes] = b"masquerade projection dealt 1"
+    sealed: Annotated[tuple[Sealed, ...], Many(MOST_PARTIES)]
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSecret(SessionMessage):
+    """Hand the sealed secret to an owner."""
+
+    TAG: ClassVar[bytes] = b"masquerade projection take 1"
+    sealed: Sealed
+
+
+@dataclass(frozen=True, slots=True)
+class SecretReceipt(SessionMessage):
+    """An owner has the secret."""
+
+    TAG: ClassVar[bytes] = b"masquerade projection taken 1"
+
+
+@dataclass(frozen=True, slots=True)
+class MarginRequest(SessionMessage):
+    """Ask an owner for the exact table of some of its variables."""
+
+    TAG: ClassVar[bytes] = b"masquerade projection margin 1"
+    names: Variables
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionRequest(SessionMessage):
+    """Ask an owner for its part of a question about `asked`, projected (by a rotation where p is 0)."""
+
+    TAG: ClassVar[bytes] = b"masquerade projection submit 1"
+    asked: Variables
+    p: U64
+    k: U64
+    trials: U32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Numbers(SessionMessage):
+    """A table, or projected columns one after the other."""
+
+    TAG: ClassVar[bytes] = b"masquerade projection numbers 1"
+    values: Annotated[Floats, Array("<f8", MOST_NUMBERS)]
 
 
 def shared_normals(secret: bytes, question: str) -> Normals:
@@ -131,13 +197,13 @@ class ProjectionOwner(Member):
             raise InputError("The first owner of the roster draws the secret.")
         if self._secret is None:
             self._secret = os.urandom(SECRET_BYTES)
-        keys = {other: self._membership.secret(other, LABEL) for other in others}
+        keys = {other: self._membership.secret(other, _LABEL) for other in others}
         sealed = tuple(seal(keys[other], self._secret, question.session) for other in others)
         return SealedSecrets(question.session, sealed)
 
     def _take(self, given: SealedSecret) -> SecretReceipt:
         first = self._membership.members[0]
-        secret = unseal(self._membership.secret(first, LABEL), given.sealed, given.session)
+        secret = unseal(self._membership.secret(first, _LABEL), given.sealed, given.session)
         if len(secret) != SECRET_BYTES or self._secret not in {None, secret}:
             raise SealBroken("Another secret was dealt in this session already.")
         self._secret = secret
@@ -206,3 +272,59 @@ def projection_agreement(schema: Schema, owners: Owners, receiver: str, n: int, 
     """Return what all owners must agree on."""
     shared = ";".join(f"{party}:{','.join(names)}" for party, names in sorted(owners.items()))
     return agreement_of("projection", Policy.clear(schema).id, shared, receiver, str(n), alignment.hex())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemoteOwner:
+    """An owner at the other end of a transport, asked as one that is here."""
+
+    name: str
+    schema: Schema
+    session: bytes
+    n: int
+    transport: Transport
+
+    def table(self, names: Sequence[str]) -> Floats:
+        """Return the exact counts of the owner's variables."""
+        shape = self.schema.shape(names)
+        values = self._numbers(MarginRequest(self.session, tuple(names)), prod(shape))
+        if values.size and (values.min() < 0 or values.sum() != self.n):
+            raise RoundAborted(f"{self.name!r} sent a table that is none.", spent=True, culprits=(self.name,))
+        return values.reshape(shape)
+
+    def submit(self, names: Sequence[str], asked: Sequence[str], reduction: Reduction | None) -> Floats:
+        """Return the owner's projected products for a question about the variables `asked`."""
+        p, k, trials = (0, 0, 1) if reduction is None else (reduction.p, reduction.k, reduction.trials)
+        products = prod(self.schema.shape(names)) - 1
+        width = self.n if reduction is None else k * trials
+        message = ProjectionRequest(self.session, tuple(asked), p, k, trials)
+        return self._numbers(message, products * width).reshape(products, width)
+
+    def _numbers(self, message: MarginRequest | ProjectionRequest, count: int) -> Floats:
+        values = ask(self.transport, self.name, message, Numbers, spent=True).values
+        if values.size != count:
+            raise RoundAborted(
+                f"{self.name!r} sent {values.size:,} numbers instead of {count:,}.",
+                spent=True,
+                culprits=(self.name,),
+            )
+        return values
+
+
+def convene_owners(
+    owners: Owners, transport: Transport, schema: Schema, n: int, *, receiver: str, alignment: bytes = b""
+) -> tuple[RemoteOwner, ...]:
+    """Bring owners together, let the first draw their secret and hand it to the others, sealed."""
+    check_owners(owners, schema, receiver)
+    session = os.urandom(SESSION_SIZE)
+    convene(tuple(owners), transport, session, projection_agreement(schema, owners, receiver, n, alignment))
+    first, *others = owners
+    dealt = ask(transport, first, SecretRequest(session), SealedSecrets, spent=False)
+    if len(dealt.sealed) != len(others):
+        raise RoundAborted(f"{first!r} dealt for others than the owners.", spent=False, culprits=(first,))
+    for other, sealed in zip(others, dealt.sealed, strict=True):
+        ask(transport, other, SealedSecret(session, sealed), SecretReceipt, spent=False)
+    return tuple(
+        RemoteOwner(party, Schema([schema[name] for name in schema if name in names]), session, n, transport)
+        for party, names in owners.items()
+    )
