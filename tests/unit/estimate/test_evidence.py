@@ -58,6 +58,18 @@ def test_clear_records_give_the_ordinary_g_statistic_and_pearsons():
     assert found.fit([["a", "b"]]).deviance == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.parametrize("disguised", [False, True])
+def test_a_model_expects_records_where_none_was_observed(disguised):
+    """Two clear variables that never meet in one cell, the third disguised or not: margins are followed."""
+    observed = np.array([[[0.0, 30.0], [20.0, 10.0]], [[0.0, 5.0], [15.0, 20.0]]])
+    channel = np.array([[0.8, 0.2], [0.2, 0.8]]) if disguised else None
+    part = Reports(observed, (channel, None, None), (2, 2, 2), Reduction.none(3))
+    evidence = ReportEvidence.of([part], observed, IndependentCovariance(observed))
+    fit = evidence.fit([(0,), (1,), (2,)])
+    assert fit.expected.sum() == pytest.approx(100)
+    np.testing.assert_allclose(fit.expected.sum(axis=0), np.outer([35, 65], [35, 65]) / 100, rtol=1e-6)
+
+
 def by_optimizer(reports, generators, shape):
     """Minimise the deviance of the reports over the parameters of the model, by a general method."""
     X = design(generators_of(generators, len(shape)), shape)
