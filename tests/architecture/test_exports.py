@@ -97,6 +97,7 @@ def test_the_core_loads_nothing_heavy():
 
 
 BUILDERS = {"build", "build_binned"}  # of the channel kinds in a policy: the class says what is built
+FIELD = {"write", "read", "over"}  # of the kinds of fields in a message: the class says what is written
 
 
 def undocumented(node, prefix):
@@ -107,7 +108,8 @@ def undocumented(node, prefix):
         name = f"{prefix}.{child.name}"
         built = prefix.startswith("masquerade.channels.channel_spec.") and child.name in BUILDERS
         overload = any(isinstance(d, ast.Name) and d.id == "overload" for d in child.decorator_list)
-        if child.name.startswith("_") or built or overload:
+        field = prefix.startswith("masquerade.protocols.") and child.name in FIELD
+        if child.name.startswith("_") or built or overload or field:
             continue
         if not ast.get_docstring(child):
             yield name

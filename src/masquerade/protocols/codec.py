@@ -15,103 +15,36 @@ enumerations, truth values and other declared classes (`Struct`, which has no ta
 types. What no single field can tell, `__post_init__` refuses by `InputError`.
 
 No field can be written in two ways: what decodes encodes to the same bytes, and whatever else is wrong is a
-`DecodingError`. Some sizes follow from what both sides know already (a roster, the length of a batch). That
-is the `context` that `encode` and `decode` are given: a size may be a function of it, and a kind finds it in
-its writer or reader.
+`DecodingError`. Numbers are big-endian and of fixed width; byte strings of varying length carry their length;
+lists carry their count. Some sizes follow from what both sides know already (a roster, the length of a
+batch). That is the `context` that `encode` and `decode` are given: a size may be a function of it, and a kind
+finds it in its writer or reader.
 """
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum, StrEnum
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Self,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from functools import cache
+from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.group import SCALAR_SIZE, Group, Point
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE
-from masquerade.protocols.field_kinds import (
-    Array,
-    Bits,
-    Blob,
-    Converted,
-    Fixed,
-    Kind,
-    Number,
-    OneOf,
-    PointOf,
-    Reader,
-    Rest,
-    ScalarOf,
-    Size,
-    Text,
-    Writer,
-    size_of,
-)
-
-__all__ = [
-    "DIGEST_SIZE",
-    "LONGEST_NAME",
-    "LONGEST_TEXT",
-    "MOST_PARTIES",
-    "SESSION_SIZE",
-    "U8",
-    "U16",
-    "U32",
-    "U64",
-    "Array",
-    "Bits",
-    "Blob",
-    "Bundle",
-    "Converted",
-    "Digest",
-    "Enclosed",
-    "Fixed",
-    "Key",
-    "Kind",
-    "LongText",
-    "Many",
-    "Message",
-    "Name",
-    "Names",
-    "Number",
-    "OneOf",
-    "PointOf",
-    "Reader",
-    "Rest",
-    "Run",
-    "ScalarOf",
-    "SessionMessage",
-    "Signature",
-    "Size",
-    "Struct",
-    "Text",
-    "Words",
-    "Writer",
-    "check_session",
-    "decoded",
-    "kind_of",
-    "kinds_of",
-    "tag_of",
-]
 
 T = TypeVar("T")
 M = TypeVar("M", bound="Message")
 Words = NDArray[np.uint64]
+Size = int | Callable[[Any], int]
+_LENGTH = 4
+_NOT_A_VALUE = (
+    MasqueradeError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
+)  # fmt: skip
 _LONGEST_TAG = 255
 
 SESSION_SIZE = 16
@@ -119,6 +52,290 @@ DIGEST_SIZE = 32
 MOST_PARTIES = 1000
 LONGEST_NAME = 200
 LONGEST_TEXT = 1 << 24
+
+
+class Writer:
+    """Collects the fields of a message; `done` returns its bytes."""
+
+    __slots__ = ("_parts", "context")
+
+    def __init__(self, context: object = None) -> None:
+        self.context = context
+        self._parts: list[bytes] = []
+
+    def number(self, value: int, size: int) -> None:
+        """Write an unsigned number in `size` bytes."""
+        if not 0 <= value < 1 << 8 * size:
+            raise InputError(f"A number of {size} bytes must be at least 0 and below 2^{8 * size}.")
+        self._parts.append(value.to_bytes(size, "big"))
+
+    def raw(self, value: bytes) -> None:
+        """Write bytes as they are."""
+        self._parts.append(bytes(value))
+
+    def fixed(self, value: bytes, size: int) -> None:
+        """Write exactly `size` bytes."""
+        if len(value) != size:
+            raise InputError(f"This field has {size} bytes. Got {len(value)} instead.")
+        self.raw(value)
+
+    def varying(self, value: bytes, most: int) -> None:
+        """Write at most `most` bytes, preceded by their number."""
+        if len(value) > most:
+            raise InputError(f"This field has at most {most} bytes. Got {len(value)} instead.")
+        self.number(len(value), _LENGTH)
+        self.raw(value)
+
+    def text(self, value: str, most: int) -> None:
+        """Write text as UTF-8 of at most `most` bytes."""
+        try:
+            encoded = value.encode()
+        except UnicodeEncodeError as error:
+            raise InputError("A text field must be valid Unicode.") from error
+        self.varying(encoded, most)
+
+    def done(self) -> bytes:
+        """Return the message."""
+        return b"".join(self._parts)
+
+
+class Reader:
+    """Reads the fields of a message in order; `done` refuses bytes left over.
+
+    It never reads past the end, and never trusts a count beyond its bound or beyond the bytes that are there.
+    """
+
+    __slots__ = ("_at", "_data", "context")
+
+    def __init__(self, data: bytes, context: object = None) -> None:
+        self._data, self._at, self.context = bytes(data), 0, context
+
+    @property
+    def left(self) -> int:
+        """Return how many bytes are not read yet."""
+        return len(self._data) - self._at
+
+    def number(self, size: int, most: int | None = None) -> int:
+        """Read an unsigned number of `size` bytes, at most `most` where that is less than they could hold."""
+        value = int.from_bytes(self.fixed(size), "big")
+        if most is not None and value > most:
+            raise DecodingError(f"A number of the message must be at most {most}.")
+        return value
+
+    def fixed(self, size: int) -> bytes:
+        """Read exactly `size` bytes."""
+        end = self._at + size
+        if end > len(self._data):
+            raise DecodingError(
+                f"The message ends at byte {len(self._data)}, inside a field up to byte {end}."
+            )
+        field, self._at = self._data[self._at : end], end
+        return field
+
+    def count(self, most: int, unit: str) -> int:
+        """Read how many follow: at most `most`, and no more than there are bytes left."""
+        count = self.number(_LENGTH)
+        if count > most:
+            raise DecodingError(f"A field has at most {most} {unit}. The message announces {count}.")
+        if count > self.left:
+            raise DecodingError(f"The message announces {count} {unit} and has {self.left} bytes left.")
+        return count
+
+    def varying(self, most: int) -> bytes:
+        """Read a byte string of at most `most` bytes."""
+        return self.fixed(self.count(most, "bytes"))
+
+    def text(self, most: int) -> str:
+        """Read UTF-8 text of at most `most` bytes."""
+        try:
+            return self.varying(most).decode()
+        except UnicodeDecodeError:
+            raise DecodingError("A text field is not valid UTF-8.") from None
+
+    def done(self) -> None:
+        """Refuse bytes after the last field."""
+        if self.left:
+            raise DecodingError(f"The message goes on for {self.left} bytes after its last field.")
+
+
+class Kind(Protocol[T]):
+    """How one field is written and read; one with `over` is told by a type what its entries are."""
+
+    def write(self, writer: Writer, value: T, /) -> None:
+        """Write the field."""
+
+    def read(self, reader: Reader, /) -> T:
+        """Read the field; whatever is wrong with it is a `DecodingError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Exactly so many bytes."""
+
+    size: Size
+
+    def write(self, writer: Writer, value: bytes) -> None:
+        writer.fixed(value, _size(self.size, writer))
+
+    def read(self, reader: Reader) -> bytes:
+        return reader.fixed(_size(self.size, reader))
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """At most so many bytes; where `sizes` are given, one of these numbers of bytes."""
+
+    most: int
+    sizes: tuple[int, ...] = ()
+
+    def write(self, writer: Writer, value: bytes) -> None:
+        writer.varying(value, self.most)
+
+    def read(self, reader: Reader) -> bytes:
+        value = reader.varying(self.most)
+        if self.sizes and len(value) not in self.sizes:
+            raise DecodingError(f"A field has {' or '.join(map(str, self.sizes))} bytes. Got {len(value)}.")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An unsigned number of so many bytes, at most `most`."""
+
+    size: int
+    most: int | None = None
+
+    def write(self, writer: Writer, value: int) -> None:
+        writer.number(value, self.size)
+
+    def read(self, reader: Reader) -> int:
+        return reader.number(self.size, self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """UTF-8 of at most so many bytes."""
+
+    most: int
+
+    def write(self, writer: Writer, value: str) -> None:
+        writer.text(value, self.most)
+
+    def read(self, reader: Reader) -> str:
+        return reader.text(self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A value of another kind that is one of a few."""
+
+    kind: Kind[Any]
+    values: Collection[Any]
+
+    def write(self, writer: Writer, value: Any) -> None:
+        if value not in self.values:
+            raise InputError(f"This field is one of {', '.join(map(repr, self.values))}.")
+        self.kind.write(writer, value)
+
+    def read(self, reader: Reader) -> Any:
+        value = self.kind.read(reader)
+        if value not in self.values:
+            raise DecodingError(f"A field of the message is one of {', '.join(map(repr, self.values))}.")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A value that travels as one of another kind: `to` makes that, `back` undoes it, strictly.
+
+    Only what `to` writes is read: another spelling of the same value is refused.
+    """
+
+    kind: Kind[Any]
+    to: Callable[[Any], Any]
+    back: Callable[[Any], Any]
+    what: str
+
+    def write(self, writer: Writer, value: Any) -> None:
+        self.kind.write(writer, self.to(value))
+
+    def read(self, reader: Reader) -> Any:
+        travelled = self.kind.read(reader)
+        try:
+            value = self.back(travelled)
+            again = self.to(value)
+        except DecodingError:
+            raise
+        except _NOT_A_VALUE:
+            raise DecodingError(f"{self.what} cannot be read.") from None
+        if again != travelled:
+            raise DecodingError(f"{self.what} is not in its canonical form.")
+        return value
+
+
+def point_of(group: Group) -> Kind[Point]:
+    """Return the kind of a point of a group, never the identity."""
+    return Converted(Fixed(group.point_size), lambda point: point.encode(), group.decode, "A point")
+
+
+def scalar_of(group: Group) -> Kind[int]:
+    """Return the kind of a number below a group's order."""
+    return Converted(Fixed(SCALAR_SIZE), group.encode_scalar, group.decode_scalar, "A scalar")
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Numbers as one little-endian array: at most `most` with the number of their bytes, or exactly `count`.
+
+    Floating-point numbers must be finite.
+    """
+
+    dtype: str | Callable[[Any], Any]
+    most: Size = 0
+    count: Size | None = None
+
+    def write(self, writer: Writer, value: NDArray[Any]) -> None:
+        dtype = self._dtype(writer.context)
+        data = np.ascontiguousarray(value, dtype=dtype).tobytes()
+        if self.count is not None:
+            writer.fixed(data, dtype.itemsize * _size(self.count, writer))
+        else:
+            writer.varying(data, dtype.itemsize * _size(self.most, writer))
+
+    def read(self, reader: Reader) -> NDArray[Any]:
+        dtype = self._dtype(reader.context)
+        if self.count is not None:
+            data = reader.fixed(dtype.itemsize * _size(self.count, reader))
+        else:
+            data = reader.varying(dtype.itemsize * _size(self.most, reader))
+        if len(data) % dtype.itemsize:
+            raise DecodingError("An array of numbers ends inside a number.")
+        numbers: NDArray[Any] = np.frombuffer(data, dtype=dtype)
+        if dtype.kind == "f" and not np.all(np.isfinite(numbers)):
+            raise DecodingError("An array of numbers holds one that is not finite.")
+        return numbers.astype(dtype.newbyteorder("="), copy=False)
+
+    def _dtype(self, context: object) -> np.dtype[Any]:
+        found = self.dtype(context) if callable(self.dtype) else self.dtype
+        return np.dtype(found).newbyteorder("<")
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """Exactly so many bits, the first one highest, padded with zeros."""
+
+    count: Size
+
+    def write(self, writer: Writer, value: Sequence[bool] | NDArray[np.bool_]) -> None:
+        count = _size(self.count, writer)
+        writer.fixed(np.packbits(np.asarray(value, dtype=bool)).tobytes(), -(-count // 8))
+
+    def read(self, reader: Reader) -> NDArray[np.bool_]:
+        count = _size(self.count, reader)
+        bits = np.unpackbits(np.frombuffer(reader.fixed(-(-count // 8)), dtype=np.uint8)).astype(bool)
+        if bits[count:].any():
+            raise DecodingError("The bits after the last one must be zero.")
+        return bits[:count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,23 +346,23 @@ class Many:
     """
 
     most: int
-    kind: Kind[Any] | None = None
+    kind: Any = None
     mapped: bool = False
 
     def over(self, hint: Any) -> Many:
-        """Return this kind for the entries of a type."""
         if issubclass(get_origin(hint) or object, Mapping):
             return replace(self, kind=_Row(tuple(map(kind_of, get_args(hint)))), mapped=True)
         return replace(self, kind=kind_of(_entry(hint)))
 
     def write(self, writer: Writer, value: Any) -> None:
-        """Write the entries with their number."""
-        entries = value.items() if self.mapped else value
-        writer.many(entries, self.most, lambda entry: _given(self.kind).write(writer, entry))
+        if len(value) > self.most:
+            raise InputError(f"This list has at most {self.most} entries. Got {len(value)} instead.")
+        writer.number(len(value), _LENGTH)
+        for entry in value.items() if self.mapped else value:
+            self.kind.write(writer, entry)
 
     def read(self, reader: Reader) -> Any:
-        """Read the entries."""
-        entries = reader.many(self.most, lambda: _given(self.kind).read(reader))
+        entries = tuple([self.kind.read(reader) for _ in range(reader.count(self.most, "entries"))])
         if not self.mapped:
             return entries
         if len(found := dict(entries)) < len(entries):
@@ -158,56 +375,23 @@ class Run:
     """Exactly so many entries of a tuple, one after the other, where both sides know how many."""
 
     count: Size
-    kind: Kind[Any] | None = None
+    kind: Any = None
 
     def over(self, hint: Any) -> Run:
-        """Return this kind for the entries of a type."""
         return replace(self, kind=kind_of(_entry(hint)))
 
     def write(self, writer: Writer, value: Sequence[Any]) -> None:
-        """Write the entries."""
-        if len(value) != size_of(self.count, writer.context):
-            raise InputError(
-                f"This list has {size_of(self.count, writer.context)} entries. Got {len(value)}."
-            )
+        count = _size(self.count, writer)
+        if len(value) != count:
+            raise InputError(f"This list has {count} entries. Got {len(value)}.")
         for entry in value:
-            _given(self.kind).write(writer, entry)
+            self.kind.write(writer, entry)
 
     def read(self, reader: Reader) -> tuple[Any, ...]:
-        """Read the entries."""
-        count = size_of(self.count, reader.context)
+        count = _size(self.count, reader)
         if count > reader.left:
             raise DecodingError(f"The message needs {count} entries and has {reader.left} bytes left.")
-        return tuple([_given(self.kind).read(reader) for _ in range(count)])
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """A bit for every slot, then the entries of the slots that have one: a tuple of values and None."""
-
-    slots: Size
-    kind: Kind[Any] | None = None
-
-    def over(self, hint: Any) -> Bundle:
-        """Return this kind for the entries of a type."""
-        kind = kind_of(_entry(hint))
-        return replace(self, kind=kind.kind if isinstance(kind, _Maybe) else kind)
-
-    def write(self, writer: Writer, value: Sequence[Any]) -> None:
-        """Write bits and entries."""
-        if len(value) != size_of(self.slots, writer.context):
-            raise InputError(
-                f"This bundle has {size_of(self.slots, writer.context)} slots. Got {len(value)}."
-            )
-        Bits(len(value)).write(writer, [entry is not None for entry in value])
-        for entry in value:
-            if entry is not None:
-                _given(self.kind).write(writer, entry)
-
-    def read(self, reader: Reader) -> tuple[Any, ...]:
-        """Read bits and entries."""
-        there: list[bool] = Bits(self.slots).read(reader).tolist()
-        return tuple([_given(self.kind).read(reader) if one else None for one in there])
+        return tuple([self.kind.read(reader) for _ in range(count)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,19 +399,16 @@ class Enclosed:
     """A whole message inside another one, tag and all, of at most so many bytes."""
 
     most: int
-    message: type[Message] | None = None
+    message: Any = None
 
     def over(self, hint: Any) -> Enclosed:
-        """Return this kind for messages of a type."""
         return replace(self, message=hint)
 
     def write(self, writer: Writer, value: Message) -> None:
-        """Write the message with its length."""
         writer.varying(value.encode(writer.context), self.most)
 
-    def read(self, reader: Reader) -> Message:
-        """Read the message."""
-        return _given(self.message).decode(reader.varying(self.most), reader.context)
+    def read(self, reader: Reader) -> Any:
+        return self.message.decode(reader.varying(self.most), reader.context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,16 +431,6 @@ class _Enumerated:
             names = ", ".join(str(one.value) for one in self.members)
             raise DecodingError(f"A field of the message is one of {names}. Got {value!r} instead.") from None
         return member
-
-
-class _Truth:
-    """A truth value in one byte."""
-
-    def write(self, writer: Writer, value: bool) -> None:  # noqa: FBT001
-        writer.number(value, 1)
-
-    def read(self, reader: Reader) -> bool:
-        return bool(reader.number(1, most=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,13 +480,14 @@ class Struct:
 
     def write(self, writer: Writer) -> None:
         """Write the fields in order."""
-        for name, kind in kinds_of(type(self)):
+        for name, kind in _kinds_of(type(self)):  # type: ignore[arg-type]
             kind.write(writer, getattr(self, name))
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
         """Read the fields in order; whatever is wrong with them is a `DecodingError`."""
-        return cls(**{name: kind.read(reader) for name, kind in kinds_of(cls)})
+        kinds = _kinds_of(cls)  # type: ignore[arg-type]
+        return cls(**{name: kind.read(reader) for name, kind in kinds})
 
 
 class Message(Struct):
@@ -326,7 +498,7 @@ class Message(Struct):
     def encode(self, context: object = None) -> bytes:
         """Return the message as bytes; `context` is what sizes follow from, known to the reader already."""
         writer = Writer(context)
-        self.write_head(writer)
+        writer.varying(self.TAG, _LONGEST_TAG)
         self.write(writer)
         return writer.done()
 
@@ -338,7 +510,8 @@ class Message(Struct):
     @classmethod
     def read_whole(cls, reader: Reader) -> Self:
         """Return the message that a reader holds, to its end."""
-        cls.read_head(reader)
+        if reader.varying(_LONGEST_TAG) != cls.TAG:
+            raise DecodingError(f"This is not a message of the kind {cls.TAG.decode()!r}.")
         try:
             message = cls.read(reader)
         except DecodingError:
@@ -347,17 +520,6 @@ class Message(Struct):
             raise DecodingError(str(error)) from error
         reader.done()
         return message
-
-    @classmethod
-    def write_head(cls, writer: Writer) -> None:
-        """Write what a message begins with: its tag."""
-        writer.varying(cls.TAG, _LONGEST_TAG)
-
-    @classmethod
-    def read_head(cls, reader: Reader) -> None:
-        """Refuse a message that does not begin so."""
-        if reader.varying(_LONGEST_TAG) != cls.TAG:
-            raise DecodingError(f"This is not a message of the kind {cls.TAG.decode()!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +531,7 @@ class SessionMessage(Message):
 
 def tag_of(message: bytes) -> bytes:
     """Return the tag that says what kind of message this is."""
-    return Reader(message[: 4 + _LONGEST_TAG]).varying(_LONGEST_TAG)
+    return Reader(message[: _LENGTH + _LONGEST_TAG]).varying(_LONGEST_TAG)
 
 
 def decoded(message: bytes, kinds: Iterable[type[M]]) -> M:
@@ -381,17 +543,6 @@ def decoded(message: bytes, kinds: Iterable[type[M]]) -> M:
     raise DecodingError("This is not a message of a kind that is taken here.")
 
 
-def kinds_of(declared: type[Any]) -> tuple[tuple[str, Kind[Any]], ...]:
-    """Return the fields of a declared class with their kinds, in order."""
-    if declared not in _DECLARED:
-        hints = get_type_hints(declared, include_extras=True)
-        _DECLARED[declared] = tuple((item.name, kind_of(hints[item.name])) for item in fields(declared))
-    return _DECLARED[declared]
-
-
-_DECLARED: dict[type, tuple[tuple[str, Kind[Any]], ...]] = {}
-
-
 def kind_of(hint: Any) -> Kind[Any]:
     """Return how values of an annotated type are written and read."""
     origin, inner = get_origin(hint), get_args(hint)
@@ -401,7 +552,7 @@ def kind_of(hint: Any) -> Kind[Any]:
             return kind_of(inner[0])
         over = getattr(kinds[-1], "over", None)
         return over(inner[0]) if over else kinds[-1]  # type: ignore[no-any-return]
-    if origin in {Union, types.UnionType} and len(inner) == 2 and type(None) in inner:
+    if len(inner) == 2 and type(None) in inner:
         return _Maybe(kind_of(inner[inner[0] is type(None)]))
     if origin is tuple and Ellipsis not in inner:
         return _Row(tuple(map(kind_of, inner)))
@@ -415,8 +566,14 @@ _BY_TYPE: dict[type, Callable[[Any], Kind[Any]]] = {
     Struct: _Inline,
     IntEnum: _Enumerated,
     StrEnum: _Enumerated,
-    bool: lambda _: _Truth(),
+    bool: lambda _: Converted(Number(1, most=1), int, bool, "A truth value"),
 }
+
+
+@cache
+def _kinds_of(declared: type[Any]) -> tuple[tuple[str, Kind[Any]], ...]:
+    hints = get_type_hints(declared, include_extras=True)
+    return tuple((item.name, kind_of(hints[item.name])) for item in fields(declared))
 
 
 def _entry(hint: Any) -> Any:
@@ -427,13 +584,10 @@ def _entry(hint: Any) -> Any:
     return inner[0]
 
 
-def _given(part: T | None) -> T:
-    if part is None:
-        raise TypeError("this kind is told by the annotation of a field what its entries are")
-    return part
+def _size(size: Size, at: Writer | Reader) -> int:
+    return size(at.context) if callable(size) else size
 
 
-U8 = Annotated[int, Number(1)]
 U16 = Annotated[int, Number(2)]
 U32 = Annotated[int, Number(4)]
 U64 = Annotated[int, Number(8)]
@@ -441,11 +595,4 @@ Digest = Annotated[bytes, Fixed(DIGEST_SIZE)]
 Key = Annotated[bytes, Fixed(KEY_SIZE)]
 Signature = Annotated[bytes, Fixed(SIGNATURE_SIZE)]
 Name = Annotated[str, Text(LONGEST_NAME)]
-LongText = Annotated[str, Text(LONGEST_TEXT)]
 Names = Annotated[tuple[Name, ...], Many(MOST_PARTIES)]
-
-
-def check_session(session: bytes, due: bytes) -> None:
-    """Refuse a message of another session."""
-    if session != due:
-        raise InputError("The message belongs to another session.")

@@ -43,7 +43,6 @@ from masquerade.protocols.codec import (
     Signature,
     Text,
     Words,
-    check_session,
     decoded,
     tag_of,
 )
@@ -369,3 +368,9 @@ def propose(
         refusals += [Refusal(item.code, f"{party}: {item.reason}") for item in reply.refusals]
     if refusals:
         raise QueryRefused(refusals)
+
+
+def check_session(session: bytes, due: bytes) -> None:
+    """Refuse a message of another session."""
+    if session != due:
+        raise InputError("The message belongs to another session.")

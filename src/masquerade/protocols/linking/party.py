@@ -23,7 +23,7 @@ from masquerade.crypto.point_masks import decoded, encoded, hashed, masked, quot
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.crypto.symmetric import coder
 from masquerade.disguising.columns import permutation
-from masquerade.protocols.codec import Message, check_session, tag_of
+from masquerade.protocols.codec import Message, tag_of
 from masquerade.protocols.linking.messages import (
     PSEUDONYM_SIZE,
     Confirmation,
@@ -36,6 +36,7 @@ from masquerade.protocols.linking.messages import (
 )
 from masquerade.protocols.linking.record_keys import Key, normal_forms
 from masquerade.protocols.linking.signed_steps import Chain, digest_of
+from masquerade.protocols.session import check_session
 
 MOST_KEYS = 1_000_000
 DOMAIN = b"masquerade linking 1 "

@@ -14,8 +14,9 @@ from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.point_masks import POINT_SIZE
-from masquerade.protocols.codec import DIGEST_SIZE, Writer, check_session
+from masquerade.protocols.codec import DIGEST_SIZE, Writer
 from masquerade.protocols.linking.messages import LinkingOffer, MaskedPoints, Receipt, Step
+from masquerade.protocols.session import check_session
 
 JOINER = "the joiner"
 STEP, DONE = "step of linking", "set came back whole"

@@ -12,11 +12,10 @@ from masquerade.crypto.expand_message import expand_message
 from masquerade.crypto.group import Secret
 from masquerade.crypto.keys import KEY_SIZE, decode_agreement_key, decode_identity
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.codec import Writer
+from masquerade.protocols.codec import Many, Text, Writer
 from masquerade.protocols.mix.agreement import MixTerms
 from masquerade.protocols.threshold.messages import MOST_BYTES, MOST_K, Terms
 
-MOST_NAME = 255
 _WIDE = 48  # bytes reduced to a number below the group's order: a bias below 2⁻¹²⁷
 
 
@@ -70,7 +69,7 @@ class PartitionTerms:
         writer.number(self.minimum, 4)
         writer.fixed(self.box, KEY_SIZE)
         writer.fixed(self.randomness, KEY_SIZE)
-        writer.many(self.attributes, 1 << 16, lambda name: writer.text(name, MOST_NAME))
+        Many(1 << 16, Text(255)).write(writer, self.attributes)
         digest = hashlib.sha256(writer.done()).hexdigest()
         return MixTerms(
             f"masquerade distributed k-anonymity 1 {digest}",

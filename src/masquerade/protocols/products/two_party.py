@@ -25,7 +25,7 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.crypto.paillier import BITS, PaillierKey, PaillierPublic
-from masquerade.protocols.codec import SESSION_SIZE, SessionMessage, check_session, decoded
+from masquerade.protocols.codec import SESSION_SIZE, SessionMessage, decoded
 from masquerade.protocols.own_columns import OwnColumns, Owners
 from masquerade.protocols.products.columns import Part, moments_of, width
 from masquerade.protocols.products.messages import (
@@ -37,7 +37,7 @@ from masquerade.protocols.products.messages import (
     SessionOpening,
     product_agreement,
 )
-from masquerade.protocols.session import Consent, Proposal, Transport, ask, propose
+from masquerade.protocols.session import Consent, Proposal, Transport, ask, check_session, propose
 
 MOST_ROWS = 10_000
 NO_HELPER = ""

@@ -31,7 +31,7 @@ from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.sealed_messages import OVERHEAD, seal, unseal
 from masquerade.crypto.statements import Statement, equal_logs
 from masquerade.crypto.transcript import Context, Transcript
-from masquerade.protocols.codec import U32, Blob, Many, Message, PointOf, ScalarOf, Text
+from masquerade.protocols.codec import U32, Blob, Many, Message, Text, point_of, scalar_of
 
 MOST_USERS: Final = 100_000
 MOST_K: Final = 1000
@@ -39,8 +39,8 @@ MOST_PRODUCTS: Final = 200_000  # class size times k: about 20 s
 _MOST_NAME, _MOST_PART, _LENGTH = 200, 4096, 2
 _DOMAIN: Final = b"masquerade threshold faithful 1"
 
-GroupPoint = Annotated[Point, PointOf(group)]
-Scalar = Annotated[int, ScalarOf(group)]
+GroupPoint = Annotated[Point, point_of(group)]
+Scalar = Annotated[int, scalar_of(group)]
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ from masquerade.protocols.codec import (
     Key,
     Message,
     OneOf,
-    PointOf,
     Signature,
     Text,
     Writer,
+    point_of,
     tag_of,
 )
 
@@ -106,7 +106,7 @@ class Notice(Message):
 
     TAG: ClassVar[bytes] = b"threshold notice 1"
     terms: Annotated[Terms, Enclosed(MOST_BYTES)]
-    public: Annotated[Point, PointOf(group)]
+    public: Annotated[Point, point_of(group)]
     signature: Signature
 
     @classmethod

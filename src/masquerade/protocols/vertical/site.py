@@ -14,8 +14,9 @@ from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError
 from masquerade.disguising.report_draws import Codes, Draws, through
 from masquerade.protocols.arrow_stream import pack
-from masquerade.protocols.codec import check_session, tag_of
+from masquerade.protocols.codec import tag_of
 from masquerade.protocols.linking.messages import PSEUDONYM_SIZE
+from masquerade.protocols.session import check_session
 from masquerade.protocols.vertical.cell_supplier import ReceivedCells, schema_of
 from masquerade.protocols.vertical.joint_policy import restricted
 from masquerade.protocols.vertical.messages import (
