@@ -10,7 +10,7 @@ tables that are values.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, pairwise
@@ -35,7 +35,7 @@ __all__ = ["CHECKS", "Oracle", "Subject", "check_tally"]
 
 MOST_NUMBERS = 1 << 25  # of the vectors of all records in the slow implementation
 MOST_CELLS = 2048  # of tables that default questions ask for
-MOST_FITTED = 16  # cells of tables that models are fitted to
+MOST_FITTED = 16  # cells of tables that models are fitted to, those of variables in conditions included
 ALPHA = 1e-6  # false alarm of the comparison with the truth, over all cells of all questions
 RELATIVE, ABSOLUTE = 1e-9, 1e-7  # differences that are rounding
 
@@ -61,15 +61,18 @@ class Oracle:
         if self.n * prod(self.schema.shape(tuple(self.schema))) > MOST_NUMBERS:
             raise InputError("Records and categories are too many for the slow implementation: use fewer.")
         self._samples = [record_vectors(frame, policy) for frame in samples]
+        self._known: dict[Query, Expected] = {}
 
     def expected(self, query: Query) -> Expected:
         """Return what a source must answer."""
-        parts = [self._of_sample(vectors, query) for vectors in self._samples]
-        sums = (
-            sum(values)
-            for values in zip(*((p.values, p.population, p.given_records) for p in parts), strict=True)
-        )
-        return Expected(*map(np.asarray, sums))
+        if query not in self._known:
+            parts = [self._of_sample(vectors, query) for vectors in self._samples]
+            sums = (
+                sum(values)
+                for values in zip(*((p.values, p.population, p.given_records) for p in parts), strict=True)
+            )
+            self._known[query] = Expected(*map(np.asarray, sums))
+        return self._known[query]
 
     def _of_sample(self, vectors: Floats, query: Query) -> Expected:
         records, names = len(vectors), list(self.schema)
@@ -139,6 +142,10 @@ class Subject:
         """The unconditioned question about most cells."""
         plain = [query for query in self.queries if not query.where]
         return max(plain, key=lambda query: prod(self.source.schema.shape(query.by)), default=Query())
+
+    def fitted(self, query: Query) -> bool:
+        """Tell whether a table is small enough to fit models to; a condition is fitted with what it cuts."""
+        return bool(query.by) and prod(self.source.schema.shape(query.names)) <= MOST_FITTED
 
     def allowed(self, *queries: Query) -> bool:
         """Tell whether the source would answer all of these."""
@@ -290,7 +297,7 @@ def nonnegative_is_a_step_of_its_own(subject: Subject) -> Iterator[str]:
 
 def evidence_fits(subject: Subject) -> Iterator[str]:
     """Check that no table is likelier than the most likely, and that smaller models fit no better."""
-    fitting = [query for query, table in subject.answers.items() if 1 < table.values.size <= MOST_FITTED]
+    fitting = [query for query in subject.answers if subject.fitted(query)]
     plain = max((q for q in fitting if not q.where), key=lambda q: len(q.by), default=None)
     conditioned = max((q for q in fitting if q.where), key=lambda q: len(q.names), default=None)
     for query in filter(None, (plain, conditioned)):
@@ -320,18 +327,20 @@ def tables_are_values(subject: Subject) -> Iterator[str]:
         else:
             yield f"{query}: its values can be overwritten"
         again: CountTable = pickle.loads(pickle.dumps(table))  # noqa: S301  (made here)
-        for title, ask in ASKED.items():
+        for title, ask in (ASKED | FITTED if subject.fitted(query) else ASKED).items():
             yield from differs(f"{query}: {title} after pickling", ask(again), ask(table))
     if subject.messages is not None and subject.messages() != spoken:
         yield f"{subject.messages() - spoken} messages were sent after the answers had been given"
 
 
-ASKED: Mapping[str, Callable[[CountTable], Any]] = {
+ASKED: dict[str, Callable[[CountTable], Any]] = {
     "values": lambda table: table.values,
     "intervals": lambda table: table.conf_int(),
     "nonnegative": lambda table: table.nonnegative("mle").values,
-    "a fit": lambda table: table.fit([[name] for name in table.names]).expected,
     "a margin": lambda table: table.marginal(table.names[:1]).nonnegative("mle").values,
+}
+FITTED: dict[str, Callable[[CountTable], Any]] = {
+    "a fit": lambda table: table.fit([[name] for name in table.names]).expected,
 }
 
 
