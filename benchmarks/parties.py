@@ -20,11 +20,9 @@ from masquerade.protocols.linking.joiner import Joiner
 from masquerade.protocols.linking.party import LinkingParty
 from masquerade.protocols.linking.record_keys import keyed_pseudonyms
 from masquerade.protocols.pooling import MaskedSum
-from masquerade.protocols.products.helper import Helper
-from masquerade.protocols.products.helper_client import HelpedProducts
-from masquerade.protocols.products.party import ProductParty
-from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
+from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.session import LocalTransport
+from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
 from masquerade.protocols.vertical.messages import CellRequest
 from masquerade.protocols.vertical.site import ClearCells, Site
 from masquerade.sources.joined import Miner

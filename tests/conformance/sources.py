@@ -29,9 +29,7 @@ from tests.conformance.people import FEW, SOME, by_aggregation, by_frequency_min
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.pooling import MaskedSum
-from masquerade.protocols.products.helper import Helper
-from masquerade.protocols.products.helper_client import HelpedProducts
-from masquerade.protocols.products.party import ProductParty
+from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.vertical.site import ClearCells, Site
 from masquerade.sources.engine_cache import Limits

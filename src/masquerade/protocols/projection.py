@@ -38,7 +38,7 @@ from masquerade.protocols.codec import (
     Name,
     SessionMessage,
 )
-from masquerade.protocols.own_columns import OwnColumns, Owners, check_owners
+from masquerade.protocols.columns import OwnColumns, Owners, check_owners
 from masquerade.protocols.session import Member, SessionOffer, Transport, agreement_of, ask, convene
 
 SECRET_BYTES = 32

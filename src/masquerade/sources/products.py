@@ -4,49 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import prod
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from masquerade.core.errors import Refusal, RoundAborted
-from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
-from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
-from masquerade.protocols.own_columns import Owners, check_owners
-from masquerade.protocols.products.columns import Part, counts_from
+from masquerade.protocols.columns import Part, Products, check_owners, counts_from
 from masquerade.sources.whole_tables import WholeTables
 
 MOST_CELLS = 2**20
-
-
-class Products(Protocol):
-    """A way to form sums of products of several parties' columns."""
-
-    @property
-    def owners(self) -> Owners:
-        """Who holds which variables."""
-
-    @property
-    def schema(self) -> Schema:
-        """All variables."""
-
-    @property
-    def n(self) -> int:
-        """The number of records."""
-
-    def refusals(self, parts: Sequence[Part]) -> list[Refusal]:
-        """Return why sums over these parts are not formed; pure."""
-
-    def propose(self, queries: Sequence[Query]) -> None:
-        """Raise `QueryRefused` unless every party consents."""
-
-    def moments(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
-        """Return the sums of products of every choice of one column, or none, of each part."""
-
-    def guarantee(self) -> Guarantee:
-        """Return who learns what."""
 
 
 class RevealedVerticalCounts(WholeTables):

@@ -25,7 +25,7 @@ from masquerade.core.table import CountTable
 from masquerade.estimate.evidence import GaussianEvidence
 from masquerade.estimate.rotation import Reduction
 from masquerade.estimate.walsh import counts_of, sums_of_products
-from masquerade.protocols.own_columns import OwnColumns, Owners, check_owners
+from masquerade.protocols.columns import OwnColumns, Owners, check_owners
 from masquerade.protocols.projection import SECRET_BYTES, Owner, convene_owners, reduction_of
 from masquerade.protocols.session import Transport
 from masquerade.sources.projection_noise import ProjectionNoise, side

@@ -10,7 +10,7 @@ import numpy as np
 from masquerade.channels.policy import Policy
 from masquerade.core.guarantee import Disclosure
 from masquerade.core.schema import Schema
-from masquerade.protocols.own_columns import Owners
+from masquerade.protocols.columns import Owners
 from masquerade.protocols.projection import SECRET_BYTES
 from masquerade.sources.projection import Projected, source_of
 

@@ -27,13 +27,11 @@ from masquerade.protocols.mix import MixTerms, mix_guarantee
 from masquerade.protocols.partition.agreement import PartitionTerms
 from masquerade.protocols.partition.guarantee import partition_guarantee
 from masquerade.protocols.pooling import MaskedSum
-from masquerade.protocols.products.helper import Helper
-from masquerade.protocols.products.helper_client import HelpedProducts
-from masquerade.protocols.products.party import ProductParty
-from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
+from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.threshold.guarantee import faithful_guarantee, production_guarantee
 from masquerade.protocols.threshold.row_schema import Form
+from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
 from masquerade.protocols.vertical.joint_policy import restricted, seen_by
 from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.services.parties.kinds.without_miner import seen_without_miner

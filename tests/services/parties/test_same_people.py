@@ -29,7 +29,7 @@ from masquerade.protocols.linking.joiner import Joiner
 from masquerade.protocols.linking.messages import PseudonymRequest, Pseudonyms, Receipt
 from masquerade.protocols.linking.party import split_pseudonyms
 from masquerade.protocols.pooling import MaskedSum
-from masquerade.protocols.products.helper_client import HelpedProducts
+from masquerade.protocols.products import HelpedProducts
 from masquerade.protocols.session import ask
 from masquerade.protocols.vertical.messages import CellRequest
 from masquerade.services.parties import messages as say

@@ -9,9 +9,16 @@ from masquerade.crypto import paillier
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.paillier import PaillierKey
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.products.messages import Ciphertexts, EncryptionRequest, Plaintexts, SessionOpening
-from masquerade.protocols.products.two_party import MOST_ROWS, KeyOwner, PaillierProducts
 from masquerade.protocols.session import LocalTransport
+from masquerade.protocols.two_party_products import (
+    MOST_ROWS,
+    Ciphertexts,
+    EncryptionRequest,
+    KeyOwner,
+    PaillierProducts,
+    Plaintexts,
+    SessionOpening,
+)
 from masquerade.sources.products import RevealedVerticalCounts
 
 SCHEMA = mq.Schema({"a": [0, 1], "b": ["r", "g", "b"], "c": [0, 1]})

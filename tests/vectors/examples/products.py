@@ -1,19 +1,21 @@
 """Messages of scalar products: with a helper, and by encryption between two."""
 
-from masquerade.protocols.products.columns import Columns, Part
-from masquerade.protocols.products.messages import (
-    Ciphertexts,
+from masquerade.protocols.columns import Columns, Part
+from masquerade.protocols.products import (
     ColumnRequest,
     Correlation,
     CorrelationRequest,
-    EncryptionRequest,
     MaskedColumns,
     OpenNumbers,
+    ProductRequest,
+    SumRequest,
+)
+from masquerade.protocols.two_party_products import (
+    Ciphertexts,
+    EncryptionRequest,
     PaillierModulus,
     Plaintexts,
-    ProductRequest,
     SessionOpening,
-    SumRequest,
 )
 from tests.vectors.examples.parties import DIGEST, SESSION
 from tests.vectors.examples.pooling import WORDS

@@ -3,9 +3,7 @@
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.data.example_networks import eleven_nodes
-from masquerade.protocols.products.helper import Helper
-from masquerade.protocols.products.helper_client import HelpedProducts
-from masquerade.protocols.products.party import ProductParty
+from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.session import LocalTransport
 from masquerade.sources.products import RevealedVerticalCounts
 

@@ -13,15 +13,15 @@ from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Ro
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.products.columns import Columns, Part
-from masquerade.protocols.products.helper_client import HelpedProducts
-from masquerade.protocols.products.messages import (
+from masquerade.protocols.columns import Columns, Part
+from masquerade.protocols.products import (
     ASKER,
     ELEMENTWISE,
     INNER,
     SHOWN,
     ColumnRequest,
     CorrelationRequest,
+    HelpedProducts,
     MaskedColumns,
     OpenNumbers,
     ProductRequest,
@@ -361,7 +361,7 @@ def test_nonsense_is_refused(asked):
 
 def test_a_huge_product_is_not_dealt_for(asked, monkeypatch):
     parties, products, _ = asked
-    monkeypatch.setattr("masquerade.protocols.products.helper.MOST_WORDS", len(FRAME))
+    monkeypatch.setattr("masquerade.protocols.products.MOST_WORDS", len(FRAME))
     with pytest.raises(InputError, match="not dealt for"):
         parties["helper"].receive(CorrelationRequest(products.session, ELEMENTWISE, A, L).encode())
 

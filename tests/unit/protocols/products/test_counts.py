@@ -12,8 +12,8 @@ import masquerade as mq
 from masquerade.core.tally import Tally
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.products.columns import counts_from
-from masquerade.protocols.products.messages import ColumnRequest, CorrelationRequest, MaskedColumns
+from masquerade.protocols.columns import counts_from
+from masquerade.protocols.products import ColumnRequest, CorrelationRequest, MaskedColumns
 from masquerade.protocols.session import Roster, SessionOffer
 from masquerade.sources.products import RevealedVerticalCounts
 
@@ -130,7 +130,7 @@ def test_refusals_come_before_anything_leaves(monkeypatch):
     products, carrier = session(roles())
     source = RevealedVerticalCounts(products)
     before = len(carrier.seen)
-    monkeypatch.setattr("masquerade.protocols.products.helper_client.MOST_WORDS", 2 * len(FRAME))
+    monkeypatch.setattr("masquerade.protocols.products.MOST_WORDS", 2 * len(FRAME))
     assert source.check([mq.Query(by=("A", "S"))]) == []
     for query in (mq.Query(by=("A", "T", "S")), mq.Query(by=("A", "L", "B", "X"))):
         assert [refusal.code for refusal in source.check([query])] == ["too_many_cells"]

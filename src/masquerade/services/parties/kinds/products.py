@@ -6,10 +6,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.products.helper import Helper
-from masquerade.protocols.products.helper_client import HelpedProducts
-from masquerade.protocols.products.messages import ColumnRequest, ProductRequest, SumRequest
-from masquerade.protocols.products.party import ProductParty
+from masquerade.protocols.products import (
+    ColumnRequest,
+    HelpedProducts,
+    Helper,
+    ProductParty,
+    ProductRequest,
+    SumRequest,
+)
 from masquerade.protocols.session import Proposal
 from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Tables
 from masquerade.sources.products import RevealedVerticalCounts

@@ -6,9 +6,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.products.messages import Ciphertexts, EncryptionRequest
-from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
 from masquerade.protocols.session import Proposal
+from masquerade.protocols.two_party_products import Ciphertexts, EncryptionRequest, KeyOwner, PaillierProducts
 from masquerade.services.parties.kinds.base import (
     Convener,
     Outflow,

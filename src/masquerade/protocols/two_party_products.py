@@ -12,35 +12,64 @@ unnoticed. An evaluator who raises row r to the power 2^r reads the owner's whol
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.crypto.paillier import BITS, PaillierKey, PaillierPublic
-from masquerade.protocols.codec import SESSION_SIZE, SessionMessage, decoded
-from masquerade.protocols.own_columns import OwnColumns, Owners
-from masquerade.protocols.products.columns import Part, moments_of, width
-from masquerade.protocols.products.messages import (
-    MOST_BYTES,
-    Ciphertexts,
-    EncryptionRequest,
-    PaillierModulus,
-    Plaintexts,
-    SessionOpening,
-    product_agreement,
-)
-from masquerade.protocols.session import Consent, Proposal, Transport, ask, check_session, propose
+from masquerade.protocols.codec import Blob, Digest, Many, Name, SessionMessage, decoded
+from masquerade.protocols.columns import OwnColumns, Owners, Part, Products, product_agreement, width
+from masquerade.protocols.session import Consent, Proposal, Transport, ask, check_session
 
 MOST_ROWS = 10_000
-NO_HELPER = ""
+MOST_BYTES = 1 << 30  # of ciphertexts in a message
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpening(SessionMessage):
+    """The evaluator opens a session under this agreement."""
+
+    TAG: ClassVar[bytes] = b"masquerade paillier open 1"
+    agreement: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class PaillierModulus(SessionMessage):
+    """The owner's public key."""
+
+    TAG: ClassVar[bytes] = b"masquerade paillier key 1"
+    n: Annotated[bytes, Blob(2048)]
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionRequest(SessionMessage):
+    """Ask for the columns of some variables, encrypted."""
+
+    TAG: ClassVar[bytes] = b"masquerade paillier encrypt 1"
+    names: Annotated[tuple[Name, ...], Many(1000)]
+
+
+@dataclass(frozen=True, slots=True)
+class Ciphertexts(SessionMessage):
+    """Ciphertexts one after the other: encrypted columns, or masked sums to be decrypted."""
+
+    TAG: ClassVar[bytes] = b"masquerade paillier ciphertexts 1"
+    values: Annotated[bytes, Blob(MOST_BYTES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Plaintexts(SessionMessage):
+    """Masked sums, decrypted."""
+
+    TAG: ClassVar[bytes] = b"masquerade paillier plaintexts 1"
+    values: Annotated[bytes, Blob(MOST_BYTES)]
 
 
 class KeyOwner:
@@ -101,7 +130,7 @@ class KeyOwner:
         return Plaintexts(sums.session, b"".join(value.to_bytes(public.size, "big") for value in plain))
 
 
-class PaillierProducts:
+class PaillierProducts(Products):
     """The evaluator: holds the other columns, learns the counts and nothing else about the owner's."""
 
     def __init__(
@@ -116,9 +145,9 @@ class PaillierProducts:
     ) -> None:
         self._own = OwnColumns.of(name, codes, schema, owners)
         agreement = _two_sided(self._own, name, schema, owners, alignment)
-        self.name, self.owners, self.schema, self.n = name, owners, schema, self._own.n
         (self._other,) = (party for party in owners if party != name)
-        self._transport, self.session = transport, os.urandom(SESSION_SIZE)
+        super().__init__(owners, schema, self._own.n, transport, (self._other,))
+        self.name = name
         reply = ask(
             transport, self._other, SessionOpening(self.session, agreement), PaillierModulus, spent=False
         )
@@ -126,8 +155,6 @@ class PaillierProducts:
         if self._key.n.bit_length() < BITS or self._key.n % 2 == 0:
             raise InputError(f"The key of {self._other!r} has fewer than {BITS} bits, or is none.")
         self._columns: dict[tuple[str, ...], list[list[int]]] = {}
-        self._known: dict[tuple[Part, ...], NDArray[np.int64]] = {}
-        self._round = 0
 
     def refusals(self, parts: Sequence[Part]) -> list[Refusal]:
         """Return why sums over these parts are not formed."""
@@ -137,15 +164,6 @@ class PaillierProducts:
                 reason = f"The encrypted columns would have {size:,} bytes (at most {MOST_BYTES:,})."
                 return [Refusal("too_many_cells", reason)]
         return []
-
-    def propose(self, queries: Sequence[Query]) -> None:
-        """Raise `QueryRefused` unless the key owner consents."""
-        self._round += 1
-        propose(self._transport, (self._other,), self.session, self._round, queries)
-
-    def moments(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
-        """Return the sums of products of every choice of one column, or none, of each part."""
-        return moments_of(self.schema, self.n, parts, self._joint)
 
     def _joint(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
         """Return the sums of products of one column of each part, those with the owner's asked once.
@@ -225,4 +243,4 @@ def _two_sided(own: OwnColumns, name: str, schema: Schema, owners: Owners, align
         raise InputError(
             f"Without a helper at most {MOST_ROWS:,} records are counted. Got {own.n:,} instead."
         )
-    return product_agreement(schema, owners, NO_HELPER, own.n, alignment)
+    return product_agreement(schema, owners, "", own.n, alignment)  # nobody helps

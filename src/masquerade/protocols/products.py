@@ -1,0 +1,517 @@
+"""Vertical parties, exact counts: sums of products of indicator columns that no two of them ever show.
+
+A helper deals correlated randomness and never sees a column, masked or not; it learns which products are
+asked for. It must collude with nobody: with a party it could unmask the others. Parties multiply columns
+under these masks, and only sums of products are opened. Masked columns are signed by their holder: whoever
+carries them and adds to one would read the other column off the opened sum, so a changed one is refused.
+Whoever asks sees masked columns pass by and the sums, nothing else. Two parties need one inner product; each
+further party one elementwise product more, whose shares are never opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.errors import InputError, Refusal, RoundAborted
+from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.schema import Schema
+from masquerade.crypto.errors import KeySpent, SealBroken
+from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
+from masquerade.crypto.sealed_messages import seal, unseal
+from masquerade.protocols.codec import (
+    Array,
+    Blob,
+    Converted,
+    Many,
+    Name,
+    Number,
+    OneOf,
+    SessionMessage,
+    Signature,
+    Words,
+)
+from masquerade.protocols.columns import (
+    Columns,
+    OwnColumns,
+    Owners,
+    Part,
+    Products,
+    product_agreement,
+    shares_of,
+    width,
+)
+from masquerade.protocols.session import (
+    Consent,
+    Member,
+    Membership,
+    Proposal,
+    Transport,
+    ask,
+    check_names,
+    convene,
+)
+
+MOST_WORDS = 2**27  # of one set of columns, 1 GiB
+INNER, ELEMENTWISE = 0, 1
+ASKER = "whoever asks"
+SHOWN = "masked columns"
+MOST_KEPT = 2**28  # numbers of one session, 2 GiB
+_ENTRY = 256  # numbers that the name of something kept counts for
+_CORRECTION = b"correction"
+
+Numbers = Annotated[Words, Array("<u8", MOST_WORDS)]
+Product = Annotated[int, OneOf(Number(1), (INNER, ELEMENTWISE))]
+Sealed = Annotated[bytes, Blob(8 * MOST_WORDS + 64)]
+Named = Annotated[
+    Columns, Converted(Blob(1 << 20), lambda columns: columns.id, Columns.named, "The name of some columns")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRequest(SessionMessage):
+    """Ask a party for some of its columns, masked."""
+
+    TAG: ClassVar[bytes] = b"masquerade products show 1"
+    columns: Named
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskedColumns(SessionMessage):
+    """Masked columns, signed by their holder: sent when asked for, then delivered to whoever multiplies."""
+
+    TAG: ClassVar[bytes] = b"masquerade products shown 2"
+    columns: Named
+    words: Numbers
+    signature: Signature = bytes(SIGNATURE_SIZE)
+
+    def signed(self, roster: bytes) -> tuple[bytes, ...]:
+        """Return what the signature covers: session and roster, which columns these are, and every number."""
+        words = hashlib.sha256(np.ascontiguousarray(self.words, dtype="<u8").data).digest()
+        return self.session, roster, self.columns.id, words
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelationRequest(SessionMessage):
+    """Ask the helper for what the holder of `right` needs to multiply with `left`.
+
+    Columns are multiplied row by row and summed (inner), or row by row alone (elementwise).
+    """
+
+    TAG: ClassVar[bytes] = b"masquerade products correlate 1"
+    kind: Product
+    left: Named
+    right: Named
+
+    @property
+    def context(self) -> tuple[bytes, bytes, bytes]:
+        """Return what keys for this pair, and no other, are derived from."""
+        return bytes([self.kind]), self.left.id, self.right.id
+
+    def check(self) -> None:
+        """Refuse a product that is none: of one party with itself, or with a product on the right."""
+        left, right = self.left, self.right
+        multiplied_already = {part.party for part in left.parts}
+        if right.is_product or right.holder != right.parts[0].party or left.holder not in multiplied_already:
+            raise InputError("Columns are multiplied with a party's own columns.")
+        if right.holder in multiplied_already:
+            raise InputError("A party multiplies its own columns alone.")
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation(SessionMessage):
+    """A correction, sealed for the holder of `right`."""
+
+    TAG: ClassVar[bytes] = b"masquerade products correlated 1"
+    sealed: Sealed
+
+
+@dataclass(frozen=True, slots=True)
+class ProductRequest(SessionMessage):
+    """Multiply `lefts`, shares of one thing, with `right`; corrections go to the holder of `right` only."""
+
+    TAG: ClassVar[bytes] = b"masquerade products multiply 1"
+    kind: Product
+    lefts: Annotated[tuple[Named, ...], Many(1000)]
+    right: Named
+    sealed: Annotated[tuple[Sealed, ...], Many(1000)]
+
+
+@dataclass(frozen=True, slots=True)
+class SumRequest(SessionMessage):
+    """Ask a party for the sums of its own columns."""
+
+    TAG: ClassVar[bytes] = b"masquerade products sums 1"
+    names: Annotated[tuple[Name, ...], Many(1000)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenNumbers(SessionMessage):
+    """Numbers that a party gives away: sums of own columns, or a share of sums of products."""
+
+    TAG: ClassVar[bytes] = b"masquerade products opened 1"
+    words: Numbers
+
+
+class Helper(Member):
+    """Deals, for columns u of one party and v of another, shares of their products, expanded from seeds.
+
+    A mask belongs to the name of its columns and a correlation to a pair of names, so nothing is dealt for
+    two things. Seeds come from key agreement: none is sent.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        identity: SigningKey,
+        peers: Mapping[str, bytes],
+        *,
+        schema: Schema,
+        owners: Owners,
+        n: int,
+        alignment: bytes = b"",
+    ) -> None:
+        super().__init__(name, identity, peers, product_agreement(schema, owners, name, n, alignment))
+        self._schema, self._n = schema, n
+        self.handlers = {CorrelationRequest: self._correlate}
+
+    def _correlate(self, pair: CorrelationRequest) -> Correlation:
+        pair.check()
+        a, b = (width(self._schema, columns.parts) for columns in (pair.left, pair.right))
+        if max(a, b, a * b if pair.kind == ELEMENTWISE else 0) * self._n > MOST_WORDS:
+            raise InputError(f"Columns of more than {MOST_WORDS:,} numbers are not dealt for.")
+        u, v = (
+            _mask(self._membership, columns.holder, columns, (lines, self._n))
+            for columns, lines in ((pair.left, a), (pair.right, b))
+        )
+        product = _multiplied(pair.kind, u, v).ravel()
+        rest = product - _left_mask(self._membership, pair.left.holder, pair, product.size)
+        # for nobody else to read: the left holder could undo masks with it
+        key = self._membership.secret(pair.right.holder, "product seal", *pair.context)
+        return Correlation(pair.session, seal(key, rest.astype("<u8").tobytes(), _CORRECTION))
+
+
+def _multiplied(kind: int, left: Words, right: Words) -> Words:
+    """Return inner products (columns × columns) or elementwise ones (columns·columns × rows), modulo 2^64."""
+    if kind == INNER:
+        sums = [[np.dot(x, y) for y in right] for x in left]
+        return np.array(sums, dtype=np.uint64).reshape(len(left), len(right))
+    return (left[:, None, :] * right[None, :, :]).reshape(len(left) * len(right), left.shape[1])
+
+
+def _mask(membership: Membership, other: str, columns: Columns, shape: tuple[int, int]) -> Words:
+    """Return the mask of some columns, which their holder and the helper expand, each naming the other."""
+    return membership.mask(other, prod(shape), "product mask", columns.id).reshape(shape)
+
+
+def _left_mask(membership: Membership, other: str, pair: CorrelationRequest, count: int) -> Words:
+    """Return the left holder's share of the masks' product, which it and the helper can expand."""
+    return membership.mask(other, count, "product share", *pair.context)
+
+
+class ProductParty(Member):
+    """Holds some columns of all records. It sees others' columns only under the helper's masks.
+
+    `schema` lists all variables and `owners` who holds which; `codes` are this party's, in the order of the
+    records that all agreed on (`alignment` is its digest). `variables` are those it consents to. `most_kept`
+    caps how many numbers it keeps in a session: others' masked columns and its shares.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        codes: Mapping[str, NDArray[Any]],
+        identity: SigningKey,
+        peers: Mapping[str, bytes],
+        *,
+        schema: Schema,
+        owners: Owners,
+        helper: str,
+        alignment: bytes = b"",
+        variables: Collection[str] | None = None,
+        most_kept: int = MOST_KEPT,
+    ) -> None:
+        self._own = OwnColumns.of(name, codes, schema, owners, variables)
+        agreement = product_agreement(schema, owners, helper, self._own.n, alignment)
+        super().__init__(name, identity, peers, agreement)
+        self._helper, self._schema = helper, schema
+        self._owners = {party: frozenset(names) for party, names in owners.items()}
+        self._identity, self._peers = identity, dict(peers)
+        self._kept, self._most_kept = 0, most_kept
+        self._products: dict[Columns, Words] = {}
+        self._foreign: dict[Columns, Words] = {}
+        self._done: dict[tuple[int, tuple[Columns, ...], Columns], OpenNumbers] = {}
+        self.handlers = {
+            Proposal: lambda it: Consent(it.session, it.round, self._own.refusals(it.batch.queries)),
+            ColumnRequest: self._show,
+            MaskedColumns: self._take,
+            SumRequest: self._sums,
+            ProductRequest: self._multiply,
+        }
+
+    def _show(self, question: ColumnRequest) -> MaskedColumns:
+        """Return columns under their mask, signed: always the same bytes for the same columns."""
+        columns = question.columns
+        words = self._words(columns)
+        mask = _mask(self._membership, self._helper, columns, (len(words), self._own.n))
+        shown = MaskedColumns(question.session, columns, (words - mask).ravel())
+        return replace(shown, signature=self._identity.sign(SHOWN, *shown.signed(self._membership.roster)))
+
+    def _take(self, shown: MaskedColumns) -> OpenNumbers:
+        """Keep another party's masked columns; other words under the same name are refused.
+
+        A share computed from two different versions, or from one that somebody added to, would give away what
+        its mask hides.
+        """
+        columns = shown.columns
+        holders = self._owners.keys() & set(self._membership.members) - {self.name}
+        if columns.holder not in holders:
+            raise InputError("Masked columns come from another party of the session.")
+        lines = self._lines(columns.parts)
+        if shown.words.size != lines * self._own.n:
+            raise InputError(
+                f"These columns have {lines * self._own.n:,} numbers. Got {shown.words.size:,} instead."
+            )
+        self._check_signed(shown)
+        before = self._foreign.get(columns)
+        if before is None:
+            self._check_room(shown.words.size)
+            self._kept += shown.words.size + _ENTRY
+            self._foreign[columns] = shown.words.reshape(lines, self._own.n)
+        elif not np.array_equal(before.ravel(), shown.words):
+            raise KeySpent("These columns were shown already, with other numbers: a mask serves once.")
+        return OpenNumbers(shown.session, np.zeros(0, dtype=np.uint64))
+
+    def _check_signed(self, shown: MaskedColumns) -> None:
+        holder = shown.columns.holder
+        try:
+            signed = shown.signed(self._membership.roster)
+            verify_signature(self._peers[holder], shown.signature, SHOWN, *signed)
+        except SealBroken:
+            raise RoundAborted(
+                f"Masked columns of {holder!r} are not as it signed them: they were changed on the way.",
+                spent=True,
+                culprits=(ASKER,),
+            ) from None
+
+    def _check_room(self, numbers: int) -> None:
+        if self._kept + numbers + _ENTRY > self._most_kept:
+            raise InputError(
+                f"This party keeps at most {self._most_kept:,} numbers in a session and has {self._kept:,}: "
+                "ask for fewer or narrower tables, or begin another session."
+            )
+
+    def _sums(self, question: SumRequest) -> OpenNumbers:
+        self._own.check(question.names)
+        return OpenNumbers(question.session, self._own.counts(question.names)[1:].astype(np.uint64))
+
+    def _multiply(self, question: ProductRequest) -> OpenNumbers:
+        """Return this party's share of inner products, or keep that of elementwise ones; once for a pair."""
+        key = (question.kind, question.lefts, question.right)
+        if key not in self._done:  # a correlation serves once: asked again, the party repeats itself
+            share = self._share(question)
+            if question.kind == ELEMENTWISE:
+                parts = (*question.lefts[0].parts, *question.right.parts)
+                self._products[Columns(self.name, parts)] = share
+                share = np.zeros(0, dtype=np.uint64)
+            self._done[key] = OpenNumbers(question.session, share.ravel())
+        return self._done[key]
+
+    def _share(self, question: ProductRequest) -> Words:
+        lefts, right, kind = question.lefts, question.right, question.kind
+        if not lefts or {left.parts for left in lefts} != {lefts[0].parts}:
+            raise InputError("Shares of one product are multiplied together.")
+        if lefts != shares_of(lefts[0].parts):  # a share that counts twice would be opened by the difference
+            raise InputError("All holders of a product take part in multiplying it, each once and in order.")
+        for left in lefts:
+            CorrelationRequest(question.session, kind, left, right).check()
+        lines = self._lines(lefts[0].parts) * self._lines(right.parts)
+        count = lines * (self._own.n if kind == ELEMENTWISE else 1)
+        if count > MOST_WORDS:
+            raise InputError(f"A product has at most {MOST_WORDS:,} numbers.")
+        self._check_room(count)
+        share = (self._right_share if self.name == right.holder else self._left_share)(question, count)
+        self._kept += count + _ENTRY
+        return share.reshape(lines, self._own.n if kind == ELEMENTWISE else 1)
+
+    def _left_share(self, question: ProductRequest, count: int) -> Words:
+        """Return own columns times the other's masked ones, plus what the seed says."""
+        mine = [left for left in question.lefts if left.holder == self.name]
+        if len(mine) != 1 or question.sealed:
+            raise InputError(
+                "This party holds none of these columns, or a correction went to the wrong party."
+            )
+        pair = CorrelationRequest(question.session, question.kind, mine[0], question.right)
+        product = _multiplied(pair.kind, self._words(pair.left), self._known(pair.right)).ravel()
+        return product + _left_mask(self._membership, self._helper, pair, count)
+
+    def _right_share(self, question: ProductRequest, count: int) -> Words:
+        """Return the sum over all left holders of masked columns times own mask, plus corrections."""
+        kind, right = question.kind, question.right
+        self._own.check(right.parts[0].names)
+        if len(question.sealed) != len(question.lefts):
+            raise InputError("Every left part of a product has a correction.")
+        mask = _mask(self._membership, self._helper, right, (self._lines(right.parts), self._own.n))
+        total = np.zeros(count, dtype=np.uint64)
+        for left, sealed in zip(question.lefts, question.sealed, strict=True):
+            pair = CorrelationRequest(question.session, kind, left, right)
+            key = self._membership.secret(self._helper, "product seal", *pair.context)
+            correction = unseal(key, sealed, _CORRECTION)  # made for other columns, or changed, it stays shut
+            if len(correction) != 8 * count:
+                raise SealBroken("A correction of the helper has another size.")
+            total += _multiplied(kind, self._known(left), mask).ravel() + np.frombuffer(correction, "<u8")
+        return total
+
+    def _words(self, columns: Columns) -> Words:
+        """Return columns that this party holds, in clear: its own or its share of a product."""
+        if columns.holder != self.name:
+            raise InputError("These columns belong to another party.")
+        if columns.is_product:
+            if columns not in self._products:
+                raise InputError("This product was not formed yet.")
+            return self._products[columns]
+        if columns.parts[0].party != self.name:
+            raise InputError("These columns belong to another party.")
+        self._own.check(columns.parts[0].names)
+        if self._lines(columns.parts) * self._own.n > MOST_WORDS:
+            raise InputError(f"A set of columns has at most {MOST_WORDS:,} numbers.")
+        return self._own.indicators(columns.parts[0].names)
+
+    def _known(self, columns: Columns) -> Words:
+        if columns not in self._foreign:
+            raise InputError("Masked columns that the product needs were not delivered.")
+        return self._foreign[columns]
+
+    def _lines(self, parts: Sequence[Part]) -> int:
+        for part in parts:
+            if not self._owners.get(part.party, frozenset()).issuperset(part.names):
+                raise InputError("A product names variables that the party does not hold.")
+        return width(self._schema, parts)
+
+
+class HelpedProducts(Products):
+    """Asks parties and the helper for sums of products, each once."""
+
+    def __init__(
+        self,
+        owners: Owners,
+        helper: str,
+        transport: Transport,
+        schema: Schema,
+        n: int,
+        *,
+        alignment: bytes = b"",
+    ) -> None:
+        check_names((*owners, helper))
+        if len(owners) < 2:
+            raise InputError("Products across parties need at least two; one counts alone.")
+        super().__init__(owners, schema, n, transport, tuple(owners))
+        self.helper = helper
+        agreement = product_agreement(schema, owners, helper, n, alignment)
+        convene((*owners, helper), transport, self.session, agreement)
+        self._shown: dict[Columns, MaskedColumns] = {}
+        self._delivered: set[tuple[Columns, str]] = set()
+        self._formed: set[tuple[Part, ...]] = set()
+
+    def refusals(self, parts: Sequence[Part]) -> list[Refusal]:
+        """Return why sums over these parts are not formed."""
+        formed = [parts[:-1]] if len(parts) > 2 else []
+        numbers = max(
+            [width(self.schema, some) for some in (*formed, *([part] for part in parts))], default=0
+        )
+        if numbers * self.n > MOST_WORDS:
+            reason = f"{numbers:,} columns of {self.n:,} records are more than {MOST_WORDS:,} numbers."
+            return [Refusal("too_many_cells", reason)]
+        return []
+
+    def _joint(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
+        shape = [width(self.schema, [part]) for part in parts]
+        if parts not in self._known:
+            words = self._inner(parts) if len(parts) > 1 else self._sums(parts[0])
+            if words.size != int(np.prod(shape)) or np.any(words > np.uint64(self.n)):
+                raise RoundAborted(
+                    "A sum of products is no count: a party's share was false.",
+                    spent=True,
+                )
+            self._known[parts] = words.astype(np.int64).reshape(shape)
+        return self._known[parts]
+
+    def _sums(self, part: Part) -> Words:
+        return ask(
+            self._transport, part.party, SumRequest(self.session, part.names), OpenNumbers, spent=True
+        ).words
+
+    def _inner(self, parts: tuple[Part, ...]) -> Words:
+        lefts = self._shares(parts[:-1])
+        shares = self._multiply(INNER, lefts, parts[-1])
+        if len({share.size for share in shares}) > 1:
+            raise RoundAborted("The parties' shares have different sizes.", spent=True)
+        return np.asarray(sum(shares[1:], start=shares[0]))
+
+    def _shares(self, parts: tuple[Part, ...]) -> tuple[Columns, ...]:
+        """Return who holds shares of the product of some parts, forming them one part after the other."""
+        for count in range(2, len(parts) + 1):
+            prefix = parts[:count]
+            if prefix not in self._formed:
+                self._multiply(ELEMENTWISE, shares_of(prefix[:-1]), prefix[-1])
+                self._formed.add(prefix)
+        return shares_of(parts)
+
+    def _multiply(self, kind: int, lefts: tuple[Columns, ...], part: Part) -> list[Words]:
+        right = Columns(part.party, (part,))
+        sealed = []
+        for left in lefts:
+            self._deliver(left, right.holder)
+            self._deliver(right, left.holder)
+            question = CorrelationRequest(self.session, kind, left, right)
+            sealed.append(ask(self._transport, self.helper, question, Correlation, spent=True).sealed)
+        shares = []
+        for holder in (*(left.holder for left in lefts), right.holder):
+            corrections = tuple(sealed) if holder == right.holder else ()
+            request = ProductRequest(self.session, kind, lefts, right, corrections)
+            shares.append(ask(self._transport, holder, request, OpenNumbers, spent=True).words)
+        return shares
+
+    def _deliver(self, columns: Columns, to: str) -> None:
+        """Pass masked columns on, once to every party that needs them."""
+        if (columns, to) in self._delivered:
+            return
+        if columns not in self._shown:
+            request = ColumnRequest(self.session, columns)
+            shown = ask(self._transport, columns.holder, request, MaskedColumns, spent=True)
+            if shown.columns != columns:
+                raise RoundAborted(
+                    f"{columns.holder!r} showed other columns.", spent=True, culprits=(columns.holder,)
+                )
+            self._shown[columns] = shown
+        ask(self._transport, to, self._shown[columns], OpenNumbers, spent=True)
+        self._delivered.add((columns, to))
+
+    def guarantee(self) -> Guarantee:
+        """Return who learns what: counts for whoever asks, and nothing for the helper but the questions."""
+        everything = tuple(self.schema)
+        return Guarantee(
+            (
+                Disclosure(ASKER, "exact counts of every table asked for", everything, None),
+                Disclosure(self.helper, "which products are formed, and no value", everything, Fraction(1)),
+            ),
+            (
+                f"the helper ({self.helper}) colludes with nobody: with one party it could unmask the others",
+                "X25519, HKDF, AES-256 and ChaCha20-Poly1305 are secure; identities were known beforehand",
+                "Ed25519 and SHA-256 are secure: masked columns are signed",
+                "parties, also one that asks, multiply indicators of their true records: nothing checks them",
+                "whoever asks learns what it asks for: a table narrow enough counts a single person",
+                "records were linked row by row beforehand, and their number is public",
+            ),
+            {ASKER: "malicious", **dict.fromkeys((self.helper, *self.owners), "semi-honest")},
+            len(self.owners) - 1,
+            tuple((self.helper, other) for other in (*self.owners, ASKER)),
+            0,
+        )
