@@ -109,24 +109,24 @@ def measure(users, server):
     batch = Batch((Question(("cell",)),), people.terms.sizes)
     outcome = people.ask(batch)
     assert np.array_equal(outcome.counts, np.bincount(codes["cell"][staying], minlength=COUNTS))
-    cost, parameters = people.cost, people.terms.parameters
+    meter, parameters = people.meter, people.terms.parameters
     prices = primitives(parameters, people.terms.width)
     server_bound, device_bound = bounds(parameters, prices, len(leaving))
     most = most_traffic(parameters, batch)
     found = {
-        "server, seconds in all": (cost.server_seconds, server_bound),
+        "server, seconds in all": (meter.roles["server"], server_bound),
         "device, milliseconds": (1e3 * alone.seconds, 1e3 * device_bound),
-        "bytes sent by a user": (int(cost.sent.max()), most.sent),
-        "bytes received by a user": (int(cost.received.max()), most.received),
+        "bytes sent by a user": (int(meter.sent.max()), most.sent),
+        "bytes received by a user": (int(meter.received.max()), most.received),
     }
     return {
         "users": users,
         "server": server,
         "neighbours": parameters.neighbours,
         "threshold": parameters.threshold,
-        "users_seconds": cost.user_seconds,
-        "mean_sent": float(cost.sent[staying].mean()),
-        "mean_received": float(cost.received[staying].mean()),
+        "users_seconds": float(meter.seconds.sum()),
+        "mean_sent": float(meter.sent[staying].mean()),
+        "mean_received": float(meter.received[staying].mean()),
         "primitives": prices,
         "results": [
             {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.cases import Case
 
+from masquerade.simulation import people_from
 from masquerade.simulation.aggregation import Population as Masked
 from masquerade.simulation.frequency import Population
 from masquerade.sources.aggregation import AggregationTally
@@ -15,7 +16,7 @@ SOME = 40
 
 def by_frequency_mining(case: Case) -> tuple[Population, FrequencyTally]:
     """Return people, and what a miner counts by the published protocol; their reports are the case's."""
-    people = Population(case.clear.iloc[:FEW], case.policy, minimum=3)
+    people = Population(people_from(case.clear.iloc[:FEW], case.policy, seed=None), minimum=3)
     for user, codes in zip(people.users.values(), report_codes(case, FEW), strict=True):
         user._reports = dict(zip(case.policy.schema, codes, strict=True))
     return people, people.tally()

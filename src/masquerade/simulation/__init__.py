@@ -6,12 +6,10 @@ passes as bytes. `made_up_people` are records to try them on; `ladder` and `timi
 against their number.
 """
 
-from masquerade.simulation.census import PROTOCOLS, Census, users
-from masquerade.simulation.costs import Cost, Meter, Spread
-from masquerade.simulation.misbehaviour import Culprit, Trouble
-from masquerade.simulation.model_comparison import Comparison, Lesson
+from masquerade.simulation.census import PROTOCOLS, Census, Comparison, Lesson, users
+from masquerade.simulation.costs import Cost, Culprit, Meter, Spread
 from masquerade.simulation.partition import Suppression, suppression
-from masquerade.simulation.people import PEOPLE, People, made_up_people, people_from, population
+from masquerade.simulation.people import PEOPLE, People, Trouble, made_up_people, people_from, population
 from masquerade.simulation.printed_primitive import Mined, mined
 from masquerade.simulation.threshold import KAnonymity, k_anonymity
 from masquerade.simulation.time_ladder import Rung, duration, ladder, slope, timing_plot

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal, RoundAborted
 from masquerade.core.guarantee import Adversary
-from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey
 from masquerade.protocols.aggregation import masks
 from masquerade.protocols.aggregation.agreement import Batch, Terms
@@ -32,11 +31,8 @@ from masquerade.protocols.aggregation.server import Outcome, Server
 from masquerade.protocols.aggregation.user import RoundState, User
 from masquerade.protocols.people.ledger import Ledger, MemoryLedger
 from masquerade.protocols.people.roster import enrol
-from masquerade.simulation.costs import Meter
-from masquerade.simulation.misbehaviour import Culprit, Trouble
-from masquerade.simulation.model_comparison import Lesson, RecordedTally
-from masquerade.simulation.people import People
-from masquerade.simulation.results import LearntModel
+from masquerade.simulation.costs import Counted, Culprit, Learn, Meter
+from masquerade.simulation.people import People, Trouble
 from masquerade.sources.aggregation import AggregationTally
 
 Wire = Callable[[int, bytes], Iterable[bytes]]
@@ -45,64 +41,42 @@ ALONE = 5  # users who verify and agree by themselves, to see what a device take
 LEAST_PLANNED = "0.05"  # dropouts that a session is laid out for, at least
 
 
-@dataclass(slots=True)
-class Traffic:
-    """What rounds have cost: bytes by user, processor seconds of all users together and of the server."""
-
-    sent: NDArray[np.int64]
-    received: NDArray[np.int64]
-    user_seconds: float = 0.0
-    server_seconds: float = 0.0
-    rounds: int = 0
-    refused: list[tuple[int, str]] = field(default_factory=list)
-
-
-class SharedWork(Work):
+class _SharedWork(Work):
     """For users that run in one process: what one of them has verified or agreed, the others look up.
 
     Simulations only: it halves the agreements and makes one verification of what k neighbours would verify.
     """
 
     def __init__(self) -> None:
-        self._verified: dict[tuple[object, ...], bool] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        self._verified: set[tuple[object, ...]] = set()
         self._agreed: dict[tuple[object, ...], bytes] = {}
 
     def verify(self, identity: bytes, signature: bytes, label: str, *fields: bytes) -> None:
-        """Raise `SealBroken` unless the fields were signed."""
         key = (identity, signature, label, fields)
         if key not in self._verified:
-            try:
-                super().verify(identity, signature, label, *fields)
-            except SealBroken:
-                self._verified[key] = False
-                raise
-            self._verified[key] = True
-        if not self._verified[key]:
-            raise SealBroken("The signature does not belong to this identity and these fields.")
+            super().verify(identity, signature, label, *fields)
+            self._verified.add(key)
 
     def agree(
         self, key: AgreementKey, other: bytes, label: str, context: bytes, size: int = KEY_SIZE
     ) -> bytes:
-        """Return the secret of a pair of keys for one purpose."""
         pair = (min(key.public, other), max(key.public, other), label, context)
         found = self._agreed.pop(pair, None)  # a pair has two ends: the second needs it no longer kept
         if found is None:
             found = self._agreed[pair] = super().agree(key, other, label, context, size)
         return found
 
-    def forget(self) -> None:
-        """Drop what was kept: the round is over."""
-        self._verified.clear()
-        self._agreed.clear()
-
 
 class Population:
     """A session of users in this process: `ask` runs one round through bytes.
 
-    Users share the verification of signatures and the agreement of keys (`SharedWork`), so the seconds of
-    users are less than those of as many devices. `leaving` names users that vanish for good when they are
-    due to reply to a kind of message; `outward` and `inward` may lose, repeat or change messages on their
-    way.
+    Users share the verification of signatures and the agreement of keys but for those who are `alone`, so the
+    seconds of the others are less than those of as many devices. `leaving` names users that vanish for good
+    when they are due to reply to a kind of message; `outward` and `inward` may lose, repeat or change
+    messages on their way; `refused` has what somebody refused. Users in `cheating` stuff votes.
     """
 
     def __init__(
@@ -112,28 +86,34 @@ class Population:
         parameters: Parameters | None = None,
         *,
         ledgers: Sequence[Ledger] | None = None,
+        alone: Collection[int] = (),
+        cheating: Collection[int] = (),
     ) -> None:
         lengths = {len(column) for column in codes.values()}
         if set(codes) != set(policy.schema) or len(lengths) != 1:
             raise InputError("A population needs one column of codes, equally long, for every variable.")
         rows = np.column_stack([codes[name] for name in policy.schema]).tolist()
-        records = [dict(zip(policy.schema, row, strict=True)) for row in rows]
         roster, keys = enrol([f"user {place}" for place in range(len(rows))])
         self.terms = Terms(roster, parameters or Parameters.of(len(rows)), policy)
         self.ledgers = ledgers or [MemoryLedger() for _ in rows]
-        self._work = SharedWork()
-        self.users = [
-            User(name, key, record, self.terms, ledger=ledger, work=self._work)
-            for name, key, record, ledger in zip(roster, keys, records, self.ledgers, strict=True)
-        ]
+        self.meter, self._work = Meter(len(rows)), _SharedWork()
+        self.users: list[User] = []
+        for place, row in enumerate(rows):
+            user = (_Stuffer if place in cheating else User)(
+                roster.names[place],
+                keys[place],
+                dict(zip(policy.schema, row, strict=True)),
+                self.terms,
+                ledger=self.ledgers[place],
+                work=Work() if place in alone else self._work,
+            )
+            self.users.append(self.meter.watched(user, place))
         self.leaving: dict[int, type[RoundMessage]] = {}
         self.outward: Wire = lambda _place, message: [message]
         self.inward: Wire = lambda _place, message: [message]
-        nothing = np.zeros(len(rows), dtype=np.int64)
-        self.cost = Traffic(nothing, nothing.copy())
         self.gone: set[int] = set()
+        self.refused: list[tuple[int, str]] = []
         self.last: Outcome | None = None
-        self._number = 0
         self._nonce = os.urandom(NONCE_SIZE)
         self._over: Refusal | None = None
 
@@ -157,10 +137,10 @@ class Population:
         refusals = self.refusals()
         if refusals:
             raise QueryRefused(refusals)
-        self._number += 1
-        server = Server(self.terms, self._nonce, self._number, batch, before=self.last)
+        self.meter.rounds += 1
+        server = Server(self.terms, self._nonce, self.meter.rounds, batch, before=self.last)
         try:
-            outcome = self._run(server)
+            outcome = self.last = self._run(self.meter.watched(server, "server"))
         except RoundAborted as aborted:
             if aborted.spent and not self.terms.disguised:
                 reason = "a round was aborted after votes had left, and clear votes are spent"
@@ -170,17 +150,10 @@ class Population:
             raise
         finally:
             self._work.forget()
-            self.cost.rounds += 1
-        self.last = outcome
         return outcome
 
     def _run(self, server: Server) -> Outcome:
-        while True:
-            start = time.process_time()
-            outgoing = server.advance()
-            self.cost.server_seconds += time.process_time() - start
-            if not outgoing:
-                break
+        while outgoing := server.advance():
             for place, message in outgoing.items():
                 for arriving in self.outward(place, message):
                     self._exchange(server, place, arriving)
@@ -192,47 +165,30 @@ class Population:
         """Hand a message to a user and its reply to the server; what is refused is noted and lost."""
         if place in self.gone:
             return
-        if self.leaving.get(place) is kind_or_none(message):
+        if self.leaving.get(place) is _kind_or_none(message):
             self.gone.add(place)
             return
-        self.cost.received[place] += len(message)
-        start = time.process_time()
         try:
             reply = self.users[place].receive(message)
         except (DecodingError, MessageRefused, QueryRefused) as refused:
-            self.cost.refused.append((place, str(refused)))
-            reply = None
-        self.cost.user_seconds += time.process_time() - start
-        if reply is None:
+            self.refused.append((place, str(refused)))
             return
-        self.cost.sent[place] += len(reply)
-        for arriving in self.inward(place, reply):
-            start = time.process_time()
+        for arriving in () if reply is None else self.inward(place, reply):
             try:
                 server.receive(place, arriving)
             except (DecodingError, MessageRefused) as refused:
-                self.cost.refused.append((place, str(refused)))
-            self.cost.server_seconds += time.process_time() - start
+                self.refused.append((place, str(refused)))
 
 
-def kind_or_none(message: bytes) -> type[RoundMessage] | None:
-    """Return the kind of a message, None if it has none."""
+def _kind_or_none(message: bytes) -> type[RoundMessage] | None:
     try:
         return kind_of(message)
     except MasqueradeError:
         return None
 
 
-class Stuffer(User):
+class _Stuffer(User):
     """A user who adds votes to the first count; under its masks nobody sees that."""
-
-    @classmethod
-    def in_place_of(cls, user: User) -> Self:
-        """Return a cheater with somebody's identity and record."""
-        key, reports = user._identity, user._reports  # noqa: SLF001  (this is a user of the same kind)
-        cheater = cls(user.name, key, dict.fromkeys(reports, 0), user.terms, work=user.work)
-        cheater._reports = reports
-        return cheater
 
     def _masked(self, now: RoundState, held: Sequence[bytes | None]) -> masks.Ring:
         vector = super()._masked(now, held).copy()
@@ -242,13 +198,12 @@ class Stuffer(User):
 
 def count(
     people: People,
-    lesson: Lesson,
-    names: Sequence[str],
+    learn: Learn,
     trouble: Trouble,
     *,
     colluders: float | str = "0.1",
     server: Adversary = "malicious",
-) -> LearntModel:
+) -> Counted:
     """Learn from people by secure aggregation.
 
     Whoever leaves does so in the first round, after having sent shares: the worst moment, since their masks
@@ -258,29 +213,19 @@ def count(
     leaving, cheating = trouble.among(n)
     planned = max(LEAST_PLANNED, str(trouble.dropouts), key=lambda text: share(text, "dropouts"))
     parameters = Parameters.of(n, colluders=colluders, dropouts=planned, server=server)
-    meter = Meter(n)
-    population = Population(people.codes, people.policy, parameters)
-    population.leaving = dict.fromkeys(leaving, Delivery)
     alone = [place for place in range(n) if place not in leaving | cheating][:ALONE]
-    for place in cheating:
-        population.users[place] = Stuffer.in_place_of(population.users[place])
-    for place in alone:
-        population.users[place].work = Work()
-    population.users[:] = [meter.watched(user, place) for place, user in enumerate(population.users)]
-    asked = RecordedTally(AggregationTally(population, people.policy), names)
+    population = Population(people.codes, people.policy, parameters, alone=alone, cheating=cheating)
+    population.leaving = dict.fromkeys(leaving, Delivery)
+    meter = population.meter
     meter.started = time.perf_counter()
-    model = lesson.learn(asked)
-    counted = population.last.survivors if population.last is not None else ()
-    caught = population.last.culprits if population.last is not None else ()
-    meter.roles["server"] = population.cost.server_seconds
-    cost = meter.cost(alone, counted, population.cost.rounds)
-    culprits = tuple(Culprit(name, "it gave wrong shares") for name in caught)
-    return LearntModel(
-        model, asked, counted, len(leaving), culprits, cost, tuple(notes(parameters, cheating))
-    )
+    model = learn(AggregationTally(population, people.policy))
+    last = population.last or Outcome(np.zeros(0, dtype=np.int64), ())
+    culprits = tuple(Culprit(name, "it gave wrong shares") for name in last.culprits)
+    notes = tuple(_notes(parameters, cheating))
+    return Counted(model, last.survivors, culprits, meter.cost(alone, last.survivors), notes)
 
 
-def notes(parameters: Parameters, cheating: frozenset[int]) -> list[str]:
+def _notes(parameters: Parameters, cheating: frozenset[int]) -> list[str]:
     """Say how the session was laid out, and what cheaters did that nobody could notice."""
     others = " (all others)" if parameters.complete else ""
     laid_out = (

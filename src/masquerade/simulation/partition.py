@@ -12,8 +12,6 @@ from masquerade.anonymity.cover import partition_distances
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Guarantee
 from masquerade.crypto.keys import AgreementKey, SigningKey
-from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mix.messages import SUBMISSION, Signed
 from masquerade.protocols.partition import (
     Boards,
     Checks,
@@ -27,15 +25,13 @@ from masquerade.protocols.partition import (
     check_cost,
     partition_guarantee,
 )
-from masquerade.simulation.costs import Cost, Meter
-from masquerade.simulation.misbehaviour import Culprit, Trouble, name_of
-from masquerade.simulation.people import People, check_clear
-from masquerade.simulation.results import Result
+from masquerade.simulation.costs import Cost, Culprit, Meter, Result
+from masquerade.simulation.mix import spoilt
+from masquerade.simulation.people import People, Trouble, check_clear, name_of
 from masquerade.simulation.threshold import compile_kernels
 
 ALONE = 2  # people who check all boards themselves, to see what a device takes
 HOLDERS, MINER, SERVER = "key holders", "miner", "randomness server"
-POINT = secp256k1.point_size
 Shown = tuple[tuple[str | None, ...], ...]
 
 
@@ -93,7 +89,7 @@ class Population:
             {name: key for name, key in public.items() if name.startswith("person")},
             value_size,
         )
-        self.partition, self.checks, self.meter = partition, Checks(), Meter(len(rows))
+        self.partition, self.checks, self.meter = partition, Checks(), Meter(len(rows), rounds=1)
         self.meter.roles = dict.fromkeys((HOLDERS, MINER, SERVER), 0.0)
         self.leaving, self.cheating = (trouble or Trouble()).among(len(rows))
         self.places = list(range(len(rows)))
@@ -128,19 +124,11 @@ class Population:
         sent = {place: self.people[place].submit(keys) for place in staying}
         names = {place: self.people[place].name for place in staying}
         for place in self.cheating:
-            sent[place] = self._spoilt(names[place], sent[place])
+            sent[place] = spoilt(sent[place], self.identities[names[place]], self.terms.mix)
         board = self.miner.batch(list(sent.values()))
         self.places = [place for place in staying if names[place] not in self.miner.refused]
         self.people = [self.people[place] for place in self.places]
         return board
-
-    def _spoilt(self, name: str, submission: bytes) -> bytes:
-        """Return a submission whose first ciphertext is not the one it is proved for, signed all the same."""
-        payload = Signed.decode(submission).payload
-        other = secp256k1.decode(payload[:POINT]) + secp256k1.generator
-        changed = other.encode() + payload[POINT:]
-        identity = self.identities[name]
-        return Signed.make(self.terms.mix, identity, kind=SUBMISSION, sender=name, payload=changed).encode()
 
     def mixings(self, batch: bytes) -> bytes:
         """Return the board of what the key holders made of all pairs, one after the other."""
@@ -254,13 +242,13 @@ def suppression(
             Culprit(name_of(names.index(name)), "its row is not proved to be its own")
             for name in crowd.miner.refused
         ),
-        done.rows == in_one_place([rows[place] for place in crowd.places], k),
-        crowd.meter.cost(crowd.alone, crowd.places, 1),
+        done.rows == _in_one_place([rows[place] for place in crowd.places], k),
+        crowd.meter.cost(crowd.alone, crowd.places),
         done.guarantee,
     )
 
 
-def in_one_place(rows: Sequence[tuple[str, ...]], k: int) -> Shown:
+def _in_one_place(rows: Sequence[tuple[str, ...]], k: int) -> Shown:
     """Return the table that the algorithm makes where all rows are seen."""
     table = np.array(rows)
     groups = partition_distances((table[:, None, :] != table[None, :, :]).sum(axis=2), k)

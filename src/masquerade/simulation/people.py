@@ -1,7 +1,8 @@
-"""The people of a simulation: made up in the manner of a census, or read from a file."""
+"""The people of a simulation: made up as in a census, or read from a file; and who of them makes trouble."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
+from masquerade.core.words import counted
 from masquerade.learn.network import BayesianNetwork, known_network
+from masquerade.protocols.aggregation.parameters import share
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally, warn_missing
 
@@ -71,6 +74,36 @@ class People:
         return Records(self.codes, self.policy.undisguised())
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Shares of the people that leave and that cheat; who it is follows from the seed, nobody is both."""
+
+    dropouts: float | str = 0
+    cheaters: float | str = 0
+    seed: int = 1
+
+    def among(self, n: int) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the places of those who leave and of those who cheat."""
+        leaving = math.ceil(share(self.dropouts, "dropouts") * n)
+        cheating = math.ceil(share(self.cheaters, "cheaters") * n)
+        if leaving + cheating >= n:
+            raise InputError(
+                f"Of {counted(n, 'person', 'people')} {leaving:,} would leave and {cheating:,} cheat: none "
+                "is left to be counted."
+            )
+        order = [int(place) for place in np.random.default_rng(self.seed).permutation(n)]
+        return frozenset(order[:leaving]), frozenset(order[leaving : leaving + cheating])
+
+
+def name_of(place: int) -> str:
+    """Return how a person is called, by the place in the population.
+
+    >>> name_of(0)
+    'user 1'
+    """
+    return f"user {place + 1}"
+
+
 def check_clear(people: People, k: int) -> None:
     """Refuse people whose rows are disguised, and a k that no class of so few can reach."""
     if people.policy.disguised:
@@ -79,14 +112,14 @@ def check_clear(people: People, k: int) -> None:
         raise InputError(f"k = {k:,} needs at least {k:,} people. Got {len(people):,} instead.")
 
 
-def people_from(data: Any, policy: Policy | None = None, *, seed: int = SEED) -> People:
-    """Return the people of a frame or file of clear records, in random order.
+def people_from(data: Any, policy: Policy | None = None, *, seed: int | None = SEED) -> People:
+    """Return the people of a frame or file of clear records, in random order if there is a seed.
 
     Without a policy nothing is disguised, and the categories are those that occur.
     """
     records = tally(data, schema=policy, engine="memory")
     warn_missing(records.missing)
-    order = np.random.default_rng(seed).permutation(records.n)
+    order = np.arange(records.n) if seed is None else np.random.default_rng(seed).permutation(records.n)
     used = Policy.clear(records.schema) if policy is None else policy
     return People({name: records.codes[name][order] for name in records.schema}, used)
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from masquerade.crypto.group import Point
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.small_log import SmallLog
 from masquerade.protocols.frequency.ballots import POINT, Pair, mask, public_keys, sum_of_keys
@@ -34,7 +33,11 @@ def mined(bits: Sequence[Sequence[int]]) -> Mined:
     ]
     X, Y = sum_of_keys([public_keys(own) for own in pairs])
     start = time.process_time()
-    flows = [flow(own, keys, X, Y) for own, keys in zip(bits, pairs, strict=True)]
+    masked = [
+        [mask(bit, pair, x, y) for bit, pair, x, y in zip(own, keys, X, Y, strict=True)]
+        for own, keys in zip(bits, pairs, strict=True)
+    ]
+    flows = [b"".join([point.encode() for both in own for point in both]) for own in masked]
     voted = time.process_time()
     logs = SmallLog(secp256k1, len(bits))
     found = []
@@ -44,9 +47,3 @@ def mined(bits: Sequence[Sequence[int]]) -> Mined:
         found.append(logs.find(m - h))
     summed = time.process_time()
     return Mined(tuple(found), summed - voted, (voted - start) / len(bits), len(flows[0]))
-
-
-def flow(bits: Sequence[int], pairs: Sequence[Pair], X: Sequence[Point], Y: Sequence[Point]) -> bytes:
-    """Return what a user sends: m and h of every frequency."""
-    masked = [mask(bit, pair, x, y) for bit, pair, x, y in zip(bits, pairs, X, Y, strict=True)]
-    return b"".join([point.encode() for both in masked for point in both])

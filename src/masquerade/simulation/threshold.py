@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -30,15 +30,14 @@ from masquerade.protocols.threshold.report_layout import Layout
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.protocols.threshold.server import RandomnessServer
 from masquerade.protocols.threshold.stores import EvaluationLedger
-from masquerade.simulation.costs import Cost, Meter
-from masquerade.simulation.misbehaviour import Culprit, Trouble, name_of
-from masquerade.simulation.people import People, check_clear
-from masquerade.simulation.results import Result
+from masquerade.simulation.costs import Cost, Culprit, Meter, Result
+from masquerade.simulation.people import People, Trouble, check_clear, name_of
 
 Mode = Literal["production", "faithful"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 Row = tuple[bytes, bytes]  # quasi-identifier and sensitive part
-SERVER, COLLECTOR, DEALER, MINER = "randomness server", "collector", "dealer", "miner"
+Opened = tuple[tuple[Row, ...], dict[str, int], tuple[Culprit, ...]]  # rows, closed by reason, bad reports
+EPOCH, SERVER = "simulation", "randomness server"
 TOGETHER = 1000  # requests that the server takes from its queue at once
 BELOW, BAD = "the class has fewer than k good points", "the point is not the one it was dealt"
 
@@ -71,17 +70,6 @@ class KAnonymity(Result):
         return {"formulation": 1, **Result.to_dict(self)}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EpochOutcome:
-    """Open rows, how many others did not open for which reason, bad reports, cost and guarantee."""
-
-    rows: tuple[Row, ...]
-    closed: dict[str, int]
-    faults: tuple[Culprit, ...]
-    cost: Cost
-    guarantee: Guarantee
-
-
 def k_anonymity(
     people: People,
     k: int,
@@ -98,35 +86,43 @@ def k_anonymity(
     if mode not in MODES:
         raise InputError(f"The mode must be one of {', '.join(MODES)}. Got {mode!r} instead.")
     check_clear(people, k)
-    form = form_of(people.policy.schema, quasi, sensitive)
-    rows = rows_of(people, form)
+    form = _form_of(people.policy.schema, quasi, sensitive)
+    labels = {name: people.policy.schema.decode(name, people.codes[name]) for name in form.schema}
     leaving, cheating = (trouble or Trouble()).among(len(people))
-    run = production_epoch if mode == "production" else faithful_epoch
+    rows = {
+        place: form.fill(dict(zip(labels, row, strict=True)))
+        for place, row in enumerate(zip(*labels.values(), strict=True))
+        if place not in leaving
+    }
+    meter = Meter(len(people), rounds=1)
     if mode == "production":
         compile_kernels()
-    result = run(rows, form, k, leaving, cheating)
-    good = [row for place, row in enumerate(rows) if place not in leaving | cheating]
+        opened, closed, faults = _production(rows, form, k, cheating, meter)
+        guarantee = production_guarantee(form.terms(EPOCH, k), form)
+    else:
+        opened, closed, faults = _faithful(rows, k, cheating, meter)
+        guarantee = faithful_guarantee(k, form.quasi, form.sensitive)
+    good = [row for place, row in rows.items() if place not in cheating]
     sizes = Counter(own for own, _ in good)
-    expected = Counter(row for row in good if sizes[row[0]] >= k)
     return KAnonymity(
         mode,
         len(people),
         k,
         form.quasi,
         form.sensitive,
-        len(result.rows),
-        len({own for own, _ in result.rows}),
-        result.closed,
+        len(opened),
+        len({own for own, _ in opened}),
+        closed,
         len(leaving),
         len(cheating),
-        result.faults,
-        Counter(result.rows) == expected,
-        result.cost,
-        result.guarantee,
+        faults,
+        Counter(opened) == Counter(row for row in good if sizes[row[0]] >= k),
+        meter.cost(list(rows), list(rows)),
+        guarantee,
     )
 
 
-def form_of(schema: Schema, quasi: Sequence[str], sensitive: Sequence[str]) -> Form:
+def _form_of(schema: Schema, quasi: Sequence[str], sensitive: Sequence[str]) -> Form:
     """Return the form of the variables that take part, in the order of the schema."""
     named = (*quasi, *sensitive)
     for name in named:
@@ -138,87 +134,70 @@ def form_of(schema: Schema, quasi: Sequence[str], sensitive: Sequence[str]) -> F
     return Form(chosen, ordered[0], ordered[1])
 
 
-def rows_of(people: People, form: Form) -> list[Row]:
-    """Return everybody's row, filled in on the form."""
-    labels = {name: people.policy.schema.decode(name, people.codes[name]) for name in form.schema}
-    return [
-        form.fill({name: column[place] for name, column in labels.items()}) for place in range(len(people))
-    ]
-
-
 @cache
 def compile_kernels() -> None:
     """Open a class of three with a bad report among them, so that no role is charged for compiling."""
     form = Form(Schema({"quasi": ["a", "b"], "sensitive": ["c", "d"]}), ("quasi",), ("sensitive",))
     row = form.fill({"quasi": "a", "sensitive": "c"})
-    production_epoch([row] * 4, form, 2, frozenset(), frozenset({0}))
+    _production(dict.fromkeys(range(4), row), form, 2, {0}, Meter(4))
 
 
-def production_epoch(
-    rows: Sequence[Row], form: Form, k: int, leaving: frozenset[int], cheating: frozenset[int]
-) -> EpochOutcome:
+def _production(
+    rows: Mapping[int, Row], form: Form, k: int, cheating: Collection[int], meter: Meter
+) -> Opened:
     """Run an epoch; reports reach the collector in random order, as through something that hides senders."""
-    meter = Meter(len(rows))
-    staying = [place for place in range(len(rows)) if place not in leaving]
-    terms = form.terms("simulation", k)
     server = meter.watched(RandomnessServer(os.urandom(32), EvaluationLedger()), SERVER)
-    notice = server.open(terms.encode())
+    notice = server.open(form.terms(EPOCH, k).encode())
     published, layout = Notice.decode(notice).digest, Layout.of(Notice.decode(notice))
     clients, requests, replies = {}, {}, dict[int, bytes]()
-    for place in staying:
+    for place, (quasi, _) in rows.items():
         credential = server.enrol(f"person {place}")
-        with meter.user(place):
+        with meter.charged(place):
             clients[place] = Client(credential, notice, identity=server.identity, published=published)
-            requests[place] = clients[place].request(rows[place][0])
-    for at in range(0, len(staying), TOGETHER):
-        some = staying[at : at + TOGETHER]
-        answers = server.evaluate([requests[place] for place in some])
-        replies |= dict(zip(some, answers, strict=True))
-    closing = server.close(terms.epoch)
+            requests[place] = clients[place].request(quasi)
+    for at in range(0, len(rows), TOGETHER):
+        some = list(rows)[at : at + TOGETHER]
+        replies |= dict(zip(some, server.evaluate([requests[place] for place in some]), strict=True))
+    closing = server.close(EPOCH)
     reports = []
-    for place in staying:
-        with meter.user(place):
-            report = clients[place].report(replies[place], rows[place][1])
+    for place, (_, sensitive) in rows.items():
+        with meter.charged(place):
+            report = clients[place].report(replies[place], sensitive)
         meter.sent[place] = len(requests[place]) + len(report)
         meter.received[place] = len(notice) + len(replies[place])
-        reports.append(with_bad_share(layout, report) if place in cheating else report)
+        reports.append(_with_bad_share(layout, report) if place in cheating else report)
     order = np.random.default_rng().permutation(len(reports))
-    with meter.role(COLLECTOR):
+    with meter.charged("collector"):
         collector = Collector(notice, identity=server.identity, k=k)
         collector.begin(closing)
         collector.take(b"".join([reports[i] for i in order]))
         opening = collector.open_classes(form.readable)
     others = [verdict for verdict in Verdict if verdict is not Verdict.OPENED]
-    return EpochOutcome(
+    return (
         tuple(opening.rows()),
         {REASONS[verdict]: n for verdict in others if (n := opening.count(verdict))},
         tuple(Culprit(f"report {fault.report + 1}", fault.reason) for fault in opening.faults()),
-        meter.cost(staying, staying, 1),
-        production_guarantee(terms, form),
     )
 
 
-def faithful_epoch(
-    rows: Sequence[Row], form: Form, k: int, leaving: frozenset[int], cheating: frozenset[int]
-) -> EpochOutcome:
+def _faithful(rows: Mapping[int, Row], k: int, cheating: Collection[int], meter: Meter) -> Opened:
     """Run an epoch; the miner sees who submits which quasi-identifier."""
-    meter = Meter(len(rows))
-    staying = [place for place in range(len(rows)) if place not in leaving]
-    with meter.role(DEALER):
-        dealer = faithful.Dealer("simulation", k=k, users=len(rows), sensitive_size=len(rows[0][1]))
+    size = max(len(sensitive) for _, sensitive in rows.values())
+    with meter.charged("dealer"):
+        dealer = faithful.Dealer(EPOCH, k=k, users=meter.n, sensitive_size=size)
         dealing = dealer.dealing()
-        deals = [dealer.deal(place + 1) for place in range(len(rows))]
-    submissions = []
-    for place in staying:
-        with meter.user(place):
-            submission = faithful.User(dealing, deals[place]).submit(*rows[place])
+        deals = [dealer.deal(place + 1) for place in range(meter.n)]
+    submissions = {}
+    for place, row in rows.items():
+        with meter.charged(place):
+            submission = faithful.User(dealing, deals[place]).submit(*row)
         meter.received[place] = len(dealing) + len(deals[place])
         meter.sent[place] = len(submission)
-        submissions.append(with_other_point(submission) if place in cheating else submission)
+        submissions[place] = _with_other_point(submission) if place in cheating else submission
     faults: list[Culprit] = []
-    with meter.role(MINER):
+    with meter.charged("miner"):
         miner = faithful.Miner(dealing)
-        for place, submission in zip(staying, submissions, strict=True):
+        for place, submission in submissions.items():
             try:
                 miner.take(submission)
             except ProofRejected:
@@ -226,25 +205,16 @@ def faithful_epoch(
         opened = miner.open_classes()
     faults += [Culprit(name_of(index - 1), why) for index, why in opened.faults]
     closed = Counter(fault.why for fault in faults)
-    closed[BELOW] = len(staying) - len(opened.rows) - len(faults)
-    return EpochOutcome(
-        opened.rows,
-        {why: n for why, n in closed.items() if n},
-        tuple(faults),
-        meter.cost(staying, staying, 1),
-        faithful_guarantee(k, form.quasi, form.sensitive),
-    )
+    closed[BELOW] = len(submissions) - len(opened.rows) - len(faults)
+    return opened.rows, {why: n for why, n in closed.items() if n}, tuple(faults)
 
 
-def with_bad_share(layout: Layout, report: bytes) -> bytes:
-    """Return a report whose share is off by one bit."""
+def _with_bad_share(layout: Layout, report: bytes) -> bytes:
     record = layout.read(report).copy()
     record["y"][:, 0] ^= np.uint64(1)
     return bytes(record.tobytes())
 
 
-def with_other_point(submission: bytes) -> bytes:
-    """Return a submission with another point than the one that was dealt."""
+def _with_other_point(submission: bytes) -> bytes:
     given = faithful.Submission.decode(submission)
-    other = given.point + ristretto255.generator
-    return faithful.Submission(given.index, given.quasi, other, given.proof, given.sealed).encode()
+    return replace(given, point=given.point + ristretto255.generator).encode()

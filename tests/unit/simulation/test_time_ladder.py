@@ -45,15 +45,15 @@ def test_one_rung_is_drawn_too():
 
 
 def test_a_meter_charges_users_and_roles_apart():
-    meter = Meter(2)
-    with meter.role("miner"):
-        with meter.user(1):
+    meter = Meter(2, rounds=2)
+    with meter.charged("miner"):
+        with meter.charged(1):
             sum(range(2_000_000))
         sum(range(100_000))
     assert meter.seconds[0] == 0
     assert meter.seconds[1] > 0
     assert 0 < meter.roles["miner"] < meter.seconds[1]
     meter.sent[:] = (10, 30)
-    cost = meter.cost([1], [0, 1], 2)
+    cost = meter.cost([1], [0, 1])
     assert cost.sent == Spread(20, 30)
     assert (cost.measured_on, cost.rounds) == (1, 2)

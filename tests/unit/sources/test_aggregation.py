@@ -102,7 +102,7 @@ def test_naive_bayes_takes_one_round_and_is_the_clear_model(study):
     ours, theirs = naive_bayes(tally, "y"), naive_bayes(study[2], "y")
     for one, other in zip(ours.probabilities, theirs.probabilities, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
-    assert tally.rounds.cost.rounds == 1
+    assert tally.rounds.meter.rounds == 1
 
 
 def test_structure_tree_and_rules_run_unchanged(study):
@@ -117,7 +117,7 @@ def test_structure_tree_and_rules_run_unchanged(study):
         for source in (tally, study[2])
     )
     assert ours.summary() == theirs.summary()
-    assert tally.rounds.cost.rounds >= 2  # K2 asks as it goes
+    assert tally.rounds.meter.rounds >= 2  # K2 asks as it goes
 
 
 def test_disguise_first_is_the_disguised_records_through_the_protocol():
@@ -174,7 +174,7 @@ def test_refusals_come_before_anything_leaves():
     assert refusal.code == "too_many_cells"
     with pytest.raises(QueryRefused, match="6 cells"):
         tally.answer(queries)
-    assert population.cost.sent.sum() == 0
+    assert population.meter.sent.sum() == 0
     assert tally.check([mq.Query(by="a")]) == []
     with pytest.raises(SchemaError, match="no variable 'z'"):
         tally.check([mq.Query(by="z")])

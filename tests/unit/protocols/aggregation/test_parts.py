@@ -197,10 +197,10 @@ def test_the_most_bytes_are_those_of_a_round_where_all_are_there(make, server):
     batch = Batch((Question(("a", "b")),), population.terms.sizes)
     population.ask(batch)
     most = most_traffic(population.terms.parameters, batch)
-    assert population.cost.received.max() == most.received
+    assert population.meter.received.max() == most.received
     # who is on the committee is a witness by chance, too
     endorsement = where(Endorsement) if server == "malicious" else 0
-    assert most.sent - endorsement <= population.cost.sent.max() <= most.sent
+    assert most.sent - endorsement <= population.meter.sent.max() <= most.sent
 
 
 def test_ten_thousand_users_stay_within_their_bytes():

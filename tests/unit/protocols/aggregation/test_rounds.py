@@ -51,7 +51,7 @@ def test_the_sum_is_exactly_the_clear_counts(server):
     outcome = population.ask(whole(population))
     assert np.array_equal(outcome.counts, clear_counts(12, range(12)))
     assert outcome.survivors == tuple(range(12))
-    assert population.cost.refused == []
+    assert population.refused == []
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_roster_below_the_minimum_is_refused_before_anything_leaves():
     population = Population(codes_of(12), CLEAR, Parameters.of(12))
     with pytest.raises(QueryRefused, match="at least 20"):
         population.ask(whole(population))
-    assert population.cost.sent.sum() == population.cost.received.sum() == 0
+    assert population.meter.sent.sum() == population.meter.received.sum() == 0
     announcement = server_of(population).advance()[0]
     with pytest.raises(QueryRefused, match="12 users are enrolled") as refused:
         population.users[0].receive(announcement)

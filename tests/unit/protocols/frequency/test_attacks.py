@@ -35,6 +35,7 @@ from masquerade.protocols.frequency.ballots import (
 )
 from masquerade.protocols.frequency.key_checks import setting_of
 from masquerade.protocols.frequency.messages import Gathered, Signed, Step
+from masquerade.simulation import people_from
 from masquerade.simulation.frequency import Population
 from masquerade.sources.frequency import FrequencyTally
 
@@ -284,7 +285,7 @@ def test_without_one_vote_the_sum_is_no_count():
 
 def test_a_retry_without_one_user_is_refused_by_the_tally_and_by_the_users():
     data = frame(6)
-    people = Population(data, policy(), minimum=3)
+    people = Population(people_from(data, policy(), seed=None), minimum=3)
     tally = people.tally()
 
     def losing(user, message):
@@ -335,7 +336,7 @@ def test_spent_votes_stay_spent_after_a_restart(tmp_path):
 
 def test_one_dropout_between_two_rounds_leaves_no_record_to_subtract():
     data = frame(6)
-    people = Population(data, policy(), minimum=3)
+    people = Population(people_from(data, policy(), seed=None), minimum=3)
     tally = people.tally()
     tally.answer([mq.Query(by=("smoker", "region"))])
     tally.users = tuple(user for user in tally.users if user != "user 4")
@@ -349,11 +350,11 @@ def test_one_dropout_between_two_rounds_leaves_no_record_to_subtract():
 
 
 def test_later_rounds_go_on_if_many_left_or_all_is_disguised():
-    many = Population(frame(9), policy(), minimum=3)
+    many = Population(people_from(frame(9), policy(), seed=None), minimum=3)
     many.tally().answer([mq.Query(by="smoker")])
     left = FrequencyTally(many.terms, many.exchange, list(many.users)[3:])
     assert left.answer([mq.Query(by="ill")])[0].n == 6
-    hidden = Population(frame(6), policy("smoker", "region"), minimum=3)
+    hidden = Population(people_from(frame(6), policy("smoker", "region"), seed=None), minimum=3)
     first = hidden.tally()
     before = first.answer([mq.Query(by="smoker")])[0]
     hidden.gone.add("user 1")
@@ -366,7 +367,7 @@ def test_later_rounds_go_on_if_many_left_or_all_is_disguised():
 
 
 def test_newcomers_between_rounds_are_refused_too():
-    people = Population(frame(6), policy(), minimum=3)
+    people = Population(people_from(frame(6), policy(), seed=None), minimum=3)
     few = FrequencyTally(people.terms, people.exchange, list(people.users)[:5])
     few.answer([mq.Query(by="smoker")])
     more = FrequencyTally(people.terms, people.exchange, list(people.users))

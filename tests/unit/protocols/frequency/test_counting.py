@@ -10,6 +10,7 @@ import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.core.table import PROJECTIONS
 from masquerade.protocols.frequency import Terms
+from masquerade.simulation import people_from
 from masquerade.simulation.frequency import Population
 from masquerade.sources.frequency import FrequencyTally
 from masquerade.sources.records import Records
@@ -80,7 +81,7 @@ def test_answers_are_those_of_the_reports_in_one_round(used):
 
 def test_a_clear_count_is_the_clear_count():
     data = frame(15)
-    tally = Population(data, policy(), minimum=5, shared_checks=False).tally()
+    tally = Population(people_from(data, policy(), seed=None), minimum=5, alone=len(data)).tally()
     (table,) = tally.answer([mq.Query(by=("region", "ill"))])
     (wanted,) = mq.tally(data, schema=policy()).answer([mq.Query(by=("region", "ill"))])
     np.testing.assert_array_equal(table.values, wanted.values)
@@ -115,7 +116,7 @@ def test_a_batch_asks_no_margin_that_follows_from_another():
 def test_learners_run_unchanged():
     data = frame(20, seed=5)
     clear = mq.tally(data, schema=policy())
-    tally = Population(data, policy(), minimum=5).tally()
+    tally = Population(people_from(data, policy(), seed=None), minimum=5).tally()
     order = ["ill", "smoker", "region"]
     found = mq.learn.structure(tally, order=order, max_parents=2)
     assert found.links == mq.learn.structure(clear, order=order, max_parents=2).links
@@ -179,7 +180,7 @@ def test_a_small_roster_is_refused_by_the_tally_and_by_every_user():
 
 def test_a_user_who_left_before_any_vote_is_left_out_and_nothing_is_spent():
     data = frame(8)
-    people = Population(data, policy(), minimum=5)
+    people = Population(people_from(data, policy(), seed=None), minimum=5)
     tally = people.tally()
     people.gone.add("user 3")
     with pytest.raises(RoundAborted, match="user 3") as caught:

@@ -12,6 +12,7 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.frequency import FileLedger, MemoryLedger, Question
 from masquerade.protocols.frequency.agreement import Enrolment, Terms
 from masquerade.protocols.frequency.messages import Signed, Step
+from masquerade.simulation import people_from
 from masquerade.simulation.frequency import Population
 from masquerade.sources.frequency import FrequencyTally
 
@@ -23,7 +24,7 @@ ILL = Question((), (("ill", 0),))
 
 def test_three_overlapping_rosters_leave_no_record_to_subtract():
     """All, all but D, and D without its first: what remains is the first one's record, and nobody saw it."""
-    people = Population(frame(12), policy(), minimum=3)
+    people = Population(people_from(frame(12), policy(), seed=None), minimum=3)
     names = list(people.users)
     rest, group = names[:7], names[7:]
 
@@ -37,7 +38,7 @@ def test_three_overlapping_rosters_leave_no_record_to_subtract():
 
 
 def test_too_many_departed_are_refused_by_the_tally_too_unless_all_is_disguised():
-    people = Population(frame(12), policy("smoker", "region"), minimum=3)
+    people = Population(people_from(frame(12), policy("smoker", "region"), seed=None), minimum=3)
     tally = people.tally()
     tally.answer([mq.Query(by="ill")])
     for stay, codes in [(7, []), (6, ["departed_too_many"]), (3, ["departed_too_many"])]:
@@ -50,7 +51,7 @@ def test_too_many_departed_are_refused_by_the_tally_too_unless_all_is_disguised(
 
 
 def test_one_colluder_fewer_than_the_minimum_sees_the_last_vote_and_the_guarantee_says_so():
-    people = Population(frame(12), policy(), minimum=4)
+    people = Population(people_from(frame(12), policy(), seed=None), minimum=4)
     tally = people.tally()
     victim, *colluding = list(people.users)[:4]
     assert tally.guarantee.colluders == people.terms.colluders == 2
