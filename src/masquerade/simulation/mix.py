@@ -7,7 +7,8 @@ from masquerade.crypto.keystream import Keystream
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
 from masquerade.protocols.mix import Leader, Miner, MixTerms, Respondent, collect, packed, record_width
-from masquerade.protocols.mix.messages import SUBMISSION, Signed
+from masquerade.protocols.mix.agreement import SUBMISSION
+from masquerade.protocols.mix.messages import Signed
 from masquerade.simulation.costs import Counted, Culprit, Learn, Meter
 from masquerade.simulation.people import People, Trouble, name_of
 from masquerade.sources.mixed import MixedRecords
@@ -63,4 +64,4 @@ def spoilt(submission: bytes, identity: SigningKey, terms: MixTerms) -> bytes:
     signed = Signed.decode(submission)
     other = secp256k1.decode(signed.payload[:POINT]) + secp256k1.generator
     payload = other.encode() + signed.payload[POINT:]
-    return Signed.make(terms, identity, kind=SUBMISSION, sender=signed.sender, payload=payload).encode()
+    return Signed.make(terms, identity, SUBMISSION, signed.sender, payload).encode()

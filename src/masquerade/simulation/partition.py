@@ -134,7 +134,7 @@ class Population:
         """Return the board of what the key holders made of all pairs, one after the other."""
         done: list[bytes] = []
         for holder in self.holders:
-            done.append(holder.mix(batch, self.miner.shuffle_board(done)))
+            done.append(holder.shuffle(batch, self.miner.shuffle_board(done)))
         return self.miner.shuffle_board(done)
 
     def endorsements(self, batch: bytes, mixings: bytes) -> bytes:

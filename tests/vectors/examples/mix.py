@@ -28,7 +28,7 @@ SENDERS = {
 def signed(kind):
     """Return a message of a kind; its signature is the same whenever it is made."""
     sender = SENDERS[kind]
-    return Signed.make(TERMS, KEYS[sender], kind=kind, sender=sender, payload=kind.encode())
+    return Signed.make(TERMS, KEYS[sender], kind, sender, kind.encode())
 
 
 OTHER = signed(SHARE).encode().replace(b"\0\0\0\x09key share", b"\0\0\0\x09key_share")

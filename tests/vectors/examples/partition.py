@@ -37,7 +37,7 @@ EXAMPLES = [
     Example(MixedPairs(b"blinded", b"proof", (b"one", b"two"))),
     Example(MixedPairs(b"", b"", ())),
     *[
-        Example(Word.signed(TERMS, key, kind, sender, payload.encode()))
+        Example(Word.make(TERMS, key, kind, sender, payload.encode()))
         for key, kind, sender, payload in (
             (KEYS[4], AGREEMENT, "person 1", VOTE),
             (KEYS[3], NOTICES, "randomness server", SAID),

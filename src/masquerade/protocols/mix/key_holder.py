@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from masquerade.core.errors import InputError, RoundAborted
+from masquerade.core.errors import InputError
 from masquerade.core.words import counted
-from masquerade.crypto.elgamal import POINT, Row, decode_points, decode_rows
+from masquerade.crypto.elgamal import POINT, Row, decode_points, decode_rows, encode_rows, encrypt
 from masquerade.crypto.errors import DecodingError, KeySpent, ProofRejected
 from masquerade.crypto.group import Point
 from masquerade.crypto.keys import SigningKey
@@ -15,18 +15,18 @@ from masquerade.crypto.proof_batches import Claim, Weighed, rejected
 from masquerade.crypto.proofs import Knows, prove, verify
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.statements import Statement, equal_logs, possession
-from masquerade.protocols.mix.agreement import MixTerms
+from masquerade.crypto.transcript import Transcript
+from masquerade.protocols.mix.agreement import SUBMISSION, MixTerms
 from masquerade.protocols.mix.messages import (
+    ENDORSEMENT,
     OPENING,
     SHARE,
-    SHUFFLE,
-    SUBMISSION,
     Signed,
+    aborted,
     board_hash,
     opened_board,
     transcript_for,
 )
-from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Holder:
     """A party with an identity and a share of the key; neither ever leaves it."""
 
     def __init__(self, name: str, identity: SigningKey, terms: MixTerms) -> None:
-        if terms.identity("holder", name) != identity.public:
+        if terms.identity(SHARE, name) != identity.public:
             raise InputError(f"{name!r} is not a leader, or the miner, of these terms with this identity.")
         self.name, self.terms = name, terms
         self._identity, self._secret = identity, secp256k1.random_secret()
@@ -68,9 +68,9 @@ class Holder:
         """Check all shares and keep their sum; the first key stays."""
         key = opened_key(self.terms, board)
         if key.shares[self.name] != secp256k1.multiply_generator(self._secret):
-            raise RoundAborted("The board has another share of mine.", spent=False, culprits=("miner",))
+            raise aborted("The board has another share of mine.", "miner")
         if self._key is not None and self._key.id != key.id:
-            raise RoundAborted("The board of shares was changed.", spent=False, culprits=("miner",))
+            raise aborted("The board of shares was changed.", "miner")
         self._key = key
 
     @property
@@ -102,8 +102,7 @@ class Holder:
         return self._signed(OPENING, b"".join([point.encode() for point in partial]) + proof)
 
     def _signed(self, kind: str, payload: bytes) -> bytes:
-        signed = Signed.make(self.terms, self._identity, kind=kind, sender=self.name, payload=payload)
-        return signed.encode()
+        return Signed.make(self.terms, self._identity, kind, self.name, payload).encode()
 
 
 def opened_key(terms: MixTerms, board: bytes) -> PublicKey:
@@ -113,36 +112,29 @@ def opened_key(terms: MixTerms, board: bytes) -> PublicKey:
     """
     shares: dict[str, Point] = {}
     for signed in opened_board(board, terms, SHARE, terms.holders):
+        sender, payload = signed.sender, signed.payload
         try:
-            point = secp256k1.decode(signed.payload[:POINT])
-            verify(possession(point), signed.payload[POINT:], transcript_for(terms, signed.sender, SHARE))
+            shares[sender] = secp256k1.decode(payload[:POINT])
+            verify(possession(shares[sender]), payload[POINT:], transcript_for(terms, sender, SHARE))
         except (DecodingError, ProofRejected):
-            raise RoundAborted(
-                f"The key share of {signed.sender} comes without proof that it is known.",
-                spent=False,
-                culprits=(signed.sender,),
-            ) from None
-        shares[signed.sender] = point
+            reason = f"The key share of {sender} comes without proof that it is known."
+            raise aborted(reason, sender) from None
     total = secp256k1.sum_points(shares.values())
     if total.is_identity:
-        raise RoundAborted("The key shares cancel out.", spent=False)
+        raise aborted("The key shares cancel out.")
     return PublicKey(total, shares, board_hash(b"key", board))
 
 
-def submitted_row(terms: MixTerms, signed: Signed) -> Row:
-    """Return the encrypted record of a submission."""
-    rows = decode_rows(signed.payload[: 2 * POINT * terms.width], terms.width)
-    if len(rows) != 1:
-        raise DecodingError("A submission holds one row.")
-    return rows[0]
-
-
-def submission_claim(terms: MixTerms, key: PublicKey, signed: Signed, row: Row) -> Claim:
-    """Return what a submission claims: that its sender knows the randomness, and so made it."""
-    size = 2 * POINT * terms.width
-    transcript = transcript_for(terms, signed.sender, SUBMISSION, roster=key.id)
-    transcript.absorb("row", signed.payload[:size])
-    return Claim(known_randomness(row), signed.payload[size:], transcript)
+def submission(
+    terms: MixTerms, key: PublicKey, name: str, identity: SigningKey, points: Sequence[Point]
+) -> bytes:
+    """Return points encrypted by all holders' key, proved to be known and signed."""
+    randomness = [secp256k1.random_secret() for _ in points]
+    row = tuple(encrypt(point, key.point, r) for point, r in zip(points, randomness, strict=True))
+    encoded = encode_rows([row])
+    transcript = _submission_transcript(terms, key, name, encoded)
+    proof = prove(known_randomness(row), [Knows((r,)) for r in randomness], transcript)
+    return Signed.make(terms, identity, SUBMISSION, name, encoded + proof).encode()
 
 
 def known_randomness(row: Row) -> Statement:
@@ -155,60 +147,44 @@ def opened_batch(terms: MixTerms, key: PublicKey, board: bytes) -> tuple[Row, ..
     messages = opened_board(board, terms, SUBMISSION)
     senders = [message.sender for message in messages]
     if senders != sorted(set(senders)):
-        raise RoundAborted("A batch has one row of each sender, in order.", spent=False, culprits=("miner",))
+        raise aborted("A batch has one row of each sender, in order.", "miner")
     if len(messages) < terms.minimum:
-        raise RoundAborted(
-            f"{counted(len(messages), 'record is', 'records are')} too few to hide each other: at least "
-            f"{terms.minimum} are mixed.",
-            spent=False,
-        )
+        few = counted(len(messages), "record is", "records are")
+        raise aborted(f"{few} too few to hide each other: at least {terms.minimum} are mixed.")
     rows: dict[str, Row] = {}
+    size = 2 * POINT * terms.width
 
     def claim(message: Signed) -> Claim:
-        rows[message.sender] = submitted_row(terms, message)
-        return submission_claim(terms, key, message, rows[message.sender])
+        encoded, proof = message.payload[:size], message.payload[size:]
+        if len(encoded) < size:
+            raise DecodingError("A submission holds one row.")
+        (rows[message.sender],) = decode_rows(encoded, terms.width)
+        transcript = _submission_transcript(terms, key, message.sender, encoded)
+        return Claim(known_randomness(rows[message.sender]), proof, transcript)
 
     bad = rejected(messages, claim, workers=1)
     if bad:
-        raise RoundAborted(
-            "Some submissions come without proof that their senders made them.",
-            spent=False,
-            culprits=[senders[place] for place in bad],
-        )
+        culprits = [senders[place] for place in bad]
+        raise aborted("Some submissions come without proof that their senders made them.", *culprits)
     mixed = tuple(rows[sender] for sender in senders)
-    refuse_copies(mixed, senders)
+    _refuse_copies(mixed, senders)
     return mixed
 
 
-def refuse_copies(rows: Sequence[Row], senders: Sequence[str]) -> None:
+def _submission_transcript(terms: MixTerms, key: PublicKey, sender: str, row: bytes) -> Transcript:
+    transcript = transcript_for(terms, sender, SUBMISSION, roster=key.id)
+    transcript.absorb("row", row)
+    return transcript
+
+
+def _refuse_copies(rows: Sequence[Row], senders: Sequence[str]) -> None:
     """Abort where a point occurs twice: one sender copied from another, or from themselves."""
     first: dict[bytes, str] = {}
     for row, sender in zip(rows, senders, strict=True):
         for point in [point for pair in row for point in pair]:
             other = first.setdefault(point.hashed, sender)
             if other != sender:
-                raise RoundAborted(
-                    f"{other} and {sender} sent the same ciphertext.", spent=False, culprits=(other, sender)
-                )
-
-
-def checked_shuffle(
-    terms: MixTerms, key: PublicKey, batch: bytes, rows: tuple[Row, ...], signed: Signed
-) -> tuple[Row, ...]:
-    """Return what a leader's shuffle made of the rows, if the proof holds."""
-    transcript = transcript_for(
-        terms, signed.sender, SHUFFLE, roster=key.id, query=board_hash(b"batch", batch)
-    )
-    try:
-        shuffled = Shuffled.decode(signed.payload, len(rows), terms.width)
-        check_shuffle(rows, key.point, shuffled, transcript)
-    except (DecodingError, ProofRejected):
-        raise RoundAborted(
-            f"{signed.sender} did not prove that it shuffled, and nothing else.",
-            spent=False,
-            culprits=(signed.sender,),
-        ) from None
-    return shuffled.rows
+                raise aborted(f"{other} and {sender} sent the same ciphertext.", other, sender)
 
 
 def opening_statement(rows: Sequence[Row], share: Point, partial: Sequence[Point]) -> Statement:
@@ -232,9 +208,14 @@ def opened_partial(
     except DecodingError:
         holds = False
     if not holds:
-        raise RoundAborted(
-            f"{signed.sender} did not prove that it decrypted with its share.",
-            spent=True,
-            culprits=(signed.sender,),
-        )
+        reason = f"{signed.sender} did not prove that it decrypted with its share."
+        raise aborted(reason, signed.sender, spent=True)
     return partial
+
+
+def check_endorsed(terms: MixTerms, board: bytes, mixed: bytes) -> None:
+    """Abort unless all leaders signed these very shuffles."""
+    for signed in opened_board(board, terms, ENDORSEMENT, tuple(terms.leaders)):
+        if signed.payload != mixed:
+            reason = f"{signed.sender} signed other shuffles: the miner tells leaders different things."
+            raise aborted(reason, "miner")

@@ -5,32 +5,30 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Protocol, Self
 
 from masquerade.core.errors import RoundAborted
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.transcript import NOT_YET, Context, Transcript
 from masquerade.protocols.codec import Blob, Many, Message, OneOf, Signature, Text
-from masquerade.protocols.mix.agreement import MOST_ROWS, MixTerms
+from masquerade.protocols.mix.agreement import MOST_ROWS, SUBMISSION, MixTerms
 from masquerade.protocols.people.roster import PersonName
 
 PROTOCOL = "anonymous data collection"
 LARGEST = 2**30
-SHARE, SUBMISSION, SHUFFLE, ENDORSEMENT, OPENING = (
-    "key share",
-    "submission",
-    "shuffle",
-    "endorsement",
-    "opening",
-)
-_ROLES = {
-    SHARE: "holder",
-    SUBMISSION: "respondent",
-    SHUFFLE: "holder",
-    ENDORSEMENT: "holder",
-    OPENING: "holder",
-}
+SHARE, SHUFFLE, ENDORSEMENT, OPENING = "key share", "shuffle", "endorsement", "opening"
+
+
+class Signers(Protocol):
+    """What signatures are bound to, and who may sign what."""
+
+    @property
+    def id(self) -> bytes:
+        """32 bytes that stand for all of the terms."""
+
+    def identity(self, kind: str, name: str, /) -> bytes | None:
+        """Return whose signature a kind of message must bear, None if nobody of that name may send it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +36,39 @@ class Signed(Message):
     """What one party says to all."""
 
     TAG: ClassVar[bytes] = b"masquerade mix signed 1"
-    kind: Annotated[str, OneOf(Text(32), tuple(_ROLES))]
+    LABEL: ClassVar[str] = PROTOCOL
+    kind: Annotated[str, OneOf(Text(32), (SHARE, SUBMISSION, SHUFFLE, ENDORSEMENT, OPENING))]
     sender: PersonName
     payload: Annotated[bytes, Blob(LARGEST)]
     signature: Signature
 
     @classmethod
-    def make(cls, terms: MixTerms, key: SigningKey, *, kind: str, sender: str, payload: bytes) -> Self:
+    def make(cls, terms: Signers, key: SigningKey, kind: str, sender: str, payload: bytes) -> Self:
         """Return a signed message."""
-        signature = key.sign(f"{PROTOCOL}: {kind}", terms.id, sender.encode(), payload)
+        signature = key.sign(f"{cls.LABEL}: {kind}", terms.id, sender.encode(), payload)
         return cls(kind, sender, payload, signature)
 
     @classmethod
-    def opened(cls, data: bytes, terms: MixTerms, kind: str) -> Self:
+    def opened(cls, data: bytes, terms: Signers, kind: str) -> Self:
         """Return the message of these bytes, of this kind and signed by its sender."""
         signed = cls.decode(data)
-        identity = terms.identity(_ROLES[kind], signed.sender)
+        identity = terms.identity(kind, signed.sender)
         if signed.kind != kind or identity is None:
-            raise DecodingError(f"This is not a {kind} of anybody enrolled.")
+            raise DecodingError(f"This is not a signed {kind} of anybody who may send one.")
         fields = (terms.id, signed.sender.encode(), signed.payload)
-        verify_signature(identity, signed.signature, f"{PROTOCOL}: {kind}", *fields)
+        verify_signature(identity, signed.signature, f"{cls.LABEL}: {kind}", *fields)
         return signed
+
+    @classmethod
+    def first(cls, messages: Sequence[bytes], terms: Signers, kind: str) -> dict[str, bytes]:
+        """Return the first message of every sender; what nobody signed is nobody's and left out."""
+        first: dict[str, bytes] = {}
+        for data in messages:
+            try:
+                first.setdefault(cls.opened(data, terms, kind).sender, data)
+            except (DecodingError, SealBroken):
+                continue
+        return first
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,11 @@ class Board(Message):
 
     TAG: ClassVar[bytes] = b"masquerade mix board 1"
     parts: Annotated[tuple[Annotated[bytes, Blob(LARGEST)], ...], Many(MOST_ROWS)]
+
+
+def aborted(reason: str, *culprits: str, spent: bool = False) -> RoundAborted:
+    """Return the end of a round: why, through whose fault, and whether anything about records has left."""
+    return RoundAborted(reason, spent=spent, culprits=culprits)
 
 
 def opened_board(
@@ -78,17 +93,11 @@ def opened_board(
         try:
             messages.append(Signed.opened(part, terms, kind))
         except SealBroken:
-            raise RoundAborted(
-                f"A {kind} on the board was not signed by its sender.", spent=False, culprits=("miner",)
-            ) from None
+            raise aborted(f"A {kind} on the board was not signed by its sender.", "miner") from None
     found = [message.sender for message in messages]
     if senders is not None and found != list(senders):
         missing = [name for name in senders if name not in found]
-        raise RoundAborted(
-            f"The board has not one {kind} of each of {', '.join(senders)}, in order.",
-            spent=False,
-            culprits=missing,
-        )
+        raise aborted(f"The board has not one {kind} of each of {', '.join(senders)}, in order.", *missing)
     return messages
 
 

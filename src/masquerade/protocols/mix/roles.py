@@ -1,47 +1,43 @@
-"""Respondents, leaders and the miner: bytes in, bytes out."""
+"""Respondents, leaders and the miner: bytes in, bytes out; and the order of their messages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from masquerade.core.errors import InputError, RoundAborted
-from masquerade.crypto.elgamal import (
-    Row,
-    embedded,
-    encode_rows,
-    encrypt,
-    pieces_of,
-    record_of,
-)
-from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
+from masquerade.crypto.elgamal import Row, embedded, pieces_of, record_of
+from masquerade.crypto.errors import DecodingError, KeySpent, ProofRejected
 from masquerade.crypto.group import Point
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mix.agreement import MixTerms
+from masquerade.crypto.transcript import Transcript
+from masquerade.protocols.mix.agreement import SUBMISSION, MixTerms
 from masquerade.protocols.mix.key_holder import (
     Holder,
-    checked_shuffle,
-    known_randomness,
+    PublicKey,
+    check_endorsed,
     opened_key,
     opened_partial,
+    submission,
 )
 from masquerade.protocols.mix.messages import (
     ENDORSEMENT,
     OPENING,
     SHARE,
     SHUFFLE,
-    SUBMISSION,
     Board,
     Signed,
+    aborted,
     board_hash,
     opened_board,
     transcript_for,
 )
-from masquerade.protocols.mix.shuffle import shuffle
+from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
 from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
+
+Rows = tuple[Row, ...]
 
 
 class Respondent:
@@ -67,16 +63,7 @@ class Respondent:
         key = opened_key(self.terms, keys)
         points = [embedded(piece) for piece in pieces_of(record, self.terms.width)]
         self._ledger.claim([Claim("submitted", self.terms.id)])
-        randomness = [secp256k1.random_secret() for _ in points]
-        row = tuple(encrypt(point, key.point, r) for point, r in zip(points, randomness, strict=True))
-        encoded = encode_rows([row])
-        transcript = transcript_for(self.terms, self.name, SUBMISSION, roster=key.id)
-        transcript.absorb("row", encoded)
-        proof = prove(known_randomness(row), [Knows((r,)) for r in randomness], transcript)
-        signed = Signed.make(
-            self.terms, self._identity, kind=SUBMISSION, sender=self.name, payload=encoded + proof
-        )
-        return signed.encode()
+        return submission(self.terms, key, self.name, self._identity, points)
 
 
 class Leader(Holder):
@@ -85,6 +72,8 @@ class Leader(Holder):
     One honest leader is enough: it opens nothing until it has seen that all shuffles are shuffles, and
     everybody has signed that. It shuffles, signs and opens once.
     """
+
+    WORDS: ClassVar[tuple[str, str]] = "shuffled", "shuffles"  # how errors call what a leader does
 
     def __init__(self, name: str, identity: SigningKey, terms: MixTerms) -> None:
         super().__init__(name, identity, terms)
@@ -95,43 +84,52 @@ class Leader(Holder):
     def shuffle(self, batch: bytes, before: bytes) -> bytes:
         """Return a batch, after the shuffles `before`, shuffled again; all of it is checked first."""
         if self._shuffled is not None:
-            raise KeySpent(f"{self.name} has shuffled in this session already.")
+            raise KeySpent(f"{self.name} has {self.WORDS[0]} in this session already.")
         done = opened_board(before, self.terms, SHUFFLE, tuple(self.terms.leaders)[: self._place])
-        rows = self._rows_of(batch)
+        rows = self._first_rows(batch)
         for signed in done:
-            rows = checked_shuffle(self.terms, self.key, batch, rows, signed)
-        query = board_hash(b"batch", batch)
-        transcript = transcript_for(self.terms, self.name, SHUFFLE, roster=self.key.id, query=query)
-        shuffled = shuffle(rows, self.key.point, transcript)
-        own = self._signed(SHUFFLE, shuffled.encode())
-        self._shuffled = _Mixed(batch, (*Board.decode(before).parts, own), shuffled.rows)
+            rows = self._checked(batch, rows, signed)
+        payload, rows = self._made(batch, rows)
+        own = self._signed(SHUFFLE, payload)
+        self._shuffled = _Mixed(batch, (*Board.decode(before).parts, own), rows)
         return own
 
     def endorse(self, batch: bytes, shuffles: bytes) -> bytes:
         """Return a signature of the batch and all shuffles, after checking those not checked yet."""
         if self._endorsed is not None:
-            raise KeySpent(f"{self.name} has endorsed the shuffles of this session already.")
-        signed, parts = (
-            opened_board(shuffles, self.terms, SHUFFLE, tuple(self.terms.leaders)),
-            Board.decode(shuffles),
-        )
-        mine = self._shuffled
-        if mine is None or mine.batch != batch or mine.shuffles != parts.parts[: len(mine.shuffles)]:
-            raise RoundAborted("The board is not the one that I shuffled.", spent=False, culprits=("miner",))
+            raise KeySpent(f"{self.name} has endorsed the {self.WORDS[1]} of this session already.")
+        signed = opened_board(shuffles, self.terms, SHUFFLE, tuple(self.terms.leaders))
+        parts, mine = Board.decode(shuffles).parts, self._shuffled
+        if mine is None or mine.batch != batch or mine.shuffles != parts[: len(mine.shuffles)]:
+            raise aborted(f"The board is not the one that I {self.WORDS[0]}.", "miner")
         rows = mine.rows
         for later in signed[len(mine.shuffles) :]:
-            rows = checked_shuffle(self.terms, self.key, batch, rows, later)
-        self._endorsed = _Mixed(batch, parts.parts, rows)
+            rows = self._checked(batch, rows, later)
+        self._endorsed = _Mixed(batch, parts, rows)
         return self._signed(ENDORSEMENT, board_hash(b"mixed", batch, shuffles))
 
     def open(self, endorsements: bytes) -> bytes:
         """Return partial decryptions of the last rows, once all leaders have signed the same shuffles."""
-        if self._endorsed is None:
-            raise InputError("The shuffles come before their endorsements.")
-        rows = self._endorsed.rows
-        mixed = board_hash(b"mixed", self._endorsed.batch, Board(self._endorsed.shuffles).encode())
+        done = self._endorsed
+        if done is None:
+            raise InputError(f"The {self.WORDS[1]} come before their endorsements.")
+        mixed = board_hash(b"mixed", done.batch, Board(done.shuffles).encode())
         check_endorsed(self.terms, endorsements, mixed)
-        return self._opening(rows, mixed)
+        return self._opening(done.rows, mixed)
+
+    def _first_rows(self, batch: bytes) -> Rows:
+        """Return what the first leader is to shuffle."""
+        return self._rows_of(batch)
+
+    def _checked(self, batch: bytes, rows: Rows, signed: Signed) -> Rows:
+        """Return what another leader made of rows, if it is proved."""
+        return checked_shuffle(self.terms, self.key, batch, rows, signed)
+
+    def _made(self, batch: bytes, rows: Rows) -> tuple[bytes, Rows]:
+        """Return what this leader makes of rows: as bytes with a proof, and the rows alone."""
+        transcript = _shuffle_transcript(self.terms, self.key, batch, self.name)
+        shuffled = shuffle(rows, self.key.point, transcript)
+        return shuffled.encode(), shuffled.rows
 
 
 class _Mixed(NamedTuple):
@@ -139,7 +137,7 @@ class _Mixed(NamedTuple):
 
     batch: bytes
     shuffles: tuple[bytes, ...]
-    rows: tuple[Row, ...]
+    rows: Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +166,7 @@ class Miner(Holder):
 
         Senders of invalid ones are named in `refused`; of two of one sender the first counts.
         """
-        left = dict(sorted(self._first(SUBMISSION, submissions).items()))
+        left = dict(sorted(Signed.first(submissions, self.terms, SUBMISSION).items()))
         refused: list[str] = []
         while True:
             board = Board(tuple(left.values())).encode()
@@ -206,23 +204,13 @@ class Miner(Holder):
         pairs = [pair for row in rows for pair in row]
         return readable([pair.b - mask for pair, mask in zip(pairs, masks, strict=True)], self.terms.width)
 
-    def _first(self, kind: str, messages: Sequence[bytes]) -> dict[str, bytes]:
-        """Return the first message of every sender; what nobody signed is nobody's and left out."""
-        first: dict[str, bytes] = {}
-        for data in messages:
-            try:
-                first.setdefault(Signed.opened(data, self.terms, kind).sender, data)
-            except (DecodingError, SealBroken):
-                continue
-        return first
-
     def _gathered(
         self, kind: str, senders: Sequence[str], messages: Sequence[bytes], *, spent: bool = False
     ) -> bytes:
-        found = self._first(kind, messages)
+        found = Signed.first(messages, self.terms, kind)
         missing = [name for name in senders if name not in found]
         if missing:
-            raise RoundAborted(f"No {kind} came from {', '.join(missing)}.", spent=spent, culprits=missing)
+            raise aborted(f"No {kind} came from {', '.join(missing)}.", *missing, spent=spent)
         return Board(tuple(found[name] for name in senders)).encode()
 
 
@@ -237,12 +225,36 @@ def readable(points: Sequence[Point], width: int) -> Collected:
     return Collected(tuple(sorted(records)), unreadable)
 
 
-def check_endorsed(terms: MixTerms, board: bytes, mixed: bytes) -> None:
-    """Abort unless all leaders signed these very shuffles."""
-    for signed in opened_board(board, terms, ENDORSEMENT, tuple(terms.leaders)):
-        if signed.payload != mixed:
-            raise RoundAborted(
-                f"{signed.sender} signed other shuffles: the miner tells leaders different things.",
-                spent=False,
-                culprits=("miner",),
-            )
+def checked_shuffle(terms: MixTerms, key: PublicKey, batch: bytes, rows: Rows, signed: Signed) -> Rows:
+    """Return what a leader's shuffle made of the rows, if the proof holds."""
+    try:
+        shuffled = Shuffled.decode(signed.payload, len(rows), terms.width)
+        transcript = _shuffle_transcript(terms, key, batch, signed.sender)
+        check_shuffle(rows, key.point, shuffled, transcript)
+    except (DecodingError, ProofRejected):
+        reason = f"{signed.sender} did not prove that it shuffled, and nothing else."
+        raise aborted(reason, signed.sender) from None
+    return shuffled.rows
+
+
+def _shuffle_transcript(terms: MixTerms, key: PublicKey, batch: bytes, leader: str) -> Transcript:
+    return transcript_for(terms, leader, SHUFFLE, roster=key.id, query=board_hash(b"batch", batch))
+
+
+def collect(
+    miner: Miner, leaders: Sequence[Leader], submissions: Callable[[bytes], Sequence[bytes]]
+) -> Collected:
+    """Return what the miner collects; `submissions` gets the board of keys and returns what was sent.
+
+    Everything between the parties passes as bytes.
+    """
+    keys = miner.key_board([miner.share(), *[leader.share() for leader in leaders]])
+    for leader in leaders:
+        leader.take_key(keys)
+    batch = miner.batch(submissions(keys))
+    shuffles: list[bytes] = []
+    for leader in leaders:
+        shuffles.append(leader.shuffle(batch, miner.shuffle_board(shuffles)))
+    board = miner.shuffle_board(shuffles)
+    endorsed = miner.endorsement_board([leader.endorse(batch, board) for leader in leaders])
+    return miner.collect(batch, board, [leader.open(endorsed) for leader in leaders])

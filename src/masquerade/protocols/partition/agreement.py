@@ -16,6 +16,8 @@ from masquerade.protocols.codec import Many, Text, Writer
 from masquerade.protocols.mix.agreement import MixTerms
 from masquerade.protocols.threshold.messages import MOST_BYTES, MOST_K, Terms
 
+AGREEMENT, NOTICES, RELEASE = "agreement", "list of notices", "release"
+MINER, RANDOMNESS = "miner", "randomness server"
 _WIDE = 48  # bytes reduced to a number below the group's order: a bias below 2⁻¹²⁷
 
 
@@ -84,6 +86,12 @@ class PartitionTerms:
     def id(self) -> bytes:
         """Return 32 bytes that stand for all of the terms."""
         return self.mix.id
+
+    def identity(self, kind: str, name: str) -> bytes | None:
+        """Return whose signature a word must bear, None if nobody of that name may say it."""
+        if kind == AGREEMENT:
+            return self.people.get(name)
+        return {(NOTICES, RANDOMNESS): self.randomness, (RELEASE, MINER): self.miner}.get((kind, name))
 
     def encoded(self, row: Sequence[str]) -> tuple[bytes, ...]:
         """Return the values of a row as bytes; one that is too long is refused."""

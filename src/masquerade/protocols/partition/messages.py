@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from masquerade.core.errors import RoundAborted
-from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.crypto.keys import KEY_SIZE, AgreementKey, SigningKey, verify_signature
+from masquerade.crypto.errors import SealBroken
+from masquerade.crypto.keys import KEY_SIZE, AgreementKey
 from masquerade.crypto.sealed_messages import seal, unseal
-from masquerade.protocols.codec import U32, Blob, Digest, Key, Many, Message, OneOf, Signature, Text
+from masquerade.protocols.codec import U32, Blob, Digest, Key, Many, Message, OneOf, Text
 from masquerade.protocols.mix.agreement import MOST_ROWS
-from masquerade.protocols.partition.agreement import PartitionTerms
+from masquerade.protocols.mix.messages import Signed, aborted
+from masquerade.protocols.partition.agreement import (
+    AGREEMENT,
+    MINER,
+    NOTICES,
+    RELEASE,
+    PartitionTerms,
+)
 from masquerade.protocols.people.roster import PersonName
 
-AGREEMENT, NOTICES, RELEASE = "agreement", "list of notices", "release"
-MINER, RANDOMNESS = "miner", "randomness server"
-_LARGEST = 1 << 28
+PROTOCOL = "distributed k-anonymity"
 _MOST_ATTRIBUTES = 1 << 10
 _SMALL = 1 << 14
 _MOST_PARTS = MOST_ROWS * _MOST_ATTRIBUTES
@@ -27,29 +30,13 @@ Parts = Annotated[tuple[Part, ...], Many(_MOST_PARTS)]
 
 
 @dataclass(frozen=True, slots=True)
-class Word(Message):
+class Word(Signed):
     """What one party says to all, signed."""
 
     TAG: ClassVar[bytes] = b"masquerade partition word 1"
+    LABEL: ClassVar[str] = PROTOCOL
     kind: Annotated[str, OneOf(Text(32), (AGREEMENT, NOTICES, RELEASE))]
-    sender: PersonName
-    payload: Annotated[bytes, Blob(_LARGEST)]
-    signature: Signature
-
-    @classmethod
-    def signed(cls, terms: PartitionTerms, key: SigningKey, kind: str, sender: str, payload: bytes) -> Word:
-        """Return a signed word."""
-        return cls(kind, sender, payload, key.sign(_label(kind), terms.id, sender.encode(), payload))
-
-    @classmethod
-    def opened(cls, data: bytes, terms: PartitionTerms, kind: str) -> Word:
-        """Return the word of these bytes, of this kind and signed by its sender."""
-        word = cls.decode(data)
-        identity = _identity(terms, kind, word.sender)
-        if word.kind != kind or identity is None:
-            raise DecodingError(f"This is not a signed {kind} of anybody who may send one.")
-        verify_signature(identity, word.signature, _label(kind), terms.id, word.sender.encode(), word.payload)
-        return word
+    payload: Annotated[bytes, Blob(1 << 28)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +104,12 @@ class Release(Message):
 def sealed_for(box: bytes, message: bytes, terms: PartitionTerms) -> bytes:
     """Return a message that only the owner of a box can read, and that does not say who sent it."""
     key = AgreementKey()
-    return key.public + seal(key.agree(box, _label("report"), terms.id), message, terms.id)
+    return key.public + seal(key.agree(box, f"{PROTOCOL}: report", terms.id), message, terms.id)
 
 
 def unsealed(box: AgreementKey, sealed: bytes, terms: PartitionTerms) -> bytes:
     """Return the message of a sealed one, or raise `SealBroken` or `DecodingError`."""
-    key = box.agree(sealed[:KEY_SIZE], _label("report"), terms.id)
+    key = box.agree(sealed[:KEY_SIZE], f"{PROTOCOL}: report", terms.id)
     return unseal(key, sealed[KEY_SIZE:], terms.id)
 
 
@@ -131,28 +118,4 @@ def word_of(data: bytes, terms: PartitionTerms, kind: str) -> bytes:
     try:
         return Word.opened(data, terms, kind).payload
     except SealBroken:
-        raise RoundAborted(
-            f"This {kind} was not signed by its sender.", spent=True, culprits=(MINER,)
-        ) from None
-
-
-def first_words(terms: PartitionTerms, kind: str, messages: Sequence[bytes]) -> dict[str, bytes]:
-    """Return the first word of every sender; what nobody signed is nobody's and left out."""
-    first: dict[str, bytes] = {}
-    for data in messages:
-        try:
-            first.setdefault(Word.opened(data, terms, kind).sender, data)
-        except (DecodingError, SealBroken):
-            continue
-    return first
-
-
-def _identity(terms: PartitionTerms, kind: str, sender: str) -> bytes | None:
-    if kind == AGREEMENT:
-        return terms.people.get(sender)
-    known = {NOTICES: (RANDOMNESS, terms.randomness), RELEASE: (MINER, terms.miner)}[kind]
-    return known[1] if sender == known[0] else None
-
-
-def _label(kind: str) -> str:
-    return f"distributed k-anonymity: {kind}"
+        raise aborted(f"This {kind} was not signed by its sender.", MINER, spent=True) from None

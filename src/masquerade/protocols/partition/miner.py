@@ -9,22 +9,23 @@ from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey
 from masquerade.protocols.mix import roles as mix
+from masquerade.protocols.mix.key_holder import check_endorsed
 from masquerade.protocols.mix.messages import OPENING, SHUFFLE, Board, opened_board
-from masquerade.protocols.mix.roles import check_endorsed
-from masquerade.protocols.partition.agreement import PartitionTerms
-from masquerade.protocols.partition.comparison import check_cost, outcome_of
-from masquerade.protocols.partition.messages import (
+from masquerade.protocols.partition.agreement import (
     AGREEMENT,
     MINER,
     NOTICES,
     RANDOMNESS,
     RELEASE,
+    PartitionTerms,
+)
+from masquerade.protocols.partition.comparison import check_cost, outcome_of
+from masquerade.protocols.partition.messages import (
     AddressedReport,
     Closings,
     Notices,
     Release,
     Word,
-    first_words,
     unsealed,
     word_of,
 )
@@ -86,7 +87,7 @@ class Miner(mix.Miner):
     def agreement_board(self, boards: Boards, words: Sequence[bytes], partition: Partition) -> bytes:
         """Return the board on which all people sign the groups; anyone missing or differing aborts."""
         view = self.view(boards)
-        first = first_words(self.agreed_terms, AGREEMENT, words)
+        first = Word.first(words, self.agreed_terms, AGREEMENT)
         missing = [name for name in view.names if name not in first]
         if missing:
             raise RoundAborted(f"No agreement came from {', '.join(missing)}.", spent=True, culprits=missing)
@@ -121,7 +122,7 @@ class Miner(mix.Miner):
         ]
         receipts = sorted({hashlib.sha256(one).digest() for one in sealed})
         said = Release(agreed.digest, tuple(values), tuple(receipts))
-        return Word.signed(terms, self._identity, RELEASE, MINER, said.encode()).encode()
+        return Word.make(terms, self._identity, RELEASE, MINER, said.encode()).encode()
 
     def _collectors(
         self, agreed: SignedGroups, notices: bytes, closings: bytes

@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from masquerade.core.errors import InputError, RoundAborted
-from masquerade.crypto.elgamal import encode_rows, encrypt
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey
-from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.sealed_messages import unseal
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mix.key_holder import known_randomness, opened_key
-from masquerade.protocols.mix.messages import SUBMISSION, Board, Signed, transcript_for
-from masquerade.protocols.partition.agreement import PartitionTerms
-from masquerade.protocols.partition.messages import (
+from masquerade.protocols.mix.key_holder import opened_key, submission
+from masquerade.protocols.mix.messages import Board
+from masquerade.protocols.partition.agreement import (
     AGREEMENT,
     MINER,
     NOTICES,
     RANDOMNESS,
     RELEASE,
+    PartitionTerms,
+)
+from masquerade.protocols.partition.messages import (
     AddressedReport,
     Bundle,
     Closings,
@@ -86,20 +86,11 @@ class Person:
         """Return the encrypted row for a board of key shares, which is checked; spent from then on."""
         key = opened_key(self.terms.mix, keys)
         self._ledger.claim([Claim("row compared", self.terms.id)])
-        randomness = [secp256k1.random_secret() for _ in self._values]
         points = [
             secp256k1.multiply_generator(self.terms.exponent(place, value))
             for place, value in enumerate(self._values)
         ]
-        row = tuple(encrypt(point, key.point, r) for point, r in zip(points, randomness, strict=True))
-        encoded = encode_rows([row])
-        transcript = transcript_for(self.terms.mix, self.name, SUBMISSION, roster=key.id)
-        transcript.absorb("row", encoded)
-        proof = prove(known_randomness(row), [Knows((r,)) for r in randomness], transcript)
-        signed = Signed.make(
-            self.terms.mix, self._identity, kind=SUBMISSION, sender=self.name, payload=encoded + proof
-        )
-        self._sent = signed.encode()
+        self._sent = submission(self.terms.mix, key, self.name, self._identity, points)
         return self._sent
 
     def agree(self, boards: Boards, partition: Partition) -> bytes:
@@ -112,7 +103,7 @@ class Person:
         groups = groups_of(view, self.terms.k, partition)
         self._view = view
         said = GroupVote(view.digest, self._box.public, groups)
-        return Word.signed(self.terms, self._identity, AGREEMENT, self.name, said.encode()).encode()
+        return Word.make(self.terms, self._identity, AGREEMENT, self.name, said.encode()).encode()
 
     def request(self, agreement: bytes, notices: bytes) -> bytes:
         """Return one blinded value for each attribute, once all have signed the groups that I signed."""

@@ -12,17 +12,10 @@ from numpy.typing import ArrayLike
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.protocols.mix.key_holder import opened_batch, opened_key, opened_partial
-from masquerade.protocols.mix.messages import (
-    OPENING,
-    SHUFFLE,
-    SUBMISSION,
-    Board,
-    board_hash,
-    opened_board,
-)
-from masquerade.protocols.mix.roles import check_endorsed
-from masquerade.protocols.partition.agreement import PartitionTerms
+from masquerade.protocols.mix.agreement import SUBMISSION
+from masquerade.protocols.mix.key_holder import check_endorsed, opened_batch, opened_key, opened_partial
+from masquerade.protocols.mix.messages import OPENING, SHUFFLE, Board, board_hash, opened_board
+from masquerade.protocols.partition.agreement import AGREEMENT, MINER, PartitionTerms
 from masquerade.protocols.partition.comparison import (
     Between,
     checked_mixing,
@@ -30,7 +23,7 @@ from masquerade.protocols.partition.comparison import (
     outcome_of,
     quotients,
 )
-from masquerade.protocols.partition.messages import AGREEMENT, MINER, GroupVote, Word
+from masquerade.protocols.partition.messages import GroupVote, Word
 
 Partition = Callable[[Between, int], ArrayLike]
 

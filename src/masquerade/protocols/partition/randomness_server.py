@@ -12,8 +12,8 @@ from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import AgreementKey, SigningKey, derive
 from masquerade.crypto.sealed_messages import seal
-from masquerade.protocols.partition.agreement import PartitionTerms
-from masquerade.protocols.partition.messages import NOTICES, RANDOMNESS, Bundle, Closings, Notices, Word
+from masquerade.protocols.partition.agreement import NOTICES, RANDOMNESS, PartitionTerms
+from masquerade.protocols.partition.messages import Bundle, Closings, Notices, Word
 from masquerade.protocols.partition.public_board import SignedGroups, signed_groups
 from masquerade.protocols.threshold.messages import EvaluationRefusal
 from masquerade.protocols.threshold.server import RandomnessServer
@@ -59,7 +59,7 @@ class GroupRandomness:
             credentials.append(seal(key, credential, agreed.digest))
         identities = tuple(server.identity for server in self._servers)
         said = Notices(agreed.digest, box.public, identities, tuple(notices), tuple(credentials))
-        return Word.signed(self.terms, self._identity, NOTICES, RANDOMNESS, said.encode()).encode()
+        return Word.make(self.terms, self._identity, NOTICES, RANDOMNESS, said.encode()).encode()
 
     def evaluate(self, bundles: Sequence[bytes]) -> list[bytes]:
         """Return a bundle of replies, evaluations or refusals, for every bundle of requests.

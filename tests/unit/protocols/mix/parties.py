@@ -33,9 +33,7 @@ class Mix:
 
     def signed(self, sender, kind, payload) -> bytes:
         """Return what a party that does not follow the protocol sends: signed all the same."""
-        return Signed.make(
-            self.terms, self.identities[sender], kind=kind, sender=sender, payload=payload
-        ).encode()
+        return Signed.make(self.terms, self.identities[sender], kind, sender, payload).encode()
 
     def submissions(self, records=None):
         records = records or [f"record {i}".encode() for i in range(len(self.people))]

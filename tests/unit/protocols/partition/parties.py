@@ -27,12 +27,12 @@ def clear_distances(rows):
 def signed(population, sender, kind, payload):
     """Return a message of the first phase that a party signs, whatever it says."""
     identity = population.identities[sender]
-    return Signed.make(population.terms.mix, identity, kind=kind, sender=sender, payload=payload).encode()
+    return Signed.make(population.terms.mix, identity, kind, sender, payload).encode()
 
 
 def word(population, sender, kind, payload):
     """Return a message of the later phases that a party signs, whatever it says."""
-    return Word.signed(population.terms, population.identities[sender], kind, sender, payload).encode()
+    return Word.make(population.terms, population.identities[sender], kind, sender, payload).encode()
 
 
 def pairs(population, batch):

@@ -63,7 +63,7 @@ def test_a_holder_that_cheats_in_blinding_is_named(begun, cheat):
     forged = MixedPairs(cheat(population, blinded), honest.proof, honest.shuffles)
     sent = signed(population, "key holder 1", SHUFFLE, forged.encode())
     with pytest.raises(RoundAborted, match="did not prove") as aborted:
-        population.holders[1].mix(batch, board(sent))
+        population.holders[1].shuffle(batch, board(sent))
     assert aborted.value.culprits == ("key holder 1",)
 
 
@@ -79,7 +79,7 @@ def test_blinding_that_makes_rows_agree_is_caught_even_with_honest_shuffles_afte
     forged = MixedPairs(encode_rows(blinded), honest.proof, shuffles).encode()
     sent = signed(population, "key holder 1", SHUFFLE, forged)
     with pytest.raises(RoundAborted) as aborted:
-        population.holders[1].mix(batch, board(sent))
+        population.holders[1].shuffle(batch, board(sent))
     assert aborted.value.culprits == ("key holder 1",)
 
 
@@ -93,13 +93,13 @@ def test_a_holder_that_cheats_in_shuffling_is_named(begun):
         forged = MixedPairs(honest.blinded, honest.proof, (replaced, *honest.shuffles[1:])).encode()
         sent = signed(population, "key holder 1", SHUFFLE, forged)
         with pytest.raises(RoundAborted) as aborted:
-            population.holders[1].mix(batch, board(sent))
+            population.holders[1].shuffle(batch, board(sent))
         assert aborted.value.culprits == ("key holder 1",)
 
 
 def test_the_last_holder_is_checked_by_those_before_it(begun):
     population, batch = begun
-    first = population.holders[0].mix(batch, board())
+    first = population.holders[0].shuffle(batch, board())
     copied = Signed.decode(first).payload  # the other holder's work as one's own
     sent = signed(population, "key holder 2", SHUFFLE, copied)
     with pytest.raises(RoundAborted) as aborted:
@@ -167,7 +167,7 @@ def test_every_step_is_taken_once(begun):
     mixings, endorsements, _ = opened(population, batch)
     first = population.holders[0]
     for again in (
-        lambda: first.mix(batch, board()),
+        lambda: first.shuffle(batch, board()),
         lambda: first.endorse(batch, mixings),
         lambda: first.open(endorsements),
         lambda: population.miner.open(batch, mixings, endorsements),
@@ -180,19 +180,19 @@ def test_every_step_is_taken_once(begun):
 def test_mixings_of_another_session_prove_nothing(begun):
     population, batch = begun
     other = small()
-    replayed = other.holders[0].mix(other.batch(other.keys()), board())
+    replayed = other.holders[0].shuffle(other.batch(other.keys()), board())
     with pytest.raises(RoundAborted, match="not signed by its sender"):
-        population.holders[1].mix(batch, board(replayed))
+        population.holders[1].shuffle(batch, board(replayed))
     payload = Signed.decode(replayed).payload
     with pytest.raises(RoundAborted) as aborted:
-        population.holders[1].mix(batch, board(signed(population, "key holder 1", SHUFFLE, payload)))
+        population.holders[1].shuffle(batch, board(signed(population, "key holder 1", SHUFFLE, payload)))
     assert aborted.value.culprits == ("key holder 1",)
 
 
 @pytest.mark.parametrize("place", [0, 0.3, 0.6, 0.999])
 def test_changed_and_truncated_mixings_fail_closed(begun, place):
     population, batch = begun
-    honest = Signed.decode(population.holders[0].mix(batch, board())).payload
+    honest = Signed.decode(population.holders[0].shuffle(batch, board())).payload
     at = int(place * len(honest))
     for payload in (
         honest[:at] + bytes([honest[at] ^ 1]) + honest[at + 1 :],
@@ -200,5 +200,5 @@ def test_changed_and_truncated_mixings_fail_closed(begun, place):
         honest + b"\0",
     ):
         with pytest.raises(RoundAborted) as aborted:
-            population.holders[1].mix(batch, board(signed(population, "key holder 1", SHUFFLE, payload)))
+            population.holders[1].shuffle(batch, board(signed(population, "key holder 1", SHUFFLE, payload)))
         assert aborted.value.culprits == ("key holder 1",)

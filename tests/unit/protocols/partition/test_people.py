@@ -116,13 +116,13 @@ def test_only_the_enrolled_take_part():
     submissions = [person.submit(keys) for person in population.people]
     payload = Signed.decode(submissions[0]).payload
     stranger, other = SigningKey(), population.terms.mix
-    as_stranger = Signed.make(other, stranger, kind=SUBMISSION, sender="stranger", payload=payload).encode()
-    as_person = Signed.make(other, stranger, kind=SUBMISSION, sender="person 1", payload=payload).encode()
+    as_stranger = Signed.make(other, stranger, SUBMISSION, "stranger", payload).encode()
+    as_person = Signed.make(other, stranger, SUBMISSION, "person 1", payload).encode()
     batch = population.miner.batch([as_stranger, as_person, *submissions])
     assert Board.decode(batch).parts == tuple(submissions)
     for extra in (as_stranger, as_person):  # a miner that lets them in finds no holder
         with pytest.raises((DecodingError, RoundAborted)):
-            population.holders[0].mix(board(extra, *submissions[1:]), board())
+            population.holders[0].shuffle(board(extra, *submissions[1:]), board())
 
 
 def test_copied_and_replayed_rows_are_refused():
@@ -135,7 +135,7 @@ def test_copied_and_replayed_rows_are_refused():
     assert population.miner.refused == ("person 2",)
     replayed = Signed.decode(other.people[1].submit(other.keys())).payload
     with pytest.raises(RoundAborted) as aborted:
-        population.holders[0].mix(
+        population.holders[0].shuffle(
             board(submissions[0], signed(population, "person 2", SUBMISSION, replayed), *submissions[2:]),
             board(),
         )
@@ -162,7 +162,7 @@ def test_too_few_rows_are_never_compared():
     population = small()
     submissions = [person.submit(population.keys()) for person in population.people[:2]]
     with pytest.raises(RoundAborted, match="too few"):
-        population.holders[0].mix(board(*submissions), board())
+        population.holders[0].shuffle(board(*submissions), board())
 
 
 def test_whoever_is_left_out_does_not_go_on():
