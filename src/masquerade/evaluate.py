@@ -92,13 +92,13 @@ def accuracy(model: Classifier, source: Tally, target: str | None = None) -> Acc
     Error: unbiased; the standard error multiplies over the disguised variables that the model reads. Above
     0.05 the figure is useless, and a `MasqueradeWarning` says so.
     """
-    over = checked_names(model, source.schema, target)
+    over = _checked_names(model, source.schema, target)
 
     def right(codes: NDArray[np.intp]) -> NDArray[np.bool_]:
         rows = {feature.name: codes[:, i] for i, feature in enumerate(model.features)}
-        return np.asarray(predicted(model, rows) == codes[:, -1])
+        return np.asarray(_predicted(model, rows) == codes[:, -1])
 
-    value, stderr, n = mean_over(source, right, over)
+    value, stderr, n = _mean_over(source, right, over)
     warning = None
     if stderr > LARGEST_USEFUL:
         warning = (
@@ -109,7 +109,7 @@ def accuracy(model: Classifier, source: Tally, target: str | None = None) -> Acc
     return Accuracy(value, stderr, n, warning)
 
 
-def checked_names(model: Classifier, schema: Schema, target: str | None) -> tuple[str, ...]:
+def _checked_names(model: Classifier, schema: Schema, target: str | None) -> tuple[str, ...]:
     """Return features and target; refuse a source whose categories are not the model's."""
     own = model.target.name if target is None else target
     names = (*(feature.name for feature in model.features), own)
@@ -121,8 +121,7 @@ def checked_names(model: Classifier, schema: Schema, target: str | None) -> tupl
     return names
 
 
-def predicted(model: Classifier, rows: Codes) -> NDArray[np.intp]:
-    """Return the codes of the predicted classes."""
+def _predicted(model: Classifier, rows: Codes) -> NDArray[np.intp]:
     quick: Callable[[Codes], NDArray[np.intp]] | None = getattr(model, "predict_codes", None)
     if quick is not None:
         return quick(rows)
@@ -131,7 +130,7 @@ def predicted(model: Classifier, rows: Codes) -> NDArray[np.intp]:
     return row_codes(given, Schema([model.target]), [model.target.name])[model.target.name]
 
 
-def mean_over(
+def _mean_over(
     source: Tally, f: Callable[[NDArray[np.intp]], NDArray[Any]], over: Sequence[str]
 ) -> tuple[float, float, int]:
     """Return the mean of f over the true records, its standard error and the number of records."""
@@ -155,7 +154,7 @@ def mean_over(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Emission:
+class _Emission:
     """P(joint report of some features | class), classes × reports."""
 
     names: tuple[str, ...]
@@ -174,7 +173,7 @@ class DisguisedView:
     target: Variable
     features: tuple[Variable, ...]
     prior: Floats
-    emissions: Mapping[Category | None, tuple[Emission, ...]]
+    emissions: Mapping[Category | None, tuple[_Emission, ...]]
     stratum: Variable | None = None
 
     def predict(self, frame: Any) -> NDArray[Any]:
@@ -240,18 +239,17 @@ def disguised_view(model: NaiveBayes, policy: Policy) -> DisguisedView:
         model.target,
         tuple(policy.observed[feature.name] for feature in model.features),
         model.prior,
-        {label: emissions_of(model, policy.groups_of(label)) for label in labels},
+        {label: _emissions_of(model, policy.groups_of(label)) for label in labels},
         None if by is None else policy.schema[by],
     )
 
 
-def emissions_of(model: NaiveBayes, groups: Sequence[Group]) -> tuple[Emission, ...]:
-    """Return P(report | class) of every group that holds a feature."""
+def _emissions_of(model: NaiveBayes, groups: Sequence[Group]) -> tuple[_Emission, ...]:
     features = {feature.name for feature in model.features}
-    return tuple(emission(model, group) for group in groups if features & set(group.names))
+    return tuple(_emission(model, group) for group in groups if features & set(group.names))
 
 
-def emission(model: NaiveBayes, group: Group) -> Emission:
+def _emission(model: NaiveBayes, group: Group) -> _Emission:
     """Return P(joint report of a group's features | class)."""
     tables = dict(zip((feature.name for feature in model.features), model.probabilities, strict=True))
     own = tuple(name for name in group.names if name in tables)
@@ -268,14 +266,14 @@ def emission(model: NaiveBayes, group: Group) -> Emission:
     rows = []
     for c in range(len(model.target)):
         certain = np.eye(len(model.target))[c]
-        truth = joint_of([tables[name][c] if name in tables else certain for name in used.names])
+        truth = _joint_of([tables[name][c] if name in tables else certain for name in used.names])
         reports = (truth @ used.channel.matrix).reshape(used.report_sizes)
         summed = reports.sum(axis=tuple(i for i, name in enumerate(used.names) if name not in tables))
         rows.append(summed.ravel())
-    return Emission(own, sizes, np.array(rows))
+    return _Emission(own, sizes, np.array(rows))
 
 
-def joint_of(factors: Sequence[Floats]) -> Floats:
+def _joint_of(factors: Sequence[Floats]) -> Floats:
     """Return the joint distribution of independent variables, flat, the first slowest."""
     start = np.ones([1] * len(factors))
     return contract(start, [factor[None, :] for factor in factors]).ravel()

@@ -64,7 +64,7 @@ def symmetric(categories: int, p: Rational) -> Channel:
     scale = math.lcm((1 - change).denominator, other.denominator)
     if scale > LARGEST_DENOMINATOR:
         return near_symmetric(categories, (1 - change) / other)
-    return two_weights(categories, int((1 - change) * scale), int(other * scale))
+    return _two_weights(categories, int((1 - change) * scale), int(other * scale))
 
 
 def near_symmetric(categories: int, ratio: Fraction) -> Channel:
@@ -75,10 +75,10 @@ def near_symmetric(categories: int, ratio: Fraction) -> Channel:
     """
     kept = min(ratio, Fraction(2**61))
     other = 1 << max(0, min(32, 61 - (math.ceil(kept) + categories).bit_length()))
-    return two_weights(categories, math.floor(kept * other) if kept >= 1 else math.ceil(kept * other), other)
+    return _two_weights(categories, math.floor(kept * other) if kept >= 1 else math.ceil(kept * other), other)
 
 
-def two_weights(categories: int, own: int, other: int) -> Channel:
+def _two_weights(categories: int, own: int, other: int) -> Channel:
     """Return the square channel with one integer weight for the truth and one for every other category."""
     if categories**2 > MOST_ENTRIES:
         raise ChannelError(
@@ -143,7 +143,7 @@ def flip(
     if len(keeps) != len(parts):
         raise ChannelError(f"{len(parts)} groups need one theta or {len(parts)}. Got {len(keeps)}.")
     chances = [probability(keep, "theta") for keep in keeps]
-    reverse = [check_opposite(size, opposites[i] if opposites else None) for i, size in enumerate(sizes)]
+    reverse = [_check_opposite(size, opposites[i] if opposites else None) for i, size in enumerate(sizes)]
     codes = np.unravel_index(np.arange(math.prod(sizes)), tuple(sizes))
     rows: list[dict[int, Fraction]] = [{} for _ in range(math.prod(sizes))]
     for choice in product((True, False), repeat=len(parts)):
@@ -158,7 +158,7 @@ def flip(
     return from_rows(rows, math.prod(sizes))
 
 
-def check_opposite(size: int, opposite: Sequence[int] | None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _check_opposite(size: int, opposite: Sequence[int] | None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return the involution of a variable's codes."""
     if opposite is None:
         if size != 2:

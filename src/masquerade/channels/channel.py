@@ -248,7 +248,7 @@ def from_rows(
     outcomes = np.zeros((len(rows), width), dtype=np.int32)
     weights = np.zeros((len(rows), width), dtype=np.int64)
     for truth, row in enumerate(rows):
-        check_row(row, truth)
+        _check_row(row, truth)
         entries = [(report, chance) for report, chance in sorted(row.items()) if chance]
         scale = math.lcm(*(chance.denominator for _, chance in entries))
         if scale > LARGEST_DENOMINATOR:
@@ -259,8 +259,7 @@ def from_rows(
     return Channel(outcomes, weights, reports, None if labels is None else tuple(labels))
 
 
-def check_row(row: Mapping[int, Fraction], truth: int) -> None:
-    """Refuse a row that is not a probability distribution."""
+def _check_row(row: Mapping[int, Fraction], truth: int) -> None:
     if any(chance < 0 for chance in row.values()):
         raise ChannelError(f"Row {truth + 1} of the channel has a negative probability.")
     total = sum(row.values(), Fraction(0))
@@ -279,20 +278,19 @@ def rounded(rows: Sequence[Sequence[Fraction]], labels: Iterable[Category] | Non
     with γ so near to 1 that no sliver helps has its rows made equal: it told nothing that survives rounding.
     """
     names = None if labels is None else tuple(labels)
-    bound = largest_ratio(rows)
+    bound = _largest_ratio(rows)
     sliver = 0
     while 2 * sliver * len(rows[0]) <= DENOMINATOR:
         lifted = [lift(row, Fraction(sliver, DENOMINATOR)) if bound < math.inf else list(row) for row in rows]
-        result = dense(np.array([integer_weights(row) for row in lifted], dtype=np.int64), names)
+        result = dense(np.array([_integer_weights(row) for row in lifted], dtype=np.int64), names)
         if result.gamma <= bound:
             return result
         sliver = max(1, 2 * sliver)
     average = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-    return dense(np.array([integer_weights(average)] * len(rows), dtype=np.int64), names)
+    return dense(np.array([_integer_weights(average)] * len(rows), dtype=np.int64), names)
 
 
-def largest_ratio(rows: Sequence[Sequence[Fraction]]) -> Fraction | float:
-    """Return γ of exact rows."""
+def _largest_ratio(rows: Sequence[Sequence[Fraction]]) -> Fraction | float:
     best = Fraction(1)
     for column in zip(*rows, strict=True):
         if max(column) > 0:
@@ -309,7 +307,7 @@ def lift(row: Sequence[Fraction], sliver: Fraction) -> list[Fraction]:
     return [keep * chance + sliver if chance else chance for chance in row]
 
 
-def integer_weights(row: Sequence[Fraction]) -> list[int]:
+def _integer_weights(row: Sequence[Fraction]) -> list[int]:
     """Return integers near row·2³² with that sum: largest remainders, none of the possible ones zero."""
     exact = [chance * DENOMINATOR for chance in row]
     weights = [max(int(value), 1) if value else 0 for value in exact]

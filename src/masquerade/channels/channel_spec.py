@@ -60,7 +60,7 @@ class Identity(Strict):
     kind: Literal["identity"]
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        return basic.identity(joint_size(variables))
+        return basic.identity(_joint_size(variables))
 
 
 class Binary(Strict):
@@ -72,8 +72,8 @@ class Binary(Strict):
     p2: Number | None = None
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        need_size(variables, 2, self.kind)
-        return basic.binary(*one_or_two(self.p, self.p1, self.p2))
+        _need_size(variables, 2, self.kind)
+        return basic.binary(*_one_or_two(self.p, self.p1, self.p2))
 
 
 class Symmetric(Strict):
@@ -83,7 +83,7 @@ class Symmetric(Strict):
     p: Number
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        return basic.symmetric(joint_size(variables), self.p)
+        return basic.symmetric(_joint_size(variables), self.p)
 
 
 class Ternary(Strict):
@@ -95,8 +95,8 @@ class Ternary(Strict):
     p2: Number | None = None
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        need_size(variables, 3, self.kind)
-        return basic.ternary(*one_or_two(self.p, self.p1, self.p2))
+        _need_size(variables, 3, self.kind)
+        return basic.ternary(*_one_or_two(self.p, self.p1, self.p2))
 
 
 class Grouped(Strict):
@@ -108,7 +108,7 @@ class Grouped(Strict):
     channels: list[ChannelSpec] | None = None
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        (variable,) = need_one(variables, self.kind)
+        (variable,) = _need_one(variables, self.kind)
         if (self.p is None) == (self.channels is None):
             raise ChannelError("a grouped channel takes either 'p' or 'channels'.")
         codes = [[variable.code(label) for label in group] for group in self.groups]
@@ -132,7 +132,7 @@ class Matrix(Strict):
     reports: list[Label] | None = None
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        size = joint_size(variables)
+        size = _joint_size(variables)
         if len(self.rows) != size:
             raise ChannelError(f"the matrix has {len(self.rows)} rows for {size} categories.")
         return basic.matrix(self.rows, self.reports)
@@ -170,7 +170,7 @@ class Warner(Strict):
     p: Number
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        need_size(variables, 2, self.kind)
+        _need_size(variables, 2, self.kind)
         return designs.warner(self.p)
 
 
@@ -182,7 +182,7 @@ class UnrelatedQuestion(Strict):
     prevalence: Number
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        need_size(variables, 2, self.kind)
+        _need_size(variables, 2, self.kind)
         return designs.unrelated_question(self.p, self.prevalence)
 
 
@@ -194,7 +194,7 @@ class ForcedResponse(Strict):
     p_no: Number
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        need_size(variables, 2, self.kind)
+        _need_size(variables, 2, self.kind)
         return designs.forced_response(self.p_yes, self.p_no)
 
 
@@ -205,7 +205,7 @@ class Crosswise(Strict):
     p: Number
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        need_size(variables, 2, self.kind)
+        _need_size(variables, 2, self.kind)
         return designs.crosswise(self.p)
 
 
@@ -218,7 +218,7 @@ class Kuk(Strict):
     cards: int = Field(default=1, ge=1, le=1000)
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        need_size(variables, 2, self.kind)
+        _need_size(variables, 2, self.kind)
         return designs.kuk(self.p1, self.p2, self.cards)
 
 
@@ -229,7 +229,7 @@ class ForGamma(Strict):
     gamma: Number
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        return designs.for_gamma(joint_size(variables), self.gamma)
+        return designs.for_gamma(_joint_size(variables), self.gamma)
 
 
 class ForEpsilon(Strict):
@@ -239,7 +239,7 @@ class ForEpsilon(Strict):
     epsilon: Number
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        return designs.for_epsilon(joint_size(variables), self.epsilon)
+        return designs.for_epsilon(_joint_size(variables), self.epsilon)
 
 
 class Invariant(Strict):
@@ -298,7 +298,7 @@ class Undecided(Strict):
         )
 
 
-def brought(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+def _brought(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     """Validate a channel: by the model of another package, if its kind is one of theirs, else by ours."""
     kind = value.get("kind") if isinstance(value, Mapping) else None
     if isinstance(kind, str) and kind not in KINDS and kind in plugins("channels"):
@@ -338,7 +338,7 @@ OwnSpec = Annotated[
     | Undecided,
     Field(discriminator="kind"),
 ]
-ChannelSpec = Annotated[OwnSpec, WrapValidator(brought)]
+ChannelSpec = Annotated[OwnSpec, WrapValidator(_brought)]
 KINDS: dict[str, type[Strict]] = {
     model.model_fields["kind"].annotation.__args__[0]: model
     for model in OwnSpec.__origin__.__args__  # type: ignore[attr-defined]
@@ -348,28 +348,25 @@ for model in (Grouped, Invariant, Composition):
     model.model_rebuild()
 
 
-def joint_size(variables: Sequence[Variable]) -> int:
-    """Return the number of combinations of the variables' categories."""
+def _joint_size(variables: Sequence[Variable]) -> int:
     return prod(len(variable) for variable in variables)
 
 
-def need_one(variables: Sequence[Variable], kind: str) -> Sequence[Variable]:
-    """Refuse several variables where the channel is for one."""
+def _need_one(variables: Sequence[Variable], kind: str) -> Sequence[Variable]:
     if len(variables) != 1:
         raise ChannelError(f"a {kind} channel is for one variable, not for several together.")
     return variables
 
 
-def need_size(variables: Sequence[Variable], size: int, kind: str) -> None:
-    """Refuse a variable with another number of categories than the channel is for."""
-    (variable,) = need_one(variables, kind)
+def _need_size(variables: Sequence[Variable], size: int, kind: str) -> None:
+    (variable,) = _need_one(variables, kind)
     if len(variable) != size:
         raise ChannelError(
             f"a {kind} channel needs {size} categories; {variable.name!r} has {len(variable)}."
         )
 
 
-def one_or_two(p: Fraction | None, p1: Fraction | None, p2: Fraction | None) -> tuple[Any, Any]:
+def _one_or_two(p: Fraction | None, p1: Fraction | None, p2: Fraction | None) -> tuple[Any, Any]:
     """Return (p1, p2) from either spelling."""
     if p is not None and p1 is None and p2 is None:
         return p, p

@@ -119,30 +119,30 @@ def additive(edges: Sequence[Rational], noise: Noise, scale: Rational, margin: i
         # ends of the report bins seen from the middle of the truth's bin, in units of `scale`
         inner = [(report - extra - truth - Fraction(1, 2)) * width / spread for report in range(1, bins)]
         ends: list[Fraction | float] = [-math.inf, *inner, math.inf]
-        chances = [noise_between(low, high, noise) for low, high in pairwise(ends)]
+        chances = [_noise_between(low, high, noise) for low, high in pairwise(ends)]
         rows.append([chance / sum(chances) for chance in chances])
-    labels = report_labels(cuts[0] - extra * width, width, bins) if extra else None
+    labels = _report_labels(cuts[0] - extra * width, width, bins) if extra else None
     if noise == "uniform":
         return from_rows([dict(enumerate(row)) for row in rows], bins, labels)
     return rounded(rows, labels)
 
 
-def noise_between(low: Fraction | float, high: Fraction | float, noise: Noise) -> Fraction:
+def _noise_between(low: Fraction | float, high: Fraction | float, noise: Noise) -> Fraction:
     """Return P(low < noise < high) at unit scale: exact for uniform, in double precision for gaussian."""
     if noise == "uniform":
         inside = min(max(high, -1), 1) - min(max(low, -1), 1)
         return Fraction(inside) / 2
     # the smaller tail keeps the relative precision that γ needs
     near, far = (low, high) if low >= 0 else (-high, -low)
-    return max(Fraction(normal_tail(float(near)) - normal_tail(float(far))), SMALLEST_CHANCE)
+    return max(Fraction(_normal_tail(float(near)) - _normal_tail(float(far))), SMALLEST_CHANCE)
 
 
-def normal_tail(x: float) -> float:
+def _normal_tail(x: float) -> float:
     """Return P(Z > x) for a standard normal Z."""
     return math.erfc(x / math.sqrt(2)) / 2
 
 
-def report_labels(start: Fraction, width: Fraction, bins: int) -> tuple[str, ...]:
+def _report_labels(start: Fraction, width: Fraction, bins: int) -> tuple[str, ...]:
     """Return the labels of report bins, the outermost open."""
     cuts = [start + i * width for i in range(bins + 1)]
     return bin_labels([-math.inf, *map(float, cuts[1:-1]), math.inf])

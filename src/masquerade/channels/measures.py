@@ -50,10 +50,10 @@ def gamma(channel: Channel, truths: Sequence[int]) -> Fraction | float:
     if np.all(totals == totals[0, 0]):
         ends = np.stack([weights[near].max(axis=1), weights[near].min(axis=1)], axis=1)
         return max(Fraction(int(top), int(bottom)) for top, bottom in np.unique(ends, axis=0))
-    return max(exact_ratio(weights[report], totals[report]) for report in near)
+    return max(_exact_ratio(weights[report], totals[report]) for report in near)
 
 
-def exact_ratio(weights: NDArray[np.int64], totals: NDArray[np.int64]) -> Fraction:
+def _exact_ratio(weights: NDArray[np.int64], totals: NDArray[np.int64]) -> Fraction:
     """Return the exact ratio of the largest to the smallest of the fractions weights/totals."""
     exact = [
         Fraction(weight, total) for weight, total in set(zip(weights.tolist(), totals.tolist(), strict=True))
@@ -94,16 +94,16 @@ def check_prior(prior: Sequence[float] | None, truths: int) -> Floats:
     return np.asarray(given / given.sum())
 
 
-def posterior(matrix: Floats, prior: Sequence[float] | None) -> tuple[Floats, Floats]:
+def _posterior(matrix: Floats, prior: Sequence[float] | None) -> tuple[Floats, Floats]:
     """Return P(truth | report) (K × M, zero for impossible reports) and P(report)."""
     joint = matrix * check_prior(prior, len(matrix))[:, None]
     chance = joint.sum(axis=0)
     return np.divide(joint, chance, out=np.zeros_like(joint), where=chance > 0), chance
 
 
-def entropies(matrix: Floats, prior: Sequence[float] | None) -> tuple[Floats, Floats]:
+def _entropies(matrix: Floats, prior: Sequence[float] | None) -> tuple[Floats, Floats]:
     """Return H(X | report = m) in bits for every report, and P(report)."""
-    belief, chance = posterior(matrix, prior)
+    belief, chance = _posterior(matrix, prior)
     logs = np.log2(belief, out=np.zeros_like(belief), where=belief > 0)
     return -(belief * logs).sum(axis=0), chance
 
@@ -119,7 +119,7 @@ def conditional_entropy(matrix: Floats, prior: Sequence[float] | None = None) ->
 
     Formula: Σ_m P(m) H(X | m). Reference: Agrawal & Aggarwal (2001); Ma (2006) §3.1.1.
     """
-    bits, chance = entropies(matrix, prior)
+    bits, chance = _entropies(matrix, prior)
     return float(bits @ chance)
 
 
@@ -132,7 +132,7 @@ def k_anonymity(
     H(X | m)), H over those truths. With a threshold a vanishing possibility does not count.
     Reference: Ma (2006) §3.1.3 (its Dist_K takes the minimum over reports: a slip).
     """
-    belief, chance = posterior(matrix, prior)
+    belief, chance = _posterior(matrix, prior)
     counted = np.where(belief > threshold, belief, 0.0)[:, chance > 0]
     size = (counted > 0).sum(axis=0)
     mass = counted.sum(axis=0)

@@ -101,7 +101,7 @@ class Policy:
             spec = PolicySpec.model_validate(values)
         except ValidationError as error:
             raise PolicyError(explain(error, values)) from None
-        return resolve(spec, values)
+        return _resolve(spec, values)
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
@@ -137,10 +137,10 @@ class Policy:
                 entry["missing"] = field.missing
             group = self.group(field.variable.name)
             if len(group.names) == 1 and (group.disguised or group.channel.labels):
-                entry["channel"] = matrix_spec(group.channel)
+                entry["channel"] = _matrix_spec(group.channel)
             variables[field.variable.name] = entry
         joint = [
-            {"variables": list(group.names), "channel": matrix_spec(group.channel)}
+            {"variables": list(group.names), "channel": _matrix_spec(group.channel)}
             for group in self.groups
             if len(group.names) > 1
         ]
@@ -280,32 +280,31 @@ class Policy:
         self.stratum_variable = by
 
 
-def resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
-    """Build the channels of a validated policy."""
-    fields = [field_of(name, entry) for name, entry in spec.variables.items()]
+def _resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
+    fields = [_field_of(name, entry) for name, entry in spec.variables.items()]
     schema = Schema(field.variable for field in fields)
     channels: dict[tuple[str, ...], Channel] = {}
     for name, entry in spec.variables.items():
         if entry.channel is not None:
             where = f"variables.{name}.channel"
-            channels[name,] = built(entry.channel, [schema[name]], entry.bins, where)
+            channels[name,] = _built(entry.channel, [schema[name]], entry.bins, where)
     for i, joint in enumerate(spec.joint):
         where = f"joint[{i}]"
-        variables = [known(schema, name, where) for name in joint.variables]
+        variables = [_known(schema, name, where) for name in joint.variables]
         names = tuple(joint.variables)
         if any((name,) in channels for name in names):
             raise PolicyError(f"{where}: a variable disguised jointly cannot have a channel of its own too.")
-        channels[names] = built(joint.channel, variables, None, where)
+        channels[names] = _built(joint.channel, variables, None, where)
     strata = None
     if spec.strata is not None:
-        by = known(schema, spec.strata.by, "strata.by")
+        by = _known(schema, spec.strata.by, "strata.by")
         strata = (
             by.name,
             {
-                stratum_label(by, label): {
-                    name: built(
+                _stratum_label(by, label): {
+                    name: _built(
                         channel,
-                        [known(schema, name, f"strata.channels.{label}")],
+                        [_known(schema, name, f"strata.channels.{label}")],
                         spec.variables[name].bins,
                         f"strata.channels.{label}.{name}",
                     )
@@ -317,8 +316,7 @@ def resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
     return Policy(fields, channels, strata, source)
 
 
-def field_of(name: str, entry: VariableSpec) -> Field:
-    """Return how a column is read."""
+def _field_of(name: str, entry: VariableSpec) -> Field:
     where = f"variables.{name}"
     try:
         if entry.bins is not None:
@@ -343,10 +341,9 @@ def field_of(name: str, entry: VariableSpec) -> Field:
     return field
 
 
-def built(
+def _built(
     spec: ChannelSpec, variables: Sequence[Variable], bins: Sequence[Any] | None, where: str
 ) -> Channel:
-    """Build a channel; errors say where in the policy it stands."""
     try:
         if bins is not None and len(variables) == 1 and hasattr(spec, "build_binned"):
             binned: Channel = spec.build_binned(bins, len(variables[0]))
@@ -356,14 +353,14 @@ def built(
         raise PolicyError(f"{where}: {error}") from None
 
 
-def known(schema: Schema, name: str, where: str) -> Variable:
+def _known(schema: Schema, name: str, where: str) -> Variable:
     """Return a variable of the schema; errors say where in the policy it is named."""
     if name not in schema:
         raise PolicyError(f"{where}: there is no variable {name!r}.{did_you_mean(name, schema)}")
     return schema[name]
 
 
-def stratum_label(by: Variable, label: Category) -> Category:
+def _stratum_label(by: Variable, label: Category) -> Category:
     """Return the category that a key of `strata.channels` names; JSON writes every key as text."""
     meant = [own for own in by.categories if label == own or label == json.dumps(own)]
     if len(meant) > 1:
@@ -383,7 +380,6 @@ def check_policy(policy: object) -> None:
         )
 
 
-def matrix_spec(channel: Channel) -> dict[str, Any]:
-    """Return a channel written out as a matrix."""
+def _matrix_spec(channel: Channel) -> dict[str, Any]:
     spec: dict[str, Any] = {"kind": "matrix", "rows": [[str(p) for p in row] for row in channel.rows]}
     return spec | ({} if channel.labels is None else {"reports": list(channel.labels)})

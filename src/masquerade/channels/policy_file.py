@@ -85,14 +85,14 @@ def explain(error: ValidationError, values: object) -> str:
     for problem in error.errors(include_url=False, include_input=False):
         path, model, tags = place(problem["loc"], values)
         # an entry tried against several types reports each: the first says where, all say the same
-        problems.setdefault(".".join(path), words(problem, path[-1], model, tags))
+        problems.setdefault(".".join(path), _words(problem, path[-1], model, tags))
     # of a value tried both as a number and as a list, the entry of the list says more
     deepest = [path for path in problems if not any(other.startswith(f"{path}.") for other in problems)]
     more = f" (and {len(deepest) - 1} more)" if len(deepest) > 1 else ""
     return f"{deepest[0]}: {problems[deepest[0]]}{more}"
 
 
-def words(problem: ErrorDetails, key: str, model: type[Strict], tags: Sequence[object]) -> str:
+def _words(problem: ErrorDetails, key: str, model: type[Strict], tags: Sequence[object]) -> str:
     """Return what is wrong with one entry in plain words."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "union_tag_invalid":

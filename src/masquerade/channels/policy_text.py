@@ -42,8 +42,7 @@ DECIMAL = re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-
 PolicyLoader.add_implicit_resolver("tag:yaml.org,2002:float", DECIMAL, list("-+.0123456789"))
 
 
-def construct_decimal(loader: PolicyLoader, node: yaml.ScalarNode) -> Decimal:
-    """Keep a decimal as it is written."""
+def _construct_decimal(loader: PolicyLoader, node: yaml.ScalarNode) -> Decimal:
     return Decimal(str(loader.construct_scalar(node)))
 
 
@@ -53,23 +52,22 @@ def construct_unique(loader: PolicyLoader, node: yaml.MappingNode) -> dict[Any, 
     result: dict[Any, Any] = {}
     for key, value in node.value:
         pair = (loader.construct_object(key, deep=True), loader.construct_object(value, deep=True))
-        add_unique(result, pair, f"line {key.start_mark.line + 1}: ")
+        _add_unique(result, pair, f"line {key.start_mark.line + 1}: ")
     return result
 
 
-PolicyLoader.add_constructor("tag:yaml.org,2002:float", construct_decimal)
+PolicyLoader.add_constructor("tag:yaml.org,2002:float", _construct_decimal)
 PolicyLoader.add_constructor("tag:yaml.org,2002:map", construct_unique)
 
 
-def unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Return a dict of pairs whose keys all differ."""
+def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     result: dict[Any, Any] = {}
     for pair in pairs:
-        add_unique(result, pair)
+        _add_unique(result, pair)
     return result
 
 
-def add_unique(result: dict[Any, Any], pair: tuple[Any, Any], where: str = "") -> None:
+def _add_unique(result: dict[Any, Any], pair: tuple[Any, Any], where: str = "") -> None:
     """Add a key and its value; refuse a key that is there already or is none."""
     key, value = pair
     if not isinstance(key, (str, int, bool)):
@@ -100,7 +98,7 @@ def parse(text: str, form: str) -> Any:
     """Return the plain values of YAML or JSON text."""
     try:
         if form == "json":
-            return json.loads(text, parse_float=Decimal, object_pairs_hook=unique)
+            return json.loads(text, parse_float=Decimal, object_pairs_hook=_unique)
         return yaml.load(text, Loader=PolicyLoader)  # noqa: S506  (a SafeLoader)
     except json.JSONDecodeError as error:
         raise PolicyError(f"line {error.lineno}: not valid JSON ({error.msg}).") from None
@@ -111,11 +109,11 @@ def parse(text: str, form: str) -> Any:
         raise PolicyError("not valid YAML.") from None
 
 
-class PolicyDumper(yaml.SafeDumper):
+class _PolicyDumper(yaml.SafeDumper):
     """YAML with short lists on one line; text that would read as a number is quoted."""
 
 
-PolicyDumper.add_implicit_resolver("tag:yaml.org,2002:float", DECIMAL, list("-+.0123456789"))
+_PolicyDumper.add_implicit_resolver("tag:yaml.org,2002:float", DECIMAL, list("-+.0123456789"))
 
 
 def write(values: Any, form: str) -> str:
@@ -124,7 +122,7 @@ def write(values: Any, form: str) -> str:
     if form == "json":
         return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
     return str(
-        yaml.dump(plain, Dumper=PolicyDumper, sort_keys=False, allow_unicode=True, default_flow_style=None)
+        yaml.dump(plain, Dumper=_PolicyDumper, sort_keys=False, allow_unicode=True, default_flow_style=None)
     )
 
 

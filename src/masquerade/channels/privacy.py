@@ -81,10 +81,10 @@ class PolicyPrivacy:
         """Return plain values for JSON: exact γ as text, its float beside it, null for infinity."""
         return {
             "policy": self.policy_id,
-            "record": gamma_figures(self.record_gamma),
+            "record": _gamma_figures(self.record_gamma),
             "disclosed_in_clear": list(self.clear),
-            "variables": [channel_dict(item) for item in self.variables],
-            "groups": [channel_dict(item) for item in self.groups],
+            "variables": [_channel_dict(item) for item in self.variables],
+            "groups": [_channel_dict(item) for item in self.groups],
             "guarantee": self.guarantee.to_dict(),
         }
 
@@ -106,7 +106,7 @@ def privacy(
             raise InputError(
                 f"A prior is given for {name!r}, no variable.{did_you_mean(name, policy.schema)}"
             )
-    figure_of = partial(figure, policy, priors=given, beliefs=beliefs, threshold=threshold)
+    figure_of = partial(_figure, policy, priors=given, beliefs=beliefs, threshold=threshold)
     disguised = set(policy.disguised)
     alone: list[ChannelPrivacy] = []
     together: list[ChannelPrivacy] = []
@@ -133,7 +133,7 @@ def privacy(
     return PolicyPrivacy(policy.id, tuple(alone), tuple(together), clear, record, guarantee_of(policy))
 
 
-def figure(
+def _figure(
     policy: Policy,
     group: Group,
     names: tuple[str, ...],
@@ -182,20 +182,18 @@ def guarantee_of(policy: Policy) -> Guarantee:
     hidden = [names for names in gammas if not disguised.isdisjoint(names)]
     clear = tuple(name for name in policy.schema if name not in disguised)
     disclosures = [
-        Disclosure(ANYONE, "disguised values", names, exact_or_none(gammas[names])) for names in hidden
+        Disclosure(ANYONE, "disguised values", names, _exact_or_none(gammas[names])) for names in hidden
     ]
     if clear:
         disclosures.append(Disclosure(ANYONE, "clear values", clear, None))
     return Guarantee(tuple(disclosures), ASSUMPTIONS if hidden else ())
 
 
-def exact_or_none(gamma: Fraction | float) -> Fraction | None:
-    """Return γ as a fraction, None if it is infinite."""
+def _exact_or_none(gamma: Fraction | float) -> Fraction | None:
     return gamma if isinstance(gamma, Fraction) else None
 
 
-def gamma_figures(gamma: Fraction | float) -> dict[str, Any]:
-    """Return γ exactly and as a number, and ε; null for infinity (as a number also beyond 1e300)."""
+def _gamma_figures(gamma: Fraction | float) -> dict[str, Any]:
     if not isinstance(gamma, Fraction):
         return {"gamma": None, "gamma_exact": None, "epsilon": None}
     epsilon = log_gamma(gamma)
@@ -203,13 +201,12 @@ def gamma_figures(gamma: Fraction | float) -> dict[str, Any]:
     return {"gamma": number, "gamma_exact": str(gamma), "epsilon": epsilon}
 
 
-def channel_dict(item: ChannelPrivacy) -> dict[str, Any]:
-    """Return the figures of a channel as plain values."""
-    within = gamma_figures(item.gamma_within)
+def _channel_dict(item: ChannelPrivacy) -> dict[str, Any]:
+    within = _gamma_figures(item.gamma_within)
     return {
         "variables": list(item.variables),
         "stratum": item.stratum,
-        **gamma_figures(item.gamma),
+        **_gamma_figures(item.gamma),
         "within_group": within if item.disclosed_groups else None,
         "disclosed_groups": [list(group) for group in item.disclosed_groups],
         "breach": [{"rho1": before, "rho2": after} for before, after in item.breach],

@@ -28,14 +28,14 @@ def rational(value: object, name: str = "value") -> Fraction:
         # the shortest text of a float is the decimal that was typed
         number = repr(value) if isinstance(value, float) else value
         exact = Decimal(number) if isinstance(number, str) and "/" not in number else number
-        return Fraction(within_reach(exact) if isinstance(exact, Decimal) else exact)
+        return Fraction(_within_reach(exact) if isinstance(exact, Decimal) else exact)
     except (ValueError, ZeroDivisionError, OverflowError, InvalidOperation):
         raise ChannelError(
             f"{name!r} must be a number such as 0.25 or '1/4'. Got {value!r} instead."
         ) from None
 
 
-def within_reach(value: Decimal) -> Decimal:
+def _within_reach(value: Decimal) -> Decimal:
     """Refuse an exponent that would fill the memory before any check of the number's size."""
     if value.is_finite() and abs(value.adjusted()) > LARGEST_EXPONENT:
         raise OverflowError(f"an exponent beyond {LARGEST_EXPONENT}")

@@ -85,7 +85,7 @@ class LinearCovariance:
         """Return the covariance blocks of cells that differ only along `axes`."""
         check_kind(kind)
         inner = [self.names.index(axis) if isinstance(axis, str) else axis for axis in axes]
-        raw = sum_of(part.maps.pairs(part.squares, inner) for part in self.parts)
+        raw = _sum_of(part.maps.pairs(part.squares, inner) for part in self.parts)
         order = [axis for axis in range(len(self.shape)) if axis not in inner]
         outer = [self.shape[axis] for axis in order]
         block = prod(self.shape[axis] for axis in inner)
@@ -180,11 +180,11 @@ class SumCovariance:
 
     def diagonal(self, kind: Kind = "population") -> Floats:
         """Return the variance of every cell."""
-        return sum_of(term.diagonal(kind) for term in self.terms)
+        return _sum_of(term.diagonal(kind) for term in self.terms)
 
     def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
         """Return the covariance blocks of cells that differ only along `axes`."""
-        return sum_of(term.within(axes, kind) for term in self.terms)
+        return _sum_of(term.within(axes, kind) for term in self.terms)
 
     def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
         """Return the variance of Σ weights·cells."""
@@ -192,7 +192,7 @@ class SumCovariance:
 
     def dense(self, max_cells: int = 4096, kind: Kind = "population") -> Floats:
         """Return the whole matrix; refused beyond `max_cells`."""
-        return sum_of(term.dense(max_cells, kind) for term in self.terms)
+        return _sum_of(term.dense(max_cells, kind) for term in self.terms)
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> SumCovariance:
         """Return the covariance of the table summed or sliced to the axes `keep`."""
@@ -224,6 +224,6 @@ def check_cells(shape: Sequence[int], max_cells: int) -> None:
         )
 
 
-def sum_of(terms: Iterable[Floats]) -> Floats:
+def _sum_of(terms: Iterable[Floats]) -> Floats:
     """Add arrays of one shape; at least one."""
     return reduce(np.add, terms)

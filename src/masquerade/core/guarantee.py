@@ -75,9 +75,9 @@ class Guarantee:
                 )
                 for role in {**self.adversaries, **other.adversaries}
             },
-            weaker(self.colluders, other.colluders),
+            _weaker(self.colluders, other.colluders),
             tuple(dict.fromkeys(self.excluded_coalitions + other.excluded_coalitions)),
-            weaker(self.dropouts, other.dropouts),
+            _weaker(self.dropouts, other.dropouts),
             min(self.integrity, other.integrity, key=INTEGRITIES.index),
         )
 
@@ -104,7 +104,7 @@ class Guarantee:
         return "\n".join(lines + [f"assuming {text}" for text in self.assumptions])
 
 
-def weaker(first: int | None, second: int | None) -> int | None:
+def _weaker(first: int | None, second: int | None) -> int | None:
     """Return the smaller of two limits, where None means that the limit does not apply."""
     known = [value for value in (first, second) if value is not None]
     return min(known) if known else None

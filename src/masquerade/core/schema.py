@@ -27,7 +27,7 @@ def category(label: object) -> Category:
     raise SchemaError(f"A category must be text, a whole number or true/false. Got a {type(value).__name__}.")
 
 
-def plain_categories(name: str, labels: Iterable[object]) -> tuple[Category, ...]:
+def _plain_categories(name: str, labels: Iterable[object]) -> tuple[Category, ...]:
     """Return labels as categories; one text is not a list of its letters."""
     if isinstance(labels, str):
         raise SchemaError(f"The categories of {name!r} must be a list, not one text.")
@@ -46,7 +46,7 @@ class Variable:
     categories: tuple[Category, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "categories", plain_categories(self.name, self.categories))
+        object.__setattr__(self, "categories", _plain_categories(self.name, self.categories))
         if not self.name or not isinstance(self.name, str):
             raise SchemaError("A variable needs a name.")
         if not self.categories:
@@ -113,7 +113,9 @@ class Schema(Mapping[str, Variable]):
 
     def __init__(self, variables: Iterable[Variable] | Mapping[str, Sequence[Category]]) -> None:
         if isinstance(variables, Mapping):
-            variables = [Variable(name, plain_categories(name, labels)) for name, labels in variables.items()]
+            variables = [
+                Variable(name, _plain_categories(name, labels)) for name, labels in variables.items()
+            ]
         listed = tuple(variables)
         self._by_name = {variable.name: variable for variable in listed}
         if len(self._by_name) < len(listed):

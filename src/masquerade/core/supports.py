@@ -122,14 +122,14 @@ class SupportTally(Tally, Protocol):
 def ask(source: Tally, question: Supports) -> SupportAnswer:
     """Ask a source for supports: its own way if it has one, else one batch of ordinary queries."""
     question.check(source.schema)
-    if answers_supports(source):
+    if _answers_supports(source):
         return source.supports(question)
-    if isinstance(source, Merged) and all(map(answers_supports, source.sources)):
+    if isinstance(source, Merged) and all(map(_answers_supports, source.sources)):
         return reduce(SupportAnswer.__add__, [ask(part, question) for part in source.sources])
     return from_tables(source, question)
 
 
-def answers_supports(source: Tally) -> TypeGuard[SupportTally]:
+def _answers_supports(source: Tally) -> TypeGuard[SupportTally]:
     """Tell whether a source answers supports itself.
 
     Unlike `isinstance`, this looks at the one name that matters: a guarantee may be costly to work out.
@@ -144,13 +144,13 @@ def from_tables(source: Tally, question: Supports) -> SupportAnswer:
     """
     queries = [question.query(row) for row in range(len(question.itemsets))]
     everyone, *tables = source.answer([Query(), *queries])
-    cells = [cell_of(question, row, table) for row, table in enumerate(tables)]
+    cells = [_cell_of(question, row, table) for row, table in enumerate(tables)]
     counts = np.array([table.values[cell] for table, cell in zip(tables, cells, strict=True)], dtype=float)
     variances = np.array(
         [
             float(table.covariance.diagonal()[cell])
             if not cell
-            else table.covariance.quadratic(indicator(table, cell))
+            else table.covariance.quadratic(_indicator(table, cell))
             for table, cell in zip(tables, cells, strict=True)
         ],
         dtype=float,
@@ -158,7 +158,7 @@ def from_tables(source: Tally, question: Supports) -> SupportAnswer:
     covariance = None
     if question.parts is not None:
         covariance = np.array(
-            [with_whole(table, cell) for table, cell in zip(tables, cells, strict=True)], dtype=float
+            [_with_whole(table, cell) for table, cell in zip(tables, cells, strict=True)], dtype=float
         )
     total = everyone.total
     spread = float(everyone.covariance.diagonal()) + total**2 / max(everyone.n, 1)
@@ -166,7 +166,7 @@ def from_tables(source: Tally, question: Supports) -> SupportAnswer:
     return SupportAnswer(counts, np.sqrt(np.maximum(variances, 0.0)), everyone.n, total, ratio, covariance)
 
 
-def cell_of(question: Supports, row: int, table: CountTable) -> tuple[int, ...]:
+def _cell_of(question: Supports, row: int, table: CountTable) -> tuple[int, ...]:
     """Return the cell of a set in the table of its query."""
     if question.parts is None:
         return ()
@@ -174,15 +174,14 @@ def cell_of(question: Supports, row: int, table: CountTable) -> tuple[int, ...]:
     return tuple(axis.code(labels[axis.name]) for axis in table.axes)
 
 
-def indicator(table: CountTable, cell: Sequence[int]) -> Floats:
-    """Return weights that pick one cell."""
+def _indicator(table: CountTable, cell: Sequence[int]) -> Floats:
     weights = np.zeros(table.values.shape)
     weights[tuple(cell)] = 1.0
     return weights
 
 
-def with_whole(table: CountTable, cell: Sequence[int]) -> float:
+def _with_whole(table: CountTable, cell: Sequence[int]) -> float:
     """Return the covariance of one cell with the sum of all cells, from three variances."""
-    one, whole = indicator(table, cell), np.ones(table.values.shape)
+    one, whole = _indicator(table, cell), np.ones(table.values.shape)
     variance: Any = table.covariance.quadratic
     return float(variance(one + whole) - variance(one) - variance(whole)) / 2

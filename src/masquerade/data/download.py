@@ -44,7 +44,7 @@ def fetch(file: RawFile, base: str, patience: Patience) -> tuple[bytes, str]:
     for address in file.addresses:
         url = base + address
         try:
-            return fetch_one(file, url, patience), url
+            return _fetch_one(file, url, patience), url
         except NotFetched as error:
             reasons.append(f"{url} ({error})")
             if error.silent:  # the other addresses are at the same host
@@ -52,11 +52,11 @@ def fetch(file: RawFile, base: str, patience: Patience) -> tuple[bytes, str]:
     raise NotFetched("; ".join(reasons))
 
 
-def fetch_one(file: RawFile, url: str, patience: Patience) -> bytes:
+def _fetch_one(file: RawFile, url: str, patience: Patience) -> bytes:
     """Return the published file from one address, asking again after a failure that may pass."""
     for left in reversed(range(patience.tries)):
         try:
-            return checked(unpacked(received(file, url, patience), file, url), file)
+            return checked(_unpacked(_received(file, url, patience), file, url), file)
         except NotFetched as error:
             if not (error.again and left):
                 raise
@@ -64,14 +64,14 @@ def fetch_one(file: RawFile, url: str, patience: Patience) -> bytes:
     raise NotFetched("not asked")
 
 
-def received(file: RawFile, url: str, patience: Patience) -> bytes:
+def _received(file: RawFile, url: str, patience: Patience) -> bytes:
     """Return what an address sends, at most as much as it should."""
     most = MOST_PACKED if url.endswith((".zip", ".gz")) else file.size
     request = Request(url, headers={"User-Agent": "masquerade"})  # noqa: S310  (addresses are the catalogue's)
     try:
         with urlopen(request, timeout=patience.silence) as answer:  # noqa: S310
             expected = answer.headers.get("Content-Length")
-            content = b"".join(chunks(answer, most, time.monotonic() + patience.whole))
+            content = b"".join(_chunks(answer, most, time.monotonic() + patience.whole))
     except HTTPError as error:
         error.close()
         raise NotFetched(f"HTTP status {error.code}", again=error.code in BUSY) from None
@@ -86,7 +86,7 @@ def received(file: RawFile, url: str, patience: Patience) -> bytes:
     return content
 
 
-def chunks(answer: io.BufferedIOBase, most: int, deadline: float) -> Iterator[bytes]:
+def _chunks(answer: io.BufferedIOBase, most: int, deadline: float) -> Iterator[bytes]:
     """Yield what is sent, until it is too much or takes too long."""
     seen = 0
     while chunk := answer.read(_CHUNK):
@@ -98,7 +98,7 @@ def chunks(answer: io.BufferedIOBase, most: int, deadline: float) -> Iterator[by
         yield chunk
 
 
-def unpacked(content: bytes, file: RawFile, url: str) -> bytes:
+def _unpacked(content: bytes, file: RawFile, url: str) -> bytes:
     """Return the file inside what was sent; never more than one byte beyond its size is unpacked."""
     try:
         if url.endswith(".gz"):

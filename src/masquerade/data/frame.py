@@ -16,7 +16,7 @@ from masquerade.data.catalogue import DataSet
 def parsed(found: DataSet, contents: list[bytes]) -> pd.DataFrame:
     """Return the frame of a data set from the bytes of its files, one file after the other."""
     whole = pd.concat([cells(found, content) for content in contents], ignore_index=True)
-    return typed(whole) if len(contents) == 1 else in_order(typed(whole))
+    return typed(whole) if len(contents) == 1 else _in_order(typed(whole))
 
 
 def cells(found: DataSet, content: bytes) -> pd.DataFrame:
@@ -35,11 +35,10 @@ def cells(found: DataSet, content: bytes) -> pd.DataFrame:
 
 def typed(frame: pd.DataFrame) -> pd.DataFrame:
     """Return columns of whole numbers as int64, of decimals as float64, others (also with "?") as text."""
-    return frame.apply(typed_column)
+    return frame.apply(_typed_column)
 
 
-def typed_column(column: pd.Series) -> pd.Series:
-    """Return one column as numbers if all of it is."""
+def _typed_column(column: pd.Series) -> pd.Series:
     for dtype in ("int64", "float64"):
         try:
             return column.astype(dtype)
@@ -48,7 +47,7 @@ def typed_column(column: pd.Series) -> pd.Series:
     return column
 
 
-def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows sorted by all columns, so that the same rows give the same frame."""
     return frame.sort_values(list(frame.columns), ignore_index=True)
 
@@ -61,16 +60,15 @@ def wrong_count(found: DataSet, frame: pd.DataFrame) -> str:
         return f"{len(frame):,} rows, expected {found.rows:,}"
     classes = {str(label): int(n) for label, n in frame[found.target].value_counts().items()}
     if classes != dict(found.classes):
-        return f"{said(classes)} in {found.target!r}, expected {said(dict(found.classes))}"
+        return f"{_said(classes)} in {found.target!r}, expected {_said(dict(found.classes))}"
     marks = (frame == "?").sum()
     unknown = {str(name): int(n) for name, n in marks[marks > 0].items()}
     if unknown != dict(found.unknown):
-        return f'"?" counted as {said(unknown)}, expected {said(dict(found.unknown))}'
+        return f'"?" counted as {_said(unknown)}, expected {_said(dict(found.unknown))}'
     return ""
 
 
-def said(counts: dict[str, int]) -> str:
-    """Return counts in words."""
+def _said(counts: dict[str, int]) -> str:
     return ", ".join(f"{n:,} {label}" for label, n in sorted(counts.items())) or "none"
 
 

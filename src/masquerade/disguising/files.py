@@ -55,7 +55,7 @@ def disguise_file(
     with open_batches(source, list(dict.fromkeys([*shown, *([id] if id else [])]))) as batches:
         refuse_disguised(batches.metadata, batches.file)
         in_order = tuple(name for name in batches.file_names if name in shown)
-        work = Work(policy, in_order, id, remembered, shuffle)
+        work = _Work(policy, in_order, id, remembered, shuffle)
         rows = 0
         disguised = work.run(batches)
         # the first batch tells the types of kept columns; an empty file still has its header
@@ -77,7 +77,7 @@ def disguise_file(
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class _Work:
     """What happens to every batch."""
 
     policy: Policy
@@ -96,7 +96,6 @@ class Work:
                 raise error.shifted(batches.rows_before, batches.file) from None
 
     def disguised(self, batch: pa.RecordBatch, fresh: Draws, *, text: bool) -> pa.RecordBatch:
-        """Return one batch disguised."""
         columns = {name: batch[name] for name in batch.schema.names}
         draws = fresh
         if self.memo is not None and self.person is not None:
@@ -106,7 +105,6 @@ class Work:
         return result.take(pa.array(permutation(len(batch)))) if self.shuffle else result
 
     def empty(self) -> pa.RecordBatch:
-        """Return a batch without rows, kept columns as text."""
         columns = {name: pa.array([], pa.string()) for name in self.shown}
         reports = disguise_columns(columns, self.policy, fresh_draws(Keystream()), text=True)
         return pa.record_batch(columns | reports)

@@ -42,7 +42,7 @@ def disguise(
     """
     check_policy(policy)
     if isinstance(frame, Baskets):
-        return disguise_baskets(frame, policy, [memo, id, *keep, shuffle or None])
+        return _disguise_baskets(frame, policy, [memo, id, *keep, shuffle or None])
     if type(frame).__module__.startswith("pyspark.sql."):
         from masquerade.disguising.spark import disguise_spark  # noqa: PLC0415
 
@@ -60,12 +60,11 @@ def disguise(
         remembered.saved(policy.id)
     result = rebuild(columns, {name: None if name in kept else ordered[name] for name in ordered})
     if shuffle:
-        result = shuffled(result, columns.rows)
+        result = _shuffled(result, columns.rows)
     return with_metadata(result, marks(policy, said))
 
 
-def disguise_baskets(baskets: Baskets, policy: Policy, others: Sequence[object]) -> Baskets:
-    """Disguise every item of packed baskets, a few at a time."""
+def _disguise_baskets(baskets: Baskets, policy: Policy, others: Sequence[object]) -> Baskets:
     if any(other is not None for other in others):
         raise InputError("Baskets have items only: 'memo', 'id', 'keep' and 'shuffle' do not apply.")
     if baskets.policy_id is not None:
@@ -74,7 +73,7 @@ def disguise_baskets(baskets: Baskets, policy: Policy, others: Sequence[object])
     return baskets.through(policy, lambda codes, part: disguise_codes(codes, part, draws))
 
 
-def shuffled(frame: Any, rows: int) -> Any:
+def _shuffled(frame: Any, rows: int) -> Any:
     """Return the rows in random order; a pandas index is renewed, since it would tell the old one."""
     import narwhals as nw  # noqa: PLC0415
 

@@ -96,20 +96,20 @@ class Memo:
             for begin in range(0, len(codes), ROWS_AT_ONCE):
                 some = slice(begin, begin + ROWS_AT_ONCE)
                 people = tags[some] if rows is None else tags[rows[some]]
-                reports[some] = reports_of(function, people, codes[some], channel, place)
+                reports[some] = _reports_of(function, people, codes[some], channel, place)
             return reports
 
         return drawn
 
 
-def reports_of(
+def _reports_of(
     function: BlockFunction, people: NDArray[np.uint8], codes: Codes, channel: Channel, place: int
 ) -> NDArray[np.int64]:
     """Return the reports of some people, who are known by their tags."""
     reports = np.full(len(codes), -1, dtype=np.int64)
     left = np.arange(len(codes))
     for attempt in range(256):
-        words = block_words(function, people[left], codes[left], place, attempt)
+        words = _block_words(function, people[left], codes[left], place, attempt)
         reports[left] = report_of_word(codes[left], words, channel.draw_table)
         left = left[reports[left] < 0]
         if not len(left):
@@ -117,7 +117,7 @@ def reports_of(
     return reports
 
 
-def block_words(
+def _block_words(
     function: BlockFunction, people: NDArray[np.uint8], codes: Codes, place: int, attempt: int
 ) -> NDArray[np.uint64]:
     """Return one pseudo-random word per row: tag (10 bytes) | place (2) | code (3) | attempt (1)."""
@@ -140,13 +140,13 @@ def person_tags(persons: Any, column: str, key: bytes) -> NDArray[np.uint8]:
     tags = np.empty((len(persons), TAG_BYTES), dtype=np.uint8)
     for begin in range(0, len(persons), ROWS_AT_ONCE):
         some = persons.slice(begin, ROWS_AT_ONCE)
-        tags[begin : begin + ROWS_AT_ONCE] = tags_of(
+        tags[begin : begin + ROWS_AT_ONCE] = _tags_of(
             some.combine_chunks() if isinstance(some, pa.ChunkedArray) else some, key
         )
     return tags
 
 
-def tags_of(persons: pa.Array, key: bytes) -> NDArray[np.uint8]:
+def _tags_of(persons: pa.Array, key: bytes) -> NDArray[np.uint8]:
     """Return a keyed tag for every person; whoever stands there several times is hashed once."""
     plain = persons.dictionary_decode() if pa.types.is_dictionary(persons.type) else persons
     coded = plain.dictionary_encode()

@@ -86,9 +86,8 @@ class _Column:
     kind: Kind = "text"
 
     def add(self, column: Any, *, text: bool) -> None:
-        """Take in the rows of a batch."""
         values = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        self.kind = kind_of(values.type)
+        self.kind = _kind_of(values.type)
         if pa.types.is_floating(values.type):
             values = pc.if_else(pc.is_finite(values), values, None)
         self.missing |= values.null_count > 0
@@ -109,9 +108,9 @@ class _Column:
         if self.kind == "text":
             if not text:
                 return
-            is_number = numeric(different)
+            is_number = _numeric(different)
             numbers = different.filter(is_number)
-            count = len(values) if len(numbers) == len(different) else pc.sum(numeric(values)).as_py()
+            count = len(values) if len(numbers) == len(different) else pc.sum(_numeric(values)).as_py()
         elif self.kind == "truth":
             return
         self.numbers += count
@@ -122,11 +121,10 @@ class _Column:
             self.fractions |= pc.any(pc.not_equal(pc.floor(as_floats), as_floats)).as_py()
 
     def summary(self, *, text: bool) -> ColumnSummary:
-        """Return what was found."""
         kind = self.kind
         if kind == "number" or (text and kind == "text" and self.rows and self.numbers == self.rows):
             kind = "number" if self.fractions else "whole"
-        values = None if self.seen is None else sorted_labels(self.seen, kind)
+        values = None if self.seen is None else _sorted_labels(self.seen, kind)
         if text and values and {str(value).lower() for value in values} <= {"true", "false"}:
             kind, values = "truth", tuple(sorted({str(value).lower() == "true" for value in values}))
         mixed = text and kind == "text" and 2 * self.numbers > self.rows
@@ -135,15 +133,13 @@ class _Column:
         )
 
 
-def numeric(values: Any) -> Any:
-    """Tell which texts are numbers."""
+def _numeric(values: Any) -> Any:
     return pc.and_(
         pc.match_substring_regex(values, _NUMBER), pc.invert(pc.match_substring_regex(values, _CODE))
     )
 
 
-def kind_of(kind: pa.DataType) -> Kind:
-    """Return what a column of an Arrow type holds."""
+def _kind_of(kind: pa.DataType) -> Kind:
     types = pa.types
     if types.is_boolean(kind):
         return "truth"
@@ -155,7 +151,7 @@ def kind_of(kind: pa.DataType) -> Kind:
     return "text" if any(is_text(kind) for is_text in texts) else "other"
 
 
-def sorted_labels(seen: Iterable[Any], kind: Kind) -> tuple[Category, ...]:
+def _sorted_labels(seen: Iterable[Any], kind: Kind) -> tuple[Category, ...]:
     """Return the different values in order, whole numbers as such."""
     if kind == "whole":
         return tuple(sorted({int(float(value)) if "." in str(value) else int(value) for value in seen}))
@@ -201,7 +197,7 @@ def reason_against(column: ColumnSummary) -> str:
     no_repeat = several and not column.repeats
     constant = column.values is not None and len(column.values) == 1
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column.name)
-    by_kind = {"text": against_text, "whole": against_numbers, "number": against_numbers}
+    by_kind = {"text": _against_text, "whole": _against_numbers, "number": _against_numbers}
     reasons = (
         (column.rows == 0, "has no values"),
         (column.kind == "other", "dates, lists and the like: turn it into text or numbers first"),
@@ -212,8 +208,7 @@ def reason_against(column: ColumnSummary) -> str:
     return found or (by_kind[column.kind](column, no_repeat=no_repeat) if column.kind in by_kind else "")
 
 
-def against_text(column: ColumnSummary, *, no_repeat: bool) -> str:
-    """Say why a column of text is no variable."""
+def _against_text(column: ColumnSummary, *, no_repeat: bool) -> str:
     if column.values is None and column.mixed:
         return "numbers and other texts (such as NA) are mixed: leave missing fields empty, to get bins"
     if column.values is None:
@@ -223,18 +218,16 @@ def against_text(column: ColumnSummary, *, no_repeat: bool) -> str:
     return "no text occurs twice: looks like names or free text" if no_repeat else ""
 
 
-def against_numbers(column: ColumnSummary, *, no_repeat: bool) -> str:
-    """Say why a column of numbers is no variable."""
+def _against_numbers(column: ColumnSummary, *, no_repeat: bool) -> str:
     dense = column.high - column.low < 2 * column.rows
     if column.kind == "whole" and no_repeat and (dense or column.rows >= MANY_ROWS):
         return "no number occurs twice: looks like an identifier"
-    if binned(column) and not usable(cut_points(column.low, column.high)):
+    if _binned(column) and not _usable(cut_points(column.low, column.high)):
         return "the range is too narrow for its size: shift or scale the numbers first"
     return ""
 
 
-def binned(column: ColumnSummary) -> bool:
-    """Tell whether a column is cut into bins."""
+def _binned(column: ColumnSummary) -> bool:
     if column.kind == "number":
         return True
     several = column.values is None or len(column.values) > FEW
@@ -244,7 +237,7 @@ def binned(column: ColumnSummary) -> bool:
 def entry(column: ColumnSummary) -> list[str]:
     """Return the lines of one variable."""
     lines = []
-    if binned(column):
+    if _binned(column):
         lines.append("# DECIDE: cut points; a number outside them is refused, so cover all that may occur")
         lines.append(f"bins: [{', '.join(map(plain, cut_points(column.low, column.high)))}]")
         if column.missing:
@@ -254,7 +247,7 @@ def entry(column: ColumnSummary) -> list[str]:
             lines.append("# leave the records out before disguising")
     else:
         labels = list(column.values or ())
-        stand_in = missing_label(labels)
+        stand_in = _missing_label(labels)
         lines.append("# DECIDE: all categories that may occur, not only those seen")
         lines.append(
             f"categories: [{', '.join(map(quoted, [*labels, stand_in] if column.missing else labels))}]"
@@ -270,7 +263,7 @@ def entry(column: ColumnSummary) -> list[str]:
     return [*lines, "# DECIDE: which guarantee it needs", "channel: {kind: decide}"]
 
 
-def missing_label(labels: Sequence[Category]) -> Category:
+def _missing_label(labels: Sequence[Category]) -> Category:
     """Return a category for missing values that is not taken, of the same type where there is one."""
     if all(type(label) is int for label in labels):
         return min(-1, min(int(label) for label in labels) - 1)
@@ -291,7 +284,7 @@ def cut_points(low: float, high: float) -> list[Decimal]:
     return [step * place for place in range(first, last + 1)]
 
 
-def usable(edges: Sequence[Decimal]) -> bool:
+def _usable(edges: Sequence[Decimal]) -> bool:
     """Tell whether the bins of these cut points have different names."""
     labels = bin_labels([float(edge) for edge in edges])
     return len(set(labels)) == len(labels)

@@ -93,12 +93,12 @@ def read_baskets(
     known = {} if listed is None else {name: place for place, name in enumerate(listed)}
     places, ends = array("i"), array("q")
     try:
-        with opened(path) as stream:
-            for row, names in enumerate(split_lines(stream, separator), start=1):
+        with _opened(path) as stream:
+            for row, names in enumerate(_split_lines(stream, separator), start=1):
                 if listed is None:
                     places.extend([known.setdefault(name, len(known)) for name in names])
                 else:
-                    places.extend([place_of(known, name, row) for name in names])
+                    places.extend([_place_of(known, name, row) for name in names])
                 ends.append(len(places))
     except OSError as error:
         raise unreadable(path, error) from None
@@ -108,18 +108,17 @@ def read_baskets(
         ends.pop()
     if not known or not len(ends):
         raise FileError(f"{path}: there are no items in the file.")
-    called = tuple(known) if listed is not None else tuple(sorted(known, key=natural))
+    called = tuple(known) if listed is not None else tuple(sorted(known, key=_natural))
     new = np.empty(len(called), dtype=np.int64)
     new[[known[name] for name in called]] = np.arange(len(called))
     stops = np.frombuffer(ends, dtype=np.int64)
     rows = np.repeat(np.arange(len(stops)), stops - np.concatenate([[0], stops[:-1]]))
-    return packed(called, new[np.frombuffer(places, dtype=np.int32)], rows, len(stops), most_bytes)
+    return _packed(called, new[np.frombuffer(places, dtype=np.int32)], rows, len(stops), most_bytes)
 
 
-def packed(
+def _packed(
     names: tuple[str, ...], places: NDArray[np.int64], rows: NDArray[np.int64], n: int, most_bytes: int
 ) -> Baskets:
-    """Return baskets from the entries that are in."""
     width = -(-n // 64)
     needed = len(names) * width * 8
     if needed > most_bytes:
@@ -176,15 +175,13 @@ def check_baskets(policy: Policy, items: Sequence[str]) -> None:
             )
 
 
-def opened(path: str | Path) -> IO[str]:
-    """Open a text file, compressed or not."""
+def _opened(path: str | Path) -> IO[str]:
     if is_compressed(path):
         return gzip.open(path, "rt", encoding="utf-8-sig")
     return Path(path).open(encoding="utf-8-sig")
 
 
-def split_lines(stream: IO[str], separator: str | None) -> Iterator[list[str]]:
-    """Yield the items of every line."""
+def _split_lines(stream: IO[str], separator: str | None) -> Iterator[list[str]]:
     start = stream.readlines(1 << 16)
     comma = "," if separator is None and any("," in line for line in start) else separator
     for lines in (start, stream):
@@ -193,7 +190,7 @@ def split_lines(stream: IO[str], separator: str | None) -> Iterator[list[str]]:
             yield [name.strip() for name in names if name.strip()]
 
 
-def place_of(known: Mapping[str, int], name: str, row: int) -> int:
+def _place_of(known: Mapping[str, int], name: str, row: int) -> int:
     """Return the place of an item; an unknown one is named by its line only."""
     place = known.get(name)
     if place is None:
@@ -201,7 +198,7 @@ def place_of(known: Mapping[str, int], name: str, row: int) -> int:
     return place
 
 
-def natural(name: str) -> tuple[int, int, str]:
+def _natural(name: str) -> tuple[int, int, str]:
     """Return a key that sorts numbers by size and before words."""
     number = name.isascii() and name.isdigit()
     return (0, int(name), name) if number else (1, 0, name)

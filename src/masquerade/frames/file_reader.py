@@ -180,7 +180,6 @@ def _check_columns(path: str, names: Sequence[str], wanted: Sequence[str]) -> No
 
 
 def _open(path: str, stack: ExitStack) -> Reader:
-    """Open one file; `stack` closes it."""
     if path == STREAM:
         return _Csv(path, sys.stdin.buffer, {})
     if Path(path).is_dir():
@@ -189,7 +188,7 @@ def _open(path: str, stack: ExitStack) -> Reader:
     try:
         if kind is Format.CSV:
             stream = stack.enter_context(Path(path).open("rb"))  # noqa: SIM115  (the stack closes it)
-            return _Csv(path, stream, read_sidecar(path))
+            return _Csv(path, stream, _read_sidecar(path))
         source = stack.enter_context(pa.OSFile(path))
     except OSError as error:
         raise unreadable(path, error) from None
@@ -368,7 +367,6 @@ def _damaged(path: str, kind: Format) -> FileError:
 
 
 def _names(path: str, start: bytes) -> tuple[str, ...]:
-    """Return the names in the first row."""
     text = start.decode("utf-8-sig", errors="replace")
     try:
         # Empty lines before the names are skipped, as Arrow does.
@@ -386,7 +384,6 @@ def _names(path: str, start: bytes) -> tuple[str, ...]:
 
 
 def _failure(error: Exception, done: int, bad_rows: list[tuple[int | None, int, int]]) -> str:
-    """Say what is wrong, in our words."""
     if isinstance(error, _DAMAGED):
         return f"the compressed file is truncated or damaged after data row {done}"
     if bad_rows:
@@ -398,7 +395,7 @@ def _failure(error: Exception, done: int, bad_rows: list[tuple[int | None, int, 
     return f"the file cannot be read as CSV after data row {done} (is a quotation mark left open?)"
 
 
-def read_sidecar(path: str | Path) -> dict[str, str]:
+def _read_sidecar(path: str | Path) -> dict[str, str]:
     """Return the metadata kept next to a CSV (or to what it links to, or was compressed from)."""
     given, linked = Path(path), Path(path).resolve()
     places = [given, linked, *(p.with_suffix("") for p in (given, linked) if is_compressed(p))]

@@ -61,20 +61,19 @@ def decode(codes: NDArray[Any], labels: Sequence[Category]) -> pa.Array:
         return pa.array(np.take(np.array(labels, dtype=bool), codes))
     if kinds == {int}:
         return pa.array(np.take(np.array(labels, dtype=np.int64), codes))
-    texts = [text_form(label) for label in labels]
+    texts = [_text_form(label) for label in labels]
     longest = max((len(label.encode()) for label in texts), default=0)
     fits = longest * len(codes) <= _LARGEST_STRING_COLUMN
     words = pa.array(texts, type=pa.string() if fits else pa.large_string())
     return words.take(pa.array(codes))
 
 
-def text_form(label: Category) -> str:
+def _text_form(label: Category) -> str:
     """Return a category as a CSV shows it: 1 as "1", True as "true"."""
     return str(label).lower() if isinstance(label, bool) else str(label)
 
 
 def _marks(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
-    """Return the mark of every value."""
     if pa.types.is_dictionary(values.type):
         return _through_dictionary(values, field, text=text)
     if pa.types.is_null(values.type):
@@ -143,7 +142,7 @@ def labels_of_type(kind: pa.DataType, variable: Variable, *, text: bool) -> Mapp
 
 def _text_forms(variable: Variable) -> dict[str, int]:
     """Return the code of every text that stands for a category."""
-    exact = {text_form(label): code for code, label in enumerate(variable.categories)}
+    exact = {_text_form(label): code for code, label in enumerate(variable.categories)}
     if len(exact) < len(variable):
         raise SchemaError(
             f"Variable {variable.name!r} has categories that look the same as text: "
@@ -210,7 +209,6 @@ def missing_mark(field: Field, *, text: bool) -> int:
 
 
 def _problem(mark: int, kind: pa.DataType, field: Field, *, text: bool) -> str:
-    """Say what is wrong with a value, without the value."""
     if mark == MISSING:
         return "is missing and the policy does not say what a missing value stands for (missing: …)"
     if mark == OUTSIDE:

@@ -22,7 +22,7 @@ NewColumns = Mapping[str, "pa.Array | pa.ChunkedArray | None"]
 _ACCEPTED = "pandas and Polars data frames, PyArrow tables and record batches, and what narwhals reads"
 
 
-class Columns(Mapping[str, pa.ChunkedArray]):
+class _Columns(Mapping[str, pa.ChunkedArray]):
     """The columns of a frame by name, turned into Arrow when asked for.
 
     `given` is the caller's frame; `frame` is the same with a lazy frame collected, once.
@@ -46,32 +46,29 @@ class Columns(Mapping[str, pa.ChunkedArray]):
         return _chunked(_arrow(self.frame, name))
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether the frame has such a column."""
         return name in self._names
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names, in order."""
         return iter(self._names)
 
     def __len__(self) -> int:
-        """Return the number of columns."""
         return len(self._names)
 
 
-def columns_of(frame: Any) -> Columns:
+def columns_of(frame: Any) -> _Columns:
     """Return the columns of any supported frame; what is no frame is an `InputError`.
 
     >>> columns_of(pa.table({"smoker": ["yes", "no"]}))["smoker"].to_pylist()
     ['yes', 'no']
     """
-    return frame if isinstance(frame, Columns) else Columns(frame)
+    return frame if isinstance(frame, _Columns) else _Columns(frame)
 
 
 def rebuild(frame: Any, columns: NewColumns) -> Any:
     """Return a frame of the same kind with exactly these columns, in this order; None keeps one as it is.
 
     A column keeps its type if that can hold the new values. pandas keeps its index, a Polars lazy frame
-    comes back lazy, and other lazy frames as a PyArrow table. `frame` may be the `Columns` of a frame
+    comes back lazy, and other lazy frames as a PyArrow table. `frame` may be the `_Columns` of a frame
     (which saves collecting a lazy one twice). What an earlier disguise wrote about the frame is dropped.
     """
     source = columns_of(frame)
@@ -147,7 +144,6 @@ def _chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _arrow_frame(frame: Any, columns: NewColumns) -> Any:
-    """Return a PyArrow table, or record batch, with these columns."""
     names, schema = list(columns), frame.schema
     arrays = [
         frame.column(name)
@@ -163,7 +159,6 @@ def _arrow_frame(frame: Any, columns: NewColumns) -> Any:
 
 
 def _pandas_frame(frame: Any, columns: NewColumns) -> Any:
-    """Return a pandas frame with these columns and the index of `frame`."""
     library = nw.get_native_namespace(frame)
     series = {}
     for name, values in columns.items():
@@ -179,7 +174,6 @@ def _pandas_frame(frame: Any, columns: NewColumns) -> Any:
 
 
 def _polars_frame(frame: Any, columns: NewColumns) -> Any:
-    """Return a Polars frame with these columns."""
     library = nw.get_native_namespace(frame)
     return library.DataFrame(
         [

@@ -24,11 +24,10 @@ def pack(column: NDArray[Any], wanted: NDArray[np.bool_]) -> Words:
     """
     codes = np.flatnonzero(wanted)
     hit = column == codes[0] if len(codes) == 1 else wanted[column]
-    return padded(np.packbits(hit, bitorder="little"))
+    return _padded(np.packbits(hit, bitorder="little"))
 
 
-def padded(octets: NDArray[np.uint8]) -> Words:
-    """Return bytes as whole words."""
+def _padded(octets: NDArray[np.uint8]) -> Words:
     room = np.zeros(-(-octets.size // 8) * 8, dtype=np.uint8)
     room[: octets.size] = octets
     return room.view(np.uint64)

@@ -11,7 +11,7 @@ from masquerade.kernels.jit import compiled
 LONGEST_PART: Final = 20  # items of a set whose subsets are all tabulated
 
 
-class Nodes(NamedTuple):
+class _Nodes(NamedTuple):
     """The arrays of an `ItemTree` that compiled loops read; `known` are firsts or squares."""
 
     items: int
@@ -31,7 +31,7 @@ class Weighed(NamedTuple):
 
 
 class ItemTree:
-    """Counted sets by size, with the sums that `undo` needs of them.
+    """Counted sets by size, with the sums that `_undo` needs of them.
 
     Flat arrays: nodes stand by level, the root is node 0 (the empty set, all rows); the key of a node is its
     parent's number × items + its last item, and keys ascend within a level because sets do.
@@ -78,8 +78,8 @@ class ItemTree:
         squared = Weighed(blocks, base**2, (base + step) ** 2 - base**2)
         firsts, squares = np.zeros((2, len(sets), size + 1))
         if not (
-            undo(sets, weighed, self._nodes(self.firsts), counts, firsts)
-            and undo(sets, squared, self._nodes(self.squares), counts, squares)
+            _undo(sets, weighed, self._nodes(self.firsts), counts, firsts)
+            and _undo(sets, squared, self._nodes(self.squares), counts, squares)
         ):
             return None
         self.keys = np.concatenate([self.keys, parents * self.items + sets[:, -1]])
@@ -97,10 +97,10 @@ class ItemTree:
             [whole.base * part.base, whole.base * part.step, whole.step * (part.base + part.step)], axis=2
         )
         nodes = self._nodes(self.firsts)
-        return result if undo_products(sets, parts, (whole.blocks, terms), nodes, result) else None
+        return result if _undo_products(sets, parts, (whole.blocks, terms), nodes, result) else None
 
-    def _nodes(self, known: Floats) -> Nodes:
-        return Nodes(self.items, self.keys, self.starts, self.offsets, self.counts, known)
+    def _nodes(self, known: Floats) -> _Nodes:
+        return _Nodes(self.items, self.keys, self.starts, self.offsets, self.counts, known)
 
 
 @compiled
@@ -117,7 +117,7 @@ def child(keys: Ints, first: int, last: int, key: int) -> int:
 
 
 @compiled
-def below(tree: Nodes, level: int, parent: int, item: int) -> int:
+def _below(tree: _Nodes, level: int, parent: int, item: int) -> int:
     """Return the node of a set on a level, given its first items' node and its last item; −1 if missing."""
     if level + 1 >= tree.starts.size:
         return -1
@@ -125,29 +125,29 @@ def below(tree: Nodes, level: int, parent: int, item: int) -> int:
 
 
 @compiled
-def walk(row: Sets, blocks: NDArray[np.int8], without: int, tree: Nodes) -> tuple[int, int]:
+def _walk(row: Sets, blocks: NDArray[np.int8], without: int, tree: _Nodes) -> tuple[int, int]:
     """Return the node and the size of a set without one of its blocks; node −1 if it is not in the tree."""
     node, level = 0, 0
     for place in range(row.size):
         if blocks[place] != without and node >= 0:
             level += 1
-            node = below(tree, level, node, row[place])
+            node = _below(tree, level, node, row[place])
     return node, level
 
 
 @compiled
-def find(sets: Sets, tree: Nodes, nodes: Ints) -> bool:
+def find(sets: Sets, tree: _Nodes, nodes: Ints) -> bool:
     """Find the node of every set; False if one is missing."""
     whole = np.zeros(sets.shape[1], dtype=np.int8)
     for row in range(sets.shape[0]):
-        nodes[row] = walk(sets[row], whole, -1, tree)[0]
+        nodes[row] = _walk(sets[row], whole, -1, tree)[0]
         if nodes[row] < 0:
             return False
     return True
 
 
 @compiled
-def undo(sets: Sets, weighed: Weighed, tree: Nodes, counts: Ints, result: Floats) -> bool:
+def _undo(sets: Sets, weighed: Weighed, tree: _Nodes, counts: Ints, result: Floats) -> bool:
     """Sum Π (base + step·[all items of the block are reported]) over rows, for every set of blocks.
 
     Formula: let V_C[j] be the sum with the first j blocks counted as reported and the others corrected.
@@ -164,7 +164,7 @@ def undo(sets: Sets, weighed: Weighed, tree: Nodes, counts: Ints, result: Floats
         for block in range(number - 1, -1, -1):
             value = step[row, block] * value
             if base[row, block] != 0.0:
-                node, level = walk(sets[row], blocks[row], block, tree)
+                node, level = _walk(sets[row], blocks[row], block, tree)
                 if node < 0:
                     return False
                 place = tree.offsets[level] + (node - tree.starts[level]) * (level + 1) + block
@@ -174,11 +174,11 @@ def undo(sets: Sets, weighed: Weighed, tree: Nodes, counts: Ints, result: Floats
 
 
 @compiled
-def undo_products(
+def _undo_products(
     sets: Sets,
     parts: NDArray[np.bool_],
     weighed: tuple[NDArray[np.int8], Floats],
-    tree: Nodes,
+    tree: _Nodes,
     result: Floats,
 ) -> bool:
     """Sum, over rows, the weight of a set times the weight of its part.
@@ -241,7 +241,7 @@ def _multiplied(
 
 
 @compiled
-def _subset(row: Sets, mask: int, node: Ints, tree: Nodes) -> int:
+def _subset(row: Sets, mask: int, node: Ints, tree: _Nodes) -> int:
     """Return the node of a subset, remembered with those of all its beginnings."""
     held, level, at = 0, 0, 0
     for place in range(row.size):
@@ -249,6 +249,6 @@ def _subset(row: Sets, mask: int, node: Ints, tree: Nodes) -> int:
             held |= 1 << place
             level += 1
             if node[held] == -2:
-                node[held] = below(tree, level, at, row[place])
+                node[held] = _below(tree, level, at, row[place])
             at = node[held]
     return at

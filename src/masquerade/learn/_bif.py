@@ -45,39 +45,38 @@ TOKEN = re.compile(
 )
 
 
-def parse_bif(text: str, schema: Schema | None = None) -> NetworkParts:
+def parse_bif(text: str, schema: Schema | None = None) -> _NetworkParts:
     """Return what BIF text describes; what is wrong is named by its line."""
-    return Parser(text).network(schema)
+    return _Parser(text).network(schema)
 
 
 def format_bif(tables: Sequence[ConditionalTable], name: str = "unknown") -> str:
     """Return conditional tables as BIF text, probabilities to full precision."""
     lines = [f"network {written(name)} {{", "}"]
     for table in tables:
-        labels = ", ".join(written_categories(table.child))
+        labels = ", ".join(_written_categories(table.child))
         lines += [
             f"variable {written(table.child.name)} {{",
             f"  type discrete [ {len(table.child)} ] {{ {labels} }};",
             "}",
         ]
     for table in tables:
-        lines += probability_lines(table)
+        lines += _probability_lines(table)
     return "\n".join(lines) + "\n"
 
 
-def probability_lines(table: ConditionalTable) -> list[str]:
-    """Return the block of one node."""
+def _probability_lines(table: ConditionalTable) -> list[str]:
     child = written(table.child.name)
     if not table.parents:
-        return [f"probability ( {child} ) {{", f"  table {written_numbers(table.probabilities)};", "}"]
+        return [f"probability ( {child} ) {{", f"  table {_written_numbers(table.probabilities)};", "}"]
     given = ", ".join(written(parent.name) for parent in table.parents)
-    cells = product(*(written_categories(parent) for parent in table.parents))
+    cells = product(*(_written_categories(parent) for parent in table.parents))
     rows = table.probabilities.reshape(-1, len(table.child))
-    body = [f"  ({', '.join(cell)}) {written_numbers(row)};" for cell, row in zip(cells, rows, strict=True)]
+    body = [f"  ({', '.join(cell)}) {_written_numbers(row)};" for cell, row in zip(cells, rows, strict=True)]
     return [f"probability ( {child} | {given} ) {{", *body, "}"]
 
 
-def written_categories(variable: Variable) -> list[str]:
+def _written_categories(variable: Variable) -> list[str]:
     """Return categories as BIF words; two that would read the same are refused."""
     labels = [written(str(label)) for label in variable.categories]
     if len(set(labels)) < len(labels):
@@ -94,12 +93,12 @@ def written(name: str) -> str:
     return f'"{name}"'
 
 
-def written_numbers(row: Floats) -> str:
+def _written_numbers(row: Floats) -> str:
     """Return numbers that read back as they are."""
     return ", ".join(repr(float(value)) for value in row)
 
 
-class NetworkParts(NamedTuple):
+class _NetworkParts(NamedTuple):
     """What BIF text says of a network: variables, the parents of each, its probabilities (parents first)."""
 
     schema: Schema
@@ -107,7 +106,7 @@ class NetworkParts(NamedTuple):
     probabilities: Mapping[str, Floats]
 
 
-class Token(NamedTuple):
+class _Token(NamedTuple):
     """A word, a quoted text or a mark, and the line it stands in."""
 
     kind: str
@@ -116,7 +115,7 @@ class Token(NamedTuple):
 
 
 @dataclass(slots=True)
-class Block:
+class _Block:
     """The entries of one probability block: rows by configuration, a default, or the whole table."""
 
     child: str
@@ -127,17 +126,16 @@ class Block:
     table: Floats | None = None
 
 
-class Parser:
+class _Parser:
     """A recursive-descent parser: one method per rule of the grammar; `next` is the token to come."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = tokens(text)
+        self.tokens = _tokens(text)
         self.next = next(self.tokens)
         self.variables: dict[str, Variable] = {}
-        self.blocks: dict[str, Block] = {}
+        self.blocks: dict[str, _Block] = {}
 
-    def network(self, schema: Schema | None) -> NetworkParts:
-        """Read a whole file."""
+    def network(self, schema: Schema | None) -> _NetworkParts:
         rules = {"variable": self.variable, "probability": self.probability, "network": self.heading}
         while self.next.kind != "end":
             word = self.name("'network', 'variable' or 'probability'")
@@ -151,10 +149,9 @@ class Parser:
                 raise InputError(f"variable {name!r} has no probability block.")
         values = {name: self.values(self.blocks[name]) for name in self.variables}
         labelled = Schema(self.labelled(variable, schema) for variable in self.variables.values())
-        return NetworkParts(labelled, {name: self.blocks[name].parents for name in self.variables}, values)
+        return _NetworkParts(labelled, {name: self.blocks[name].parents for name in self.variables}, values)
 
     def heading(self) -> None:
-        """Read what follows `network`."""
         while self.next.text != "{":
             self.name("'{'")
         self.mark("{")
@@ -162,7 +159,6 @@ class Parser:
             self.property()
 
     def variable(self) -> None:
-        """Read what follows `variable`."""
         name = self.name("the name of a variable")
         if name.text in self.variables:
             self.fail(f"variable {name.text!r} is declared twice", name.line)
@@ -189,7 +185,6 @@ class Parser:
         self.variables[name.text] = Variable(name.text, tuple(found))
 
     def probability(self) -> None:
-        """Read what follows `probability`."""
         self.mark("(")
         names = self.names_until(")")
         for token in names:
@@ -199,7 +194,7 @@ class Parser:
         child = names[0]
         if child.text in self.blocks:
             self.fail(f"{child.text!r} has two probability blocks", child.line)
-        block = Block(child.text, tuple(token.text for token in names[1:]), child.line)
+        block = _Block(child.text, tuple(token.text for token in names[1:]), child.line)
         if len(set(names)) < len(names) or child.text in block.parents:
             self.fail(f"a variable is named twice in the block of {child.text!r}", child.line)
         self.mark("{")
@@ -207,8 +202,7 @@ class Parser:
             self.entry(block)
         self.blocks[child.text] = block
 
-    def entry(self, block: Block) -> None:
-        """Read one entry of a probability block."""
+    def entry(self, block: _Block) -> None:
         size, line = len(self.variables[block.child]), self.next.line
         if self.passed("("):
             labels = self.names_until(")")
@@ -229,7 +223,7 @@ class Parser:
         else:
             self.property()
 
-    def values(self, block: Block) -> Floats:
+    def values(self, block: _Block) -> Floats:
         """Return the rows of a block, all of which must be given and sum to one."""
         parents = [self.variables[name] for name in block.parents]
         shape = (*(len(parent) for parent in parents), len(self.variables[block.child]))
@@ -265,7 +259,6 @@ class Parser:
         return Variable(variable.name, tuple(by_text[str(label)] for label in variable.categories))
 
     def property(self) -> None:
-        """Read over a property."""
         self.word("property")
         while not self.passed(";"):
             if self.next.kind == "end" or self.next.text in {"{", "}"}:
@@ -287,7 +280,7 @@ class Parser:
             self.fail(f"expected {count} probabilities, found {len(found)}", line)
         return np.array(found)
 
-    def names_until(self, mark: str) -> list[Token]:
+    def names_until(self, mark: str) -> list[_Token]:
         """Read names up to a mark; commas and bars between them may be left out."""
         found = []
         while not self.passed(mark):
@@ -295,14 +288,12 @@ class Parser:
                 found.append(self.name(f"a name or {mark!r}"))
         return found
 
-    def declared(self, token: Token) -> None:
-        """Refuse a variable that was not declared."""
+    def declared(self, token: _Token) -> None:
         if token.text not in self.variables:
             hint = did_you_mean(token.text, self.variables)
             self.fail(f"variable {token.text!r} is not declared.{hint}".rstrip("."), token.line)
 
-    def name(self, wanted: str) -> Token:
-        """Read a word or a quoted text."""
+    def name(self, wanted: str) -> _Token:
         token = self.next
         if token.kind not in {"word", "text"}:
             self.expected(wanted)
@@ -310,13 +301,11 @@ class Parser:
         return token
 
     def word(self, text: str) -> None:
-        """Read a given word."""
         if self.next.kind != "word" or self.next.text != text:
             self.expected(repr(text))
         self.advance()
 
     def mark(self, text: str) -> None:
-        """Read a given mark."""
         if not self.passed(text):
             self.expected(repr(text))
 
@@ -333,17 +322,14 @@ class Parser:
             self.next = next(self.tokens)
 
     def expected(self, wanted: str) -> NoReturn:
-        """Say what should have come next."""
         found = "the end of the text" if self.next.kind == "end" else repr(self.next.text)
         self.fail(f"expected {wanted}, found {found}")
 
     def fail(self, problem: str, line: int | None = None) -> NoReturn:
-        """Refuse the text, naming the line."""
         raise InputError(f"line {self.next.line if line is None else line}: {problem}.")
 
 
-def tokens(text: str) -> Iterator[Token]:
-    """Yield the tokens of BIF text and then an end."""
+def _tokens(text: str) -> Iterator[_Token]:
     line, place = 1, 0
     while place < len(text):
         match = TOKEN.match(text, place)
@@ -351,7 +337,7 @@ def tokens(text: str) -> Iterator[Token]:
             raise InputError(f"line {line}: a quotation mark is never closed.")
         kind = str(match.lastgroup)
         if kind != "space":
-            yield Token(kind, match.group(kind), line)
+            yield _Token(kind, match.group(kind), line)
         line += match.group().count("\n")
         place = match.end()
-    yield Token("end", "", line)
+    yield _Token("end", "", line)

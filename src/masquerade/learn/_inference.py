@@ -60,7 +60,7 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Factor:
+class _Factor:
     """A function of some variables, one axis each."""
 
     names: tuple[str, ...]
@@ -86,16 +86,16 @@ def query(
     names = (target,) if isinstance(target, str) else tuple(target)
     known = dict(evidence or {})
     schema = network.schema
-    check_names(names, known, schema.names)
+    _check_names(names, known, schema.names)
     codes = {name: schema[name].code(label) for name, label in known.items()}
     if engine == "pyagrum":
-        return normalised(by_pyagrum(network, names, codes), names, known, schema)
+        return _normalised(_by_pyagrum(network, names, codes), names, known, schema)
     if engine != "built-in":
         raise InputError(f"The engine must be 'built-in' or 'pyagrum'. Got {engine!r} instead.")
     tables = {table.child.name: table for table in network.usable("inference")}
-    needed = ancestors(network.structure, [*names, *codes])
+    needed = _ancestors(network.structure, [*names, *codes])
     factors = [
-        sliced(Factor(tuple(axis.name for axis in tables[name].axes), tables[name].probabilities), codes)
+        _sliced(_Factor(tuple(axis.name for axis in tables[name].axes), tables[name].probabilities), codes)
         for name in schema
         if name in needed
     ]
@@ -107,10 +107,10 @@ def query(
             "max_cells, ask with engine='pyagrum', or take the network elsewhere: pgmpy reads to_bif(), and "
             "to_networkx() carries all parameters."
         )
-    return normalised(multiplied(eliminated(factors, order), names), names, known, schema)
+    return _normalised(_multiplied(_eliminated(factors, order), names), names, known, schema)
 
 
-def normalised(
+def _normalised(
     joint: Floats, names: Sequence[str], known: Mapping[str, Category], schema: Schema
 ) -> Distribution:
     """Return a distribution that sums to one; impossible evidence is an `InputError`."""
@@ -120,7 +120,7 @@ def normalised(
     return Distribution(tuple(schema[name] for name in names), joint / total, tuple(known.items()))
 
 
-def by_pyagrum(network: BayesianNetwork, names: Sequence[str], codes: Mapping[str, int]) -> Floats:
+def _by_pyagrum(network: BayesianNetwork, names: Sequence[str], codes: Mapping[str, int]) -> Floats:
     """Return P(names | evidence codes) by pyAgrum's lazy propagation."""
     try:
         with warnings.catch_warnings():
@@ -152,7 +152,7 @@ def by_pyagrum(network: BayesianNetwork, names: Sequence[str], codes: Mapping[st
     return array.transpose([list(reversed(found.names)).index(name) for name in names])
 
 
-def check_names(names: Sequence[str], known: Mapping[str, Category], nodes: Sequence[str]) -> None:
+def _check_names(names: Sequence[str], known: Mapping[str, Category], nodes: Sequence[str]) -> None:
     """Refuse targets and evidence that are no nodes, or are named twice."""
     if not names:
         raise InputError("A query needs at least one target.")
@@ -163,7 +163,7 @@ def check_names(names: Sequence[str], known: Mapping[str, Category], nodes: Sequ
             raise InputError(f"{name!r} is named twice among target and evidence.")
 
 
-def ancestors(structure: Mapping[str, Sequence[str]], names: Iterable[str]) -> set[str]:
+def _ancestors(structure: Mapping[str, Sequence[str]], names: Iterable[str]) -> set[str]:
     """Return the nodes and all their ancestors: the others sum to one and can be left out."""
     found: set[str] = set()
     waiting = list(names)
@@ -175,10 +175,9 @@ def ancestors(structure: Mapping[str, Sequence[str]], names: Iterable[str]) -> s
     return found
 
 
-def sliced(factor: Factor, codes: Mapping[str, int]) -> Factor:
-    """Return the factor where some variables have the given codes."""
+def _sliced(factor: _Factor, codes: Mapping[str, int]) -> _Factor:
     index = tuple(codes.get(name, slice(None)) for name in factor.names)
-    return Factor(tuple(name for name in factor.names if name not in codes), factor.values[index])
+    return _Factor(tuple(name for name in factor.names if name not in codes), factor.values[index])
 
 
 def elimination_order(
@@ -220,18 +219,17 @@ def elimination_order(
     return order, largest
 
 
-def eliminated(factors: Sequence[Factor], order: Iterable[str]) -> list[Factor]:
-    """Sum variables out, one after the other."""
+def _eliminated(factors: Sequence[_Factor], order: Iterable[str]) -> list[_Factor]:
     left = list(factors)
     for name in order:
         touched = [factor for factor in left if name in factor.names]
         names = tuple(dict.fromkeys(other for factor in touched for other in factor.names if other != name))
-        summed: Floats = np.asarray(multiplied(touched, (*names, name)).sum(axis=-1))
-        left = [*(factor for factor in left if name not in factor.names), Factor(names, summed)]
+        summed: Floats = np.asarray(_multiplied(touched, (*names, name)).sum(axis=-1))
+        left = [*(factor for factor in left if name not in factor.names), _Factor(names, summed)]
     return left
 
 
-def multiplied(factors: Iterable[Factor], names: Sequence[str]) -> Floats:
+def _multiplied(factors: Iterable[_Factor], names: Sequence[str]) -> Floats:
     """Return the product of factors, up to a constant, as an array over `names`, which cover their variables.
 
     The largest entry is kept at one: thousands of small factors would underflow.

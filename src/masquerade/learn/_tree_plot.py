@@ -27,17 +27,17 @@ def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int) -> Axes:
     """
     if max_depth < 0:
         raise InputError(f"The 'max_depth' of a drawing must not be negative. Got {max_depth} instead.")
-    across, shown = positions(tree, max_depth)
+    across, shown = _positions(tree, max_depth)
     levels = 1 + max(tree.nodes[place].depth for place in shown)
     width = min(max(INCHES_PER_LEAF * (1 + max(across.values())), NARROWEST), WIDEST)
     height = INCHES_PER_LEVEL * (levels - 0.4) + 0.7
     axes = plots.new_axes(width, height) if ax is None else ax
     size = 1.0 if ax is None else plots.room(ax, width, height)
     for place in shown:
-        draw_branches(axes, tree, place, across, size)
+        _draw_branches(axes, tree, place, across, size)
     for place in shown:
-        draw_node(axes, tree, place, across, size)
-    draw_legend(axes, tree)
+        _draw_node(axes, tree, place, across, size)
+    _draw_legend(axes, tree)
     middle, half = max(across.values()) / 2, max(width / INCHES_PER_LEAF / 2, max(across.values()) / 2 + 0.5)
     axes.set(xlim=(middle - half, middle + half), ylim=(-(levels - 1) - 0.3, 0.3))
     if ax is not None:
@@ -46,7 +46,7 @@ def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int) -> Axes:
     return axes
 
 
-def positions(tree: DecisionTree, max_depth: int) -> tuple[dict[int, float], list[int]]:
+def _positions(tree: DecisionTree, max_depth: int) -> tuple[dict[int, float], list[int]]:
     """Return where the drawn nodes stand, in leaves from the left, and their places, breadth first.
 
     Leaves stand one apart; an inner node stands in the middle of its branches.
@@ -70,16 +70,16 @@ def positions(tree: DecisionTree, max_depth: int) -> tuple[dict[int, float], lis
     return across, sorted(order)
 
 
-def has_hidden(tree: DecisionTree, place: int, across: dict[int, float]) -> bool:
+def _has_hidden(tree: DecisionTree, place: int, across: dict[int, float]) -> bool:
     """Tell whether a node has branches that are not drawn."""
     split = tree.nodes[place].split
     return split is not None and split.branches[0] not in across
 
 
-def draw_branches(axes: Axes, tree: DecisionTree, place: int, across: dict[int, float], size: float) -> None:
+def _draw_branches(axes: Axes, tree: DecisionTree, place: int, across: dict[int, float], size: float) -> None:
     """Draw the lines to the branches, as wide as their shares of the records, with their categories."""
     split = tree.nodes[place].split
-    if split is None or has_hidden(tree, place, across):
+    if split is None or _has_hidden(tree, place, across):
         return
     x, y = across[place], -float(tree.nodes[place].depth)
     labels = tree.variable(split.feature).categories
@@ -107,8 +107,7 @@ def draw_branches(axes: Axes, tree: DecisionTree, place: int, across: dict[int, 
         )
 
 
-def draw_node(axes: Axes, tree: DecisionTree, place: int, across: dict[int, float], size: float) -> None:
-    """Draw one box with its lines of text and the bar of classes."""
+def _draw_node(axes: Axes, tree: DecisionTree, place: int, across: dict[int, float], size: float) -> None:
     from matplotlib.patches import FancyBboxPatch, Rectangle  # noqa: PLC0415  (slow to load)
 
     node, x = tree.nodes[place], across[place]
@@ -122,17 +121,17 @@ def draw_node(axes: Axes, tree: DecisionTree, place: int, across: dict[int, floa
             facecolor="white" if not node.borrowed else "0.95",
             edgecolor=MUTED,
             linewidth=0.9 * size,
-            linestyle="--" if has_hidden(tree, place, across) else "-",
+            linestyle="--" if _has_hidden(tree, place, across) else "-",
             zorder=3,
         )
     )
     start = left + 0.05
     for code, share in enumerate(node.probabilities):
         extent = (BOX_WIDTH - 0.1) * float(share)
-        bar = Rectangle((start, low + 0.04), extent, BAR_HEIGHT, color=colour(code), linewidth=0, zorder=4)
+        bar = Rectangle((start, low + 0.04), extent, BAR_HEIGHT, color=_colour(code), linewidth=0, zorder=4)
         axes.add_patch(bar)
         start += extent
-    for line, text in enumerate(box_lines(tree, node)):
+    for line, text in enumerate(_box_lines(tree, node)):
         axes.text(
             x,
             low + BOX_HEIGHT - 0.085 - 0.12 * line,
@@ -146,7 +145,7 @@ def draw_node(axes: Axes, tree: DecisionTree, place: int, across: dict[int, floa
         )
 
 
-def box_lines(tree: DecisionTree, node: Node) -> tuple[str, str, str]:
+def _box_lines(tree: DecisionTree, node: Node) -> tuple[str, str, str]:
     """Return the lines in a box: what is asked or answered, the likeliest class, the records."""
     label = plots.shortened(tree.target.categories[node.best], LONGEST_LABEL)
     chance = f"{node.probabilities[node.best]:.3f} ± {node.stderr[node.best]:.3f}"
@@ -158,14 +157,14 @@ def box_lines(tree: DecisionTree, node: Node) -> tuple[str, str, str]:
     return plots.shortened(node.split.feature, LONGEST_LABEL) + "?", f"{label} {chance}", records
 
 
-def draw_legend(axes: Axes, tree: DecisionTree) -> None:
+def _draw_legend(axes: Axes, tree: DecisionTree) -> None:
     """Name the colours of the classes above the tree."""
     from matplotlib.patches import Patch  # noqa: PLC0415  (slow to load)
 
     labels = tree.target.categories
     axes.legend(
         handles=[
-            Patch(color=colour(code), label=plots.shortened(label, LONGEST_LABEL))
+            Patch(color=_colour(code), label=plots.shortened(label, LONGEST_LABEL))
             for code, label in enumerate(labels)
         ],
         title=plots.shortened(tree.target.name, LONGEST_LABEL),
@@ -179,6 +178,6 @@ def draw_legend(axes: Axes, tree: DecisionTree) -> None:
     )
 
 
-def colour(code: int) -> str:
+def _colour(code: int) -> str:
     """Return the colour of a class; they repeat beyond eight."""
     return CATEGORIES[code % len(CATEGORIES)]

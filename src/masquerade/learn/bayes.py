@@ -195,10 +195,10 @@ class NaiveBayes:
         Schema((target, *features))
         shapes = [(len(target), len(feature)) for feature in features]
         tables = [
-            distribution_of(item, shape, feature.name)
+            _distribution_of(item, shape, feature.name)
             for item, shape, feature in zip(listed, shapes, features, strict=True)
         ]
-        prior, prior_stderr = distribution_of(own, (len(target),), target.name)
+        prior, prior_stderr = _distribution_of(own, (len(target),), target.name)
         reliable = model_file.entry(own, "reliable", list)
         if len(reliable) != len(target) or any(type(item) is not bool for item in reliable):
             raise InputError(f"'reliable' must be {len(target)} times true or false.")
@@ -238,7 +238,7 @@ def naive_bayes(
     Cost: one batch of one question per feature and one for the classes.
     Error: first order in 1/n; flagged where N̂_c is below five standard errors.
     """
-    names = check_names(source.schema, target, features)
+    names = _check_names(source.schema, target, features)
     if not np.isfinite(alpha) or alpha < 0:
         raise InputError(f"The 'alpha' parameter of naive_bayes() must be 0 or more. Got {alpha} instead.")
     queries = [Query(by=(target,)), *(Query(by=(target, name)) for name in names)]
@@ -246,9 +246,9 @@ def naive_bayes(
     counts = np.where(classes.values > ROUNDING * classes.n, classes.nonnegative("clip").values, 0.0)
     if not counts.sum() > 0:
         raise InputError(f"Nothing can be learnt: no class of {target!r} has a positive count.")
-    warn_of_empty(classes.axes[0], counts)
+    _warn_of_empty(classes.axes[0], counts)
     prior = np.asarray(counts / counts.sum())
-    fitted = [conditional(table, counts, alpha) for table in tables]
+    fitted = [_conditional(table, counts, alpha) for table in tables]
     return NaiveBayes(
         classes.axes[0],
         tuple(table.axes[1] for table in tables),
@@ -262,7 +262,7 @@ def naive_bayes(
     )
 
 
-def check_names(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
+def _check_names(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
     """Return the features; refuse unknown names, a target among them, or none at all."""
     variable = schema[target]
     if isinstance(features, str):
@@ -281,8 +281,7 @@ def check_names(schema: Schema, target: str, features: Sequence[str] | None) -> 
     return names
 
 
-def conditional(table: CountTable, counts: Floats, alpha: float) -> tuple[Floats, Floats]:
-    """Return P(feature | class) and its standard errors from a class × feature table."""
+def _conditional(table: CountTable, counts: Floats, alpha: float) -> tuple[Floats, Floats]:
     size = len(table.axes[1])
     clipped = np.maximum(table.values, 0.0)
     sums = clipped.sum(axis=1, keepdims=True)
@@ -298,8 +297,7 @@ def conditional(table: CountTable, counts: Floats, alpha: float) -> tuple[Floats
     return probabilities, np.where((counts > 0)[:, None], errors, np.inf)
 
 
-def warn_of_empty(target: Variable, counts: Floats) -> None:
-    """Warn of classes that nothing speaks for."""
+def _warn_of_empty(target: Variable, counts: Floats) -> None:
     empty = [repr(label) for label, count in zip(target.categories, counts, strict=True) if count <= 0]
     if empty:
         warnings.warn(
@@ -310,7 +308,7 @@ def warn_of_empty(target: Variable, counts: Floats) -> None:
         )
 
 
-def distribution_of(values: Mapping[str, Any], shape: tuple[int, ...], name: str) -> tuple[Floats, Floats]:
+def _distribution_of(values: Mapping[str, Any], shape: tuple[int, ...], name: str) -> tuple[Floats, Floats]:
     """Return probabilities and standard errors read from a file; rows must be distributions."""
     table = model_file.array_of(
         model_file.entry(values, "probabilities", list), shape, f"{name}.probabilities"

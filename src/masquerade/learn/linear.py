@@ -108,7 +108,7 @@ class LinearClassifier:
 
     def predict_codes(self, codes: Mapping[str, NDArray[np.integer[Any]]]) -> NDArray[np.intp]:
         """Return the codes of the classes from codes of the features; ties go to the first."""
-        return winners(np.moveaxis(self.scores(codes), -1, 0))
+        return _winners(np.moveaxis(self.scores(codes), -1, 0))
 
     def summary(self) -> str:
         """Return the coefficients as text, with standard errors where they are known."""
@@ -183,7 +183,7 @@ class LinearClassifier:
         listed = model_file.entry(values, "features", list)
         features = tuple(model_file.variable_of(item) for item in listed)
         Schema((target, *features))
-        codings = tuple(coding_of(item, feature) for item, feature in zip(listed, features, strict=True))
+        codings = tuple(_coding_of(item, feature) for item, feature in zip(listed, features, strict=True))
         names = tuple(map(str, model_file.entry(values, "columns", list)))
         if len(names) != sum(coding.shape[1] for coding in codings) or len(target) < 2:
             raise InputError("'columns' must name every number of the features; 'target' needs two classes.")
@@ -198,12 +198,12 @@ class LinearClassifier:
             features=features,
             codings=codings,
             names=names,
-            loss=one_of("loss", model_file.entry(values, "loss", str), get_args(Loss)),
+            loss=_one_of("loss", model_file.entry(values, "loss", str), get_args(Loss)),
             coefficients=model_file.array_of(
                 model_file.entry(values, "coefficients", list), shape, "coefficients"
             ),
             stderr=None if errors is None else model_file.array_of(errors, shape, "stderr"),
-            counts=one_of("counts", model_file.entry(values, "counts", str), get_args(Counts)[1:]),
+            counts=_one_of("counts", model_file.entry(values, "counts", str), get_args(Counts)[1:]),
             n=model_file.entry(values, "n", int),
             **numbers,
         )
@@ -253,9 +253,9 @@ def linear_classifier(
     >>> linear_classifier(mq.tally(records), "buys").predict({"age": [1, 4]}).tolist()
     ['no', 'yes']
     """
-    names = check_names(source.schema, target, features)
-    check_options(loss, ridge, counts, steps)
-    coded = [coding(source.schema[name], (scores or {}).get(name)) for name in names]
+    names = _check_names(source.schema, target, features)
+    _check_options(loss, ridge, counts, steps)
+    coded = [_coding(source.schema[name], (scores or {}).get(name)) for name in names]
     unused = [name for name in scores or {} if name not in names]
     if unused:
         raise InputError(f"'scores' are given for {unused[0]!r}, no feature.{did_you_mean(unused[0], names)}")
@@ -263,7 +263,7 @@ def linear_classifier(
     method = counts if counts != "auto" else "mle" if table.values.size <= MOST_LIKELY_CELLS else "clip"
     cells = table.values if method == "unbiased" else table.nonnegative(method).values
     codings = [matrix for _, matrix in coded]
-    problem = Problem(table.axes[-1], codings, cells)
+    problem = _Problem(table.axes[-1], codings, cells)
     generator = np.random.default_rng(seed)
 
     def cost(basis: losses.Basis, positive: Floats, totals: Floats) -> losses.Fitted:
@@ -274,7 +274,7 @@ def linear_classifier(
 
     fits = problem.fit(cost)
     coefficients = np.array([one.coefficients for one in fits])
-    right = hits(codings, coefficients, cells.shape)
+    right = _hits(codings, coefficients, cells.shape)
     total = cells.sum()
     return LinearClassifier(
         target=table.axes[-1],
@@ -283,7 +283,7 @@ def linear_classifier(
         names=tuple(name for columns, _ in coded for name in columns),
         loss=loss,
         coefficients=coefficients,
-        stderr=standard_errors(table, codings, fits, loss),
+        stderr=_standard_errors(table, codings, fits, loss),
         accuracy=float((cells * right).sum() / total),
         accuracy_stderr=float(np.sqrt(max(table.covariance.quadratic(right), 0.0)) / total),
         counts=method,
@@ -294,7 +294,7 @@ def linear_classifier(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
+class _Problem:
     """A table of configurations and classes, the numbers of the features, and one cost for all classes."""
 
     target: Variable
@@ -323,12 +323,12 @@ class Problem:
         return [
             cost(basis, flat[used, code], totals)
             if classes[code] > TIES * flat.sum()
-            else never(design.shape[1], self.target, code)
+            else _never(design.shape[1], self.target, code)
             for code in wanted
         ]
 
 
-def never(columns: int, target: Variable, code: int) -> losses.Fitted:
+def _never(columns: int, target: Variable, code: int) -> losses.Fitted:
     """Return the discriminant of a class that does not occur: minus infinity, with a warning."""
     warnings.warn(
         f"{target.name} = {target.categories[code]!r} does not occur: it is never predicted.",
@@ -338,7 +338,7 @@ def never(columns: int, target: Variable, code: int) -> losses.Fitted:
     return losses.Fitted(np.array([-np.inf, *np.zeros(columns)]), None)
 
 
-def standard_errors(
+def _standard_errors(
     table: CountTable, codings: Sequence[Floats], fits: Sequence[losses.Fitted], loss: Loss
 ) -> Floats | None:
     """Return the standard errors of all coefficients (one quadratic form each); None where not feasible."""
@@ -358,13 +358,13 @@ def standard_errors(
     return result
 
 
-def hits(codings: Sequence[Floats], coefficients: Floats, shape: tuple[int, ...]) -> Floats:
+def _hits(codings: Sequence[Floats], coefficients: Floats, shape: tuple[int, ...]) -> Floats:
     """Return 1 for the cells that the discriminants classify rightly, 0 for the others."""
-    chosen = winners(np.stack([grid(codings, row) for row in coefficients]))
+    chosen = _winners(np.stack([grid(codings, row) for row in coefficients]))
     return np.asarray(chosen[..., None] == np.arange(shape[-1]), dtype=float)
 
 
-def check_names(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
+def _check_names(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
     """Return the features; refuse unknown names, a target among them, none at all, or too many cells."""
     if len(schema[target]) < 2:
         raise InputError(f"The target {target!r} has one class only: there is nothing to tell apart.")
@@ -383,10 +383,9 @@ def check_names(schema: Schema, target: str, features: Sequence[str] | None) -> 
     return names
 
 
-def check_options(loss: str, ridge: float, counts: str, steps: int) -> None:
-    """Refuse options that do not exist or do not go together."""
-    one_of("loss", loss, get_args(Loss))
-    one_of("counts", counts, get_args(Counts))
+def _check_options(loss: str, ridge: float, counts: str, steps: int) -> None:
+    _one_of("loss", loss, get_args(Loss))
+    _one_of("counts", counts, get_args(Counts))
     if not np.isfinite(ridge) or ridge < 0:
         raise InputError(
             f"The 'ridge' parameter of linear_classifier() must be 0 or more. Got {ridge} instead."
@@ -395,7 +394,7 @@ def check_options(loss: str, ridge: float, counts: str, steps: int) -> None:
         raise InputError("loss='pocket' needs at least one step and takes no ridge and no negative counts.")
 
 
-def winners(scores: Floats) -> NDArray[np.intp]:
+def _winners(scores: Floats) -> NDArray[np.intp]:
     """Return the class codes from discriminants along the first axis; ties go to the first class."""
     if len(scores) == 1:
         return np.asarray(scores[0] > TIES, dtype=np.intp)
@@ -414,7 +413,7 @@ def grid(codings: Sequence[Floats], coefficients: Floats) -> Floats:
     return total
 
 
-def coding(variable: Variable, given: Sequence[float] | str | None) -> tuple[list[str], Floats]:
+def _coding(variable: Variable, given: Sequence[float] | str | None) -> tuple[list[str], Floats]:
     """Return the names of a feature's columns and the numbers of its categories in them."""
     numbers = category_numbers(variable) if given is None else None
     if given is not None and not isinstance(given, str):
@@ -428,15 +427,13 @@ def coding(variable: Variable, given: Sequence[float] | str | None) -> tuple[lis
     return [f"{variable.name}={label}" for label in variable.categories[1:]], np.eye(len(variable))[:, 1:]
 
 
-def coding_of(values: Mapping[str, Any], feature: Variable) -> Floats:
-    """Return the numbers of a feature's categories from a file."""
+def _coding_of(values: Mapping[str, Any], feature: Variable) -> Floats:
     listed = model_file.entry(values, "numbers", list)
     columns = len(listed[0]) if listed and isinstance(listed[0], list) else 0
     return model_file.array_of(listed, (len(feature), columns), f"{feature.name}.numbers")
 
 
-def one_of(name: str, given: str, known: Sequence[str]) -> Any:
-    """Return what was given if it is known."""
+def _one_of(name: str, given: str, known: Sequence[str]) -> Any:
     if given not in known:
         raise InputError(f"The {name!r} must be one of {', '.join(map(repr, known))}. Got {given!r} instead.")
     return given

@@ -168,7 +168,7 @@ class BayesianNetwork:
         reliable rows; a dashed frame marks a node with rows that are not reliable.
         """
         boxes = {
-            table.child.name: Box(table.child.name, small_print(table), doubtful=not table.reliable.all())
+            table.child.name: Box(table.child.name, _small_print(table), doubtful=not table.reliable.all())
             for table in self.tables
         }
         doubtful = any(box.doubtful for box in boxes.values())
@@ -193,7 +193,7 @@ class BayesianNetwork:
         """Return the network that `to_dict` described; anything else is an `InputError`."""
         model_file.check_header(values, KIND)
         nodes = model_file.entry(values, "nodes", list)
-        schema = Schema(model_file.variable_of(node.get("variable")) for node in map(as_mapping, nodes))
+        schema = Schema(model_file.variable_of(node.get("variable")) for node in map(_as_mapping, nodes))
         structure: dict[str, tuple[str, ...]] = {}
         for name, node in zip(schema, nodes, strict=True):
             parents = model_file.entry(node, "parents", list)
@@ -232,7 +232,7 @@ def bayesian_network(
     Cost: one batch of one question per node.
     Error: first order in 1/n; flagged where N̂_ij is below five standard errors or below 25 records.
     """
-    parents = plain_structure(structure)
+    parents = _plain_structure(structure)
     check_prior(prior, equivalent_size)
     queries = [Query(by=(*parents[name], name)) for name in parents]
     for query in queries:
@@ -251,7 +251,7 @@ def bayesian_network(
     return network.projected() if nonnegative else network
 
 
-def plain_structure(structure: Structure | HasStructure) -> dict[str, tuple[str, ...]]:
+def _plain_structure(structure: Structure | HasStructure) -> dict[str, tuple[str, ...]]:
     """Return the parents of every node as tuples, of a mapping or of what a structure learner returned."""
     given = structure if isinstance(structure, Mapping) else getattr(structure, "structure", None)
     if not isinstance(given, Mapping) or not given:
@@ -316,7 +316,7 @@ def write_bif(network: BayesianNetwork, path: str | Path, name: str = "unknown")
     write_whole(Path(path), _bif.format_bif(network.usable("BIF"), name))
 
 
-def small_print(table: ConditionalTable) -> str:
+def _small_print(table: ConditionalTable) -> str:
     """Return what stands under the name of a node that is drawn."""
     text = f"{len(table.child)} categories"
     if table.evidence is None or not table.reliable.any():
@@ -324,8 +324,7 @@ def small_print(table: ConditionalTable) -> str:
     return f"{text}, ±{table.stderr[table.reliable].max():.2g}"
 
 
-def as_mapping(node: Any) -> Mapping[str, Any]:
-    """Refuse a node of a model file that is no object."""
+def _as_mapping(node: Any) -> Mapping[str, Any]:
     if not isinstance(node, Mapping):
         raise InputError("a node must be an object.")
     return node

@@ -88,9 +88,9 @@ def network_plot(
     for child, parents in structure.items():
         for parent in parents:
             weight = 0.2 if weights is None else weights.get((parent, child), 0.0)
-            draw_link(axes, [spots[spot] for spot in route(parent, child, spots)], size, 0.5 + 2.5 * weight)
+            _draw_link(axes, [spots[spot] for spot in _route(parent, child, spots)], size, 0.5 + 2.5 * weight)
     for name, box in drawn.items():
-        draw_box(axes, box, spots[name], size)
+        _draw_box(axes, box, spots[name], size)
     if note:
         axes.text(left + MARGIN, bottom + 0.08, note, fontsize=7 * size, color=MUTED, va="bottom")
     return axes
@@ -125,7 +125,7 @@ def layered(structure: Parents) -> tuple[list[list[Spot]], list[tuple[Spot, Spot
     return layers, segments
 
 
-def neighbours(
+def _neighbours(
     segments: Sequence[tuple[Spot, Spot]],
 ) -> tuple[dict[Spot, list[Spot]], dict[Spot, list[Spot]]]:
     """Return what each spot is linked to in the layer above and in the layer below."""
@@ -142,7 +142,7 @@ def ordered(layers: Sequence[Sequence[Spot]], segments: Sequence[tuple[Spot, Spo
 
     Reference: Sugiyama, Tagawa & Toda (1981), the barycentre method.
     """
-    above, below = neighbours(segments)
+    above, below = _neighbours(segments)
     best = [list(layer) for layer in layers]
     fewest = crossings(best, below)
     current = [list(layer) for layer in best]
@@ -179,21 +179,21 @@ def coordinates(
     layers: Sequence[Sequence[Spot]], segments: Sequence[tuple[Spot, Spot]], widths: Mapping[str, float]
 ) -> dict[Spot, float]:
     """Return where the spots stand, left to right: close to their neighbours, without overlap."""
-    above, below = neighbours(segments)
+    above, below = _neighbours(segments)
     half = {spot: (widths[spot] if isinstance(spot, str) else BEND) / 2 for layer in layers for spot in layer}
     across: dict[Spot, float] = {}
     for layer in layers:
         wanted = np.zeros(len(layer))
-        across.update(zip(layer, apart(wanted, [half[spot] for spot in layer]), strict=True))
+        across.update(zip(layer, _apart(wanted, [half[spot] for spot in layer]), strict=True))
     for sweep in range(SWEEPS):
         last = sweep >= SWEEPS - 2
         for layer in layers if sweep % 2 == 0 else list(reversed(layers)):
-            wanted = np.array([pulled(spot, across, above, below, sweep, both=last) for spot in layer])
-            across.update(zip(layer, apart(wanted, [half[spot] for spot in layer]), strict=True))
+            wanted = np.array([_pulled(spot, across, above, below, sweep, both=last) for spot in layer])
+            across.update(zip(layer, _apart(wanted, [half[spot] for spot in layer]), strict=True))
     return across
 
 
-def pulled(
+def _pulled(
     spot: Spot,
     across: Mapping[Spot, float],
     above: Mapping[Spot, Sequence[Spot]],
@@ -208,7 +208,7 @@ def pulled(
     return float(np.mean([across[other] for other in near])) if near else across[spot]
 
 
-def apart(wanted: np.ndarray[tuple[int], np.dtype[np.float64]], half: Sequence[float]) -> list[float]:
+def _apart(wanted: np.ndarray[tuple[int], np.dtype[np.float64]], half: Sequence[float]) -> list[float]:
     """Return the places nearest to those wanted that keep the order and a gap.
 
     Formula: least squares under x[i+1] − x[i] ≥ distance: pool adjacent violators of wanted − offsets.
@@ -226,13 +226,12 @@ def apart(wanted: np.ndarray[tuple[int], np.dtype[np.float64]], half: Sequence[f
     return places
 
 
-def route(parent: str, child: str, spots: Mapping[Spot, tuple[float, float]]) -> list[Spot]:
-    """Return the spots that a link passes, from parent to child."""
+def _route(parent: str, child: str, spots: Mapping[Spot, tuple[float, float]]) -> list[Spot]:
     bends = [spot for spot in spots if isinstance(spot, tuple) and spot[:2] == (parent, child)]
     return [parent, *sorted(bends, key=lambda spot: spot[2]), child]
 
 
-def draw_link(axes: Axes, stops: Sequence[tuple[float, float]], size: float, width: float) -> None:
+def _draw_link(axes: Axes, stops: Sequence[tuple[float, float]], size: float, width: float) -> None:
     """Draw a smooth arrow from the lower rim of the parent to the upper rim of the child."""
     from matplotlib.patches import FancyArrowPatch  # noqa: PLC0415  (slow to load)
     from matplotlib.path import Path as Curve  # noqa: PLC0415
@@ -258,8 +257,7 @@ def draw_link(axes: Axes, stops: Sequence[tuple[float, float]], size: float, wid
     )
 
 
-def draw_box(axes: Axes, box: Box, place: tuple[float, float], size: float) -> None:
-    """Draw the box of a node."""
+def _draw_box(axes: Axes, box: Box, place: tuple[float, float], size: float) -> None:
     from matplotlib.patches import FancyBboxPatch  # noqa: PLC0415  (slow to load)
 
     (x, y), width = place, box.width
@@ -282,11 +280,10 @@ def draw_box(axes: Axes, box: Box, place: tuple[float, float], size: float) -> N
     if box.note:
         axes.text(x, y - 0.115, box.note, fontsize=6.5 * size, color=MUTED, **common)
     if box.masked:
-        draw_mask(axes, (x + aside - LETTER * len(box.title) / 2 - MASK_WIDTH / 2, y + up))
+        _draw_mask(axes, (x + aside - LETTER * len(box.title) / 2 - MASK_WIDTH / 2, y + up))
 
 
-def draw_mask(axes: Axes, centre: tuple[float, float]) -> None:
-    """Draw a domino mask."""
+def _draw_mask(axes: Axes, centre: tuple[float, float]) -> None:
     from matplotlib.patches import Ellipse, PathPatch  # noqa: PLC0415  (slow to load)
     from matplotlib.path import Path as Curve  # noqa: PLC0415
 

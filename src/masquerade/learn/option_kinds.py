@@ -39,7 +39,7 @@ class Kind:
     names: Callable[[Any], Iterable[str]] = lambda _value: ()
 
 
-def number(wanted: str, holds: Callable[[float], bool]) -> Kind:
+def _number(wanted: str, holds: Callable[[float], bool]) -> Kind:
     """Return the kind of numbers for which something holds; `wanted` says what, as in "must be above 0"."""
 
     def read(typed: float, _schema: Schema, option: str) -> float:
@@ -81,7 +81,7 @@ def names_in(text: str, schema: Schema, option: str) -> tuple[str, ...]:
     return names
 
 
-def links_in(texts: Iterable[str], schema: Schema, option: str) -> list[tuple[str, str]]:
+def _links_in(texts: Iterable[str], schema: Schema, option: str) -> list[tuple[str, str]]:
     """Return the links in "PARENT->CHILD"."""
     found = []
     for text in texts:
@@ -160,7 +160,7 @@ def _read_json(path: Path) -> Any:
         raise FileError(f"{path}: not JSON text.") from None
 
 
-def correction_in(text: str, _schema: Schema, option: str) -> Correction:
+def _correction_in(text: str, _schema: Schema, option: str) -> Correction:
     """Return the rule in "design-effect", "none", "constant:4" or "eta:0.999"."""
     from masquerade.learn import scores  # noqa: PLC0415  (loads numpy)
 
@@ -178,7 +178,7 @@ def correction_in(text: str, _schema: Schema, option: str) -> Correction:
     return scores.Constant(figure) if name == "constant" else scores.Eta(figure)
 
 
-def items_in(texts: Sequence[str], schema: Schema, option: str) -> list[str | tuple[str, Category]] | None:
+def _items_in(texts: Sequence[str], schema: Schema, option: str) -> list[str | tuple[str, Category]] | None:
     """Return items: a variable stands for its categories, VARIABLE=CATEGORY for one of them."""
     found: list[str | tuple[str, Category]] = []
     for text in texts:
@@ -212,7 +212,7 @@ def category_called(variable: Variable, text: str, option: str) -> Category:
     return found[0]
 
 
-def scores_in(texts: Sequence[str], schema: Schema, option: str) -> dict[str, Any]:
+def _scores_in(texts: Sequence[str], schema: Schema, option: str) -> dict[str, Any]:
     """Return the numbers of categories in "V=1,2,5", or "indicator"."""
     found: dict[str, Any] = {}
     for text in texts:
@@ -235,8 +235,8 @@ def _in_structure(structure: Mapping[str, Sequence[str]]) -> list[str]:
 SWITCH = Kind(bool)
 NUMBER = Kind(float)
 WHOLE = Kind(int)
-SHARE = number("above 0 and at most 1", lambda share: 0 < share <= 1)
-LEVEL = number("between 0 and 1, such as 0.95", lambda level: 0 < level < 1)
+SHARE = _number("above 0 and at most 1", lambda share: 0 < share <= 1)
+LEVEL = _number("between 0 and 1, such as 0.95", lambda level: 0 < level < 1)
 VARIABLE = Kind(
     str,
     "VARIABLE",
@@ -250,13 +250,13 @@ TABLES = Kind(
     read=lambda texts, schema, option: tuple(names_in(text, schema, option) for text in texts),
     names=lambda tables: (name for names in tables for name in names),
 )
-LINKS = Kind(list[str], "A->B", read=links_in, names=lambda links: (name for link in links for name in link))
+LINKS = Kind(list[str], "A->B", read=_links_in, names=lambda links: (name for link in links for name in link))
 STRUCTURE = Kind(str, "TEXT|FILE", read=structure_in, names=_in_structure)
-CORRECTION = Kind(str, "RULE", read=correction_in)
+CORRECTION = Kind(str, "RULE", read=_correction_in)
 ITEMS = Kind(
     list[str],
     "VARIABLE[=CATEGORY]",
-    read=items_in,
+    read=_items_in,
     names=lambda items: (item if isinstance(item, str) else item[0] for item in items),
 )
-SCORES = Kind(list[str], "VARIABLE=1,2,5", read=scores_in, names=lambda scores: scores)
+SCORES = Kind(list[str], "VARIABLE=1,2,5", read=_scores_in, names=lambda scores: scores)

@@ -40,7 +40,7 @@ def row_codes(frame: Any, schema: Schema, names: Iterable[str]) -> dict[str, Cod
     """
     coded: dict[str, Codes] = {}
     for name in names:
-        codes = column_codes(column_of(frame, name), schema[name])
+        codes = _column_codes(_column_of(frame, name), schema[name])
         wrong = codes < 0
         if wrong.any():
             row = int(np.argmax(wrong))
@@ -61,7 +61,7 @@ def labels_of(variable: Variable, codes: NDArray[np.integer[Any]]) -> NDArray[An
     return np.take(labels, codes)
 
 
-def column_of(frame: Any, name: str) -> Any:
+def _column_of(frame: Any, name: str) -> Any:
     """Return a column; one that is not there is a `SchemaError`, what has no columns an `InputError`."""
     listed = getattr(frame, "column_names", None)  # PyArrow, whose .columns are the columns themselves
     if listed is None and not hasattr(frame, "collect"):  # a lazy frame has no columns yet
@@ -78,75 +78,72 @@ def column_of(frame: Any, name: str) -> Any:
     return frame[name]
 
 
-def column_codes(column: Any, variable: Variable) -> Codes:
+def _column_codes(column: Any, variable: Variable) -> Codes:
     """Return the code of every label; UNKNOWN or MISSING where there is none."""
     if hasattr(column, "to_arrow"):  # Polars
         column = column.to_arrow()
     if hasattr(column, "dictionary_encode"):  # PyArrow
-        return arrow_codes(column, variable)
+        return _arrow_codes(column, variable)
     if hasattr(column, "factorize") and not isinstance(column.dtype, np.dtype):  # pandas' own types
         places, distinct = column.factorize()
-        return spread(np.asarray(places, dtype=np.intp), list(distinct), variable)
+        return _spread(np.asarray(places, dtype=np.intp), list(distinct), variable)
     if isinstance(column, (list, tuple)):
-        return list_codes(column, variable)
-    return array_codes(np.asarray(column), variable)
+        return _list_codes(column, variable)
+    return _array_codes(np.asarray(column), variable)
 
 
-def array_codes(values: NDArray[Any], variable: Variable) -> Codes:
-    """Return the codes of a numpy array of labels."""
+def _array_codes(values: NDArray[Any], variable: Variable) -> Codes:
     if values.ndim != 1:
         raise InputError(f"Column {variable.name!r} must be one column of labels, not {values.ndim}-way.")
     if values.dtype.kind in "iu" and values.dtype != np.uint64:  # a cast would wrap the largest ones
-        return whole_number_codes(values.astype(np.int64, copy=False), variable)
+        return _whole_number_codes(values.astype(np.int64, copy=False), variable)
     if values.dtype.kind == "f":
-        return number_codes(values.astype(np.float64, copy=False), variable)
+        return _number_codes(values.astype(np.float64, copy=False), variable)
     if values.dtype.kind == "b":
         known = codes_by_label(variable)
         both = [known.get((bool, False), UNKNOWN), known.get((bool, True), UNKNOWN)]
         return np.array(both, dtype=np.intp)[values.view(np.uint8)]
-    return list_codes(values.tolist(), variable)
+    return _list_codes(values.tolist(), variable)
 
 
-def arrow_codes(column: Any, variable: Variable) -> Codes:
+def _arrow_codes(column: Any, variable: Variable) -> Codes:
     """Return the codes of an Arrow column, chunk by chunk through its distinct values."""
     parts = []
     for chunk in column.chunks if hasattr(column, "chunks") else [column]:
         try:
             encoded = chunk.dictionary_encode()
         except NotImplementedError:  # a type that Arrow cannot hash
-            parts.append(list_codes(chunk.to_pylist(), variable))
+            parts.append(_list_codes(chunk.to_pylist(), variable))
             continue
         places = encoded.indices.cast("int64").fill_null(-1).to_numpy()
-        parts.append(spread(places, encoded.dictionary.to_pylist(), variable))
+        parts.append(_spread(places, encoded.dictionary.to_pylist(), variable))
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.intp)
 
 
-def spread(places: NDArray[np.integer[Any]], distinct: Sequence[Any], variable: Variable) -> Codes:
+def _spread(places: NDArray[np.integer[Any]], distinct: Sequence[Any], variable: Variable) -> Codes:
     """Return the codes of rows that hold distinct[place]; place -1 is a missing value.
 
     A listed label that no row has may be unknown: frames carry such categories around.
     """
-    table = np.append(any_codes(distinct, variable), np.intp(MISSING))
+    table = np.append(_any_codes(distinct, variable), np.intp(MISSING))
     codes: Codes = table[places]
     return codes
 
 
-def list_codes(values: Sequence[Any], variable: Variable) -> Codes:
+def _list_codes(values: Sequence[Any], variable: Variable) -> Codes:
     """Return the codes of Python objects: one look-up each if they are all of one plain type."""
     kinds = set(map(type, values))
     if len(kinds) != 1 or not kinds <= {str, int, bool}:
-        return any_codes(values, variable)
-    known = labels_by_type(variable, kinds.pop())
+        return _any_codes(values, variable)
+    known = _labels_by_type(variable, kinds.pop())
     return np.fromiter(map(known.get, values, repeat(UNKNOWN)), dtype=np.intp, count=len(values))
 
 
-def any_codes(values: Sequence[Any], variable: Variable) -> Codes:
-    """Return the codes of any objects, one by one."""
-    return np.array([code_of(value, variable) for value in values], dtype=np.intp)
+def _any_codes(values: Sequence[Any], variable: Variable) -> Codes:
+    return np.array([_code_of(value, variable) for value in values], dtype=np.intp)
 
 
-def code_of(value: Any, variable: Variable) -> int:
-    """Return the code of one object."""
+def _code_of(value: Any, variable: Variable) -> int:
     if value is None or type(value).__name__ in {"NAType", "NaTType"}:
         return MISSING
     if isinstance(value, (float, np.floating)) and np.isnan(value):
@@ -158,12 +155,12 @@ def code_of(value: Any, variable: Variable) -> int:
     return codes_by_label(variable).get((type(plain), plain), UNKNOWN)
 
 
-def whole_number_codes(values: NDArray[np.int64], variable: Variable) -> Codes:
+def _whole_number_codes(values: NDArray[np.int64], variable: Variable) -> Codes:
     """Return the codes of whole numbers through a table if the labels lie close together."""
     bounds = np.iinfo(np.int64)
-    known = {v: code for v, code in labels_by_type(variable, int).items() if bounds.min <= v <= bounds.max}
+    known = {v: code for v, code in _labels_by_type(variable, int).items() if bounds.min <= v <= bounds.max}
     if not known or max(known) - min(known) >= WIDEST_TABLE:
-        return sorted_codes(values, known)
+        return _sorted_codes(values, known)
     low, high = min(known), max(known)
     table = np.full(high - low + 2, UNKNOWN, dtype=np.intp)
     table[np.array(list(known)) - low] = list(known.values())
@@ -172,15 +169,15 @@ def whole_number_codes(values: NDArray[np.int64], variable: Variable) -> Codes:
     return codes
 
 
-def number_codes(values: NDArray[np.float64], variable: Variable) -> Codes:
+def _number_codes(values: NDArray[np.float64], variable: Variable) -> Codes:
     """Return the codes of whole numbers kept as floats; NaN is a missing value."""
-    known = {v: code for v, code in labels_by_type(variable, int).items() if abs(v) <= LARGEST_EXACT_FLOAT}
-    codes = sorted_codes(values, known)
+    known = {v: code for v, code in _labels_by_type(variable, int).items() if abs(v) <= LARGEST_EXACT_FLOAT}
+    codes = _sorted_codes(values, known)
     codes[np.isnan(values)] = MISSING
     return codes
 
 
-def sorted_codes(values: NDArray[Any], known: Mapping[Any, int]) -> Codes:
+def _sorted_codes(values: NDArray[Any], known: Mapping[Any, int]) -> Codes:
     """Return the codes of numbers by search among the sorted labels."""
     if not known:
         return np.full(len(values), UNKNOWN, dtype=np.intp)
@@ -190,7 +187,7 @@ def sorted_codes(values: NDArray[Any], known: Mapping[Any, int]) -> Codes:
     return np.where(labels[places] == values, codes[places], UNKNOWN)
 
 
-def labels_by_type(variable: Variable, kind: type) -> dict[Any, int]:
+def _labels_by_type(variable: Variable, kind: type) -> dict[Any, int]:
     """Return the codes of those labels that have exactly this type."""
     return {label: code for (own, label), code in codes_by_label(variable).items() if own is kind}
 

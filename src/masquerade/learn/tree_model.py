@@ -437,7 +437,6 @@ def _nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variab
 def _node_of(
     values: Mapping[str, Any], classes: int, hangs: tuple[int, int, int], split: Split | None
 ) -> Node:
-    """Return one node."""
     counts, chances, errors = (
         _finite(model_file.array_of(model_file.entry(values, name, list), (classes,), name), name)
         for name in ("counts", "probabilities", "stderr")
@@ -464,17 +463,14 @@ def _split_of(values: Mapping[str, Any] | None, sizes: Mapping[str, int], follow
 
 
 def _number(values: Mapping[str, Any], name: str) -> float:
-    """Return a finite number."""
     return float(_finite(np.array(float(model_file.entry(values, name, int, float))), name))
 
 
 def _maybe_number(values: Mapping[str, Any], name: str) -> float | None:
-    """Return a finite number, or None."""
     return None if model_file.entry(values, name, int, float, type(None)) is None else _number(values, name)
 
 
 def _finite(array: Floats, name: str) -> Floats:
-    """Return numbers, all of them finite."""
     if not np.isfinite(array).all():
         raise InputError(f"{name!r} must hold finite numbers.")
     return array

@@ -22,24 +22,22 @@ MOST_BARS = 12
 
 def anonymity_html(report: AnonymityReport, title: str) -> str:
     """Return the page; `title` is what the table is called."""
-    return filled("masquerade.report", "anonymity.html.j2", content(report, title))
+    return filled("masquerade.report", "anonymity.html.j2", _content(report, title))
 
 
-def content(report: AnonymityReport, title: str) -> dict[str, Any]:
-    """Return what the template shows."""
+def _content(report: AnonymityReport, title: str) -> dict[str, Any]:
     return {
         "version": __version__,
         "title": title,
         "report": report,
-        "figures": figures(report),
+        "figures": _figures(report),
         "thresholds": [(k, f"{report.rows_below(k):,}") for k in (2, 3, 5, 10, 20, 50, 100)],
         "sensitive": [row(own) for own in report.sensitive],
-        "pictures": pictures(report),
+        "pictures": _pictures(report),
     }
 
 
-def figures(report: AnonymityReport) -> list[tuple[str, str]]:
-    """Return the figures of the classes, in words."""
+def _figures(report: AnonymityReport) -> list[tuple[str, str]]:
     return [
         ("rows", f"{report.rows:,}"),
         ("classes (rows that look alike)", f"{report.classes:,}"),
@@ -62,7 +60,7 @@ def row(own: SensitiveReport) -> dict[str, str]:
     }
 
 
-def pictures(report: AnonymityReport) -> list[dict[str, Any]]:
+def _pictures(report: AnonymityReport) -> list[dict[str, Any]]:
     """Return every picture as SVG, which is ours and needs no escaping, with its words."""
     labels, rows = report.binned()
     drawn = [
@@ -83,14 +81,14 @@ def pictures(report: AnonymityReport) -> list[dict[str, Any]]:
                 ),
                 "alt": f"Bar chart of rows by distinct values of {own.name} in their class.",
                 "svg": bars(
-                    shortened(own.rows_by_distinct), f"distinct values of {own.name}", f"values{place}"
+                    _shortened(own.rows_by_distinct), f"distinct values of {own.name}", f"values{place}"
                 ),
             }
         )
     return drawn
 
 
-def shortened(rows: Mapping[int, int]) -> dict[str, int]:
+def _shortened(rows: Mapping[int, int]) -> dict[str, int]:
     """Return bars for 1 to the most that is drawn; larger numbers share the last.
 
     >>> shortened({1: 5, 3: 2})

@@ -40,10 +40,10 @@ def breach_plot(
         axes.plot(beliefs, beliefs, color=MUTED, linewidth=1, label="nothing learnt: γ = 1")
         for place, (name, gamma) in enumerate(shown):
             colour, style = SERIES[place % len(SERIES)], STYLES[(place + place // len(SERIES)) % len(STYLES)]
-            axes.plot(*curve(gamma, beliefs), color=colour, linestyle=style, linewidth=1.9, label=name)
+            axes.plot(*_curve(gamma, beliefs), color=colour, linestyle=style, linewidth=1.9, label=name)
         # a variable as weak as the whole record stays visible on top of it
-        record = f"whole record: {gamma_label(figures.record_gamma)}"
-        axes.plot(*curve(figures.record_gamma, beliefs), color=INK, linewidth=3.2, zorder=1.9, label=record)
+        record = f"whole record: {_gamma_label(figures.record_gamma)}"
+        axes.plot(*_curve(figures.record_gamma, beliefs), color=INK, linewidth=3.2, zorder=1.9, label=record)
         if rare:
             axes.set_xscale("log")
             axes.set_xticks([1e-6, 1e-4, 1e-2, 1e-1, 1], ["1 in 10⁶", "1 in 10⁴", "1%", "10%", "100%"])
@@ -53,7 +53,7 @@ def breach_plot(
             axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0])
             axes.xaxis.set_major_formatter(PercentFormatter(1.0))
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        clear = f"\nin clear: {names_in(figures.clear)}" if figures.clear and not rare else ""
+        clear = f"\nin clear: {_names_in(figures.clear)}" if figures.clear and not rare else ""
         axes.set_xlabel(f"belief before seeing the report{clear}")
         axes.set_ylabel("largest belief after")
         open_frame(axes)
@@ -78,22 +78,20 @@ def curves(figures: PolicyPrivacy) -> tuple[list[tuple[str, Any]], int]:
     left_out = max(len(rising) - MOST_CURVES, 0)
     if left_out:  # the best and the worst protected say most
         rising = rising[: MOST_CURVES // 2] + rising[-MOST_CURVES // 2 :]
-    return [(f"{names_in(names)}: {gamma_label(gamma)}", gamma) for gamma, names in rising], left_out
+    return [(f"{_names_in(names)}: {_gamma_label(gamma)}", gamma) for gamma, names in rising], left_out
 
 
-def curve(gamma: Any, beliefs: Any) -> tuple[Any, Any]:
+def _curve(gamma: Any, beliefs: Any) -> tuple[Any, Any]:
     """Return the points of a curve; without a bound it stands at certainty."""
     if gamma == math.inf:
         return [beliefs[0], beliefs[0], 1.0], [beliefs[0], 1.0, 1.0]
     return beliefs, [breach_bound(gamma, float(belief)) for belief in beliefs]
 
 
-def names_in(names: Sequence[str]) -> str:
-    """Return names for a legend."""
+def _names_in(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return shortened(", ".join(names[:3]), 34) + more
 
 
-def gamma_label(gamma: Any) -> str:
-    """Return γ for a legend."""
+def _gamma_label(gamma: Any) -> str:
     return "no bound" if gamma == math.inf else f"γ = {gamma_text(gamma)}"

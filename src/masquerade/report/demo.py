@@ -50,7 +50,7 @@ class DemoResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class _Row:
     """A comparison, written; `note` says why a figure is missing or not to be trusted."""
 
     label: str
@@ -64,7 +64,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class _Bound:
     """What one channel, or the whole record, lets anyone conclude."""
 
     name: str
@@ -74,7 +74,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class _Picture:
     """A picture with the words that belong to it: a heading, what to see, and what it shows if unseen."""
 
     name: str
@@ -84,7 +84,7 @@ class Picture:
     draw: Callable[[Study], Figure]
 
 
-TITLES = Row("", "truth", "naive", "naive off", "estimate", "std. error", "off, in s.e.", "")
+TITLES = _Row("", "truth", "naive", "naive off", "estimate", "std. error", "off, in s.e.", "")
 
 
 def run_demo(out: Path, n: int = 20_000) -> DemoResult:
@@ -96,9 +96,9 @@ def run_demo(out: Path, n: int = 20_000) -> DemoResult:
     """
     out = Path(out)
     study = run_study(n)
-    page = demo_html(study, {"policy": POLICY, "records": RECORDS})
+    page = _demo_html(study, {"policy": POLICY, "records": RECORDS})
     report, policy, records = out / REPORT, out / POLICY, out / RECORDS
-    text = demo_text(
+    text = _demo_text(
         study,
         [
             f"Report with pictures: {report}",
@@ -106,22 +106,21 @@ def run_demo(out: Path, n: int = 20_000) -> DemoResult:
             f"Disguised records: {records}",
         ],
     )
-    make_directory(out)
+    _make_directory(out)
     study.policy.save(policy)
-    write_records(study.disguised, records, study.policy)
+    _write_records(study.disguised, records, study.policy)
     write_whole(report, page)
     return DemoResult(text, report, policy, records, study)
 
 
-def make_directory(out: Path) -> None:
-    """Make the directory that the files go to, if there is none."""
+def _make_directory(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{out}: no directory can be made here ({error.strerror}).") from None
 
 
-def write_records(disguised: pd.DataFrame, target: Path, policy: Policy) -> None:
+def _write_records(disguised: pd.DataFrame, target: Path, policy: Policy) -> None:
     """Write disguised records as Parquet; the policy's id travels with them."""
     batch = pa.RecordBatch.from_pandas(disguised, preserve_index=False)
     schema = batch.schema.remove_metadata()
@@ -129,8 +128,7 @@ def write_records(disguised: pd.DataFrame, target: Path, policy: Policy) -> None
         writer.write(batch)
 
 
-def demo_text(study: Study, files: Iterable[str]) -> str:
-    """Return the whole result."""
+def _demo_text(study: Study, files: Iterable[str]) -> str:
     hidden, clear = study.policy.disguised, study.privacy.clear
     masks = f"{len(hidden)} of the answers wear a mask, {len(clear)} do not ({', '.join(clear)})"
     blocks = [
@@ -138,15 +136,15 @@ def demo_text(study: Study, files: Iterable[str]) -> str:
             f"MASQUERADE DEMO   {study.n:,} people, {len(study.policy.schema)} questions; {masks}",
             "Everything below is estimated from the disguised records alone.",
         ],
-        count_lines(study),
-        parameter_lines(study),
-        guarantee_lines(study),
+        _count_lines(study),
+        _parameter_lines(study),
+        _guarantee_lines(study),
         list(files),
     ]
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def count_lines(study: Study) -> list[str]:
+def _count_lines(study: Study) -> list[str]:
     """Return the table of counts, against the sample's own truth."""
     return [
         "COUNTS   truth: these very people; naive: the disguised records as they are; ± given the records",
@@ -155,7 +153,7 @@ def count_lines(study: Study) -> list[str]:
     ]
 
 
-def parameter_lines(study: Study) -> list[str]:
+def _parameter_lines(study: Study) -> list[str]:
     """Return the parameters of some nodes, against the network's, and the verdict over all of them."""
     shown = [node for name in SHOWN_NODES for node in study.nodes if node.name == name]
     rows = [parameter_row(item) for node in shown for item in node.parameters if item.free]
@@ -163,20 +161,19 @@ def parameter_lines(study: Study) -> list[str]:
         f"PARAMETERS of {', '.join(node.label for node in shown)}   truth: the network; ± for the population",
         line(TITLES),
         *(line(row) for row in rows),
-        fill(verdict(study), WIDTH),
+        fill(_verdict(study), WIDTH),
     ]
 
 
-def line(row: Row) -> str:
+def line(row: _Row) -> str:
     """Return one row of either table."""
     error = f"± {row.stderr}" if row.stderr != NO_FIGURE else ""
     left = f"  {row.label:<16}{row.truth:>11}{row.naive:>11}{row.naive_off:>12}"
     return f"{left}{row.estimate:>13} {error:<13}{row.z:>12}  {row.note}".rstrip()
 
 
-def guarantee_lines(study: Study) -> list[str]:
-    """Return who learns what, and how much of it."""
-    guarantee, columns = study.privacy.guarantee, bounds(study)
+def _guarantee_lines(study: Study) -> list[str]:
+    guarantee, columns = study.privacy.guarantee, _bounds(study)
     roles = list(dict.fromkeys(item.role for item in guarantee.disclosures))
     clear = [name for item in guarantee.disclosures if item.gamma is None for name in item.variables]
     cells = [
@@ -198,16 +195,16 @@ def guarantee_lines(study: Study) -> list[str]:
         ),
         "(record: whatever is concluded from all the reports of one person together)",
         fill(f"Assuming that {assumed}.", WIDTH),
-        fill(printed_note(study), WIDTH),
+        fill(_printed_note(study), WIDTH),
     ]
 
 
-def demo_html(study: Study, files: Mapping[str, str]) -> str:
+def _demo_html(study: Study, files: Mapping[str, str]) -> str:
     """Return the page; `files` are the names of the policy and the disguised records beside it."""
-    return filled("masquerade.report", "demo.html.j2", content(study, files))
+    return filled("masquerade.report", "demo.html.j2", _content(study, files))
 
 
-def content(study: Study, files: Mapping[str, str]) -> dict[str, Any]:
+def _content(study: Study, files: Mapping[str, str]) -> dict[str, Any]:
     """Return what the template shows: written figures, no arithmetic left."""
     guarantee = study.privacy.guarantee
     return {
@@ -218,24 +215,24 @@ def content(study: Study, files: Mapping[str, str]) -> dict[str, Any]:
         "clear": study.privacy.clear,
         "policy_id": study.policy.id,
         "files": files,
-        "pictures": drawn(study),
-        "verdict": verdict(study),
+        "pictures": _drawn(study),
+        "verdict": _verdict(study),
         "counts": [count_row(item, study.n) for item in study.counts],
         "pairs": [
             (" × ".join(name for name, _ in pair[0].cell), [count_row(item, study.n) for item in pair])
             for pair in study.pairs
         ],
         "nodes": [(node.label, [parameter_row(item) for item in node.parameters]) for node in study.nodes],
-        "bounds": bounds(study),
+        "bounds": _bounds(study),
         "record_gamma": gamma_text(study.privacy.record_gamma),
-        "disclosures": told(guarantee),
+        "disclosures": _told(guarantee),
         "assumptions": guarantee.assumptions,
-        "printed_note": printed_note(study),
+        "printed_note": _printed_note(study),
         "structure": study.structure,
     }
 
 
-def told(guarantee: Guarantee) -> list[tuple[str, str, str]]:
+def _told(guarantee: Guarantee) -> list[tuple[str, str, str]]:
     """Return who learns what kind of values, and of which variables with which bound."""
     lines: dict[tuple[str, str], list[str]] = {}
     for item in guarantee.disclosures:
@@ -244,21 +241,20 @@ def told(guarantee: Guarantee) -> list[tuple[str, str, str]]:
     return [(role, kind, "; ".join(items)) for (role, kind), items in lines.items()]
 
 
-def drawn(study: Study) -> list[tuple[Picture, Markup]]:
-    """Return every picture with its SVG, which is ours and needs no escaping."""
+def _drawn(study: Study) -> list[tuple[_Picture, Markup]]:
     with house_style():
         return [
             (picture, Markup(svg(picture.draw(study), picture.name)))  # noqa: S704
-            for picture in shown_pictures(study)
+            for picture in _shown_pictures(study)
         ]
 
 
-def shown_pictures(study: Study) -> tuple[Picture, ...]:
+def _shown_pictures(study: Study) -> tuple[_Picture, ...]:
     """Return the report's pictures; captions say what to see, with this run's figures."""
     covered = sum(abs(item.estimate - item.truth) <= pictures.Z95 * item.stderr for item in study.counts)
     masked, clear = ", ".join(study.policy.disguised), ", ".join(study.privacy.clear)
     return (
-        Picture(
+        _Picture(
             "network",
             "Who wears a mask",
             "The network that the people are drawn from; an arrow means that one answer depends on another. "
@@ -267,7 +263,7 @@ def shown_pictures(study: Study) -> tuple[Picture, ...]:
             f"Directed graph of {len(study.structure)} nodes; {masked} carry masks, {clear} do not.",
             pictures.network_picture,
         ),
-        Picture(
+        _Picture(
             "counts",
             "Counting the masked",
             "Upright bar: how many people it truly is. Orange cross: what the disguised records say at face "
@@ -276,7 +272,7 @@ def shown_pictures(study: Study) -> tuple[Picture, ...]:
             "Dot plot of counts: naive counts are far from the truth, estimates with intervals are at it.",
             pictures.counts_picture,
         ),
-        Picture(
+        _Picture(
             "parameters",
             "All parameters of the network",
             "Across: a probability in the network. Upwards: the same probability learnt from the disguised "
@@ -286,7 +282,7 @@ def shown_pictures(study: Study) -> tuple[Picture, ...]:
             "values on a flatter line.",
             pictures.parameters_picture,
         ),
-        Picture(
+        _Picture(
             "errors",
             "Are the error bars honest?",
             "Errors divided by their standard errors. If the error bars are right, the columns follow the "
@@ -296,7 +292,7 @@ def shown_pictures(study: Study) -> tuple[Picture, ...]:
             "Two histograms of standardised errors beside the standard normal curve.",
             pictures.errors_picture,
         ),
-        Picture(
+        _Picture(
             "breach",
             "What a report can give away",
             "Across: how sure somebody is of a statement before seeing a report. Upwards: how sure they can "
@@ -310,18 +306,18 @@ def shown_pictures(study: Study) -> tuple[Picture, ...]:
     )
 
 
-def count_row(item: Comparison, n: int) -> Row:
+def count_row(item: Comparison, n: int) -> _Row:
     """Write a count: whole people, with a decimal where there are few of them."""
     digits = 0 if n >= FEW else 1
 
     def written(value: float) -> str:
         return number(value, digits)
 
-    return Row(
+    return _Row(
         item.label,
         number(item.truth, 0),
         number(item.naive, 0),
-        percent_off(item),
+        _percent_off(item),
         written(item.estimate),
         written(item.stderr),
         signed(item.z),
@@ -329,19 +325,18 @@ def count_row(item: Comparison, n: int) -> Row:
     )
 
 
-def parameter_row(item: Comparison) -> Row:
+def parameter_row(item: Comparison) -> _Row:
     """Write a parameter; an unseen parent configuration has none."""
-    given = (item.label, number(item.truth, 3), number(item.naive, 3), percent_off(item))
+    given = (item.label, number(item.truth, 3), number(item.naive, 3), _percent_off(item))
     if not item.seen:
-        return Row(*given, UNSEEN, NO_FIGURE, NO_FIGURE, "")
+        return _Row(*given, UNSEEN, NO_FIGURE, NO_FIGURE, "")
     if item.stderr > VAGUE:
-        return Row(*given, RARE, NO_FIGURE, NO_FIGURE, "")
+        return _Row(*given, RARE, NO_FIGURE, NO_FIGURE, "")
     note = "" if item.reliable else RARE
-    return Row(*given, number(item.estimate, 3), number(item.stderr, 3), signed(item.z), note)
+    return _Row(*given, number(item.estimate, 3), number(item.stderr, 3), signed(item.z), note)
 
 
-def percent_off(item: Comparison) -> str:
-    """Write how far the naive figure is from the truth, in percent of it."""
+def _percent_off(item: Comparison) -> str:
     if item.naive is None or not item.truth:
         return NO_FIGURE
     return number(100 * (item.naive - item.truth) / item.truth, 0, sign="+") + "%"
@@ -360,19 +355,19 @@ def signed(value: float | None) -> str:
     return number(value, 1, sign="+")
 
 
-def bounds(study: Study) -> list[Bound]:
+def _bounds(study: Study) -> list[_Bound]:
     """Return γ, ε and how far a belief of 10% can rise, by variable and for the whole record."""
     figures: list[tuple[str, Fraction | float]] = [
         (", ".join(item.variables), item.gamma) for item in study.privacy.variables
     ]
     figures.append(("record", study.privacy.record_gamma))
     return [
-        Bound(name, gamma_text(gamma), epsilon_text(log_gamma(gamma)), percent(breach_bound(gamma, BELIEF)))
+        _Bound(name, gamma_text(gamma), epsilon_text(log_gamma(gamma)), percent(breach_bound(gamma, BELIEF)))
         for name, gamma in figures
     ]
 
 
-def printed_note(study: Study) -> str:
+def _printed_note(study: Study) -> str:
     """Say where the paper's Table 1 prints another γ than its channels have."""
     exact = {item.variables[0]: item.gamma for item in study.privacy.variables}
     wrong = [name for name, printed in PRINTED_GAMMA.items() if exact[name] != printed]
@@ -393,7 +388,7 @@ def within(errors: Sequence[float]) -> list[tuple[int, int, float, float]]:
     return result
 
 
-def verdict(study: Study) -> str:
+def _verdict(study: Study) -> str:
     """Say in a sentence how the free parameters came out."""
     errors, free = study.judged, len(study.free_parameters)
     if not errors:

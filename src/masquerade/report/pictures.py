@@ -60,12 +60,11 @@ def counts_picture(study: Study, width: float = WIDTH, height: float = 4.6, titl
     open_frame(axes)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
-    head(figure, axes, title)
+    _head(figure, axes, title)
     return figure
 
 
-def head(figure: Figure, axes: Axes, title: str) -> None:
-    """Put the legend, and the title if there is one, above the picture."""
+def _head(figure: Figure, axes: Axes, title: str) -> None:
     figure.legend(
         *axes.get_legend_handles_labels(),
         loc="outside upper left",
@@ -98,13 +97,13 @@ def parameters_picture(study: Study) -> Figure:
     for reliable, label, face in ((True, ESTIMATED, ESTIMATE), (False, "too rarely seen", PAPER)):
         items = [(x, item) for x, item in zip(across, known, strict=True) if item.reliable is reliable]
         if items:
-            draw_parameters(axes, items, label, face)
+            _draw_parameters(axes, items, label, face)
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(*reach([item for item in known if item.reliable]))
     axes.set_xlabel("probability in the network")
     axes.set_ylabel("probability from the disguised records")
     open_frame(axes)
-    head(figure, axes, "")
+    _head(figure, axes, "")
     return figure
 
 
@@ -115,8 +114,7 @@ def dodged(values: Sequence[float], step: float = 0.011) -> list[float]:
     return [value + step * place for value, place in zip(values, places, strict=True)]
 
 
-def draw_parameters(axes: Axes, items: Sequence[tuple[float, Comparison]], label: str, face: str) -> None:
-    """Draw estimates with error bars."""
+def _draw_parameters(axes: Axes, items: Sequence[tuple[float, Comparison]], label: str, face: str) -> None:
     axes.errorbar(
         [x for x, _ in items],
         [item.estimate for _, item in items],
@@ -143,14 +141,14 @@ def errors_picture(study: Study) -> Figure:
     figure = canvas(WIDTH, 2.9)
     counted = [item.z for item in study.cells if item.z is not None]
     left, right = figure.subplots(1, 2, sharey=True)
-    draw_errors(left, study.judged, f"{len(study.judged)} parameters")
-    draw_errors(right, counted, f"{len(counted)} counts")
+    _draw_errors(left, study.judged, f"{len(study.judged)} parameters")
+    _draw_errors(right, counted, f"{len(counted)} counts")
     left.set_ylabel("share per standard error")
     figure.supxlabel("(estimate − truth) / standard error", fontsize=9.5)
     return figure
 
 
-def draw_errors(axes: Axes, errors: Sequence[float], title: str) -> None:
+def _draw_errors(axes: Axes, errors: Sequence[float], title: str) -> None:
     """Draw a histogram of errors, those beyond the frame at its edge, and the normal curve."""
     bins = np.linspace(-FARTHEST, FARTHEST, 17)
     if errors:

@@ -144,14 +144,14 @@ def run_study(n: int, seed: int = SEED) -> Study:
         if any(name in policy.disguised for name in names)
     ]
     groups: list[tuple[str, ...]] = [*(tuple(cell) for cell in COUNTS), *PAIRS, *touched]
-    tables = compared(truth, naive, source, groups)
-    counts = [pick(rows, cell) for rows, cell in zip(tables, COUNTS, strict=False)]
+    tables = _compared(truth, naive, source, groups)
+    counts = [_pick(rows, cell) for rows, cell in zip(tables, COUNTS, strict=False)]
     pairs = tables[len(COUNTS) : len(COUNTS) + len(PAIRS)]
     cells = [row for rows in tables[len(COUNTS) + len(PAIRS) :] for row in rows]
     with warnings.catch_warnings():
         # the report itself marks configurations that nobody seems to have
         warnings.simplefilter("ignore", MasqueradeWarning)
-        nodes = learned(
+        nodes = _learned(
             population, bayesian_network(naive, ELEVEN_NODES), bayesian_network(source, ELEVEN_NODES)
         )
     return Study(
@@ -159,16 +159,16 @@ def run_study(n: int, seed: int = SEED) -> Study:
     )
 
 
-def compared(
+def _compared(
     truth: Tally, naive: Tally, source: Tally, groups: Sequence[tuple[str, ...]]
 ) -> list[tuple[Comparison, ...]]:
     """Ask three sources for the same counts: clear records, disguised ones as they are, the estimate."""
     queries = [Query(by=names) for names in groups]
     answers = [tally.answer(queries) for tally in (truth, naive, source)]
-    return [tuple(count_rows(*tables)) for tables in zip(*answers, strict=True)]
+    return [tuple(_count_rows(*tables)) for tables in zip(*answers, strict=True)]
 
 
-def count_rows(truth: CountTable, naive: CountTable, estimate: CountTable) -> Iterable[Comparison]:
+def _count_rows(truth: CountTable, naive: CountTable, estimate: CountTable) -> Iterable[Comparison]:
     """Yield the cells of three tables over the same variables."""
     cells = product(*(axis.categories for axis in estimate.axes))
     columns = (truth.values, naive.values, estimate.values, estimate.stderr("given_records"))
@@ -176,21 +176,19 @@ def count_rows(truth: CountTable, naive: CountTable, estimate: CountTable) -> It
         yield Comparison(tuple(zip(estimate.names, cell, strict=True)), *figures)
 
 
-def pick(rows: Iterable[Comparison], cell: Mapping[str, Category]) -> Comparison:
-    """Return the row of a cell."""
+def _pick(rows: Iterable[Comparison], cell: Mapping[str, Category]) -> Comparison:
     return next(row for row in rows if dict(row.cell) == dict(cell))
 
 
-def learned(truth: BayesianNetwork, naive: BayesianNetwork, estimate: BayesianNetwork) -> Iterable[Node]:
+def _learned(truth: BayesianNetwork, naive: BayesianNetwork, estimate: BayesianNetwork) -> Iterable[Node]:
     """Yield the nodes of three networks of the same structure."""
     for name, parents in truth.structure.items():
-        yield Node(name, parents, tuple(parameter_rows(truth[name], naive[name], estimate[name])))
+        yield Node(name, parents, tuple(_parameter_rows(truth[name], naive[name], estimate[name])))
 
 
-def parameter_rows(
+def _parameter_rows(
     truth: ConditionalTable, naive: ConditionalTable, estimate: ConditionalTable
 ) -> Iterable[Comparison]:
-    """Yield the parameters of a node."""
     axes = (*estimate.parents, estimate.child)
     names = [axis.name for axis in axes]
     columns = [

@@ -45,7 +45,7 @@ class NumberColumn:
 
     def codes(self, column: NDArray[Any]) -> Codes:
         """Return the category of every number."""
-        return np.searchsorted(self.cuts, as_numbers(self.variable.name, column), side="right")
+        return np.searchsorted(self.cuts, _as_numbers(self.variable.name, column), side="right")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +73,7 @@ def learnt_columns(
     """
     if bins is not None and (isinstance(bins, bool) or int(bins) != bins or bins < 2):
         raise InputError(f"The 'bins' parameter must be a whole number of at least 2. Got {bins!r} instead.")
-    numeric = {name for name, column in columns.items() if not is_labels(name, column)}
+    numeric = {name for name, column in columns.items() if not _is_labels(name, column)}
     most = MOST_BINS if bins is None else int(bins)
     if bins is None and small:
         sizes = {name: len(set(columns[name].tolist())) for name in small if name in columns}
@@ -82,9 +82,9 @@ def learnt_columns(
         ) > MOST_CELLS:  # fmt: skip
             most -= 1
     return tuple(
-        learnt_numbers(name, as_numbers(name, column), most)
+        learnt_numbers(name, _as_numbers(name, column), most)
         if name in numeric
-        else learnt_labels(name, column)
+        else _learnt_labels(name, column)
         for name, column in columns.items()
     )
 
@@ -96,7 +96,7 @@ def learnt_numbers(name: str, numbers: Floats, most: int) -> NumberColumn:
         # half way, or the higher of two numbers with none between them
         middle = points[:-1] / 2 + points[1:] / 2
         cuts = np.where(middle > points[:-1], middle, points[1:])
-        return NumberColumn(Variable(name, number_labels(points)), cuts, points)
+        return NumberColumn(Variable(name, _number_labels(points)), cuts, points)
     shares = counts / len(numbers)
     # the last point of each lower bin, in whole numbers: k/most of the records reach no further
     last = np.searchsorted(np.cumsum(counts)[:-1] * most, np.arange(1, most) * len(numbers))
@@ -109,20 +109,19 @@ def learnt_numbers(name: str, numbers: Floats, most: int) -> NumberColumn:
     return NumberColumn(Variable(name, labels), cuts, means)
 
 
-def learnt_labels(name: str, column: NDArray[Any]) -> LabelColumn:
-    """Return the labels that occur, in order."""
+def _learnt_labels(name: str, column: NDArray[Any]) -> LabelColumn:
     found = {category(label) for label in column}
     return LabelColumn(Variable(name, tuple(sorted(found, key=lambda label: (str(type(label)), label)))))
 
 
-def number_labels(numbers: Floats) -> tuple[Category, ...]:
+def _number_labels(numbers: Floats) -> tuple[Category, ...]:
     """Return distinct numbers as categories: themselves if they are all whole, else their text."""
     if np.all((np.floor(numbers) == numbers) & (np.abs(numbers) < LARGEST_EXACT_FLOAT)):
         return tuple(int(number) for number in numbers)
     return tuple(repr(float(number)) for number in numbers)
 
 
-def is_labels(name: str, column: NDArray[Any]) -> bool:
+def _is_labels(name: str, column: NDArray[Any]) -> bool:
     """Tell a column of labels from one of numbers; refuse what is neither."""
     if column.dtype.kind != "O":
         return column.dtype.kind in "US"
@@ -135,9 +134,8 @@ def is_labels(name: str, column: NDArray[Any]) -> bool:
     return any(issubclass(kind, str) for kind in kinds)
 
 
-def as_numbers(name: str, column: NDArray[Any]) -> Floats:
-    """Return a column as finite floats."""
-    if is_labels(name, column):
+def _as_numbers(name: str, column: NDArray[Any]) -> Floats:
+    if _is_labels(name, column):
         raise InputError(f"Column {name!r} held numbers when the estimator was fitted, and holds text now.")
     numbers = column.astype(np.float64)
     if not np.all(np.isfinite(numbers)):
@@ -257,7 +255,7 @@ def clear_input(
     while target is None and own in columns:
         own += "_"
     numeric = labels.dtype.kind in "biuf"
-    categories = number_labels(labels.astype(np.float64)) if numeric else tuple(map(str, labels))
+    categories = _number_labels(labels.astype(np.float64)) if numeric else tuple(map(str, labels))
     return ClearInput(Variable(own, categories), labels, learnt_columns(columns, bins, small, len(labels)))
 
 

@@ -17,7 +17,7 @@ from masquerade.sklearn._input import AnyPolicy, policy_of
 Mode = Literal["order", "mean"]
 
 
-def bins_between(edges: Floats) -> Bins:
+def _bins_between(edges: Floats) -> Bins:
     """Return groups that nobody counted: their middles stand for their means."""
     middles = (edges[:-1] + edges[1:]) / 2
     return Bins(edges, middles, np.zeros(len(middles), dtype=np.int64))
@@ -90,7 +90,7 @@ class MGASDiscretizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
             policy.schema[name]
             if name not in binned:
                 raise InputError(f"The policy has no bins for {name!r}.")
-        return [bins_between(np.array(binned[name].edges, dtype=np.float64)) for name in names]
+        return [_bins_between(np.array(binned[name].edges, dtype=np.float64)) for name in names]
 
     def __sklearn_tags__(self) -> Any:
         """Say that places and means have types of their own, whatever the numbers had."""

@@ -36,7 +36,7 @@ class BasketRecords:
         check_baskets(self.policy, baskets.items)
         self.schema = self.policy.schema
         self.n = baskets.n
-        self._columns = PackedColumns(baskets, Layout(self.policy.groups, self.schema))
+        self._columns = _PackedColumns(baskets, Layout(self.policy.groups, self.schema))
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -59,7 +59,7 @@ class BasketRecords:
         return counted(self, [self._columns], question, self.n, None)
 
 
-class PackedColumns:
+class _PackedColumns:
     """Baskets as the columns that supports are counted on."""
 
     weights: Floats | None = None
@@ -71,7 +71,6 @@ class PackedColumns:
         self._places = {name: place for place, name in enumerate(baskets.items)}
 
     def codes(self, name: str) -> Codes:
-        """Return the report codes of an item."""
         return unpack(self._words[self._places[name]], self.rows)
 
     def packed(self, name: str, wanted: NDArray[np.bool_]) -> Words:

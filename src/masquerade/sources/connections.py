@@ -50,8 +50,8 @@ def postgres_table(name: str, url: str | None = None) -> Iterator[Any]:
         import ibis  # type: ignore[import-untyped]  # noqa: PLC0415  (an extra)
         import psycopg  # noqa: PLC0415
     except ImportError:
-        raise InputError(missing_extra("PostgreSQL", "postgres")) from None
-    connection = connected(psycopg, url)
+        raise InputError(_missing_extra("PostgreSQL", "postgres")) from None
+    connection = _connected(psycopg, url)
     try:
         with told("PostgreSQL"):
             place = found(connection, name)
@@ -64,7 +64,7 @@ def postgres_table(name: str, url: str | None = None) -> Iterator[Any]:
         connection.close()
 
 
-def connected(psycopg: Any, url: str | None) -> Any:
+def _connected(psycopg: Any, url: str | None) -> Any:
     """Return a connection that reads one state and cannot write."""
     settings = "PGHOST, PGPORT, PGUSER, … or their defaults" if url is None else "the URL"
     try:
@@ -79,13 +79,13 @@ def connected(psycopg: Any, url: str | None) -> Any:
     try:
         connection = psycopg.connect(url or "", **ours)
     except psycopg.Error as error:
-        raise EngineError(f"PostgreSQL: no connection by {settings}: {why(error)}.") from None
+        raise EngineError(f"PostgreSQL: no connection by {settings}: {_why(error)}.") from None
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     connection.read_only = True
     return connection
 
 
-def why(error: Exception) -> str:
+def _why(error: Exception) -> str:
     """Return why there is no connection, in words of our own."""
     said = str(error).lower()
     reasons = {
@@ -134,15 +134,15 @@ def spark_table(
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415  (an extra)
     except ImportError:
-        raise InputError(missing_extra("Spark", "spark")) from None
+        raise InputError(_missing_extra("Spark", "spark")) from None
     active = SparkSession.getActiveSession()
-    session = active or started(SparkSession, master)
+    session = active or _started(SparkSession, master)
     try:
         with told("Spark"):
             frame = read(session, names, fields)
         if frame is None:
             raise InputError(
-                f"Spark: there is no {'file' if is_files(names) else 'table'} {', '.join(names)!r} that it "
+                f"Spark: there is no {'file' if _is_files(names) else 'table'} {', '.join(names)!r} that it "
                 "can read. Files end in .parquet, .csv or .csv.gz, folders of Parquet files in /."
             )
         yield frame
@@ -151,8 +151,7 @@ def spark_table(
             session.stop()
 
 
-def started(session_class: Any, master: str | None) -> Any:
-    """Return a new session."""
+def _started(session_class: Any, master: str | None) -> Any:
     builder = session_class.builder.appName("masquerade").config("spark.ui.showConsoleProgress", "false")
     if master is not None:
         builder = builder.master(master)
@@ -172,9 +171,9 @@ def read(session: Any, names: Sequence[str], fields: Sequence[Field]) -> Any | N
     from pyspark.errors import AnalysisException  # noqa: PLC0415
 
     try:
-        if not is_files(names):
+        if not _is_files(names):
             return session.read.table(names[0])
-        if not all(map(is_csv, names)):
+        if not all(map(_is_csv, names)):
             return session.read.parquet(*names)
         columns = session.read.csv(list(names), header=True).columns
         kinds = {field.variable.name: spark_type(field) for field in fields}
@@ -193,16 +192,13 @@ def spark_type(field: Field) -> str:
     return "BIGINT" if kinds == {int} else "BOOLEAN" if kinds == {bool} else "STRING"
 
 
-def is_files(names: Sequence[str]) -> bool:
-    """Tell paths from the name of a table."""
-    return len(names) > 1 or any("/" in n or "*" in n or is_csv(n) or n.endswith(".parquet") for n in names)
+def _is_files(names: Sequence[str]) -> bool:
+    return len(names) > 1 or any("/" in n or "*" in n or _is_csv(n) or n.endswith(".parquet") for n in names)
 
 
-def is_csv(name: str) -> bool:
-    """Tell CSV files by their ending."""
+def _is_csv(name: str) -> bool:
     return name.lower().endswith((".csv", ".csv.gz"))
 
 
-def missing_extra(engine: str, extra: str) -> str:
-    """Return what to do about a package that is not there."""
+def _missing_extra(engine: str, extra: str) -> str:
     return f"{engine} needs packages that are not installed: pip install 'masquerade[{extra}]'."

@@ -25,7 +25,7 @@ from masquerade.sources.record_store import Observed
 from masquerade.sources.report_tally import ReportTally
 
 
-class Stratum(NamedTuple):
+class _Stratum(NamedTuple):
     """A stratum of a policy, or everybody: which reports are counted for a plan, and read off the counts."""
 
     policy: Policy
@@ -33,7 +33,7 @@ class Stratum(NamedTuple):
     code: int | None = None
 
     @classmethod
-    def of(cls, policy: Policy) -> list[Stratum]:
+    def of(cls, policy: Policy) -> list[_Stratum]:
         """Return the strata of a policy, or the one that holds everybody."""
         if policy.stratum_variable is None:
             return [cls(policy, Layout(policy.groups, policy.schema))]
@@ -90,7 +90,7 @@ class Stratum(NamedTuple):
 class _CountedPart:
     """The reports of a stratum, seen as tables that others count."""
 
-    stratum: Stratum
+    stratum: _Stratum
     source: CountedReports
 
     @property
@@ -108,7 +108,7 @@ class CountedReports(ReportTally):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(policy)
-        self.strata = Stratum.of(policy)
+        self.strata = _Stratum.of(policy)
         observed = policy.observed
         self.sizes = dict(zip(observed, observed.shape(observed), strict=True))
 

@@ -50,7 +50,7 @@ class DuckFiles:
             raise InputError("Standard input can be read once only: write it to a file, or count in memory.")
         with nullcontext(data) if isinstance(data, Batches) else open_batches(data, []) as files:
             self.paths, self.text, self.names = files.paths, files.text, files.file_names
-            self._types = types_in([schema for schema in files.schemas if schema is not None])
+            self._types = _types_in([schema for schema in files.schemas if schema is not None])
         self._watch = watch
         self._spill = tempfile.mkdtemp(prefix="masquerade-")  # private, and gone with this object
         finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
@@ -114,14 +114,14 @@ class DuckFiles:
         used = list(columns) or list(self.names[:1])
         if not self.text and not self._types.keys() >= set(used):
             open_batches(self.paths, used)  # says which file lacks which column
-        types = {name: common_type(name, self._types[name], self.paths) for name in used if not self.text}
+        types = {name: _common_type(name, self._types[name], self.paths) for name in used if not self.text}
         alike = all(len(set(self._types[name])) == 1 for name in types)
         if self._parquet is not None and alike:
             yield self._parquet, raised
             return
         schema = pa.schema([(name, types.get(name, pa.string())) for name in used])
         with open_batches(self.paths, used) as batches:
-            self._connection.register("reports_", reader_of(schema, iter(batches), raised))
+            self._connection.register("reports_", _reader_of(schema, iter(batches), raised))
             try:
                 yield "reports_", raised
             finally:
@@ -154,7 +154,7 @@ class DuckFiles:
         return EngineError(f"{self.title} failed ({kind}).")
 
 
-def types_in(schemas: Sequence[pa.Schema]) -> Mapping[str, list[pa.DataType]]:
+def _types_in(schemas: Sequence[pa.Schema]) -> Mapping[str, list[pa.DataType]]:
     """Return the types that columns have in each of the files; nothing for a column that one lacks."""
     found: dict[str, list[pa.DataType]] = {}
     for schema in schemas:
@@ -163,11 +163,11 @@ def types_in(schemas: Sequence[pa.Schema]) -> Mapping[str, list[pa.DataType]]:
     return {name: types for name, types in found.items() if len(types) == len(schemas)}
 
 
-def common_type(name: str, types: Sequence[pa.DataType], paths: Sequence[str]) -> pa.DataType:
+def _common_type(name: str, types: Sequence[pa.DataType], paths: Sequence[str]) -> pa.DataType:
     """Return a type that holds a column of all files as it is; labels of two kinds have none."""
     if len(set(types)) == 1:
         return types[0]
-    words = [word_of(kind) for kind in types]
+    words = [_word_of(kind) for kind in types]
     known = dict.fromkeys(word for word in words if word != "nothing")
     shared = {
         frozenset({"text"}): pa.large_string(),
@@ -190,7 +190,7 @@ def common_type(name: str, types: Sequence[pa.DataType], paths: Sequence[str]) -
     return found
 
 
-def word_of(kind: pa.DataType) -> str:
+def _word_of(kind: pa.DataType) -> str:
     """Return what a type holds, in words."""
     types = pa.types
     if types.is_dictionary(kind):
@@ -206,7 +206,7 @@ def word_of(kind: pa.DataType) -> str:
     return "nothing" if types.is_null(kind) else f"values of type {kind}"
 
 
-def reader_of(
+def _reader_of(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], raised: list[Exception]
 ) -> pa.RecordBatchReader:
     """Return batches as a reader; an error of ours is kept, since DuckDB would wrap it in its own."""

@@ -57,8 +57,8 @@ class Engine(ReportTally):
         self.limits = Limits()
         self._weights = weights
         names = [*self.schema, *([] if weights is None else [weights])]
-        check_names(table, names)
-        check_origin(table, policy)
+        _check_names(table, names)
+        _check_origin(table, policy)
         kinds = table.kinds(names)
         self._weights_kind = None if weights is None else kinds[weights]
         as_released = bool(policy.disguised) if released is None else released
@@ -107,7 +107,7 @@ class Engine(ReportTally):
 
     def check_once(self, name: str) -> None:
         """Refuse two records of one person."""
-        check_names(self.table, [name])
+        _check_names(self.table, [name])
         row = self._first_row(lambda table: sql.persons(self.table.dialect, table, name), [name])
         different = int(row[sql.FIRST]) + int(row[sql.SECOND] or 0)
         repeated = int(row[sql.COUNT]) - different
@@ -189,7 +189,7 @@ class Engine(ReportTally):
         return dict(pa.Table.from_batches(list(self.table.fetch(write, columns))).to_pylist()[0])
 
 
-def check_names(table: Table, wanted: Sequence[str]) -> None:
+def _check_names(table: Table, wanted: Sequence[str]) -> None:
     """Refuse columns that are not there, or that an engine cannot tell from others."""
     for name in wanted:
         if name not in table.names:
@@ -202,7 +202,7 @@ def check_names(table: Table, wanted: Sequence[str]) -> None:
             )
 
 
-def check_origin(table: Table, policy: Policy) -> None:
+def _check_origin(table: Table, policy: Policy) -> None:
     """Refuse columns that say they were disguised under another policy."""
     for origin in table.policies(policy.schema.names):
         if origin != policy.id:

@@ -82,7 +82,7 @@ class Scanned:
 
     def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
         """Return the sums that plans want, from what is held or from as few scans as pay."""
-        wants = [wanted(plan) for plan in plans]
+        wants = [_wanted(plan) for plan in plans]
         if any(self._holder(want) is None for want in wants) and self._worth_whole():
             self._hold_whole()
         found: dict[int, Observed] = {}
@@ -134,7 +134,6 @@ class Scanned:
             ) from None
 
     def _holder(self, want: Sequence[str]) -> Store | None:
-        """Return the smallest held table with these columns."""
         covering = [store for store in self._held if store.covers(want)]
         return min(covering, key=lambda store: len(store.multiplicity), default=None)  # type: ignore[arg-type]
 
@@ -178,11 +177,9 @@ class Scanned:
         return pays
 
     def _row_bytes(self, names: Sequence[str]) -> int:
-        """Return the memory that a coded row of these columns takes."""
         return sum(np.min_scalar_type(self.sizes[name] - 1).itemsize for name in names) + 16
 
     def _most_rows(self, names: Sequence[str]) -> int:
-        """Return how many coded rows of these columns may be held."""
         return min(self.limits.bytes // self._row_bytes(names), self.limits.rows)
 
     def _hold_whole(self) -> None:
@@ -253,7 +250,7 @@ class Scanned:
                 only=self.only,
                 survey=self.weights,
             )
-            names = dict.fromkeys(name for plan in some for name in wanted(plan))
+            names = dict.fromkeys(name for plan in some for name in _wanted(plan))
             self._scans += 1
             rows = pa.Table.from_batches(list(self._batches(list(names), write)))
             try:
@@ -284,8 +281,7 @@ class Scanned:
         return UnknownValue(name, None)
 
 
-def wanted(plan: QueryPlan) -> tuple[str, ...]:
-    """Return the columns that a plan touches."""
+def _wanted(plan: QueryPlan) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*plan.columns, *(name for f in plan.factors for name in f.columns)]))
 
 

@@ -92,7 +92,7 @@ class SparkFrame:
         with told(self.title):
             quoted = [self.dialect.name(name) for name in names]
             schema = self._frame.select(*quoted).limit(0).toArrow().schema
-        return dict(zip(names, map(readable, schema.types), strict=True))
+        return dict(zip(names, map(_readable, schema.types), strict=True))
 
     def policies(self, names: Sequence[str]) -> set[str]:
         """Return the policies that columns say they were disguised under."""
@@ -109,7 +109,7 @@ class SparkFrame:
                 result = self._session.sql(write(view)).toArrow()
             finally:
                 self._session.catalog.dropTempView(view)
-        yield from batches_of(result)
+        yield from _batches_of(result)
 
     def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
         """Return the error about a value: records of a cluster have no order."""
@@ -134,7 +134,7 @@ class IbisTable:
     text = False
 
     def __init__(self, table: Any, *, watch: Watch | None = None) -> None:
-        check_stored(table)
+        _check_stored(table)
         self._table, self._backend, self._watch = table, table.get_backend(), watch
         self.title = TITLES.get(self._backend.name, f"{self._backend.name} (Ibis)")
         self.dialect = dialect_of(self._backend, self.title)
@@ -146,7 +146,7 @@ class IbisTable:
         """Return the types of columns."""
         with told(self.title):
             schema = self._table.schema()
-            return {name: readable(schema[name].to_pyarrow()) for name in names}
+            return {name: _readable(schema[name].to_pyarrow()) for name in names}
 
     def policies(self, names: Sequence[str]) -> set[str]:
         """Return nothing: a database says nothing about its columns."""
@@ -159,17 +159,17 @@ class IbisTable:
         with told(self.title), watching(self._watch, lambda: None):
             query = write(self._relation)
             if self._backend.name == "duckdb":
-                yield from batches_of(self._backend.con.sql(query).to_arrow_table())
+                yield from _batches_of(self._backend.con.sql(query).to_arrow_table())
             elif self._backend.name == "postgres":
                 with self._backend.con.cursor() as cursor:
-                    yield from fetched(cursor, cursor.stream(query, size=streamed_at_once()), kinds)
+                    yield from _fetched(cursor, cursor.stream(query, size=_streamed_at_once()), kinds)
             else:
                 result = self._backend.raw_sql(query)
                 if hasattr(result, "toArrow"):
-                    yield from batches_of(result.toArrow())
+                    yield from _batches_of(result.toArrow())
                 else:
                     with closing(result) as cursor:
-                        yield from fetched(cursor, iter(cursor), kinds)
+                        yield from _fetched(cursor, iter(cursor), kinds)
 
     def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
         """Return the error about a value: rows of a database have no order."""
@@ -177,7 +177,7 @@ class IbisTable:
         return without_row(error)
 
 
-def check_stored(table: Any) -> None:
+def _check_stored(table: Any) -> None:
     """Refuse an expression over frames in memory, which its backend does not hold."""
     from ibis.expr.operations import InMemoryTable  # type: ignore[import-untyped]  # noqa: PLC0415
 
@@ -211,7 +211,7 @@ def without_row(error: UnknownValue) -> UnknownValue:
 def told(title: str) -> Iterator[None]:
     """Turn whatever goes wrong in an engine into one line; its own words may quote data or credentials."""
     try:
-        with unquoted():
+        with _unquoted():
             yield
     except MasqueradeError:
         raise
@@ -223,7 +223,7 @@ def told(title: str) -> Iterator[None]:
 
 
 @contextmanager
-def unquoted() -> Iterator[None]:
+def _unquoted() -> Iterator[None]:
     """Keep drivers from logging the words of an error, which quote data or addresses: we tell it."""
     loggers = [logging.getLogger("psycopg")]
     if "pyspark.logger" in sys.modules:
@@ -269,14 +269,14 @@ def watching(watch: Watch | None, progress: Callable[[], float | None]) -> Itera
         thread.join()
 
 
-def streamed_at_once() -> int:
+def _streamed_at_once() -> int:
     """Return how many rows PostgreSQL's client takes at a time: a large result is never held whole."""
     from psycopg import capabilities  # noqa: PLC0415
 
     return 1000 if capabilities.has_stream_chunked() else 1
 
 
-def fetched(cursor: Any, rows: Iterator[Any], kinds: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+def _fetched(cursor: Any, rows: Iterator[Any], kinds: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a database cursor as batches whose types do not depend on the values in them."""
     some = list(islice(rows, ROWS))
     names = [column[0] for column in cursor.description]
@@ -299,12 +299,12 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def readable(kind: pa.DataType) -> pa.DataType:
+def _readable(kind: pa.DataType) -> pa.DataType:
     """Return the type that a column is fetched as: a database's decimals are read as numbers."""
     return pa.float64() if pa.types.is_decimal(kind) else kind
 
 
-def batches_of(table: pa.Table) -> list[pa.RecordBatch]:
+def _batches_of(table: pa.Table) -> list[pa.RecordBatch]:
     """Return the batches of a table, at least one, which then says what the columns are."""
-    table = table.cast(pa.schema([(field.name, readable(field.type)) for field in table.schema]))
+    table = table.cast(pa.schema([(field.name, _readable(field.type)) for field in table.schema]))
     return table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]

@@ -55,8 +55,8 @@ def expect(records: Records, f: Function, over: Sequence[str], *, seed: int = 0)
         columns = {name: records.codes[name][rows] for name in plan.columns}
         size = records.n if isinstance(rows, slice) else len(rows)
         if size:
-            gains[rows] = values_of(plan, columns, size, f, generator=generator, draws=draws)
-    return weighted_mean(gains, records.weights)
+            gains[rows] = _values_of(plan, columns, size, f, generator=generator, draws=draws)
+    return _weighted_mean(gains, records.weights)
 
 
 def strata(records: Records) -> Iterator[tuple[tuple[Group, ...], Any]]:
@@ -69,8 +69,7 @@ def strata(records: Records) -> Iterator[tuple[tuple[Group, ...], Any]]:
         yield policy.groups_of(label), np.flatnonzero(records.codes[policy.stratum_variable] == code)
 
 
-def weighted_mean(values: Floats, weights: Floats | None) -> tuple[float, float]:
-    """Return the weighted mean and its standard error."""
+def _weighted_mean(values: Floats, weights: Floats | None) -> tuple[float, float]:
     if weights is None:
         mean = float(values.mean())
         return mean, float(np.sqrt(np.sum((values - mean) ** 2))) / len(values)
@@ -82,7 +81,7 @@ def weighted_mean(values: Floats, weights: Floats | None) -> tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class _Split:
     """Records by what they disclose: distinct clear combinations, and joint reports of the disguised rest."""
 
     clear: tuple[Axis, ...]
@@ -93,11 +92,10 @@ class Split:
 
     @property
     def truths(self) -> int:
-        """Return how many truths a record may have."""
         return prod(cells(axis) for axis in self.hidden)
 
 
-def values_of(
+def _values_of(
     plan: QueryPlan,
     columns: dict[str, NDArray[Any]],
     rows: int,
@@ -107,10 +105,10 @@ def values_of(
     draws: int,
 ) -> Floats:
     """Return g of every record: exact if there are few enough truths, by signed draws otherwise."""
-    split = split_of(plan, columns, rows)
+    split = _split_of(plan, columns, rows)
     if split.truths <= MOST_TRUTHS and split.truths * len(split.distinct) <= MOST_EVALUATIONS:
-        return exact(split, f, rows)
-    return drawn(split, f, generator, draws)
+        return _exact(split, f, rows)
+    return _drawn(split, f, generator, draws)
 
 
 def cells(axis: Axis) -> int:
@@ -118,7 +116,7 @@ def cells(axis: Axis) -> int:
     return prod(axis.truth_sizes[place] for place in axis.asked)
 
 
-def split_of(plan: QueryPlan, columns: dict[str, NDArray[Any]], rows: int) -> Split:
+def _split_of(plan: QueryPlan, columns: dict[str, NDArray[Any]], rows: int) -> _Split:
     """Tell undisguised axes, whose truth is known, from disguised ones."""
     clear = tuple(axis for axis in plan.axes if axis.map.matrix is None)
     hidden = tuple(axis for axis in plan.axes if axis.map.matrix is not None)
@@ -130,7 +128,7 @@ def split_of(plan: QueryPlan, columns: dict[str, NDArray[Any]], rows: int) -> Sp
     distinct = np.empty((len(first), len(clear)), dtype=np.intp)
     for place, own in enumerate(codes):
         distinct[:, place] = own[first]
-    return Split(clear, hidden, distinct, member, tuple(joint(axis, columns) for axis in hidden))
+    return _Split(clear, hidden, distinct, member, tuple(joint(axis, columns) for axis in hidden))
 
 
 def joint(axis: Axis, columns: dict[str, NDArray[Any]]) -> Truths:
@@ -140,12 +138,12 @@ def joint(axis: Axis, columns: dict[str, NDArray[Any]]) -> Truths:
     )
 
 
-def exact(split: Split, f: Function, rows: int) -> Floats:
+def _exact(split: _Split, f: Function, rows: int) -> Floats:
     """Return g of every record, from f at every truth that it may have."""
     shape = [cells(axis) for axis in split.hidden]
-    observed = [len(matrix_of(axis)) for axis in split.hidden]
+    observed = [len(_matrix_of(axis)) for axis in split.hidden]
     truths = [codes.ravel() for codes in np.indices(shape)] if shape else []
-    undo = [np.ascontiguousarray(matrix_of(axis).T) for axis in split.hidden]
+    undo = [np.ascontiguousarray(_matrix_of(axis).T) for axis in split.hidden]
     step = max(1, CHUNK // max(split.truths, prod(observed)))
     order = np.argsort(split.member, kind="stable")
     ends = np.searchsorted(split.member[order], np.arange(len(split.distinct) + 1))
@@ -162,7 +160,7 @@ def exact(split: Split, f: Function, rows: int) -> Floats:
     return result
 
 
-def drawn(split: Split, f: Function, generator: np.random.Generator, draws: int) -> Floats:
+def _drawn(split: _Split, f: Function, generator: np.random.Generator, draws: int) -> Floats:
     """Return an unbiased guess of g for every record: the mean over signed draws of its truth.
 
     Formula: x drawn with probability |G[x̃, x]|/‖G[x̃]‖₁ counts f(x)·sign(G[x̃, x])·‖G[x̃]‖₁, axis by axis.
@@ -170,7 +168,7 @@ def drawn(split: Split, f: Function, generator: np.random.Generator, draws: int)
     rows = len(split.member)
     total = np.zeros(rows)
     known = list(split.distinct[split.member].T)
-    samplers = [Sampler.of(matrix_of(axis)) for axis in split.hidden]
+    samplers = [_Sampler.of(_matrix_of(axis)) for axis in split.hidden]
     for _ in range(draws):
         weight = np.ones(rows)
         truths = []
@@ -183,15 +181,14 @@ def drawn(split: Split, f: Function, generator: np.random.Generator, draws: int)
 
 
 @dataclass(frozen=True, slots=True)
-class Sampler:
+class _Sampler:
     """Draws truths in proportion to |G|; row i of the steps is shifted by i, for one search over all."""
 
     steps: Floats
     signed: Floats
 
     @classmethod
-    def of(cls, matrix: Floats) -> Sampler:
-        """Return the sampler of a matrix reports × truths."""
+    def of(cls, matrix: Floats) -> _Sampler:
         size = np.abs(matrix)
         steps = np.cumsum(size, axis=1) / size.sum(axis=1, keepdims=True)
         steps[:, -1] = 1.0
@@ -208,13 +205,12 @@ class Sampler:
         return codes, self.signed[reports, codes]
 
 
-def matrix_of(axis: Axis) -> Floats:
-    """Return the matrix that undoes the disguise of a hidden axis."""
+def _matrix_of(axis: Axis) -> Floats:
     assert axis.map.matrix is not None  # noqa: S101  (for the type checker: clear axes are kept apart)
     return axis.map.matrix
 
 
-def evaluate(split: Split, f: Function, known: Sequence[Truths], truths: Sequence[Truths]) -> Floats:
+def evaluate(split: _Split, f: Function, known: Sequence[Truths], truths: Sequence[Truths]) -> Floats:
     """Return f at joint codes of the axes, its columns in the order asked for."""
     width = sum(len(axis.asked) for axis in (*split.clear, *split.hidden))
     codes = np.empty((len((*known, *truths)[0]) if known or truths else 1, width), dtype=np.intp)

@@ -20,7 +20,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class TwoValued:
+class _TwoValued:
     """A factor that is base + step·[reports of all items]; `wanted` are the reports of the only item."""
 
     base: float
@@ -56,12 +56,12 @@ class Blocks:
         self.singles = [self._single(place) for place in range(len(items))]
         self._base = np.array([s.base if s else np.nan for s in self.singles])
         self._step = np.array([s.step if s else np.nan for s in self.singles])
-        self._joint: dict[tuple[int, int], TwoValued | None] = {}
+        self._joint: dict[tuple[int, int], _TwoValued | None] = {}
 
     def plan(self, sets: Sets) -> Plan:
         """Return the blocks of sets of one size, in the order of the groups."""
         group = self._group[sets]
-        blocks, lone = ranks(group)
+        blocks, lone = _ranks(group)
         base, step = np.zeros(sets.shape), np.ones(sets.shape)
         rows = np.arange(len(sets))[:, None]
         base[rows, blocks], step[rows, blocks] = self._base[sets], self._step[sets]
@@ -126,15 +126,15 @@ class Blocks:
             stride *= size + 1
         return (self.layout.schema[name].code(label) + 1) * stride
 
-    def _single(self, place: int) -> TwoValued | None:
+    def _single(self, place: int) -> _TwoValued | None:
         name, label = self.items[place]
         group = self._groups[place]
         if len(group.names) == 1:
-            return of_channel(group.channel, self.layout.schema[name].code(label))
+            return _of_channel(group.channel, self.layout.schema[name].code(label))
         factor = self.factor((place,))
-        return two_valued(factor.vector) if factor.columns == (name,) else None
+        return _two_valued(factor.vector) if factor.columns == (name,) else None
 
-    def _several(self, places: tuple[int, ...]) -> TwoValued | None:
+    def _several(self, places: tuple[int, ...]) -> _TwoValued | None:
         singles = [self.singles[place] for place in places]
         factor = self.factor(places)
         if len(factor.columns) != len(places) or any(single is None for single in singles):
@@ -149,16 +149,16 @@ class Blocks:
         if np.ptp(inside) > slack or (outside.size and np.ptp(outside) > slack):
             return None
         base = float(outside.mean()) if outside.size else 0.0
-        return TwoValued(base, float(inside.mean()) - base, reported)
+        return _TwoValued(base, float(inside.mean()) - base, reported)
 
 
 @lru_cache(maxsize=4096)
-def of_channel(channel: Channel, code: int) -> TwoValued | None:
+def _of_channel(channel: Channel, code: int) -> _TwoValued | None:
     """Return what one category of a variable disguised alone weighs, if that has two values."""
-    return two_valued(np.ascontiguousarray(channel.inverse[:, code]))
+    return _two_valued(np.ascontiguousarray(channel.inverse[:, code]))
 
 
-def two_valued(vector: Floats) -> TwoValued | None:
+def _two_valued(vector: Floats) -> _TwoValued | None:
     """Return a factor as base and step, or None if it has more than two values."""
     high, low = float(vector.max()), float(vector.min())
     slack = ROUNDING * max(abs(high), abs(low), 1.0)
@@ -166,11 +166,11 @@ def two_valued(vector: Floats) -> TwoValued | None:
     if np.any(~wanted & (vector > low + slack)):
         return None
     if high - low <= slack:
-        return TwoValued(0.0, high, wanted)
-    return TwoValued(low, high - low, wanted)
+        return _TwoValued(0.0, high, wanted)
+    return _TwoValued(low, high - low, wanted)
 
 
-def ranks(group: NDArray[np.int64]) -> tuple[NDArray[np.int8], bool]:
+def _ranks(group: NDArray[np.int64]) -> tuple[NDArray[np.int8], bool]:
     """Return the rank of each entry among the different ones of its row, and whether all differ."""
     size = group.shape[1]
     if size == 0 or np.all(group[:, 1:] > group[:, :-1]):

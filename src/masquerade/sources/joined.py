@@ -216,12 +216,10 @@ class _Plan:
     parts: int
 
     def check_rows(self, rows: int) -> None:
-        """Refuse another number of records than were announced."""
         if rows != self.rows:
             raise InputError(f"The parties announced {self.rows:,} records and sent {rows:,}.")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain values."""
         return {
             "kind": KIND,
             "version": 1,
@@ -318,7 +316,6 @@ def _made(folder: Path) -> Path:
 
 
 def _read_plan(folder: Path) -> dict[str, Any]:
-    """Return the plain values of a session that was begun in a folder."""
     path = folder / "session.json"
     try:
         read = json.loads(path.read_text(encoding="utf-8"))

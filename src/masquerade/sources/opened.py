@@ -32,7 +32,7 @@ class OpenedRows(Records):
     """
 
     def __init__(self, opening: Opening, form: Form, *, accept_incomplete: bool = False) -> None:
-        missing = Missing(incompleteness(opening), accept_incomplete)
+        missing = Missing(_incompleteness(opening), accept_incomplete)
         super().__init__(form.codes(opening), Policy.clear(form.schema), missing=missing)
         self.opening, self.form, self.incompleteness = opening, form, missing.what
         self.guarantee = missing.noted(production_guarantee(opening.terms, form))
@@ -51,8 +51,7 @@ class OpenedRows(Records):
         return marked
 
 
-def incompleteness(opening: Opening) -> str:
-    """Return in words what is missing."""
+def _incompleteness(opening: Opening) -> str:
     missing = opening.received - opening.opened
     return (
         f"answers are about the {counted(opening.opened, 'row')} that opened; {missing:,} of "

@@ -38,21 +38,20 @@ def table_for(
         given = isinstance(data, (SparkFrame, IbisTable))
         if engine == "duckdb" or (engine == "memory" and given):
             raise InputError(f"engine={engine!r} is for files; a frame or table is counted where it lies.")
-        return chosen(data, "the records stay there") if given else None
+        return _chosen(data, "the records stay there") if given else None
     if engine == "duckdb":
-        return chosen(DuckFiles(data, watch=watch), "asked for")
+        return _chosen(DuckFiles(data, watch=watch), "asked for")
     if engine == "memory" or STREAM in data.paths:
         return None
     needed, most = codes_of(data, policy), largest_in_memory() if allowed is None else allowed
-    reason = f"{mebibytes(needed)} of codes, memory is used up to {mebibytes(most)}"
+    reason = f"{_mebibytes(needed)} of codes, memory is used up to {_mebibytes(most)}"
     if needed <= most:
         LOG.info("counting in memory: %s", reason)
         return None
-    return chosen(DuckFiles(data, watch=watch), reason)
+    return _chosen(DuckFiles(data, watch=watch), reason)
 
 
-def chosen(table: Table, reason: str) -> Table:
-    """Return a table after a word about it in the log."""
+def _chosen(table: Table, reason: str) -> Table:
     LOG.info("counting in %s: %s", table.title, reason)
     return table
 
@@ -99,6 +98,5 @@ def kept_free_by_machine() -> int:
         return pages * os.sysconf("SC_PAGE_SIZE") // 2 if pages else LARGEST_IN_MEMORY * SHARE_OF_FREE
 
 
-def mebibytes(size: int) -> str:
-    """Return a size in words."""
+def _mebibytes(size: int) -> str:
     return f"{size / (1 << 20):,.0f} MiB"

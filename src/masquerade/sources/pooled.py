@@ -37,8 +37,7 @@ class Pool(Protocol):
         """Return who learns what from the sums."""
 
 
-def split_tables(cells: Words, shapes: Sequence[tuple[int, ...]]) -> list[Words]:
-    """Return the tables that stand one after the other."""
+def _split_tables(cells: Words, shapes: Sequence[tuple[int, ...]]) -> list[Words]:
     sizes = [prod(shape) for shape in shapes]
     if len(cells) != sum(sizes):
         raise InputError(f"The batch has {sum(sizes):,} cells. Got {len(cells):,} instead.")
@@ -56,7 +55,7 @@ class PooledTally(CountedReports):
 
     def __init__(self, pool: Pool, policy: Policy) -> None:
         super().__init__(policy)
-        self.guarantee = pooled_guarantee(pool.guarantee(tuple(policy.schema)), policy)
+        self.guarantee = _pooled_guarantee(pool.guarantee(tuple(policy.schema)), policy)
         self._pool = pool
         (total,) = pool.totals([Query()])
         self.n = int(total)
@@ -69,7 +68,7 @@ class PooledTally(CountedReports):
         asked = list(dict.fromkeys(joint))
         if any(question not in self._last for question in asked):
             totals = self._pool.totals([Query(by=question.columns) for question in asked])
-            tables = split_tables(totals, [question.shape(self.sizes) for question in asked])
+            tables = _split_tables(totals, [question.shape(self.sizes) for question in asked])
             if any(int(table.sum()) != self.n for table in tables):
                 raise RoundAborted("A pooled table does not add up to the number of records.", spent=True)
             self._last = {one: table.astype(np.int64) for one, table in zip(asked, tables, strict=True)}
@@ -93,7 +92,7 @@ class PooledTally(CountedReports):
         return Question.about(question.names, {}, self.schema)
 
 
-def pooled_guarantee(sums: Guarantee, policy: Policy) -> Guarantee:
+def _pooled_guarantee(sums: Guarantee, policy: Policy) -> Guarantee:
     """Return who learns what: sums of reports tell no more about a person than its own report would."""
     if not policy.disguised:
         return sums
@@ -110,11 +109,11 @@ def pooling_party(
     name: str, records: Tally, identity: SigningKey, peers: Mapping[str, bytes], **options: Any
 ) -> PoolingParty:
     """Return a party of a pool that counts its own records, in clear or by the reports that they hold."""
-    policy, reports = reports_of(records)
+    policy, reports = _reports_of(records)
     return PoolingParty(name, reports, identity, peers, policy=policy, **options)
 
 
-def reports_of(records: Tally) -> tuple[Policy, Tally]:
+def _reports_of(records: Tally) -> tuple[Policy, Tally]:
     """Return the policy that records went through and a source of the exact counts of their reports."""
     if isinstance(records, Records):
         if records.weighted:

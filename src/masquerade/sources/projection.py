@@ -179,8 +179,8 @@ class Projected(WholeTables):
         x, y = (owner.submit(own, ordered, self.reduction) for owner, own in parts)
         first, second = margins
         if self.reduction is None:
-            return self._exact(ordered, joined(first, second, whole_products(x @ y.T, self.n)))
-        values, split = joined(first, second, x @ y.T), first.ndim
+            return self._exact(ordered, _joined(first, second, _whole_products(x @ y.T, self.n)))
+        values, split = _joined(first, second, x @ y.T), first.ndim
         noise = ProjectionNoise(
             values,
             side(range(split), first),
@@ -217,7 +217,7 @@ class Projected(WholeTables):
         )
 
 
-def whole_products(across: Floats, n: int) -> Floats:
+def _whole_products(across: Floats, n: int) -> Floats:
     """Return inner products of ±1 columns as the integers they are, of the parity of the records."""
     nearest = n - 2 * np.round((n - across) / 2)
     if not np.all(np.abs(across - nearest) < ROUNDING):
@@ -228,8 +228,7 @@ def whole_products(across: Floats, n: int) -> Floats:
     return np.asarray(nearest)
 
 
-def joined(first: Floats, second: Floats, across: Floats) -> Floats:
-    """Return the table of two owners' variables from their own tables and the inner products across."""
+def _joined(first: Floats, second: Floats, across: Floats) -> Floats:
     products = np.empty((first.size, second.size))
     products[:, 0] = sums_of_products(first).ravel()
     products[0, :] = sums_of_products(second).ravel()

@@ -18,7 +18,7 @@ Places = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Side:
+class _Side:
     """One owner's part of a table: its axes in the table, its exact counts, and what the empty product gives.
 
     The projected column behind cell i is x_i = indicator of i − offset_i · 1, since the products with the
@@ -42,38 +42,37 @@ class Side:
         by_margin, by_offset = margin.T @ weights, offset.T @ weights
         return margin * weights - offset * by_margin - margin * by_offset + n * offset * by_offset
 
-    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> Side:
-        """Return the part of the table summed or sliced to the axes `keep`."""
+    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> _Side:
         own = [axis for axis in keep if axis in self.axes]
         places = [self.axes.index(axis) for axis in own]
         fixed = {self.axes.index(axis): code for axis, code in at.items() if axis in self.axes}
-        return Side(
+        return _Side(
             tuple(keep.index(axis) for axis in own),
             reduce_cells(self.margin, places, fixed),
             reduce_cells(self.offset, places, fixed),
         )
 
 
-def side(axes: Sequence[int], margin: Floats) -> Side:
+def side(axes: Sequence[int], margin: Floats) -> _Side:
     """Return an owner's part from its exact counts."""
     empty = np.zeros(margin.shape)
     empty[(0,) * margin.ndim] = 1.0
-    return Side(tuple(axes), margin, counts_of(empty))
+    return _Side(tuple(axes), margin, counts_of(empty))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProjectionNoise:
     """Covariance of a table of two owners, given the records, when columns were projected twice.
 
-    Formula: that of `inner_product_covariance` with the columns of `Side`; inner products across are taken
+    Formula: that of `inner_product_covariance` with the columns of `_Side`; inner products across are taken
     from the table itself, and the bias of their squares is removed.
     Reference: Meng, Sivakumar & Kargupta (2004), §4.2 (the estimator; its variance is worked out here).
     Cost: the cells asked for. Error: unbiased.
     """
 
     values: Floats
-    first: Side
-    second: Side
+    first: _Side
+    second: _Side
     n: int
     reduction: Reduction
     names: tuple[str, ...]
@@ -134,7 +133,7 @@ class ProjectionNoise:
             tuple(self.names[axis] for axis in keep),
         )
 
-    def _places(self, part: Side) -> Places:
+    def _places(self, part: _Side) -> Places:
         """Return, for every cell of the table, the flat cell of one owner's part."""
         own = np.arange(part.margin.size).reshape(part.margin.shape)
         order = np.argsort(part.axes)

@@ -206,20 +206,20 @@ class Layout:
                 continue
             touched = tuple(name for name in group.names if name in asked)
             used = group if touched == group.names else marginal_group(group, touched)
-            inverse = inverse_of(used)
+            inverse = _inverse_of(used)
             kept = [name for name in used.names if name in query.by]
             given = tuple((i, conditions[name]) for i, name in enumerate(used.names) if name in conditions)
             if kept:
                 positions = tuple(query.by.index(name) for name in kept)
                 plain = used.channel.is_identity and len(kept) == len(used.names)
-                matrix = None if plain else chosen(inverse, used, kept, conditions)
+                matrix = None if plain else _chosen(inverse, used, kept, conditions)
                 places = tuple(used.names.index(name) for name in kept)
                 axis_map = AxisMap(positions, matrix)
                 axes.append(
                     Axis(used.names, used.report_sizes, used.sizes, used.channel, places, axis_map, given)
                 )
             else:
-                vector = np.ascontiguousarray(chosen(inverse, used, kept, conditions)[:, 0])
+                vector = np.ascontiguousarray(_chosen(inverse, used, kept, conditions)[:, 0])
                 channel = None if used.channel.is_identity else used.channel
                 factors.append(Factor(used.names, used.report_sizes, vector, used.sizes, channel, given))
         shape = self.schema.shape(query.by)
@@ -230,14 +230,14 @@ class Layout:
         axis = self._axes.get((place, position))
         if axis is None:
             group = self.groups[place]
-            matrix = None if group.channel.is_identity else inverse_of(group)
+            matrix = None if group.channel.is_identity else _inverse_of(group)
             axis_map = AxisMap((position,), matrix)
             axis = Axis(group.names, group.report_sizes, group.sizes, group.channel, (0,), axis_map)
             self._axes[place, position] = axis
         return axis
 
 
-def inverse_of(group: Group) -> Floats:
+def _inverse_of(group: Group) -> Floats:
     """Return the inverse of a group's channel; an error names the variables."""
     try:
         return group.channel.inverse
@@ -245,7 +245,7 @@ def inverse_of(group: Group) -> Floats:
         raise SingularChannel(f"{', '.join(group.names)}: {error}") from None
 
 
-def chosen(inverse: Floats, group: Group, kept: Sequence[str], conditions: dict[str, int]) -> Floats:
+def _chosen(inverse: Floats, group: Group, kept: Sequence[str], conditions: dict[str, int]) -> Floats:
     """Return the columns of an inverse for the cells asked for: conditions picked, the rest summed out."""
     if len(kept) == len(group.names):
         return inverse

@@ -43,7 +43,7 @@ class Records(ReportTally):
         self.n = lengths.pop()
         self.weighted = weights is not None
         if weights is not None:
-            check_weights(weights, self.n)
+            _check_weights(weights, self.n)
         self._asked = 0
         self._stores = self._split()
 
@@ -91,7 +91,6 @@ class Records(ReportTally):
         return tuple(stores)
 
 
-def check_weights(weights: Floats, rows: int) -> None:
-    """Refuse survey weights that are none."""
+def _check_weights(weights: Floats, rows: int) -> None:
     if weights.shape != (rows,) or not np.all(np.isfinite(weights)) or np.any(weights < 0):
         raise InputError(f"Survey weights must be {rows:,} finite numbers, none negative.")

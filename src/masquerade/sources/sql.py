@@ -99,21 +99,20 @@ def grouped(
         chosen += [f"SUM({v}) AS {FIRST}", f"SUM({v} * {v}) AS {SECOND}"]
     grouping = ""
     if len(sets) > 1:
-        chosen.append(set_number(quoted))
-        grouping = f" GROUP BY GROUPING SETS ({', '.join(listed(dialect, columns) for columns in sets)})"
+        chosen.append(_set_number(quoted))
+        grouping = f" GROUP BY GROUPING SETS ({', '.join(_listed(dialect, columns) for columns in sets)})"
     elif names:
         grouping = f" GROUP BY {', '.join(quoted)}"
     limit = "" if most is None else f" LIMIT {most}"
     return f"SELECT {', '.join(chosen)} FROM {table}{only}{grouping}{limit}"
 
 
-def set_number(quoted: Sequence[str]) -> str:
+def _set_number(quoted: Sequence[str]) -> str:
     """Return the number of a grouping set: bit i is set where column i is summed out."""
     return " + ".join(f"{1 << i} * GROUPING({name})" for i, name in enumerate(quoted)) + f" AS {SET}"
 
 
-def listed(dialect: Dialect, columns: Sequence[str]) -> str:
-    """Return columns in brackets."""
+def _listed(dialect: Dialect, columns: Sequence[str]) -> str:
     return f"({', '.join(dialect.name(name) for name in columns)})"
 
 
@@ -151,10 +150,10 @@ def weighed(
 
 def weight(dialect: Dialect, factors: Sequence[Factor], columns: Mapping[str, Column]) -> str:
     """Return the product of looked-up weights; NULL for a value that no category stands for."""
-    return " * ".join(looked_up(dialect, factor, columns) for factor in factors)
+    return " * ".join(_looked_up(dialect, factor, columns) for factor in factors)
 
 
-def looked_up(dialect: Dialect, factor: Factor, columns: Mapping[str, Column]) -> str:
+def _looked_up(dialect: Dialect, factor: Factor, columns: Mapping[str, Column]) -> str:
     """Return the weight of one factor as a CASE over the labels of its columns."""
     tests = [conditions(dialect, name, columns[name]) for name in factor.columns]
     branches = []
@@ -166,11 +165,10 @@ def looked_up(dialect: Dialect, factor: Factor, columns: Mapping[str, Column]) -
         if all(condition is not None for condition in given):
             joined = " AND ".join(str(condition) for condition in given)
             branches.append(f"WHEN {joined} THEN {dialect.number(float(factor.vector[place]))}")
-    return f"CASE {' '.join(branches)} END" if branches else dialect_null(dialect)
+    return f"CASE {' '.join(branches)} END" if branches else _dialect_null(dialect)
 
 
-def dialect_null(dialect: Dialect) -> str:
-    """Return a missing double."""
+def _dialect_null(dialect: Dialect) -> str:
     return f"CAST(NULL AS {dialect.double})"
 
 
@@ -190,12 +188,12 @@ def conditions(dialect: Dialect, name: str, column: Column) -> dict[int, str]:
     }
     code = missing_mark(column.field, text=column.text)
     if code < len(column.field.variable):
-        hole, known = is_missing(dialect, name, column.kind), found.get(code)
+        hole, known = _is_missing(dialect, name, column.kind), found.get(code)
         found[code] = f"({known} OR {hole})" if known else f"({hole})"
     return found
 
 
-def is_missing(dialect: Dialect, name: str, kind: pa.DataType) -> str:
+def _is_missing(dialect: Dialect, name: str, kind: pa.DataType) -> str:
     """Return the condition that a value is missing, as NULL or as what is not a number."""
     quoted = dialect.name(name)
     if not (dialect.knows_nan and pa.types.is_floating(kind)):
@@ -209,7 +207,7 @@ def with_bins(dialect: Dialect, table: str, names: Sequence[str], columns: Mappi
     if not cut:
         return table
     chosen = [
-        f"{bin_code(dialect, name, columns[name])} AS {dialect.name(name)}"
+        f"{_bin_code(dialect, name, columns[name])} AS {dialect.name(name)}"
         if name in cut
         else dialect.name(name)
         for name in names
@@ -217,13 +215,13 @@ def with_bins(dialect: Dialect, table: str, names: Sequence[str], columns: Mappi
     return f"(SELECT {', '.join(chosen)} FROM {table}) AS cut_"
 
 
-def bin_code(dialect: Dialect, name: str, column: Column) -> str:
+def _bin_code(dialect: Dialect, name: str, column: Column) -> str:
     """Return the code of a number's bin [e_k, e_k+1), the last one closed; or a mark past the last code."""
     edges, x = column.field.edges or (), dialect.name(name)
     first, *inner, last = (dialect.number(float(edge)) for edge in edges)
     outside = len(column.field.variable) + OUTSIDE
     branches = [
-        f"WHEN {is_missing(dialect, name, column.kind)} THEN {missing_mark(column.field, text=False)}",
+        f"WHEN {_is_missing(dialect, name, column.kind)} THEN {missing_mark(column.field, text=False)}",
         f"WHEN {x} < {first} OR {x} > {last} THEN {outside}",
         *(f"WHEN {x} < {edge} THEN {code}" for code, edge in enumerate(inner)),
     ]

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 Codes = NDArray[np.unsignedinteger[Any]]
 MOST_SUBSETS: Final = 1 << 22
 _TILE: Final = 1 << 13
-_COUNTERS: WeakKeyDictionary[Any, tuple[tuple[Item, ...], list[Counter]]] = WeakKeyDictionary()
+_COUNTERS: WeakKeyDictionary[Any, tuple[tuple[Item, ...], list[_Counter]]] = WeakKeyDictionary()
 
 
-class Columns(Protocol):
+class _Columns(Protocol):
     """Report columns of records that share their channels, as codes and as packed bits."""
 
     layout: Layout
@@ -48,7 +48,7 @@ class Columns(Protocol):
         """Return one bit per record: whether its report is a wanted one."""
 
 
-class CodedColumns:
+class _CodedColumns:
     """The columns of a `Store`; rows that stand for several are spread out again before packing."""
 
     def __init__(self, store: Store) -> None:
@@ -57,19 +57,17 @@ class CodedColumns:
         self.weights, self.multiplicity = store.weights, store.multiplicity
 
     def codes(self, name: str) -> Codes:
-        """Return the report codes of a variable."""
         return self._columns[name]
 
     def packed(self, name: str, wanted: NDArray[np.bool_]) -> Words:
-        """Return one bit per record: whether its report is a wanted one."""
         column = self._columns[name]
         return pack(column if self.multiplicity is None else np.repeat(column, self.multiplicity), wanted)
 
 
-class Counter:
+class _Counter:
     """Answers supports of one list of items from columns; remembers what later, larger sets need."""
 
-    def __init__(self, columns: Columns, items: tuple[Item, ...]) -> None:
+    def __init__(self, columns: _Columns, items: tuple[Item, ...]) -> None:
         self.columns = columns
         self.blocks = Blocks(columns.layout, items)
         self._tree = ItemTree(len(items), columns.rows)
@@ -88,7 +86,7 @@ class Counter:
         plan = self.blocks.plan(sets)
         simple = plan.simple & (self.columns.weights is None)
         firsts, squares = np.zeros(len(sets)), np.zeros(len(sets))
-        found = self._undone(sets[simple], rows_of(plan, simple)) if simple.any() else None
+        found = self._undone(sets[simple], _rows_of(plan, simple)) if simple.any() else None
         if found is None:
             simple = np.zeros(len(sets), dtype=bool)
         else:
@@ -135,14 +133,13 @@ class Counter:
             return found
         levels = [sets]
         while levels[-1].shape[1] > 1:
-            levels.append(facets(levels[-1]))
+            levels.append(_facets(levels[-1]))
         self._tree.cut(1)
         for level in reversed(levels):
             found = self._tree.add(level, weighed(self.blocks.plan(level)), self._counted(level))
         return found
 
     def _counted(self, sets: Sets) -> Ints:
-        """Return observed supports."""
         if sets.shape[1] == 1:
             return np.array([count_ones(self._bits(place)) for place in sets[:, 0].tolist()], dtype=np.int64)
         used = np.unique(sets).astype(np.int64)
@@ -167,7 +164,7 @@ class Counter:
         for row, listed in zip(sets, members, strict=True):
             row[: len(listed)] = [numbers.setdefault(member, len(numbers)) for member in listed]
         order = np.lexsort(sets.T[::-1])
-        factors = [product_of(self.blocks, block, part) for block, part in numbers]
+        factors = [_product_of(self.blocks, block, part) for block, part in numbers]
         codes = {factor.columns: self._joint(factor) for pair in factors for factor in pair}
         stored = self.columns.rows if self.columns.multiplicity is None else len(self.columns.multiplicity)
         total = np.zeros((len(members), 2))
@@ -186,7 +183,6 @@ class Counter:
         return result[:, 0], result[:, 1]
 
     def _joint(self, factor: Factor) -> Codes:
-        """Return the joint report codes of a factor's columns."""
         joint = self.columns.codes(factor.columns[0])
         for name, size in zip(factor.columns[1:], factor.sizes[1:], strict=True):
             joint = joint.astype(np.uint32) * np.uint32(size) + self.columns.codes(name)
@@ -203,20 +199,20 @@ def supports_of(
     Cost: one AND and one popcount a word of 64 records for each set; inclusion and exclusion in as many
     steps as the set has disguised groups. One pass over the records for sets with other channels.
     """
-    return counted(owner, [CodedColumns(store) for store in stores], question, n, weights)
+    return counted(owner, [_CodedColumns(store) for store in stores], question, n, weights)
 
 
 def counted(
-    owner: object, parts: Sequence[Columns], question: Supports, n: int, weights: Floats | None
+    owner: object, parts: Sequence[_Columns], question: Supports, n: int, weights: Floats | None
 ) -> SupportAnswer:
     """Answer a question from the parts of a source; counters are kept for as long as their owner lives."""
     question.check(parts[0].layout.schema)
     try:
         items, counters = _COUNTERS.get(owner, ((), []))
         if items != question.items or not counters:
-            counters = [Counter(part, question.items) for part in parts]
+            counters = [_Counter(part, question.items) for part in parts]
             _COUNTERS[owner] = (question.items, counters)
-        sets, order, back = distinct_sets(question.itemsets)
+        sets, order, back = _distinct_sets(question.itemsets)
         sums = [counter.sums(sets) for counter in counters]
         products = None
         if question.parts is not None:
@@ -232,24 +228,23 @@ def counted(
     total = float(n) if weights is None else float(weights.sum())
     ratio = 1.0 if weights is None or total == 0 else float((weights**2).sum()) / total
     if products is not None:
-        products -= values * parts_of(counters, question) / max(n, 1)
+        products -= values * _parts_of(counters, question) / max(n, 1)
     return SupportAnswer(values, stderr, n, total, ratio, products)
 
 
-def parts_of(counters: Sequence[Counter], question: Supports) -> Floats:
-    """Return the estimated counts of the parts."""
+def _parts_of(counters: Sequence[_Counter], question: Supports) -> Floats:
     inside: Any = question.parts
     result = np.zeros(len(inside))
     sizes = inside.sum(axis=1)
     for size in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == size)
         held = question.itemsets[rows][inside[rows]].reshape(len(rows), size)
-        sets, _, back = distinct_sets(held)
+        sets, _, back = _distinct_sets(held)
         result[rows] = np.sum([counter.sums(sets)[0] for counter in counters], axis=0)[back]
     return result
 
 
-def distinct_sets(sets: NDArray[Any]) -> tuple[Sets, NDArray[np.intp], NDArray[np.intp]]:
+def _distinct_sets(sets: NDArray[Any]) -> tuple[Sets, NDArray[np.intp], NDArray[np.intp]]:
     """Return the different rows in lexicographic order, the order of all rows, and each row's place."""
     order = np.lexsort(sets.T[::-1]) if sets.shape[1] else np.arange(len(sets))
     ordered = np.ascontiguousarray(sets[order], dtype=np.int32)
@@ -260,11 +255,10 @@ def distinct_sets(sets: NDArray[Any]) -> tuple[Sets, NDArray[np.intp], NDArray[n
     return ordered[new], order, back
 
 
-def facets(sets: Sets) -> Sets:
-    """Return all subsets with one item less, in order."""
+def _facets(sets: Sets) -> Sets:
     size = sets.shape[1]
     smaller = [np.delete(sets, place, axis=1) for place in range(size)]
-    return distinct_sets(np.concatenate(smaller))[0]
+    return _distinct_sets(np.concatenate(smaller))[0]
 
 
 def weighed(plan: Plan) -> Weighed:
@@ -272,11 +266,10 @@ def weighed(plan: Plan) -> Weighed:
     return Weighed(plan.blocks, plan.base, plan.step)
 
 
-def rows_of(plan: Plan, rows: NDArray[np.bool_]) -> Plan:
-    """Return the plan of some of the sets."""
+def _rows_of(plan: Plan, rows: NDArray[np.bool_]) -> Plan:
     return Plan(plan.blocks[rows], plan.base[rows], plan.step[rows], plan.simple[rows])
 
 
-def product_of(blocks: Blocks, block: tuple[int, ...], part: tuple[int, ...]) -> list[Factor]:
+def _product_of(blocks: Blocks, block: tuple[int, ...], part: tuple[int, ...]) -> list[Factor]:
     """Return the factors whose product a block weighs: its own, and that of its part if it has one."""
     return [blocks.factor(block), *([blocks.factor(part)] if part else [])]

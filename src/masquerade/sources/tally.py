@@ -97,29 +97,31 @@ def tally(
     ``incomplete``, unless you say `accept_incomplete`: answers are then about the records that are there.
     """
     if isinstance(data, Baskets):
-        return basket_tally(data, policy, [schema, weights, id])
-    check_given(policy, schema)
+        return _basket_tally(data, policy, [schema, weights, id])
+    _check_given(policy, schema)
     options: dict[str, Any] = {"schema": schema, "weights": weights, "id": id, "watch": watch}
     options["accept_incomplete"] = accept_incomplete
     if opener := opener_of(data, engine):
         return opener(data, policy, **options)  # type: ignore[no-any-return]  # a stranger's Tally
-    if is_path(data):
+    if _is_path(data):
         with open_batches(data, []) as files:
             return tally(files, policy, engine=engine, **options)
     found = table_of(data, watch=watch) or data
-    used, fields, said = how_to_read(found, policy, schema, [weights, id])
+    used, fields, said = _how_to_read(found, policy, schema, [weights, id])
     missing = missing_from(said, accepted=accept_incomplete)
     released = policy is not None
     table = table_for(found, used, engine=engine, watch=watch)
     if table is None:
-        return records_of(found, used, fields, weights=weights, person=id, released=released, missing=missing)
+        return _records_of(
+            found, used, fields, weights=weights, person=id, released=released, missing=missing
+        )
     source = Engine(table, used, fields, weights=weights, released=released, missing=missing)
     if id is not None:
         source.check_once(id)
     return source
 
 
-def records_of(
+def _records_of(
     data: Any,
     policy: Policy,
     fields: Sequence[Field],
@@ -129,10 +131,9 @@ def records_of(
     released: bool,
     missing: Missing | None,
 ) -> Records:
-    """Return a frame or files as records in memory."""
     extra = [name for name in (weights, person) if name is not None]
     parts: dict[str, list[Any]] = {name: [] for name in (*policy.schema, *extra)}
-    for chunk in chunks(data, list(parts)):
+    for chunk in _chunks(data, list(parts)):
         try:
             for field in fields:
                 name = field.variable.name
@@ -140,15 +141,15 @@ def records_of(
                 text = chunk.text or (released and field.variable.mixed)
                 parts[name].append(encode(chunk.columns[name], field, text=text))
             if weights is not None:
-                parts[weights].append(numbers(chunk, weights))
+                parts[weights].append(_numbers(chunk, weights))
             if person is not None:
                 parts[person].append(chunk.columns[person])
         except UnknownValue as error:
             raise error.shifted(chunk.before, chunk.file) from None
     if person is not None:
-        check_once(parts[person], person)
-    codes = {name: joined(parts[name], np.dtype(np.uint8)) for name in policy.schema}
-    weighing = None if weights is None else joined(parts[weights], np.dtype(np.float64))
+        _check_once(parts[person], person)
+    codes = {name: _joined(parts[name], np.dtype(np.uint8)) for name in policy.schema}
+    weighing = None if weights is None else _joined(parts[weights], np.dtype(np.float64))
     return Records(codes, policy, weighing, missing=missing)
 
 
@@ -175,14 +176,13 @@ def opener_of(data: Any, engine: str) -> Callable[..., Any] | None:
     return opened
 
 
-def is_path(data: Any) -> bool:
-    """Tell paths from frames."""
+def _is_path(data: Any) -> bool:
     if isinstance(data, (list, tuple)):
         return bool(data) and all(isinstance(item, (str, Path)) for item in data)
     return isinstance(data, (str, Path))
 
 
-class Chunk(NamedTuple):
+class _Chunk(NamedTuple):
     """Some rows: columns as Arrow, whether all are text (CSV), the file, and its rows before these."""
 
     columns: Mapping[str, Any]
@@ -191,17 +191,17 @@ class Chunk(NamedTuple):
     before: int
 
 
-def chunks(data: Any, names: Sequence[str]) -> Iterator[Chunk]:
+def _chunks(data: Any, names: Sequence[str]) -> Iterator[_Chunk]:
     """Yield the rows of a frame at once, of files batch by batch; only the named columns of files."""
     if not isinstance(data, Batches):
-        yield Chunk(columns_of(data), text=False, file=None, before=0)
+        yield _Chunk(columns_of(data), text=False, file=None, before=0)
         return
     for batch in data.select(names):
         columns = {name: batch[name] for name in batch.schema.names}
-        yield Chunk(columns, data.text, data.file, data.rows_before)
+        yield _Chunk(columns, data.text, data.file, data.rows_before)
 
 
-def check_given(policy: Policy | None, schema: Schema | Policy | None) -> None:
+def _check_given(policy: Policy | None, schema: Schema | Policy | None) -> None:
     """Refuse what is no policy, and two ways to read the records."""
     if policy is not None:
         check_policy(policy)
@@ -209,7 +209,7 @@ def check_given(policy: Policy | None, schema: Schema | Policy | None) -> None:
             raise InputError("Give 'policy' for disguised records or 'schema' for clear ones, not both.")
 
 
-def basket_tally(baskets: Baskets, policy: Policy | None, others: Sequence[object]) -> BasketRecords:
+def _basket_tally(baskets: Baskets, policy: Policy | None, others: Sequence[object]) -> BasketRecords:
     """Return baskets as a source; they have no columns beside their items."""
     if any(other is not None for other in others):
         raise InputError("Baskets are read by their items: 'schema', 'weights' and 'id' do not apply.")
@@ -222,14 +222,14 @@ def basket_tally(baskets: Baskets, policy: Policy | None, others: Sequence[objec
     return BasketRecords(baskets, policy)
 
 
-def how_to_read(
+def _how_to_read(
     data: Any, policy: Policy | None, schema: Schema | Policy | None, leave_out: Sequence[str | None]
 ) -> tuple[Policy, Sequence[Field], Mapping[str, str]]:
     """Return the policy of the records (for clear ones: none disguised), the fields, and what data say."""
     said = check_origin(data, policy)
     if policy is not None:
         return policy, [Field(variable) for variable in policy.observed.variables], said
-    known = inferred_schema(data, leave_out) if schema is None else schema
+    known = _inferred_schema(data, leave_out) if schema is None else schema
     used = known.undisguised() if isinstance(known, Policy) else Policy.clear(known)
     return used, used.fields, said
 
@@ -269,14 +269,13 @@ def check_origin(data: Any, policy: Policy | None) -> Mapping[str, str]:
     )
 
 
-def inferred_schema(data: Any, leave_out: Sequence[str | None]) -> Schema:
-    """Return the categories that occur in clear data, in order."""
+def _inferred_schema(data: Any, leave_out: Sequence[str | None]) -> Schema:
     from_stream = isinstance(data, Batches) and STREAM in data.paths
     if isinstance(data, (SparkFrame, IbisTable)) or from_stream:
         where = "standard input" if from_stream else data.title
         raise InputError(f"Clear records from {where} need a 'schema' that lists their categories.")
     found: dict[str, dict[Category, None]] = {}
-    for chunk in chunks(data, data.file_names if isinstance(data, Batches) else ()):
+    for chunk in _chunks(data, data.file_names if isinstance(data, Batches) else ()):
         for name in chunk.columns:
             if name in leave_out:
                 continue
@@ -301,8 +300,7 @@ def inferred_schema(data: Any, leave_out: Sequence[str | None]) -> Schema:
     return Schema({name: sorted(labels, key=lambda v: (str(type(v)), v)) for name, labels in found.items()})
 
 
-def numbers(chunk: Chunk, name: str) -> NDArray[np.float64]:
-    """Return a numeric column."""
+def _numbers(chunk: _Chunk, name: str) -> NDArray[np.float64]:
     try:
         column = pc.cast(chunk.columns[name], pa.float64())
     except pa.ArrowInvalid:
@@ -312,8 +310,7 @@ def numbers(chunk: Chunk, name: str) -> NDArray[np.float64]:
     return np.asarray(column.to_numpy(), dtype=np.float64)
 
 
-def check_once(parts: Sequence[Any], name: str) -> None:
-    """Refuse two records of one person."""
+def _check_once(parts: Sequence[Any], name: str) -> None:
     arrays = [
         chunk for part in parts for chunk in (part.chunks if isinstance(part, pa.ChunkedArray) else [part])
     ]
@@ -326,8 +323,7 @@ def check_once(parts: Sequence[Any], name: str) -> None:
         )
 
 
-def joined(parts: Sequence[NDArray[Any]], empty: np.dtype[Any]) -> NDArray[Any]:
-    """Return the parts as one array."""
+def _joined(parts: Sequence[NDArray[Any]], empty: np.dtype[Any]) -> NDArray[Any]:
     if not parts:
         return np.zeros(0, dtype=empty)
     return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts))

@@ -57,7 +57,6 @@ class WholeTables(ABC):
         """Raise `QueryRefused` unless everybody consents whose consent is asked for."""
 
     def _exact(self, names: Sequence[str], counts: Floats) -> CountTable:
-        """Return a table of exact counts."""
         axes = tuple(self.schema[name] for name in names)
         evidence = ReportEvidence.clear(counts, clear_covariance(counts, self.n, tuple(names)))
         return CountTable(axes, counts, self.n, evidence)
