@@ -9,79 +9,57 @@ from typing import TYPE_CHECKING
 from masquerade.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from masquerade import anonymity, channels, data, evaluate, learn
-    from masquerade.channels.channel import Channel
-    from masquerade.channels.policy import Policy
-    from masquerade.channels.privacy import privacy
-    from masquerade.core.covariance import Covariance
-    from masquerade.core.errors import MasqueradeError, QueryRefused, Refusal
-    from masquerade.core.guarantee import Guarantee
-    from masquerade.core.query import Query
-    from masquerade.core.schema import Schema, Variable
-    from masquerade.core.table import CountTable
-    from masquerade.core.tally import Cached, Merged, Tally
-    from masquerade.disguising.files import disguise_file
-    from masquerade.disguising.frames import disguise
-    from masquerade.disguising.seeded import simulate
-    from masquerade.frames.baskets import basket_policy, read_baskets
-    from masquerade.sources.projection import projected
-    from masquerade.sources.projection_seeded import simulate_projected
-    from masquerade.sources.tally import tally
+    from masquerade import anonymity as anonymity
+    from masquerade import channels as channels
+    from masquerade import data as data
+    from masquerade import evaluate as evaluate
+    from masquerade import learn as learn
+    from masquerade.channels.channel import Channel as Channel
+    from masquerade.channels.policy import Policy as Policy
+    from masquerade.channels.privacy import privacy as privacy
+    from masquerade.core.covariance import Covariance as Covariance
+    from masquerade.core.errors import MasqueradeError as MasqueradeError
+    from masquerade.core.errors import QueryRefused as QueryRefused
+    from masquerade.core.errors import Refusal as Refusal
+    from masquerade.core.guarantee import Guarantee as Guarantee
+    from masquerade.core.query import Query as Query
+    from masquerade.core.schema import Schema as Schema
+    from masquerade.core.schema import Variable as Variable
+    from masquerade.core.table import CountTable as CountTable
+    from masquerade.core.tally import Cached as Cached
+    from masquerade.core.tally import Merged as Merged
+    from masquerade.core.tally import Tally as Tally
+    from masquerade.disguising.files import disguise_file as disguise_file
+    from masquerade.disguising.frames import disguise as disguise
+    from masquerade.disguising.seeded import simulate as simulate
+    from masquerade.frames.baskets import basket_policy as basket_policy
+    from masquerade.frames.baskets import read_baskets as read_baskets
+    from masquerade.sources.projection import projected as projected
+    from masquerade.sources.projection_seeded import simulate_projected as simulate_projected
+    from masquerade.sources.tally import tally as tally
 
 __version__ = "0.2.0.dev0"
 
-__all__ = [
-    "Cached",
-    "Channel",
-    "CountTable",
-    "Covariance",
-    "Guarantee",
-    "MasqueradeError",
-    "Merged",
-    "Policy",
-    "Query",
-    "QueryRefused",
-    "Refusal",
-    "Schema",
-    "Tally",
-    "Variable",
-    "anonymity",
-    "basket_policy",
-    "channels",
-    "data",
-    "disguise",
-    "disguise_file",
-    "evaluate",
-    "learn",
-    "privacy",
-    "projected",
-    "read_baskets",
-    "simulate",
-    "simulate_projected",
-    "tally",
-]
-
-
-__getattr__, __dir__ = lazy_exports(
+__getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "": ["anonymity", "channels", "data", "evaluate", "learn"],
-        "channels.channel": ["Channel"],
-        "channels.policy": ["Policy"],
-        "channels.privacy": ["privacy"],
-        "core.covariance": ["Covariance"],
-        "core.errors": ["MasqueradeError", "QueryRefused", "Refusal"],
-        "core.guarantee": ["Guarantee"],
-        "core.query": ["Query"],
-        "core.schema": ["Schema", "Variable"],
-        "core.table": ["CountTable"],
-        "core.tally": ["Cached", "Merged", "Tally"],
-        "disguising.files": ["disguise_file"],
-        "disguising.frames": ["disguise"],
-        "disguising.seeded": ["simulate"],
-        "frames.baskets": ["basket_policy", "read_baskets"],
-        "sources.projection": ["projected"],
-        "sources.projection_seeded": ["simulate_projected"],
-        "sources.tally": ["tally"],
+        "": "anonymity channels data evaluate learn",
+        "channels.channel": "Channel",
+        "channels.policy": "Policy",
+        "channels.privacy": "privacy",
+        "core.covariance": "Covariance",
+        "core.errors": "MasqueradeError QueryRefused Refusal",
+        "core.guarantee": "Guarantee",
+        "core.query": "Query",
+        "core.schema": "Schema Variable",
+        "core.table": "CountTable",
+        "core.tally": "Cached Merged Tally",
+        "disguising.files": "disguise_file",
+        "disguising.frames": "disguise",
+        "disguising.seeded": "simulate",
+        "frames.baskets": "basket_policy read_baskets",
+        "sources.projection": "projected",
+        "sources.projection_seeded": "simulate_projected",
+        "sources.tally": "tally",
     },
 )

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Json", "as_json", "emit", "main", "plain_table", "progress", "render"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {"options": ["Json"], "output": ["as_json", "emit", "plain_table", "progress", "render"]},
+__getattr__, __dir__, _ = lazy_exports(
+    __name__, {"options": "Json", "output": "as_json emit plain_table progress render"}
 )
 
 

@@ -5,116 +5,65 @@ from typing import TYPE_CHECKING
 from masquerade.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from masquerade.core.atomic import write_whole
-    from masquerade.core.covariance import Covariance, IndependentCovariance, LinearCovariance, SumCovariance
-    from masquerade.core.errors import (
-        ChannelError,
-        DataMissing,
-        EngineError,
-        FileError,
-        InputError,
-        MasqueradeError,
-        MasqueradeWarning,
-        NotConverged,
-        PluginError,
-        PolicyError,
-        PolicyMismatch,
-        QueryRefused,
-        Refusal,
-        RoundAborted,
-        SchemaError,
-        SingularChannel,
-        UnknownValue,
-        did_you_mean,
-    )
-    from masquerade.core.evidence import Evidence, Fit
-    from masquerade.core.guarantee import Disclosure, Guarantee
-    from masquerade.core.intervals import Interval
-    from masquerade.core.query import Query
-    from masquerade.core.schema import Field, Schema, Variable
-    from masquerade.core.supports import SupportAnswer, Supports, SupportTally
-    from masquerade.core.table import CountTable
-    from masquerade.core.tally import Cached, Merged, RecordTally, Tally, raise_refusals
-    from masquerade.core.words import counted
+    from masquerade.core.atomic import write_whole as write_whole
+    from masquerade.core.covariance import Covariance as Covariance
+    from masquerade.core.covariance import IndependentCovariance as IndependentCovariance
+    from masquerade.core.covariance import LinearCovariance as LinearCovariance
+    from masquerade.core.covariance import SumCovariance as SumCovariance
+    from masquerade.core.errors import ChannelError as ChannelError
+    from masquerade.core.errors import DataMissing as DataMissing
+    from masquerade.core.errors import EngineError as EngineError
+    from masquerade.core.errors import FileError as FileError
+    from masquerade.core.errors import InputError as InputError
+    from masquerade.core.errors import MasqueradeError as MasqueradeError
+    from masquerade.core.errors import MasqueradeWarning as MasqueradeWarning
+    from masquerade.core.errors import NotConverged as NotConverged
+    from masquerade.core.errors import PluginError as PluginError
+    from masquerade.core.errors import PolicyError as PolicyError
+    from masquerade.core.errors import PolicyMismatch as PolicyMismatch
+    from masquerade.core.errors import QueryRefused as QueryRefused
+    from masquerade.core.errors import Refusal as Refusal
+    from masquerade.core.errors import RoundAborted as RoundAborted
+    from masquerade.core.errors import SchemaError as SchemaError
+    from masquerade.core.errors import SingularChannel as SingularChannel
+    from masquerade.core.errors import UnknownValue as UnknownValue
+    from masquerade.core.errors import did_you_mean as did_you_mean
+    from masquerade.core.evidence import Evidence as Evidence
+    from masquerade.core.evidence import Fit as Fit
+    from masquerade.core.guarantee import Disclosure as Disclosure
+    from masquerade.core.guarantee import Guarantee as Guarantee
+    from masquerade.core.intervals import Interval as Interval
+    from masquerade.core.query import Query as Query
+    from masquerade.core.schema import Field as Field
+    from masquerade.core.schema import Schema as Schema
+    from masquerade.core.schema import Variable as Variable
+    from masquerade.core.supports import SupportAnswer as SupportAnswer
+    from masquerade.core.supports import Supports as Supports
+    from masquerade.core.supports import SupportTally as SupportTally
+    from masquerade.core.table import CountTable as CountTable
+    from masquerade.core.tally import Cached as Cached
+    from masquerade.core.tally import Merged as Merged
+    from masquerade.core.tally import RecordTally as RecordTally
+    from masquerade.core.tally import Tally as Tally
+    from masquerade.core.tally import raise_refusals as raise_refusals
+    from masquerade.core.words import counted as counted
 
-__all__ = [
-    "Cached",
-    "ChannelError",
-    "CountTable",
-    "Covariance",
-    "DataMissing",
-    "Disclosure",
-    "EngineError",
-    "Evidence",
-    "Field",
-    "FileError",
-    "Fit",
-    "Guarantee",
-    "IndependentCovariance",
-    "InputError",
-    "Interval",
-    "LinearCovariance",
-    "MasqueradeError",
-    "MasqueradeWarning",
-    "Merged",
-    "NotConverged",
-    "PluginError",
-    "PolicyError",
-    "PolicyMismatch",
-    "Query",
-    "QueryRefused",
-    "RecordTally",
-    "Refusal",
-    "RoundAborted",
-    "Schema",
-    "SchemaError",
-    "SingularChannel",
-    "SumCovariance",
-    "SupportAnswer",
-    "SupportTally",
-    "Supports",
-    "Tally",
-    "UnknownValue",
-    "Variable",
-    "counted",
-    "did_you_mean",
-    "raise_refusals",
-    "write_whole",
-]
-
-__getattr__, __dir__ = lazy_exports(
+__getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "atomic": ["write_whole"],
-        "covariance": ["Covariance", "IndependentCovariance", "LinearCovariance", "SumCovariance"],
-        "errors": [
-            "ChannelError",
-            "DataMissing",
-            "EngineError",
-            "FileError",
-            "InputError",
-            "MasqueradeError",
-            "MasqueradeWarning",
-            "NotConverged",
-            "PluginError",
-            "PolicyError",
-            "PolicyMismatch",
-            "QueryRefused",
-            "Refusal",
-            "RoundAborted",
-            "SchemaError",
-            "SingularChannel",
-            "UnknownValue",
-            "did_you_mean",
-        ],
-        "evidence": ["Evidence", "Fit"],
-        "guarantee": ["Disclosure", "Guarantee"],
-        "query": ["Query"],
-        "schema": ["Field", "Schema", "Variable"],
-        "supports": ["SupportAnswer", "SupportTally", "Supports"],
-        "intervals": ["Interval"],
-        "table": ["CountTable"],
-        "tally": ["Cached", "Merged", "RecordTally", "Tally", "raise_refusals"],
-        "words": ["counted"],
+        "atomic": "write_whole",
+        "covariance": "Covariance IndependentCovariance LinearCovariance SumCovariance",
+        "errors": "ChannelError DataMissing EngineError FileError InputError MasqueradeError "
+        "MasqueradeWarning NotConverged PluginError PolicyError PolicyMismatch QueryRefused Refusal "
+        "RoundAborted SchemaError SingularChannel UnknownValue did_you_mean",
+        "evidence": "Evidence Fit",
+        "guarantee": "Disclosure Guarantee",
+        "query": "Query",
+        "schema": "Field Schema Variable",
+        "supports": "SupportAnswer SupportTally Supports",
+        "intervals": "Interval",
+        "table": "CountTable",
+        "tally": "Cached Merged RecordTally Tally raise_refusals",
+        "words": "counted",
     },
 )

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 
 def lazy_exports(
-    package: str, homes: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the `__getattr__` and `__dir__` of a package.
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return the `__getattr__`, `__dir__` and `__all__` of a package.
 
-    `homes` lists names by the module of the package, or the whole name of another's, that defines them; those
-    under "" are modules themselves.
+    `homes` has the names, blanks between them, by the module of the package, or the whole name of another's,
+    that defines them; those under "" are modules themselves.
     """
-    home = {name: module for module, names in homes.items() for name in names}
+    home = {name: module for module, names in homes.items() for name in names.split()}
 
     def load(name: str) -> Any:
         if name not in home:
@@ -31,4 +31,4 @@ def lazy_exports(
         own = vars(sys.modules[package])
         return sorted([*home, *(["__version__"] if "__version__" in own else [])])
 
-    return load, names
+    return load, names, sorted(home)

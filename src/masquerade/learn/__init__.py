@@ -5,90 +5,57 @@ from typing import TYPE_CHECKING
 from masquerade.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from masquerade.learn import scores
-    from masquerade.learn.averaged_network import AveragedNetwork, averaged
-    from masquerade.learn.bayes import NaiveBayes, naive_bayes
-    from masquerade.learn.catalogue import Learner, Option, learner
-    from masquerade.learn.count_tables import Tables, tables
-    from masquerade.learn.density import Density, reconstructed_density
-    from masquerade.learn.graph import cpdag, shd
-    from masquerade.learn.itemsets import Itemsets, frequent_itemsets
-    from masquerade.learn.linear import LinearClassifier, linear_classifier
-    from masquerade.learn.link_strength import LearnedStructure
-    from masquerade.learn.model_file import load, save
-    from masquerade.learn.network import (
-        BayesianNetwork,
-        ConditionalTable,
-        bayesian_network,
-        known_network,
-        read_bif,
-        write_bif,
-    )
-    from masquerade.learn.rules import Rules, association_rules
-    from masquerade.learn.structure_search import structure
-    from masquerade.learn.tree import decision_tree
-    from masquerade.learn.tree_model import DecisionTree
+    from masquerade.learn import scores as scores
+    from masquerade.learn.averaged_network import AveragedNetwork as AveragedNetwork
+    from masquerade.learn.averaged_network import averaged as averaged
+    from masquerade.learn.bayes import NaiveBayes as NaiveBayes
+    from masquerade.learn.bayes import naive_bayes as naive_bayes
+    from masquerade.learn.catalogue import Learner as Learner
+    from masquerade.learn.catalogue import Option as Option
+    from masquerade.learn.catalogue import learner as learner
+    from masquerade.learn.count_tables import Tables as Tables
+    from masquerade.learn.count_tables import tables as tables
+    from masquerade.learn.density import Density as Density
+    from masquerade.learn.density import reconstructed_density as reconstructed_density
+    from masquerade.learn.graph import cpdag as cpdag
+    from masquerade.learn.graph import shd as shd
+    from masquerade.learn.itemsets import Itemsets as Itemsets
+    from masquerade.learn.itemsets import frequent_itemsets as frequent_itemsets
+    from masquerade.learn.linear import LinearClassifier as LinearClassifier
+    from masquerade.learn.linear import linear_classifier as linear_classifier
+    from masquerade.learn.link_strength import LearnedStructure as LearnedStructure
+    from masquerade.learn.model_file import load as load
+    from masquerade.learn.model_file import save as save
+    from masquerade.learn.network import BayesianNetwork as BayesianNetwork
+    from masquerade.learn.network import ConditionalTable as ConditionalTable
+    from masquerade.learn.network import bayesian_network as bayesian_network
+    from masquerade.learn.network import known_network as known_network
+    from masquerade.learn.network import read_bif as read_bif
+    from masquerade.learn.network import write_bif as write_bif
+    from masquerade.learn.rules import Rules as Rules
+    from masquerade.learn.rules import association_rules as association_rules
+    from masquerade.learn.structure_search import structure as structure
+    from masquerade.learn.tree import decision_tree as decision_tree
+    from masquerade.learn.tree_model import DecisionTree as DecisionTree
 
-__all__ = [
-    "AveragedNetwork",
-    "BayesianNetwork",
-    "ConditionalTable",
-    "DecisionTree",
-    "Density",
-    "Itemsets",
-    "LearnedStructure",
-    "Learner",
-    "LinearClassifier",
-    "NaiveBayes",
-    "Option",
-    "Rules",
-    "Tables",
-    "association_rules",
-    "averaged",
-    "bayesian_network",
-    "cpdag",
-    "decision_tree",
-    "frequent_itemsets",
-    "known_network",
-    "learner",
-    "linear_classifier",
-    "load",
-    "naive_bayes",
-    "read_bif",
-    "reconstructed_density",
-    "save",
-    "scores",
-    "shd",
-    "structure",
-    "tables",
-    "write_bif",
-]
-
-__getattr__, __dir__ = lazy_exports(
+__getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "": ["scores"],
-        "bayes": ["NaiveBayes", "naive_bayes"],
-        "catalogue": ["Learner", "Option", "learner"],
-        "density": ["Density", "reconstructed_density"],
-        "averaged_network": ["AveragedNetwork", "averaged"],
-        "graph": ["cpdag", "shd"],
-        "itemsets": ["Itemsets", "frequent_itemsets"],
-        "linear": ["LinearClassifier", "linear_classifier"],
-        "link_strength": ["LearnedStructure"],
-        "model_file": ["load", "save"],
-        "network": [
-            "BayesianNetwork",
-            "ConditionalTable",
-            "bayesian_network",
-            "known_network",
-            "read_bif",
-            "write_bif",
-        ],
-        "rules": ["Rules", "association_rules"],
-        "structure_search": ["structure"],
-        "count_tables": ["Tables", "tables"],
-        "tree": ["decision_tree"],
-        "tree_model": ["DecisionTree"],
+        "": "scores",
+        "bayes": "NaiveBayes naive_bayes",
+        "catalogue": "Learner Option learner",
+        "density": "Density reconstructed_density",
+        "averaged_network": "AveragedNetwork averaged",
+        "graph": "cpdag shd",
+        "itemsets": "Itemsets frequent_itemsets",
+        "linear": "LinearClassifier linear_classifier",
+        "link_strength": "LearnedStructure",
+        "model_file": "load save",
+        "network": "BayesianNetwork ConditionalTable bayesian_network known_network read_bif write_bif",
+        "rules": "Rules association_rules",
+        "structure_search": "structure",
+        "count_tables": "Tables tables",
+        "tree": "decision_tree",
+        "tree_model": "DecisionTree",
     },
 )

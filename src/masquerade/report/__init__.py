@@ -5,32 +5,26 @@ from typing import TYPE_CHECKING
 from masquerade.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from masquerade.core.palette import ESTIMATE, GRID, INK, MASK_TINT, MUTED, NAIVE, SERIES
-    from masquerade.report.breach_curves import breach_plot
-    from masquerade.report.style import canvas, filled, house_style, open_frame, png, svg
+    from masquerade.core.palette import ESTIMATE as ESTIMATE
+    from masquerade.core.palette import GRID as GRID
+    from masquerade.core.palette import INK as INK
+    from masquerade.core.palette import MASK_TINT as MASK_TINT
+    from masquerade.core.palette import MUTED as MUTED
+    from masquerade.core.palette import NAIVE as NAIVE
+    from masquerade.core.palette import SERIES as SERIES
+    from masquerade.report.breach_curves import breach_plot as breach_plot
+    from masquerade.report.style import canvas as canvas
+    from masquerade.report.style import filled as filled
+    from masquerade.report.style import house_style as house_style
+    from masquerade.report.style import open_frame as open_frame
+    from masquerade.report.style import png as png
+    from masquerade.report.style import svg as svg
 
-__all__ = [
-    "ESTIMATE",
-    "GRID",
-    "INK",
-    "MASK_TINT",
-    "MUTED",
-    "NAIVE",
-    "SERIES",
-    "breach_plot",
-    "canvas",
-    "filled",
-    "house_style",
-    "open_frame",
-    "png",
-    "svg",
-]
-
-__getattr__, __dir__ = lazy_exports(
+__getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "masquerade.core.palette": [name for name in __all__ if name.isupper()],
-        "breach_curves": ["breach_plot"],
-        "style": ["canvas", "filled", "house_style", "open_frame", "png", "svg"],
+        "masquerade.core.palette": "ESTIMATE GRID INK MASK_TINT MUTED NAIVE SERIES",
+        "breach_curves": "breach_plot",
+        "style": "canvas filled house_style open_frame png svg",
     },
 )
