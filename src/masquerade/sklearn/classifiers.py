@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ from masquerade.sources.records import Records
 PredictOn = Literal["clear", "disguised"]
 
 
+@dataclass(eq=False, repr=False)
 class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """A classifier for scikit-learn over a learner that sees counts alone.
 
@@ -54,11 +56,12 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
     `feature_names_in_` (where X has names) are as in scikit-learn.
     """
 
-    policy: AnyPolicy | None
-    target: str | None
-    features: Sequence[str] | None
-    bins: int | None
-    _needs_table = False
+    policy: AnyPolicy | None = None
+    _: KW_ONLY
+    target: str | None = None
+    features: Sequence[str] | None = None
+    bins: int | None = None
+    _needs_table: ClassVar = False
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from clear or disguised records."""
@@ -157,6 +160,7 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
     def _learn(self, source: Tally, target: str) -> Any: ...
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DisguisedNaiveBayes(DisguisedClassifier):
     """Naive Bayes for scikit-learn: `masquerade.learn.naive_bayes`; on clear labels it is CategoricalNB.
 
@@ -166,22 +170,8 @@ class DisguisedNaiveBayes(DisguisedClassifier):
     See `DisguisedClassifier` for the other parameters and for the attributes, `feature_names_in_` among them.
     """
 
-    def __init__(
-        self,
-        policy: AnyPolicy | None = None,
-        *,
-        target: str | None = None,
-        features: Sequence[str] | None = None,
-        alpha: float = 1.0,
-        predict_on: PredictOn = "clear",
-        bins: int | None = None,
-    ) -> None:
-        self.policy = policy
-        self.target = target
-        self.features = features
-        self.alpha = alpha
-        self.predict_on = predict_on
-        self.bins = bins
+    alpha: float = 1.0
+    predict_on: PredictOn = "clear"
 
     def predict_log_proba(self, X: Any) -> Floats:
         """Return the logarithms of `predict_proba`."""
@@ -232,6 +222,7 @@ class DisguisedNaiveBayes(DisguisedClassifier):
         )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DisguisedTree(DisguisedClassifier):
     """Decision tree for scikit-learn: `masquerade.learn.decision_tree`, whose parameters it takes.
 
@@ -239,28 +230,11 @@ class DisguisedTree(DisguisedClassifier):
     the attributes, `feature_names_in_` among them.
     """
 
-    def __init__(
-        self,
-        policy: AnyPolicy | None = None,
-        *,
-        target: str | None = None,
-        features: Sequence[str] | None = None,
-        criterion: Criterion = "gain",
-        max_depth: int | None = None,
-        min_records: float = 1.0,
-        significance: float | None = 0.05,
-        prune: float | None = None,
-        bins: int | None = None,
-    ) -> None:
-        self.policy = policy
-        self.target = target
-        self.features = features
-        self.criterion = criterion
-        self.max_depth = max_depth
-        self.min_records = min_records
-        self.significance = significance
-        self.prune = prune
-        self.bins = bins
+    criterion: Criterion = "gain"
+    max_depth: int | None = None
+    min_records: float = 1.0
+    significance: float | None = 0.05
+    prune: float | None = None
 
     def _learn(self, source: Tally, target: str) -> Any:
         return decision_tree(
@@ -275,6 +249,7 @@ class DisguisedTree(DisguisedClassifier):
         )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DisguisedLinear(DisguisedClassifier):
     """Linear classifier for scikit-learn: `masquerade.learn.linear_classifier`, whose parameters it takes.
 
@@ -285,32 +260,13 @@ class DisguisedLinear(DisguisedClassifier):
     the attributes, `feature_names_in_` among them.
     """
 
-    _needs_table = True
-
-    def __init__(
-        self,
-        policy: AnyPolicy | None = None,
-        *,
-        target: str | None = None,
-        features: Sequence[str] | None = None,
-        loss: Loss = "logistic",
-        scores: Scores | None = None,
-        ridge: float = 1.0,
-        counts: Counts = "auto",
-        steps: int = 20_000,
-        seed: int = 0,
-        bins: int | None = None,
-    ) -> None:
-        self.policy = policy
-        self.target = target
-        self.features = features
-        self.loss = loss
-        self.scores = scores
-        self.ridge = ridge
-        self.counts = counts
-        self.steps = steps
-        self.seed = seed
-        self.bins = bins
+    _needs_table: ClassVar = True
+    loss: Loss = "logistic"
+    scores: Scores | None = None
+    ridge: float = 1.0
+    counts: Counts = "auto"
+    steps: int = 20_000
+    seed: int = 0
 
     def decision_function(self, X: Any) -> Floats:
         """Return the discriminants: of the second of two classes, else one for each of `classes_`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ def _bins_between(edges: Floats) -> Bins:
     return Bins(edges, middles, np.zeros(len(middles), dtype=np.int64))
 
 
+@dataclass(eq=False, repr=False)
 class MGASDiscretizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Group each column of numbers by `mgas`: every group has ≥ `k_min` records and spans ≥ `g`.
 
@@ -36,18 +38,11 @@ class MGASDiscretizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
     `n_features_in_` and `feature_names_in_` (where X has names) are as in scikit-learn.
     """
 
-    def __init__(
-        self,
-        policy: AnyPolicy | None = None,
-        *,
-        k_min: int = 5,
-        g: float = 0.0,
-        mode: Mode = "order",
-    ) -> None:
-        self.policy = policy
-        self.k_min = k_min
-        self.g = g
-        self.mode = mode
+    policy: AnyPolicy | None = None
+    _: KW_ONLY
+    k_min: int = 5
+    g: float = 0.0
+    mode: Mode = "order"
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (pipelines pass it)
         """Find the groups of every column, or take the policy's."""
