@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.cases import Case
 
+from masquerade.learn.prediction_rows import row_codes
 from masquerade.simulation import people_from
 from masquerade.simulation.aggregation import Population as Masked
 from masquerade.simulation.frequency import Population
@@ -25,7 +26,7 @@ def by_frequency_mining(case: Case) -> tuple[Population, FrequencyTally]:
 def by_aggregation(case: Case) -> tuple[Masked, AggregationTally]:
     """Return people, and what a server counts by secure aggregation; their reports are the case's."""
     schema = case.policy.schema
-    clear = {name: schema.encode(name, case.clear[name].iloc[:SOME]) for name in schema}
+    clear = row_codes(case.clear.iloc[:SOME], schema, schema)
     people = Masked(clear, case.policy)
     for user, codes in zip(people.users, report_codes(case, SOME), strict=True):
         user._reports = dict(zip(schema, codes, strict=True))

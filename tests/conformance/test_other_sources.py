@@ -13,7 +13,7 @@ import masquerade as mq
 from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.threshold.class_opening import open_reports
 from masquerade.protocols.threshold.row_schema import Form
-from masquerade.sources.opened import tally_opened
+from masquerade.sources.opened import OpenedRows
 from masquerade.testing import Oracle, Subject, check_tally, tables_are_values
 
 ITEMS = ("bread", "milk", "beer", "eggs")
@@ -56,7 +56,7 @@ def test_opened_rows():
     insiders = Insiders(World(form.terms("spring", 10)).layout)
     reports = b"".join(insiders.report(*form.fill(row)) for row in rows)
     opening = open_reports(insiders.layout, reports, form.readable)
-    source = tally_opened(opening, form, accept_incomplete=True)
+    source = OpenedRows(opening, form, accept_incomplete=True)
     frame = pd.DataFrame(rows)
     sizes = frame["zip"].map(frame["zip"].value_counts())
     check_tally(source, frame[sizes >= 10])

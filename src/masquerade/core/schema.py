@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from masquerade.core.errors import SchemaError, UnknownValue, did_you_mean
+from masquerade.core.errors import SchemaError, did_you_mean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -167,18 +167,6 @@ class Schema(Mapping[str, Variable]):
     def shape(self, names: Iterable[str]) -> tuple[int, ...]:
         """Return the numbers of categories of the named variables."""
         return tuple(len(self[name]) for name in names)
-
-    def encode(self, name: str, labels: Iterable[Any]) -> NDArray[np.int32]:
-        """Return the codes of `labels`; an unknown one is refused by row (from 1) and column."""
-        known = codes_by_label(self[name])
-        codes = []
-        for row, label in enumerate(labels, start=1):
-            plain = label.item() if isinstance(label, np.generic) else label
-            found = known.get((type(plain), plain))
-            if found is None:
-                raise UnknownValue(name, row)
-            codes.append(found)
-        return np.array(codes, dtype=np.int32)
 
     def decode(self, name: str, codes: NDArray[np.integer[Any]]) -> list[Category]:
         """Return the labels of `codes`."""

@@ -57,8 +57,3 @@ def _incompleteness(opening: Opening) -> str:
         f"answers are about the {counted(opening.opened, 'row')} that opened; {missing:,} of "
         f"{counted(opening.received, 'report')} did not open, and rare quasi-identifiers are missing most"
     )
-
-
-def tally_opened(opening: Opening, form: Form, *, accept_incomplete: bool = False) -> OpenedRows:
-    """Return the opened rows as a source for every learner, once their incompleteness is accepted."""
-    return OpenedRows(opening, form, accept_incomplete=accept_incomplete)

@@ -13,7 +13,7 @@ from masquerade.core.tally import Tally
 from masquerade.protocols.threshold.class_opening import Verdict, open_reports
 from masquerade.protocols.threshold.guarantee import faithful_guarantee, production_guarantee
 from masquerade.protocols.threshold.row_schema import Form
-from masquerade.sources.opened import tally_opened
+from masquerade.sources.opened import OpenedRows
 
 ZIPS = [f"{n:05d}" for n in range(300)]  # more than a byte holds
 SCHEMA = mq.Schema({"allergy": ["none", "sulfur"], "zip": ZIPS, "illness": ["polio", "stroke", "colitis"]})
@@ -54,7 +54,7 @@ def kept(table):
 
 
 def test_opened_rows_pickle(opening):
-    source = tally_opened(opening, FORM, accept_incomplete=True)
+    source = OpenedRows(opening, FORM, accept_incomplete=True)
     again = pickle.loads(pickle.dumps(source))  # noqa: S301  (our own)
     assert (again.answer([QUERY])[0].values == source.answer([QUERY])[0].values).all()
     assert again.incompleteness == source.incompleteness
@@ -62,7 +62,7 @@ def test_opened_rows_pickle(opening):
 
 
 def test_every_question_is_refused_until_incompleteness_is_accepted(table, opening):
-    source = tally_opened(opening, FORM)
+    source = OpenedRows(opening, FORM)
     assert isinstance(source, Tally)
     (refusal,) = source.check([QUERY])
     assert (refusal.code, refusal.query) == ("incomplete", QUERY)
@@ -79,13 +79,13 @@ def test_every_question_is_refused_until_incompleteness_is_accepted(table, openi
 
 
 def test_the_frame_of_opened_rows_says_what_is_missing(opening):
-    source = tally_opened(opening, FORM)
+    source = OpenedRows(opening, FORM)
     (refusal,) = mq.tally(source.to_frame(), schema=SCHEMA).check([QUERY])
     assert refusal == source.check([QUERY])[0]
 
 
 def test_plain_counts_of_opened_rows_are_exact(table, opening):
-    counts = tally_opened(opening, FORM).counts(QUERY)
+    counts = OpenedRows(opening, FORM).counts(QUERY)
     for z in (7, 8, 9, 299):
         for i, illness in enumerate(SCHEMA["illness"].categories):
             wanted = {"zip": ZIPS[z], "illness": illness, "allergy": "none"}
@@ -93,7 +93,7 @@ def test_plain_counts_of_opened_rows_are_exact(table, opening):
 
 
 def test_accepted_it_is_a_source_like_any_other(table, opening):
-    source = tally_opened(opening, FORM, accept_incomplete=True)
+    source = OpenedRows(opening, FORM, accept_incomplete=True)
     clear = mq.tally(source.to_frame(), schema=SCHEMA, accept_incomplete=True)
     (ours,), (theirs,) = source.answer([QUERY]), clear.answer([QUERY])
     np.testing.assert_array_equal(ours.values, theirs.values)
@@ -109,7 +109,7 @@ def test_accepted_it_is_a_source_like_any_other(table, opening):
 
 
 def test_the_guarantee_says_who_learns_what_and_what_is_missing(opening):
-    text = tally_opened(opening, FORM).guarantee.summary()
+    text = OpenedRows(opening, FORM).guarantee.summary()
     assert "collector learns the rows whose quasi-identifier occurs at least 10 times" in text
     assert "sizes of classes below 10" in text
     assert "randomness server learns who takes part, and nothing of zip, illness, allergy: γ = 1" in text
@@ -151,4 +151,4 @@ def test_a_form_is_checked_and_never_shows_a_value():
 def test_rows_of_another_form_are_refused(opening):
     other = Form(SCHEMA, ("zip", "allergy"), ("illness",))
     with pytest.raises(SchemaError, match="another form"):
-        tally_opened(opening, other)
+        OpenedRows(opening, other)

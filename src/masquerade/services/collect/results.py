@@ -20,7 +20,7 @@ from masquerade.frames.metadata import INCOMPLETE
 from masquerade.protocols.threshold.class_opening import REASONS, Opening, Verdict
 from masquerade.protocols.threshold.messages import Terms
 from masquerade.protocols.threshold.row_schema import Form
-from masquerade.sources.opened import OpenedRows, tally_opened
+from masquerade.sources.opened import OpenedRows
 
 MOST_NAMED: Final = 1000  # bad reports that are listed one by one
 MOST_SHOWN: Final = 20
@@ -98,7 +98,7 @@ def opened_rows(result: Mapping[str, Any], form: Form, *, accept_incomplete: boo
     """Return the collector's result as a `Tally` that says that rows are missing, and not at random."""
     if "opening" not in result:
         raise InputError("The collector gave no rows: the classes have not been opened yet.")
-    return tally_opened(unpacked(result["opening"]), form, accept_incomplete=accept_incomplete)
+    return OpenedRows(unpacked(result["opening"]), form, accept_incomplete=accept_incomplete)
 
 
 def write_rows(rows: OpenedRows, path: str | Path, *, overwrite: bool = False) -> None:

@@ -7,6 +7,7 @@ import pandas as pd
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
+from masquerade.learn.prediction_rows import row_codes
 from masquerade.protocols.frequency import Question, RosterChecks, Round, Terms, User
 from masquerade.protocols.frequency.messages import Objection, Signed, Step
 
@@ -45,7 +46,7 @@ def frame(n: int, seed: int = 1) -> pd.DataFrame:
 
 
 def records_of(data: pd.DataFrame, used: mq.Policy) -> list[dict[str, int]]:
-    columns = {name: used.schema.encode(name, data[name]) for name in used.schema}
+    columns = row_codes(data, used.schema, used.schema)
     return [{name: int(column[row]) for name, column in columns.items()} for row in range(len(data))]
 
 
