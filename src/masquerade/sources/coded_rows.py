@@ -58,12 +58,12 @@ class Gathering:
 
         Rows of weights v are kept as (Σv)²/Σv² records of weight Σv²/Σv.
         """
-        columns = {name: _joined(parts, np.uint8) for name, parts in self._codes.items()}
-        counts = _joined(self._sums[sql.COUNT], np.int64)
+        columns = {name: joined(parts, np.uint8) for name, parts in self._codes.items()}
+        counts = joined(self._sums[sql.COUNT], np.int64)
         rows = int(counts.sum())
         if not self._weighted:
             return Store(layout, columns, sizes, rows, counts)
-        first, second = (_joined(self._sums[key], np.float64) for key in (sql.FIRST, sql.SECOND))
+        first, second = (joined(self._sums[key], np.float64) for key in (sql.FIRST, sql.SECOND))
         with np.errstate(divide="ignore", invalid="ignore"):
             weights = np.where(first > 0, second / first, 0.0)
             times = np.where(second > 0, first**2 / second, 0.0)
@@ -71,7 +71,7 @@ class Gathering:
 
     def _merge(self) -> None:
         """Add up rows that are equal once they are coded."""
-        columns = [_joined(parts, np.uint8) for parts in self._codes.values()]
+        columns = [joined(parts, np.uint8) for parts in self._codes.values()]
         shape = [len(self._columns[name].field.variable) for name in self.names]
         if prod(shape) <= LARGEST_KEY and columns:
             keys, place = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True)
@@ -80,7 +80,7 @@ class Gathering:
                 parts[:] = [new.astype(old.dtype)]
             for key, parts in self._sums.items():
                 total = np.zeros(len(keys), dtype=parts[0].dtype)
-                np.add.at(total, place, _joined(parts, total.dtype.type))
+                np.add.at(total, place, joined(parts, total.dtype.type))
                 self._sums[key] = [total]
             self._rows = len(keys)
         self._merged = self._rows
@@ -112,5 +112,8 @@ def split(batch: pa.RecordBatch, parts: Mapping[int, Gathering]) -> None:
         parts[mark].add(batch.filter(pc.equal(pa.array(marks), mark)))
 
 
-def _joined(parts: Sequence[NDArray[Any]], empty: type[np.generic]) -> NDArray[Any]:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=empty)
+def joined(parts: Sequence[NDArray[Any]], empty: type[np.generic]) -> NDArray[Any]:
+    """Return the parts as one array; what is one part already is not copied."""
+    if not parts:
+        return np.zeros(0, dtype=empty)
+    return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts))

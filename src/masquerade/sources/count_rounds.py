@@ -20,7 +20,7 @@ from masquerade.core.query import Query
 from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
 from masquerade.protocols.people.questions import Counts, Question, found_in, smallest_cover
-from masquerade.sources.query_plan import Layout, QueryPlan
+from masquerade.sources.query_plan import Layout, QueryPlan, layouts_of
 from masquerade.sources.record_store import Observed
 from masquerade.sources.report_tally import ReportTally
 
@@ -30,17 +30,12 @@ class _Stratum(NamedTuple):
 
     policy: Policy
     layout: Layout
-    code: int | None = None
+    code: int
 
     @classmethod
     def of(cls, policy: Policy) -> list[_Stratum]:
         """Return the strata of a policy, or the one that holds everybody."""
-        if policy.stratum_variable is None:
-            return [cls(policy, Layout(policy.groups, policy.schema))]
-        return [
-            cls(policy, Layout(policy.groups_of(label), policy.schema), code)
-            for code, label in enumerate(policy.strata)
-        ]
+        return [cls(policy, layout, code) for code, layout in enumerate(layouts_of(policy))]
 
     def question(self, plan: QueryPlan) -> Question:
         """Return what has to be counted for a plan.

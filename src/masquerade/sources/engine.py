@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from math import isfinite
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from masquerade.sources import sql
 from masquerade.sources.coded_rows import codes_of
 from masquerade.sources.engine_cache import Limits, Scanned
 from masquerade.sources.engine_tables import Table
-from masquerade.sources.query_plan import Layout
+from masquerade.sources.query_plan import Layout, layouts_of
 from masquerade.sources.report_tally import ReportTally
 from masquerade.sources.sql import Column
 from masquerade.sources.supports import supports_of
@@ -110,40 +110,28 @@ class Engine(ReportTally):
         _check_names(self.table, [name])
         row = self._first_row(lambda table: sql.persons(self.table.dialect, table, name), [name])
         different = int(row[sql.FIRST]) + int(row[sql.SECOND] or 0)
-        repeated = int(row[sql.COUNT]) - different
-        if repeated:
-            raise InputError(
-                f"{repeated:,} records repeat a person of column {name!r}. Count one record per person: "
-                "repeated records share their draws, so standard errors would be too small."
-            )
+        refuse_repeated(int(row[sql.COUNT]) - different, name)
 
     @cached_property
     def _layouts(self) -> tuple[Layout, ...]:
-        if self.policy.stratum_variable is None:
-            return (Layout(self.policy.groups, self.schema),)
-        return tuple(Layout(self.policy.groups_of(label), self.schema) for label in self.policy.strata)
+        return layouts_of(self.policy)
 
     @cached_property
     def _parts(self) -> tuple[Scanned, ...]:
         sizes = dict(zip(self.schema, self.policy.observed.shape(self.schema), strict=True))
         rows = self._checked_weights()
         by = self.policy.stratum_variable
-        rest: Any = {
-            "columns": self._columns,
-            "sizes": sizes,
-            "limits": self.limits,
-            "weights": self._weights,
-        }
+        scanned = partial(
+            Scanned, self.table, columns=self._columns, sizes=sizes, limits=self.limits, weights=self._weights
+        )
         if by is None:
-            return (Scanned(self.table, self._layouts[0], known_rows=rows, **rest),)
+            return (scanned(self._layouts[0], known_rows=rows),)
         return tuple(
-            Scanned(
-                self.table,
+            scanned(
                 layout,
                 known_rows=rows,
                 only=sql.only_code(self.table.dialect, by, self._columns[by], code),
                 only_by=by,
-                **rest,
             )
             for code, (layout, rows) in enumerate(zip(self._layouts, self._stratum_sizes(by), strict=True))
         )
@@ -205,8 +193,22 @@ def _check_names(table: Table, wanted: Sequence[str]) -> None:
 def _check_origin(table: Table, policy: Policy) -> None:
     """Refuse columns that say they were disguised under another policy."""
     for origin in table.policies(policy.schema.names):
-        if origin != policy.id:
-            raise PolicyMismatch(
-                f"The records were disguised under policy {origin[:12]}…, this one is {policy.id[:12]}…: "
-                "estimates would be wrong."
-            )
+        check_same(origin, policy)
+
+
+def check_same(origin: str, policy: Policy) -> None:
+    """Refuse records that were disguised under another policy than this one."""
+    if origin != policy.id:
+        raise PolicyMismatch(
+            f"The records were disguised under policy {origin[:12]}…, this one is {policy.id[:12]}…: "
+            "estimates would be wrong."
+        )
+
+
+def refuse_repeated(repeated: int, name: str) -> None:
+    """Refuse records of a person who has others; a column names the persons."""
+    if repeated:
+        raise InputError(
+            f"{repeated:,} records repeat a person of column {name!r}. Count one record per person: "
+            "repeated records share their draws, so standard errors would be too small."
+        )

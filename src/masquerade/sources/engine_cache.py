@@ -18,11 +18,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, UnknownValue
 from masquerade.kernels.cover import cover_within
-from masquerade.sources import pushdown, sql
-from masquerade.sources.coded_rows import Gathering, Overflow, split
+from masquerade.sources import sql
+from masquerade.sources.coded_rows import Gathering, Overflow, codes_of, numbers, split
 from masquerade.sources.engine_tables import Table
 from masquerade.sources.query_plan import Layout, QueryPlan
 from masquerade.sources.record_store import Observed, Store
@@ -82,7 +84,7 @@ class Scanned:
 
     def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
         """Return the sums that plans want, from what is held or from as few scans as pay."""
-        wants = [_wanted(plan) for plan in plans]
+        wants = [plan.joint_columns for plan in plans]
         if any(self._holder(want) is None for want in wants) and self._worth_whole():
             self._hold_whole()
         found: dict[int, Observed] = {}
@@ -239,8 +241,11 @@ class Scanned:
 
     def _pushed(self, plans: Sequence[QueryPlan]) -> list[Observed]:
         """Let the engine sum up weights; plans that tabulate the same columns share scans."""
-        dialect, found = self.table.dialect, dict[int, Observed]()
-        for places in pushdown.batches_of_plans(plans, self.limits.weights):
+        dialect, most, found = self.table.dialect, self.limits.weights, dict[int, Observed]()
+        shared: dict[tuple[str, ...], list[int]] = {}
+        for i, plan in enumerate(plans):
+            shared.setdefault(plan.columns, []).append(i)
+        for places in (alike[i : i + most] for alike in shared.values() for i in range(0, len(alike), most)):
             some = [plans[i] for i in places]
             write = partial(
                 sql.weighed,
@@ -250,19 +255,35 @@ class Scanned:
                 only=self.only,
                 survey=self.weights,
             )
-            names = dict.fromkeys(name for plan in some for name in _wanted(plan))
+            names = dict.fromkeys(name for plan in some for name in plan.joint_columns)
             self._scans += 1
             rows = pa.Table.from_batches(list(self._batches(list(names), write)))
+            for i, plan in enumerate(some):
+                if numbers(rows[f"{sql.UNREAD}{i}"], sql.UNREAD).any():
+                    raise self._unread([name for factor in plan.factors for name in factor.columns])
             try:
-                sums = pushdown.observed(
-                    some, rows, self.columns, self.sizes, weighted=self.weights is not None
-                )
-            except pushdown.Unread as error:
-                raise self._unread(error.columns) from None
+                found |= zip(places, self._sums(some, rows), strict=True)
             except UnknownValue as error:
                 raise self._refused(error) from None
-            found |= zip(places, sums, strict=True)
         return [found[i] for i in range(len(plans))]
+
+    def _sums(self, plans: Sequence[QueryPlan], rows: pa.Table) -> list[Observed]:
+        """Return the sums of plans over the same columns, as `sql.weighed` asked for them."""
+        names = plans[0].columns
+        shape = tuple(self.sizes[name] for name in names)
+        codes = [codes_of(rows[name], self.columns[name]) for name in names]
+        cells = np.ravel_multi_index(codes, shape) if names else np.zeros(len(rows), dtype=np.intp)
+
+        def spread(key: str, plan: QueryPlan) -> Floats:
+            table: NDArray[Any] = np.bincount(cells, weights=numbers(rows[key], key), minlength=prod(shape))
+            return table.reshape(plan.observed_shape)
+
+        found = []
+        for i, plan in enumerate(plans):
+            first, second = spread(f"{sql.FIRST}{i}", plan), spread(f"{sql.SECOND}{i}", plan)
+            third = first if self.weights is None else spread(f"{sql.THIRD}{i}", plan)
+            found.append(Observed(first, second, third, None if plan.weighing else first))
+        return found
 
     def _refused(self, error: UnknownValue) -> UnknownValue:
         """Return the error about a value, with its place if that can be found out."""
@@ -279,10 +300,6 @@ class Scanned:
             except Overflow:
                 break
         return UnknownValue(name, None)
-
-
-def _wanted(plan: QueryPlan) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*plan.columns, *(name for f in plan.factors for name in f.columns)]))
 
 
 def held_bytes(store: Store) -> int:

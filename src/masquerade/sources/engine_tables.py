@@ -78,10 +78,26 @@ def table_of(data: Any, *, watch: Watch | None = None) -> Table | None:
     return None
 
 
-class SparkFrame:
+class _Unordered:
+    """What tables elsewhere share: columns have types, rows no order."""
+
+    text = False
+
+    def policies(self, names: Sequence[str]) -> set[str]:
+        """Return nothing: a database says nothing about its columns."""
+        del names
+        return set()
+
+    def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
+        """Return the error about a value, which stands at no row in particular."""
+        del column
+        return without_row(error)
+
+
+class SparkFrame(_Unordered):
     """A Spark data frame; SQL runs on its cluster, only counts come to this process."""
 
-    dialect, title, text = SPARK, "Spark", False
+    dialect, title = SPARK, "Spark"
 
     def __init__(self, frame: Any, *, watch: Watch | None = None) -> None:
         self._frame, self._session, self._watch = frame, frame.sparkSession, watch
@@ -111,11 +127,6 @@ class SparkFrame:
                 self._session.catalog.dropTempView(view)
         yield from _batches_of(result)
 
-    def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
-        """Return the error about a value: records of a cluster have no order."""
-        del column
-        return without_row(error)
-
     def _progress(self) -> float | None:
         context = getattr(self._session, "sparkContext", None)
         if context is None:
@@ -128,10 +139,8 @@ class SparkFrame:
         return sum(stage.numCompletedTasks for stage in known) / tasks if tasks else None
 
 
-class IbisTable:
+class IbisTable(_Unordered):
     """An Ibis table or expression; its own backend runs the SQL."""
-
-    text = False
 
     def __init__(self, table: Any, *, watch: Watch | None = None) -> None:
         _check_stored(table)
@@ -147,11 +156,6 @@ class IbisTable:
         with told(self.title):
             schema = self._table.schema()
             return {name: _readable(schema[name].to_pyarrow()) for name in names}
-
-    def policies(self, names: Sequence[str]) -> set[str]:
-        """Return nothing: a database says nothing about its columns."""
-        del names
-        return set()
 
     def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
         """Run SQL in the backend."""
@@ -171,11 +175,6 @@ class IbisTable:
                     with closing(result) as cursor:
                         yield from _fetched(cursor, iter(cursor), kinds)
 
-    def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
-        """Return the error about a value: rows of a database have no order."""
-        del column
-        return without_row(error)
-
 
 def _check_stored(table: Any) -> None:
     """Refuse an expression over frames in memory, which its backend does not hold."""
@@ -194,12 +193,8 @@ def dialect_of(backend: Any, title: str) -> Dialect:
     if quote != end:
         raise InputError(f"{title} is an engine that records cannot be counted in: export them to Parquet.")
     backslash = "\\" in backend.dialect.tokenizer_class.STRING_ESCAPES
-    plain = Dialect(quote=quote, grouping_sets=False, knows_nan=False)
-    return (
-        Dialect(quote=quote, escapes=BACKSLASHES, grouping_sets=False, knows_nan=False)
-        if backslash
-        else plain
-    )
+    escapes = BACKSLASHES if backslash else Dialect().escapes
+    return Dialect(quote=quote, escapes=escapes, grouping_sets=False, knows_nan=False)
 
 
 def without_row(error: UnknownValue) -> UnknownValue:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from masquerade.channels.channel import Channel
-from masquerade.channels.policy import Group
+from masquerade.channels.policy import Group, Policy
 from masquerade.core.axes import AxisMap, AxisMaps, Floats
 from masquerade.core.errors import Refusal, SingularChannel
 from masquerade.core.evidence import Reduction
@@ -235,6 +235,11 @@ class Layout:
             axis = Axis(group.names, group.report_sizes, group.sizes, group.channel, (0,), axis_map)
             self._axes[place, position] = axis
         return axis
+
+
+def layouts_of(policy: Policy) -> tuple[Layout, ...]:
+    """Return how questions are read off the reports of each stratum of a policy, or off all of them."""
+    return tuple(Layout(policy.groups_of(stratum), policy.schema) for stratum in policy.strata or (None,))
 
 
 def _inverse_of(group: Group) -> Floats:

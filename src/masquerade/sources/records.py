@@ -14,7 +14,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.missing_data import Missing
 from masquerade.core.supports import SupportAnswer, Supports
 from masquerade.sources.expectation import expect
-from masquerade.sources.query_plan import Layout
+from masquerade.sources.query_plan import layouts_of
 from masquerade.sources.record_store import Codes, Store
 from masquerade.sources.report_tally import ReportTally
 from masquerade.sources.supports import supports_of
@@ -78,15 +78,14 @@ class Records(ReportTally):
     def _split(self) -> tuple[Store, ...]:
         sizes = dict(zip(self.schema, self.policy.observed.shape(self.schema), strict=True))
         by = self.policy.stratum_variable
+        layouts = layouts_of(self.policy)
         if by is None:
-            layout = Layout(self.policy.groups, self.schema)
-            return (Store(layout, self.codes, sizes, self.n, None, self.weights),)
+            return (Store(layouts[0], self.codes, sizes, self.n, None, self.weights),)
         stores = []
-        for code, label in enumerate(self.policy.strata):
+        for code, layout in enumerate(layouts):
             rows = np.flatnonzero(self.codes[by] == code)
             columns = {name: np.ascontiguousarray(column[rows]) for name, column in self.codes.items()}
             weights = None if self.weights is None else self.weights[rows]
-            layout = Layout(self.policy.groups_of(label), self.schema)
             stores.append(Store(layout, columns, sizes, len(rows), None, weights))
         return tuple(stores)
 

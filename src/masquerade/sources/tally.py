@@ -25,7 +25,8 @@ from masquerade.frames.label_codes import encode
 from masquerade.frames.metadata import INCOMPLETE, metadata_of
 from masquerade.frames.native import columns_of
 from masquerade.sources.baskets import BasketRecords
-from masquerade.sources.engine import Engine
+from masquerade.sources.coded_rows import joined
+from masquerade.sources.engine import Engine, check_same, refuse_repeated
 from masquerade.sources.engine_tables import IbisTable, SparkFrame, Watch, table_of
 from masquerade.sources.planner import ENGINES, table_for
 from masquerade.sources.records import Records
@@ -148,8 +149,8 @@ def _records_of(
             raise error.shifted(chunk.before, chunk.file) from None
     if person is not None:
         _check_once(parts[person], person)
-    codes = {name: _joined(parts[name], np.dtype(np.uint8)) for name in policy.schema}
-    weighing = None if weights is None else _joined(parts[weights], np.dtype(np.float64))
+    codes = {name: joined(parts[name], np.uint8) for name in policy.schema}
+    weighing = None if weights is None else joined(parts[weights], np.float64)
     return Records(codes, policy, weighing, missing=missing)
 
 
@@ -259,14 +260,13 @@ def check_origin(data: Any, policy: Policy | None) -> Mapping[str, str]:
     """
     said = said_by(data)
     origin = said.get("policy")
-    if origin is None or (policy is not None and origin == policy.id):
-        return said
-    if policy is None:
-        raise PolicyMismatch(f"The records were disguised under policy {origin[:12]}…: give it as 'policy'.")
-    raise PolicyMismatch(
-        f"The records were disguised under policy {origin[:12]}…, this one is {policy.id[:12]}…: "
-        "estimates would be wrong."
-    )
+    if origin is not None:
+        if policy is None:
+            raise PolicyMismatch(
+                f"The records were disguised under policy {origin[:12]}…: give it as 'policy'."
+            )
+        check_same(origin, policy)
+    return said
 
 
 def _inferred_schema(data: Any, leave_out: Sequence[str | None]) -> Schema:
@@ -315,15 +315,4 @@ def _check_once(parts: Sequence[Any], name: str) -> None:
         chunk for part in parts for chunk in (part.chunks if isinstance(part, pa.ChunkedArray) else [part])
     ]
     everyone = pa.chunked_array(arrays) if arrays else pa.chunked_array([pa.array([], pa.string())])
-    repeated = len(everyone) - pc.count_distinct(everyone, mode="all").as_py()
-    if repeated:
-        raise InputError(
-            f"{repeated:,} records repeat a person of column {name!r}. Count one record per person: "
-            "repeated records share their draws, so standard errors would be too small."
-        )
-
-
-def _joined(parts: Sequence[NDArray[Any]], empty: np.dtype[Any]) -> NDArray[Any]:
-    if not parts:
-        return np.zeros(0, dtype=empty)
-    return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts))
+    refuse_repeated(len(everyone) - pc.count_distinct(everyone, mode="all").as_py(), name)
