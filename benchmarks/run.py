@@ -14,6 +14,7 @@ NAMES = (
     "encode_labels",
     "disguise_file",
     "parameters_alarm",
+    "likelihood_fits",
     "structure_alarm",
     "naive_bayes",
     "tree",

@@ -11,12 +11,13 @@ from masquerade.core.axes import Floats, contract
 from masquerade.core.errors import InputError, NotConverged
 from masquerade.estimate.inverse import unbiased_map
 from masquerade.estimate.likelihood import Likelihood, Point, likelihood
-from masquerade.estimate.newton import newton_step
+from masquerade.estimate.newton import WRITTEN_OUT, newton_step, quadratic_step
 from masquerade.estimate.squarem import squarem_step
 
 MIXED_IN = 0.1  # share of the even table in the start: EM cannot leave a zero
 ROUNDING = 1e-14  # relative error of g: below n times this no gap can be proven
 WARM_UP = 4  # accelerated EM steps before the first Newton step
+PATIENCE = 4  # Newton steps by conjugate gradients before exact ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +88,26 @@ def _interior(model: Likelihood, begin: Floats) -> Point:
 
 
 def _climb(model: Likelihood, point: Point, enough: float, max_steps: int) -> tuple[Point, int]:
-    """Alternate a few accelerated EM steps with Newton steps, the latter as long as they help."""
-    steps = 0
-    better: Point | None = None
+    """Alternate a few accelerated EM steps with Newton steps, the latter as long as they help.
+
+    Newton steps that have not arrived after some are taken exactly, where the table is small enough.
+    """
+    steps = tries = 0
     while steps < max_steps:
         for _ in range(WARM_UP):
             point = squarem_step(model, point)
             steps += 3
             if model.gap(point) < enough:
                 return point, steps
-        better, work = newton_step(model, point)
-        steps += work
-        while better is not None:
-            point = better
-            if model.gap(point) < enough:
-                return point, steps
-            if steps >= max_steps:
-                break
-            better, work = newton_step(model, point)
-            steps += work
+        better: Point | None = point
+        while better is not None and steps < max_steps:
+            stubborn = tries >= PATIENCE and point.counts.size <= WRITTEN_OUT
+            better, work = (quadratic_step if stubborn else newton_step)(model, point)
+            steps, tries = steps + work, tries + 1
+            if better is not None:
+                point = better
+                if model.gap(point) < enough:
+                    return point, steps
     raise NotConverged(
         f"The log-likelihood may still rise by {model.gap(point):.3g} after {steps:,} steps; the tolerance "
         f"is {enough:.3g}. The channels are nearly singular, or max_steps or the tolerance is too low."

@@ -63,6 +63,14 @@ class Likelihood:
         """The transposed channels, element by element squared."""
         return tuple(None if P is None else P**2 for P in self.transposed)
 
+    @cached_property
+    def written_out(self) -> Floats:
+        """The channel of the whole table as one matrix (reports × truths): for small tables."""
+        whole: Floats = np.ones((1, 1))
+        for P, size in zip(self.transposed, self.observed.shape, strict=True):
+            whole = np.asarray(np.kron(whole, np.eye(size) if P is None else P), dtype=np.float64)
+        return whole
+
     def at(self, counts: Floats) -> Point:
         """Evaluate the likelihood at a table of truth counts."""
         expected = contract(counts, self.channels)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.axes import AxisMap, AxisMaps, Floats, contract
+from masquerade.core.axes import Floats, contract
 from masquerade.estimate.likelihood import Likelihood, Point
 
 ACCURACY = 1e-3  # of the linear systems: a finer solution of a rough model is wasted
 ROUNDS = 12  # of moving cells to zero within one step
 HALVINGS = 12
-DENSE_CELLS = 512  # tables up to this size may be solved directly
-RIDGE = 1e-15  # relative: keeps empty directions of the curvature solvable
+WRITTEN_OUT = 512  # cells of a table whose channel may be written out
+RIDGE = 1e-9  # relative: keeps empty directions of the root of the curvature solvable
 
 
 def newton_step(model: Likelihood, point: Point) -> tuple[Point | None, int]:
@@ -42,17 +42,50 @@ def newton_step(model: Likelihood, point: Point) -> tuple[Point | None, int]:
         if not negative.any():
             break
         free &= ~negative
-    target = np.maximum(point.counts + step, 0.0)
+    better, tried = _towards(model, point, np.maximum(point.counts + step, 0.0))
+    return better, work + tried
+
+
+def quadratic_step(model: Likelihood, point: Point) -> tuple[Point | None, int]:
+    """Minimise the second-order model of the deviance over N ≥ 0 exactly; go there, or part of the way.
+
+    Formula: min over N' ≥ 0 of |RN' − RN + R⁻ᵀ(1 − g)|² (non-negative least squares), R from the QR
+    decomposition of A = diag(√Ñ/PᵀN)Pᵀ; H = AᵀA is never formed, which would square the condition.
+    Reference: Lawson & Hanson (1974); Kim et al. (2020), mix-SQP.
+    Cost: P written out (reports × truths), its QR, and one least-squares problem of the size of the table.
+    Error: as `newton_step`; holds where channels are so ill-conditioned that conjugate gradients are lost.
+    """
+    from scipy.optimize import nnls  # noqa: PLC0415  (scipy is slow to import)
+
+    cells = point.counts.size
+    present = model.present.ravel()
+    roots = point.ratio.ravel()[present] / np.sqrt(model.observed.ravel()[present])
+    A = roots[:, None] * model.written_out[present]
+    lengths = np.sqrt(np.einsum("ij,ij->j", A, A))
+    scale = 1.0 / np.where(lengths > 0, lengths, 1.0)
+    R: Floats = np.asarray(np.linalg.qr(np.vstack([A * scale, RIDGE * np.eye(cells)]), mode="r"))
+    slope = (1.0 - point.pull.ravel()) * scale
+    try:
+        found, _ = nnls(
+            R, R @ (point.counts.ravel() / scale) - np.linalg.solve(R.T, slope), maxiter=20 * cells
+        )
+    except RuntimeError:  # too many exchanges of cells
+        return None, cells
+    better, tried = _towards(model, point, (found * scale).reshape(point.counts.shape))
+    return better, cells + tried
+
+
+def _towards(model: Likelihood, point: Point, target: Floats) -> tuple[Point | None, int]:
+    """Go to the target, or halve the way until the deviance falls; None if it does not."""
     if not target.any():
-        return None, work
+        return None, 0
     scale = 1.0
-    for _ in range(HALVINGS):
+    for halvings in range(HALVINGS):
         candidate = model.normalised((1 - scale) * point.counts + scale * target)
-        work += 2
         if model.change(point, candidate) < 0:
-            return candidate, work
+            return candidate, 2 * halvings + 2
         scale /= 2
-    return None, work
+    return None, 2 * HALVINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +103,17 @@ class Curvature:
     def solve(self, free: NDArray[np.bool_], slope: Floats, step: Floats) -> tuple[Floats, int]:
         """Solve H·step = −slope for the free cells, the others given; return the work with it.
 
-        Conjugate gradients, scaled by the diagonal of H; where they are slow and the table small, directly.
+        Conjugate gradients, scaled by the diagonal of H.
         """
         cells = slope.size
         inverse = np.zeros_like(self.diagonal)
         usable = free & (self.diagonal > 0)
         inverse[usable] = 1.0 / self.diagonal[usable]
         residual = np.where(free, -slope - self.times(step), 0.0)
-        start, target = step, residual
         scaled = direction = inverse * residual
         size = float(np.vdot(residual, scaled))
         goal = ACCURACY**2 * float(np.sum(inverse * slope**2))
-        limit = 30 + cells // 2 if cells <= DENSE_CELLS else 4 * cells
+        limit = 30 + cells // 2 if cells <= WRITTEN_OUT else 4 * cells
         for used in range(limit):
             if size <= goal:
                 return step, used + 1
@@ -94,19 +126,4 @@ class Curvature:
             scaled = inverse * residual
             previous, size = size, float(np.vdot(residual, scaled))
             direction = scaled + (size / previous) * direction
-        if cells <= DENSE_CELLS:
-            return start + self.direct(usable, inverse, target), limit + cells
         return step, limit
-
-    def direct(self, usable: NDArray[np.bool_], inverse: Floats, target: Floats) -> Floats:
-        """Solve on the usable cells with H written out (axis by axis), scaled to a unit diagonal."""
-        axes = range(self.diagonal.ndim)
-        maps = tuple(AxisMap((axis,), self.model.transposed[axis]) for axis in axes)
-        H = AxisMaps(self.diagonal.shape, maps).pairs(self.weights, tuple(axes))
-        inside = usable.ravel()
-        scale = np.sqrt(inverse.ravel()[inside])
-        unit = scale[:, None] * H[np.ix_(inside, inside)] * scale
-        unit[np.diag_indices_from(unit)] += RIDGE * len(unit)
-        solution = np.zeros(inside.size)
-        solution[inside] = scale * np.linalg.solve(unit, scale * target.ravel()[inside])
-        return solution.reshape(self.diagonal.shape)

@@ -1,6 +1,7 @@
 """Channels and tables that the tests of estimates share."""
 
 import numpy as np
+from scipy.special import ndtr
 
 from masquerade.core.axes import contract
 
@@ -9,6 +10,14 @@ def symmetric(K, p):
     P = np.full((K, K), p / (K - 1) if K > 1 else 0.0)
     np.fill_diagonal(P, 1 - p)
     return P
+
+
+def gaussian_noise(K, sd):
+    """Noise added to K bins of width 1, reported in four standard deviations more on each side."""
+    margin = int(np.ceil(4 * sd))
+    edges = np.arange(-margin, K + margin + 1.0) - 0.5
+    edges[0], edges[-1] = -np.inf, np.inf
+    return np.diff(ndtr((edges - np.arange(K)[:, None]) / sd), axis=1)
 
 
 def random_channel(rng, K, M, weight=0.5):
