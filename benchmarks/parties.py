@@ -16,15 +16,13 @@ import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.keystream import Keystream
 from masquerade.disguising.report_draws import fresh_draws
-from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.party import LinkingParty
-from masquerade.protocols.linking.record_keys import keyed_pseudonyms
+from masquerade.protocols.linking import Joiner, LinkingParty
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
+from masquerade.protocols.pseudonyms import keyed_pseudonyms
 from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
-from masquerade.protocols.vertical.messages import CellRequest
-from masquerade.protocols.vertical.site import ClearCells, Site
+from masquerade.protocols.vertical import CellRequest, ClearCells, Site
 from masquerade.sources.joined import Miner
 from masquerade.sources.pooled import PooledTally, pooling_party
 from masquerade.sources.products import RevealedVerticalCounts

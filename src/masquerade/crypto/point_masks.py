@@ -29,7 +29,7 @@ def masked(points: Sequence[Point], secret: Secret) -> list[Point]:
     return _spread(points, lambda some: [ristretto255.multiply(point, secret) for point in some])
 
 
-def decoded(data: bytes, most: int) -> list[Point]:
+def decoded_set(data: bytes, most: int) -> list[Point]:
     """Return the points of a message: each canonical and not the identity, none twice, not too many."""
     count, rest = divmod(len(data), POINT_SIZE)
     if rest or count > most:
@@ -40,7 +40,7 @@ def decoded(data: bytes, most: int) -> list[Point]:
     return _spread(encodings, lambda some: [ristretto255.decode(encoding) for encoding in some])
 
 
-def encoded(points: Sequence[Point]) -> bytes:
+def encoded_set(points: Sequence[Point]) -> bytes:
     """Return points one after the other."""
     return b"".join([point.encode() for point in points])
 

@@ -27,20 +27,24 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.disguising.report_draws import Codes
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.label_codes import decode
+from masquerade.protocols.pseudonyms import ROWS_AT_ONCE, parts_for
 from masquerade.protocols.session import Transport
-from masquerade.protocols.vertical.cell_supplier import (
+from masquerade.protocols.vertical import (
     CellSupplier,
+    DescriptionRequest,
     ReceivedCells,
     Room,
+    Site,
+    Structure,
     Supplier,
+    combined,
+    cross_parents,
     joined,
+    owner_of,
+    restricted,
     rows_of,
+    seen_by,
 )
-from masquerade.protocols.vertical.cross_parents import Structure, cross_parents, owner_of
-from masquerade.protocols.vertical.joint_policy import combined, restricted, seen_by
-from masquerade.protocols.vertical.messages import DescriptionRequest
-from masquerade.protocols.vertical.pseudonym_ranges import ROWS_AT_ONCE, parts_for
-from masquerade.protocols.vertical.site import Site
 from masquerade.sources.engine import Engine
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally

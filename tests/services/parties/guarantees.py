@@ -22,7 +22,7 @@ from masquerade.protocols.aggregation.agreement import aggregation_guarantee
 from masquerade.protocols.aggregation.parameters import Parameters
 from masquerade.protocols.frequency import Terms as FrequencyTerms
 from masquerade.protocols.frequency.agreement import frequency_guarantee
-from masquerade.protocols.linking.joiner import Joiner, keyed_guarantee
+from masquerade.protocols.linking import Joiner, keyed_guarantee
 from masquerade.protocols.mix import MixTerms, mix_guarantee
 from masquerade.protocols.partition.agreement import PartitionTerms
 from masquerade.protocols.partition.guarantee import partition_guarantee
@@ -32,7 +32,7 @@ from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.threshold.guarantee import faithful_guarantee, production_guarantee
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
-from masquerade.protocols.vertical.joint_policy import restricted, seen_by
+from masquerade.protocols.vertical import restricted, seen_by
 from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.services.parties.kinds.without_miner import seen_without_miner
 from masquerade.simulation.aggregation import Population as Aggregating

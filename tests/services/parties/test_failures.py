@@ -28,8 +28,7 @@ import masquerade as mq
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.vertical.cell_supplier import schema_of
-from masquerade.protocols.vertical.messages import CellRequest, Cells
+from masquerade.protocols.vertical import CellRequest, Cells, schema_of
 from masquerade.services.common.problems import PartyUnreachable
 from masquerade.sources.joined import Miner
 

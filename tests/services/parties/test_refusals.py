@@ -33,8 +33,8 @@ from masquerade.core.errors import (
 from masquerade.crypto import certificates
 from masquerade.crypto.errors import DecodingError
 from masquerade.data.example_networks import ELEVEN_NODES
-from masquerade.protocols.linking.messages import LinkingOffer
-from masquerade.protocols.vertical.messages import CellRequest, DescriptionRequest
+from masquerade.protocols.linking import LinkingOffer
+from masquerade.protocols.vertical import CellRequest, DescriptionRequest
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.problems import KeyReused, NotAdmitted, NotFound, TooLarge
 from masquerade.services.common.settings import load

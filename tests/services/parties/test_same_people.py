@@ -25,13 +25,12 @@ from tests.services.parties.test_hostile_conveners import ONE_TABLE, Speaking, b
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
-from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.messages import PseudonymRequest, Pseudonyms, Receipt
-from masquerade.protocols.linking.party import split_pseudonyms
+from masquerade.protocols.linking import Joiner, PseudonymRequest, Pseudonyms, Receipt
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts
+from masquerade.protocols.pseudonyms import split_pseudonyms
 from masquerade.protocols.session import ask
-from masquerade.protocols.vertical.messages import CellRequest
+from masquerade.protocols.vertical import CellRequest
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.sources.products import RevealedVerticalCounts

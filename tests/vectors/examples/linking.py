@@ -1,6 +1,6 @@
 """Messages of linking."""
 
-from masquerade.protocols.linking.messages import (
+from masquerade.protocols.linking import (
     Confirmation,
     LinkingOffer,
     MaskedPoints,

@@ -22,8 +22,8 @@ from masquerade.disguising.memo import MOST_PLACES, Memo
 from masquerade.disguising.report_draws import Codes, Draws, disguise_codes, fresh_draws
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
-from masquerade.protocols.linking.record_keys import Key, normal_form
-from masquerade.protocols.vertical.joint_policy import restricted
+from masquerade.protocols.pseudonyms import Key, normal_form
+from masquerade.protocols.vertical import restricted
 from masquerade.services.parties.kinds import Partition, find
 from masquerade.services.parties.settings import DataSettings, PartySettings
 from masquerade.sources.records import Records

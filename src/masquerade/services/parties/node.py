@@ -13,7 +13,7 @@ from typing import Any
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.crypto import identity_keys
-from masquerade.protocols.vertical.cell_supplier import Room
+from masquerade.protocols.vertical import Room
 from masquerade.services.common import logs
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.node import json_object, peer_transport, peers_of

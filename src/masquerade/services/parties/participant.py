@@ -17,9 +17,9 @@ from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.disguising.memo import Memo
 from masquerade.protocols.codec import SESSION_SIZE
-from masquerade.protocols.linking.party import LinkingParty
-from masquerade.protocols.linking.record_keys import keyed_pseudonyms
-from masquerade.protocols.vertical.cell_supplier import Room
+from masquerade.protocols.linking import LinkingParty
+from masquerade.protocols.pseudonyms import keyed_pseudonyms
+from masquerade.protocols.vertical import Room
 from masquerade.services.common.settings import Limits
 from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.services.parties.kinds import Player, Role

@@ -11,16 +11,16 @@ from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.messages import (
+from masquerade.protocols.linking import (
+    Joiner,
     LinkingOffer,
+    LinkingParty,
     MaskedPoints,
     PseudonymRequest,
     Pseudonyms,
     ReturnedPoints,
 )
-from masquerade.protocols.linking.party import LinkingParty
-from masquerade.protocols.linking.record_keys import LONGEST_KEY, normal_form
+from masquerade.protocols.pseudonyms import LONGEST_KEY, normal_form
 from masquerade.protocols.session import LocalTransport
 
 KEYS = {

@@ -6,9 +6,8 @@ import os
 import pytest
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.linking.joiner import Joiner, keyed_guarantee
-from masquerade.protocols.linking.party import LinkingParty
-from masquerade.protocols.linking.record_keys import keyed_pseudonyms, normal_form
+from masquerade.protocols.linking import Joiner, LinkingParty, keyed_guarantee
+from masquerade.protocols.pseudonyms import keyed_pseudonyms, normal_form
 from masquerade.protocols.session import LocalTransport
 
 SECRET, SESSION = os.urandom(32), os.urandom(16)

@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.point_masks import encoded, hashed
+from masquerade.crypto.point_masks import encoded_set, hashed
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.messages import (
+from masquerade.protocols.linking import (
+    DOMAIN,
+    JOINER,
+    Chain,
     Confirmation,
+    Joiner,
     LinkingOffer,
+    LinkingParty,
     MaskedPoints,
     PseudonymRequest,
     Pseudonyms,
@@ -23,9 +27,7 @@ from masquerade.protocols.linking.messages import (
     ReturnedPoints,
     Step,
 )
-from masquerade.protocols.linking.party import DOMAIN, LinkingParty
-from masquerade.protocols.linking.record_keys import normal_forms
-from masquerade.protocols.linking.signed_steps import JOINER, Chain
+from masquerade.protocols.pseudonyms import normal_forms
 from masquerade.protocols.session import LocalTransport
 
 NAMES = ("north", "registry", "south")
@@ -91,7 +93,7 @@ class Alone:
 
 
 def guesses(count=20, session=SESSION):
-    return encoded(hashed(normal_forms([f"P{i}" for i in range(count)], count), DOMAIN + session))
+    return encoded_set(hashed(normal_forms([f"P{i}" for i in range(count)], count), DOMAIN + session))
 
 
 def refused(words, culprit, act):

@@ -15,11 +15,16 @@ from masquerade.frames.label_codes import encode
 from masquerade.frames.native import columns_of
 from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.session import LocalTransport
-from masquerade.protocols.vertical.cell_supplier import schema_of
-from masquerade.protocols.vertical.cross_parents import assembled, own_families
-from masquerade.protocols.vertical.joint_policy import restricted
-from masquerade.protocols.vertical.messages import CellRequest, Cells
-from masquerade.protocols.vertical.site import ClearCells, Site
+from masquerade.protocols.vertical import (
+    CellRequest,
+    Cells,
+    ClearCells,
+    Site,
+    assembled,
+    own_families,
+    restricted,
+    schema_of,
+)
 from masquerade.sources.joined import LearningSite, Miner
 from masquerade_experiments.ma_sivakumar_2005.parameters import SITES as SPLIT
 

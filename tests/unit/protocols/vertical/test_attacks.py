@@ -29,16 +29,18 @@ from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes_policy
 from masquerade.protocols.arrow_stream import pack
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.session import LocalTransport
-from masquerade.protocols.vertical.cross_parents import assembled, cross_parents
-from masquerade.protocols.vertical.joint_policy import combined, restricted
-from masquerade.protocols.vertical.messages import (
+from masquerade.protocols.vertical import (
     BlockShape,
     CellDescription,
     CellRequest,
     Cells,
     DescriptionRequest,
+    Site,
+    assembled,
+    combined,
+    cross_parents,
+    restricted,
 )
-from masquerade.protocols.vertical.site import Site
 from masquerade.sources.joined import Miner
 
 AGREED = {party: policy.id for party, policy in POLICIES.items()}

@@ -27,16 +27,15 @@ import masquerade as mq
 from masquerade.core.tally import Tally
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes_policy
 from masquerade.disguising.memo import Memo
-from masquerade.protocols.linking.joiner import Joiner
-from masquerade.protocols.linking.party import LinkingParty
+from masquerade.protocols.linking import Joiner, LinkingParty
 from masquerade.protocols.session import LocalTransport
-from masquerade.protocols.vertical.cross_parents import (
+from masquerade.protocols.vertical import (
+    Site,
     assembled,
+    combined,
     cross_parents,
     own_families,
 )
-from masquerade.protocols.vertical.joint_policy import combined
-from masquerade.protocols.vertical.site import Site
 from masquerade.sources.joined import LearningSite, Miner
 
 

@@ -25,16 +25,15 @@ import masquerade as mq
 from masquerade.core.errors import FileError, InputError, RoundAborted
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.session import LocalTransport
-from masquerade.protocols.vertical.messages import CellRequest, DescriptionRequest
-from masquerade.protocols.vertical.pseudonym_ranges import (
+from masquerade.protocols.pseudonyms import (
     MOST_PARTS,
     SortedPseudonyms,
     bounds_of,
     most_in_part,
     parts_for,
 )
-from masquerade.protocols.vertical.site import Site
+from masquerade.protocols.session import LocalTransport
+from masquerade.protocols.vertical import CellRequest, DescriptionRequest, Site
 from masquerade.sources.engine import Engine
 from masquerade.sources.joined import Miner
 

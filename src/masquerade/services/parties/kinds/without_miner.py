@@ -13,9 +13,7 @@ from masquerade.core.tally import Tally
 from masquerade.learn import model_file
 from masquerade.learn.network import BayesianNetwork, bayesian_network
 from masquerade.learn.structure_search import structure
-from masquerade.protocols.vertical.cross_parents import Structure, cross_parents, own_families
-from masquerade.protocols.vertical.joint_policy import restricted, seen_by
-from masquerade.protocols.vertical.site import Site
+from masquerade.protocols.vertical import Site, Structure, cross_parents, own_families, restricted, seen_by
 from masquerade.services.parties.kinds.base import Outflow, Partition, SessionKind
 from masquerade.services.parties.kinds.with_miner import CellsRole, cells_asked
 from masquerade.sources.joined import LearningSite

@@ -1,0 +1,580 @@
+"""Linking vertical parties by key: which records they have in common, without showing the others.
+
+A party's keys leave it only as points under secret masks. Every set goes through all other parties' masks and
+back to its origin, which takes its own blinding off; so fully masked keys, equal for equal keys, are seen by
+their owner alone, and as pseudonyms by the joiner, who compares them. The party learns which of its own
+records all parties have, and how many keys every other party has. The joiner learns how large the sets and
+all their overlaps are, and no key. For three parties or more it must be none of them: a party who compares
+would learn its overlap with each of the others, as pairwise linking tells.
+
+A party that inserts guessed keys learns whether all the others have them: that is why sets are capped. With
+identities every step is signed. A party that masks a set has checked every step before its own, and signs
+these steps together with what it was given and what it passed on; no pseudonym is shown before all parties
+have their sets back whole. So whoever carries sets can put no point of its own under anybody's mask, and a
+party that signs something else than it was given is named by its own signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.errors import InputError, RoundAborted
+from masquerade.core.guarantee import Adversary, Disclosure, Guarantee
+from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
+from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
+from masquerade.crypto.point_masks import POINT_SIZE, decoded_set, encoded_set, hashed, masked, quotient
+from masquerade.crypto.ristretto255 import ristretto255
+from masquerade.crypto.symmetric import coder
+from masquerade.disguising.columns import permutation
+from masquerade.protocols.codec import (
+    DIGEST_SIZE,
+    MOST_PARTIES,
+    SESSION_SIZE,
+    U32,
+    Blob,
+    Digest,
+    Many,
+    Name,
+    Names,
+    SessionMessage,
+    Signature,
+    Struct,
+    Writer,
+    decoded,
+)
+from masquerade.protocols.pseudonyms import PSEUDONYM_SIZE, Key, normal_forms, split_pseudonyms
+from masquerade.protocols.session import Transport, ask, check_names, check_session
+
+JOINER = "the joiner"
+DOMAIN = b"masquerade linking 1 "
+MOST_KEYS = 1_000_000
+_STEP, _DONE = "step of linking", "set came back whole"
+_NOTHING = bytes(DIGEST_SIZE)
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Struct):
+    """What a party vouches for: it was given a set with one digest and passed it on with another.
+
+    The first step is that of the set's origin, which was given nothing.
+    """
+
+    party: Name
+    size: U32
+    came: Digest
+    went: Digest
+    signature: Signature
+
+
+Steps = Annotated[tuple[Step, ...], Many(MOST_PARTIES)]
+Points = Annotated[bytes, Blob(1 << 29)]  # 16 million points, or twice as many pseudonyms
+
+
+@dataclass(frozen=True, slots=True)
+class LinkingOffer(SessionMessage):
+    """A session is offered: who links, and how large a set may be."""
+
+    TAG: ClassVar[bytes] = b"masquerade linking begin 1"
+    roster: Names
+    most: U32
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedPoints(SessionMessage):
+    """The set of `origin` under some masks, in the order that `origin` shuffled it into.
+
+    `steps` say who put masks on, each signed; there are none where parties have no identities.
+    """
+
+    TAG: ClassVar[bytes] = b"masquerade linking points 2"
+    origin: Name
+    points: Points
+    steps: Steps = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedPoints(SessionMessage):
+    """A party's own set comes back with everybody else's mask on, and their signed steps."""
+
+    TAG: ClassVar[bytes] = b"masquerade linking finish 2"
+    points: Points
+    steps: Steps = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation(SessionMessage):
+    """The signed `Receipt` of every party, in the order of the roster: no set was changed on its way."""
+
+    TAG: ClassVar[bytes] = b"masquerade linking confirm 1"
+    done: Annotated[tuple[Annotated[bytes, Blob(200)], ...], Many(MOST_PARTIES)]
+
+
+@dataclass(frozen=True, slots=True)
+class PseudonymRequest(SessionMessage):
+    """Ask for a party's pseudonyms, to find the common ones."""
+
+    TAG: ClassVar[bytes] = b"masquerade linking compare 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Pseudonyms(SessionMessage):
+    """Sorted pseudonyms: of one party on the way up, of the common records on the way down."""
+
+    TAG: ClassVar[bytes] = b"masquerade linking pseudonyms 1"
+    values: Points
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt(SessionMessage):
+    """A step is done; how many records it left. Signed where a party vouches that its set came back whole."""
+
+    TAG: ClassVar[bytes] = b"masquerade linking done 2"
+    records: U32
+    signature: Annotated[bytes, Blob(SIGNATURE_SIZE, (0, SIGNATURE_SIZE))] = b""
+
+
+class Chain:
+    """Who did what to whose set: signed steps that nobody can add to, leave out from or reorder.
+
+    The id, roster and cap of the session enter every signature.
+    """
+
+    def __init__(self, offer: LinkingOffer, peers: Mapping[str, bytes]) -> None:
+        missing = [name for name in offer.roster if name not in peers]
+        if missing:
+            raise InputError(f"No identity is known for {', '.join(map(repr, missing))}.")
+        self._offer, self._peers = offer, peers
+        self._context = hashlib.sha256(offer.encode()).digest()
+
+    def signed(self, identity: SigningKey, party: str, given: MaskedPoints, passed: bytes) -> MaskedPoints:
+        """Return the points that a party passes on, with its step after those of what it was given."""
+        came = digest_of(given.points) if given.steps else _NOTHING
+        step = Step(party, len(passed) // POINT_SIZE, came, digest_of(passed), b"")
+        signature = identity.sign(_STEP, *self._fields(given.origin, given.steps, step))
+        steps = (*given.steps, replace(step, signature=signature))
+        return replace(given, points=passed, steps=steps)
+
+    def check(self, points: MaskedPoints) -> None:
+        """Refuse a set unless its origin sent it and every step since then was done to what came before."""
+        names, origin = [step.party for step in points.steps], points.origin
+        known = set(names) <= set(self._offer.roster)
+        if not names or names[0] != origin or len(set(names)) < len(names) or not known:
+            raise _broken(f"The set of {origin!r} came without the steps that it went through.", JOINER)
+        for place, step in enumerate(points.steps):
+            self._check_step(points, place, step)
+        if digest_of(points.points) != points.steps[-1].went:
+            raise _broken(f"The set of {origin!r} is not the one that {names[-1]!r} signed.", JOINER)
+        if len(points.points) != POINT_SIZE * points.steps[-1].size:
+            raise _broken(f"{names[-1]!r} signed another size than that of its set.", names[-1])
+
+    def check_whole(self, points: MaskedPoints, sent: bytes) -> None:
+        """Refuse an own set unless it is the one sent (its digest), with every other party's mask on it."""
+        self.check(points)
+        if points.steps[0].went != sent:
+            raise _broken(f"The set of {points.origin!r} is not the one that it sent.", JOINER)
+        left_out = [name for name in self._offer.roster if name not in {step.party for step in points.steps}]
+        if left_out:
+            named = ", ".join(map(repr, left_out))
+            raise _broken(f"The set of {points.origin!r} comes back without the mask of {named}.", JOINER)
+
+    def done(self, identity: SigningKey, party: str, records: int) -> Receipt:
+        """Return a party's word that its set, of this size, came back whole."""
+        return Receipt(self._offer.session, records, identity.sign(_DONE, *self._done_fields(party, records)))
+
+    def check_done(self, party: str, done: Receipt, size: int) -> None:
+        """Refuse a word that the party did not give, or gave for a set of another size."""
+        check_session(done.session, self._offer.session)
+        try:
+            verify_signature(
+                self._peers[party], done.signature, _DONE, *self._done_fields(party, done.records)
+            )
+        except (SealBroken, DecodingError):
+            raise _broken(f"{party!r} has not signed that its set came back whole.", JOINER) from None
+        if done.records != size:
+            raise _broken(f"{party!r} signed another size than that of its set.", party)
+
+    def _check_step(self, points: MaskedPoints, place: int, step: Step) -> None:
+        before, origin = points.steps[:place], points.origin
+        try:
+            fields = self._fields(origin, before, step)
+            verify_signature(self._peers[step.party], step.signature, _STEP, *fields)
+        except SealBroken:
+            raise _broken(
+                f"{step.party!r} has not signed this step of the set of {origin!r} in this session.", JOINER
+            ) from None
+        if step.came != (before[-1].went if before else _NOTHING):
+            raise _broken(f"{step.party!r} put its mask on another set than that of {origin!r}.", step.party)
+        if before and step.size != before[-1].size:
+            raise _broken(f"{step.party!r} changed the size of the set of {origin!r}.", step.party)
+
+    def _fields(self, origin: str, before: Sequence[Step], step: Step) -> tuple[bytes, ...]:
+        writer = Writer()
+        for earlier in before:
+            earlier.write(writer)
+        size = step.size.to_bytes(4, "big")
+        return self._context, origin.encode(), writer.done(), step.party.encode(), size, step.came, step.went
+
+    def _done_fields(self, party: str, records: int) -> tuple[bytes, ...]:
+        return self._context, party.encode(), records.to_bytes(4, "big")
+
+
+def digest_of(points: bytes) -> bytes:
+    """Return the sha256 of a set."""
+    return hashlib.sha256(points).digest()
+
+
+def _broken(reason: str, culprit: str) -> RoundAborted:
+    return RoundAborted(reason, spent=True, culprits=(culprit,))
+
+
+class LinkingParty:
+    """One party of one linking session; a second session needs a fresh object and has other pseudonyms.
+
+    `keys` name the records of this party, one each, in their order. `most` caps every set of the session.
+    `roster` are the parties that it must have, this one among them; None takes whom it is offered. Fewer
+    common records than `least` are refused: whoever compares says which are common, and could single out a
+    person. With `identity` and the identities of the others (`peers`, by name) all steps are signed; without,
+    whoever carries the messages must be trusted to pass sets on as they are.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        keys: Sequence[Key],
+        *,
+        most: int = MOST_KEYS,
+        roster: Collection[str] | None = None,
+        identity: SigningKey | None = None,
+        peers: Mapping[str, bytes] | None = None,
+        least: int = 0,
+    ) -> None:
+        self.name, self._least, self._most = name, least, most
+        self._roster = None if roster is None else frozenset(roster)
+        if self._roster is not None and (name not in self._roster or len(self._roster) < 2):
+            raise InputError("The roster of a session has two parties or more, this one among them.")
+        if least < 0:
+            raise InputError(f"At least 0 common records can be asked for. Got {least} instead.")
+        if (identity is None) != (peers is None):
+            raise InputError("Steps are signed by an identity and checked by peers: give both or neither.")
+        self._identity = identity
+        self._peers = {} if identity is None else {**(peers or {}), name: identity.public}
+        self._offer: LinkingOffer | None = None
+        self._chain: Chain | None = None
+        self._forms = normal_forms(keys, most)
+        self._order = permutation(len(self._forms))
+        self._draw()
+        self._handlers: dict[type[SessionMessage], Callable[[Any], SessionMessage]] = {
+            LinkingOffer: self._begin,
+            MaskedPoints: self._mask_others,
+            ReturnedPoints: self._finish,
+            Confirmation: self._confirm,
+            PseudonymRequest: self._compare,
+            Pseudonyms: self._settle,
+        }
+
+    def receive(self, message: bytes) -> bytes:
+        """Return the reply to a message; asked again it says the same, a refused one changes nothing."""
+        found, digest = decoded(message, self._handlers), digest_of(message)
+        step = (found.TAG, found.origin if isinstance(found, MaskedPoints) else "")
+        if step in self._replies:
+            before, reply = self._replies[step]
+            if before != digest:
+                raise KeySpent("This step of the session was done already, with another message.")
+            return reply
+        reply = self._handlers[type(found)](found).encode()
+        self._replies[step] = (digest, reply)
+        return reply
+
+    @property
+    def pseudonyms(self) -> list[bytes]:
+        """Return the pseudonym of every own record, in own order: for cells that a miner merges."""
+        if self._pseudonyms is None:
+            raise InputError("The records have no pseudonyms yet, or they were forgotten.")
+        if self._chain is not None and not self._confirmed:
+            raise InputError("Not every party has signed yet that its set came back whole.")
+        return self._pseudonyms
+
+    @property
+    def common(self) -> list[bytes]:
+        """Return the pseudonyms of the records that all parties have, sorted."""
+        if self._common is None:
+            raise InputError("The common records are not known yet, or were forgotten.")
+        return self._common
+
+    @property
+    def rows(self) -> NDArray[np.intp]:
+        """Return the places of the common records among own ones, in the order that all parties share."""
+        place = {pseudonym: row for row, pseudonym in enumerate(self.pseudonyms)}
+        return np.array([place[pseudonym] for pseudonym in self.common], dtype=np.intp)
+
+    def forget(self) -> None:
+        """Destroy pseudonyms and masks; nobody can link by them any more."""
+        self._forms = []
+        self._draw()
+
+    def _draw(self) -> None:
+        """Start with fresh masks and without any pseudonym."""
+        self._pseudonyms: list[bytes] | None = None
+        self._common: list[bytes] | None = None
+        self._replies: dict[tuple[bytes, str], tuple[bytes, bytes]] = {}
+        self._sent, self._sizes, self._confirmed = b"", dict[str, int](), False
+        self._mask, self._blind = ristretto255.random_secret(), ristretto255.random_secret()
+
+    def _begin(self, offer: LinkingOffer) -> MaskedPoints:
+        roster = offer.roster
+        if len(roster) < 2 or len(set(roster)) < len(roster) or self.name not in roster:
+            raise InputError("Linking needs two parties or more, each named once, this one among them.")
+        if self._roster is not None and self._roster != set(roster):
+            raise InputError("The session is offered with other parties than were agreed on.")
+        if offer.most > self._most:
+            raise InputError(f"This party links sets of at most {self._most:,} keys.")
+        if len(self._forms) > offer.most:
+            raise InputError(f"The session takes at most {offer.most:,} keys of a party.")
+        chain = None if self._identity is None else Chain(offer, self._peers)
+        if len(roster) == 2:  # two parties learn the intersection anyway: nothing to take off at the end
+            self._blind = self._mask
+        self._offer, self._chain = offer, chain
+        points = hashed([self._forms[row] for row in self._order], DOMAIN + offer.session)
+        sent = encoded_set(masked(points, self._blind))
+        self._sent = digest_of(sent)
+        return self._signed(MaskedPoints(offer.session, self.name, b""), sent)
+
+    def _mask_others(self, points: MaskedPoints) -> MaskedPoints:
+        """Put this party's mask on another's set; once for each of them."""
+        offer = self._current(points.session)
+        if points.origin == self.name or points.origin not in offer.roster:
+            raise InputError("A set to be masked comes from another party of the session.")
+        if self._chain is not None:
+            self._chain.check(points)
+            if self.name in {step.party for step in points.steps}:
+                raise InputError("A set to be masked has this party's mask already.")
+        found = decoded_set(points.points, offer.most)
+        self._sizes[points.origin] = len(found)
+        return self._signed(points, encoded_set(masked(found, self._mask)))
+
+    def _finish(self, finish: ReturnedPoints) -> Receipt:
+        """Take the blinding off own points and put the mask on: only this party sees them so."""
+        offer = self._current(finish.session)
+        if self._chain is not None:
+            own = MaskedPoints(offer.session, self.name, finish.points, finish.steps)
+            self._chain.check_whole(own, self._sent)
+        points = decoded_set(finish.points, offer.most)
+        if len(points) != len(self._forms):
+            raise InputError(f"The set has {len(self._forms):,} points. Got {len(points):,} instead.")
+        if self._blind is not self._mask:
+            points = masked(points, quotient(self._mask, self._blind))
+        digest = coder(offer.session)
+        pseudonyms = [b""] * len(points)
+        for row, point in zip(self._order, points, strict=True):
+            pseudonyms[row] = digest(b"masquerade pseudonym" + point.encode())[:PSEUDONYM_SIZE]
+        self._pseudonyms, self._sizes[self.name] = pseudonyms, len(points)
+        if self._identity is None or self._chain is None:
+            return Receipt(offer.session, len(points))
+        return self._chain.done(self._identity, self.name, len(points))
+
+    def _confirm(self, confirm: Confirmation) -> Receipt:
+        """Let pseudonyms be shown, once every party has signed that its set came back whole."""
+        offer = self._current(confirm.session)
+        if self._chain is None:
+            raise InputError("The steps of this session are not signed: there is nothing to confirm.")
+        if len(confirm.done) != len(offer.roster):
+            raise InputError("Every party of the session signs that its set came back whole.")
+        for party, done in zip(offer.roster, confirm.done, strict=True):
+            if party not in self._sizes:
+                raise InputError(f"The set of {party!r} has not passed through here.")
+            self._chain.check_done(party, Receipt.decode(done), self._sizes[party])
+        self._confirmed = True
+        return Receipt(offer.session, len(offer.roster))
+
+    def _compare(self, asked: PseudonymRequest) -> Pseudonyms:
+        self._current(asked.session)
+        return Pseudonyms(asked.session, b"".join(sorted(self.pseudonyms)))
+
+    def _settle(self, found: Pseudonyms) -> Receipt:
+        self._current(found.session)
+        common = split_pseudonyms(found.values)
+        if not set(common) <= set(self.pseudonyms):
+            raise InputError("A pseudonym said to be common is none of this party's.")
+        if len(common) < self._least:
+            raise InputError(
+                f"{len(common):,} records are said to be common: this party takes part with {self._least:,} "
+                "or more, since fewer could single out a person."
+            )
+        self._common = common
+        return Receipt(found.session, len(common))
+
+    def _signed(self, given: MaskedPoints, passed: bytes) -> MaskedPoints:
+        if self._identity is None or self._chain is None:
+            return replace(given, points=passed)
+        return self._chain.signed(self._identity, self.name, given, passed)
+
+    def _current(self, session: bytes) -> LinkingOffer:
+        if self._offer is None:
+            raise InputError("No session was begun yet.")
+        check_session(session, self._offer.session)
+        return self._offer
+
+
+class Joiner:
+    """Drives one linking session over a transport; keeps nothing afterwards but the sizes.
+
+    `name` says who it is: a miner, or for two parties one of them. With the identities of all parties
+    (`peers`) it insists on signed steps, and names a party whose signature is none. `session` is the id of
+    the session; without, it gets a random one.
+    """
+
+    def __init__(
+        self,
+        parties: Sequence[str],
+        transport: Transport,
+        *,
+        name: str = "miner",
+        most: int = MOST_KEYS,
+        session: bytes | None = None,
+        peers: Mapping[str, bytes] | None = None,
+    ) -> None:
+        check_names(parties)
+        if len(parties) < 2:
+            raise InputError("Linking needs two parties or more.")
+        if len(parties) > 2 and name in parties:
+            raise InputError(
+                f"{name!r} cannot be the joiner and one of {len(parties)} parties: it would learn its "
+                "overlap with each of the others."
+            )
+        self.parties, self.name, self.most = tuple(parties), name, most
+        self._transport = transport
+        self.session = os.urandom(SESSION_SIZE) if session is None else session
+        if len(self.session) != SESSION_SIZE:
+            raise InputError(f"A session has {SESSION_SIZE} bytes. Got {len(self.session)} instead.")
+        self._offer = LinkingOffer(self.session, self.parties, most)
+        self._chain = None if peers is None else Chain(self._offer, peers)
+        self.sizes: dict[str, int] = {}
+
+    def link(self) -> int:
+        """Give every record a pseudonym and tell every party which are common; return how many."""
+        self.name_records()
+        return self.intersect()
+
+    def name_records(self) -> None:
+        """Give every record of every party a pseudonym, equal for equal keys."""
+        sets = {
+            party: ask(self._transport, party, self._offer, MaskedPoints, spent=False)
+            for party in self.parties
+        }
+        words = [self._passed_around(origin, points) for origin, points in sets.items()]
+        if any(done.signature for done in words):
+            confirm = Confirmation(self.session, tuple(done.encode() for done in words))
+            for party in self.parties:
+                ask(self._transport, party, confirm, Receipt, spent=True)
+
+    def _passed_around(self, origin: str, points: MaskedPoints) -> Receipt:
+        """Let every other party mask a set and its origin take it back; return the origin's word for it."""
+        size = len(points.points)
+        self._check(origin, points, None, origin, size)
+        for party in self.parties:
+            if party != origin:
+                given, points = points, ask(self._transport, party, points, MaskedPoints, spent=True)
+                self._check(party, points, given, origin, size)
+        finish = ReturnedPoints(self.session, points.points, points.steps)
+        done = ask(self._transport, origin, finish, Receipt, spent=True)
+        if self._chain is not None:
+            try:
+                self._chain.check_done(origin, done, size // POINT_SIZE)
+            except (InputError, RoundAborted):
+                reason = f"Party {origin!r} did not sign that its set came back whole."
+                raise RoundAborted(reason, spent=True, culprits=(origin,)) from None
+        self.sizes[origin] = done.records
+        return done
+
+    def intersect(self) -> int:
+        """Tell every party which of its records all have; return how many these are."""
+        common: set[bytes] | None = None
+        for party in self.parties:
+            reply = ask(self._transport, party, PseudonymRequest(self.session), Pseudonyms, spent=True)
+            try:
+                listed = set(split_pseudonyms(reply.values))
+            except InputError as error:
+                raise RoundAborted(f"{party!r}: {error}", spent=True, culprits=(party,)) from None
+            common = listed if common is None else common & listed
+        message = Pseudonyms(self.session, b"".join(sorted(common or ())))
+        for party in self.parties:
+            ask(self._transport, party, message, Receipt, spent=True)
+        return len(common or ())
+
+    def guarantee(self) -> Guarantee:
+        """Return who learns what about keys; "keys" stands for what records are linked by."""
+        signed = (
+            "identities were known beforehand, and Ed25519 and SHA-256 are secure",
+            f"{self.name} says which records are common and may leave some out: parties set the least number",
+        )
+        unsigned = (f"{self.name} passes sets on as they are: nobody signs what it did to them",)
+        return _guarantee(
+            self.parties,
+            self.name,
+            "which of its own records all parties have, and set sizes",
+            "decisional Diffie–Hellman in ristretto255, and hashing to it as a random oracle",
+            "parties link keys of records they have: an inserted guess shows whether all others have it",
+            f"sets have at most {self.most:,} keys",
+            *(unsigned if self._chain is None else signed),
+            # who carries only what parties signed can insert no guesses
+            adversary="semi-honest" if self._chain is None else "malicious",
+        )
+
+    def _check(
+        self, party: str, points: MaskedPoints, given: MaskedPoints | None, origin: str, size: int
+    ) -> None:
+        """Refuse what a party returned unless it is the set that it was given, with one signed step more."""
+        if (points.session, points.origin, len(points.points)) != (self.session, origin, size):
+            raise _other_set(party)
+        if self._chain is None:
+            return
+        before = () if given is None else given.steps
+        if points.steps[:-1] != before or [step.party for step in points.steps[-1:]] != [party]:
+            raise _other_set(party)
+        try:
+            self._chain.check(points)
+        except RoundAborted:
+            raise _other_set(party) from None
+
+
+def keyed_guarantee(parties: Sequence[str], joiner: str) -> Guarantee:
+    """Return who learns what where parties link by a secret that they share and the joiner does not have."""
+    if joiner in parties:
+        raise InputError(
+            f"{joiner!r} cannot be the joiner and a party: with the secret it could try keys on the "
+            "pseudonyms of the others."
+        )
+    return _guarantee(
+        parties,
+        joiner,
+        "which of its own records all parties have",
+        "HMAC-SHA256 is a pseudorandom function",
+        f"{joiner} does not get the linking secret from any party: with it keys could be tried",
+    )
+
+
+def _guarantee(
+    parties: Sequence[str], joiner: str, learnt: str, *assuming: str, adversary: Adversary = "semi-honest"
+) -> Guarantee:
+    keys = ("keys",)
+    sizes = Disclosure(joiner, "sizes of sets and of all their overlaps, and no key", keys, Fraction(1))
+    return Guarantee(
+        (*(Disclosure(party, learnt, keys, None) for party in parties), sizes),
+        (*assuming, "pseudonyms are destroyed once records are joined"),
+        {joiner: adversary, **dict.fromkeys(parties, "semi-honest")},
+        len(parties) - 1,
+        tuple((joiner, party) for party in parties if joiner not in parties),
+        0,
+    )
+
+
+def _other_set(party: str) -> RoundAborted:
+    return RoundAborted(f"Party {party!r} returned another set.", spent=True, culprits=(party,))

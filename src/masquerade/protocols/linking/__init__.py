@@ -1,1 +1,0 @@
-"""Linking vertical parties by key: which records they have in common, without showing the others."""

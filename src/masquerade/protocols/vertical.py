@@ -1,0 +1,534 @@
+"""Vertical and arbitrary partitions: parties disguise what leaves them; a miner joins, or each of them.
+
+A site is a party whose cells leave it only through its policy, each drawn once and for all. Cells that others
+supply are announced, fetched part by part, checked, and joined row by row on their pseudonyms. These live as
+long as a part is joined, and are destroyed in the joining.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, ClassVar, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from masquerade.channels.channel import Channel
+from masquerade.channels.policy import Group, Policy, check_policy
+from masquerade.channels.privacy import guarantee_of
+from masquerade.core.errors import InputError, PolicyError, PolicyMismatch, RoundAborted
+from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.schema import Field, Schema
+from masquerade.crypto.errors import DecodingError
+from masquerade.disguising.columns import permutation
+from masquerade.disguising.report_draws import Codes, Draws, through
+from masquerade.protocols.arrow_stream import column, pack, unpack
+from masquerade.protocols.codec import (
+    LONGEST_TEXT,
+    U32,
+    U64,
+    Blob,
+    Converted,
+    Many,
+    Name,
+    SessionMessage,
+    Struct,
+    Text,
+    tag_of,
+)
+from masquerade.protocols.pseudonyms import (
+    MOST_PARTS,
+    PSEUDONYM_SIZE,
+    SortedPseudonyms,
+    Tags,
+    bounds_of,
+    increasing,
+    most_in_part,
+    words_of,
+)
+from masquerade.protocols.session import Transport, ask, check_session
+
+_MOST_BLOCKS = 1000
+
+Structure = Mapping[str, Sequence[str]]
+T = TypeVar("T")
+Variables = Annotated[tuple[Name, ...], Many(10_000)]
+PolicyText = Annotated[
+    Policy,
+    Converted(
+        Text(LONGEST_TEXT),
+        lambda policy: json.dumps(policy.to_dict(), ensure_ascii=False, separators=(",", ":")),
+        lambda text: Policy.from_dict(json.loads(text)),
+        "A policy",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptionRequest(SessionMessage):
+    """Ask a site what its cells of some variables (of all, if none is named) are: their policy and number."""
+
+    TAG: ClassVar[bytes] = b"masquerade vertical announce 1"
+    recipient: Name
+    names: Variables
+
+
+@dataclass(frozen=True, slots=True)
+class CellRequest(SessionMessage):
+    """Ask a site for the disguised cells of some variables, as announced, in one of some parts."""
+
+    TAG: ClassVar[bytes] = b"masquerade vertical request 2"
+    recipient: Name
+    names: Variables
+    part: U32
+    parts: U32
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShape(Struct):
+    """A block of cells: so many rows of these variables."""
+
+    names: Variables
+    rows: U64
+
+
+@dataclass(frozen=True, slots=True)
+class CellDescription(SessionMessage):
+    """What a site's cells are: the policy they go through, and the blocks they come in."""
+
+    TAG: ClassVar[bytes] = b"masquerade vertical described 1"
+    party: Name
+    policy: PolicyText
+    shapes: Annotated[tuple[BlockShape, ...], Many(_MOST_BLOCKS)]
+
+
+@dataclass(frozen=True, slots=True)
+class Cells(SessionMessage):
+    """Disguised cells of one part, block by block: each an Arrow stream of pseudonyms and report codes."""
+
+    TAG: ClassVar[bytes] = b"masquerade vertical cells 2"
+    party: Name
+    policy_id: Name
+    part: U32
+    parts: U32
+    blocks: Annotated[tuple[Annotated[bytes, Blob(1 << 30)], ...], Many(_MOST_BLOCKS)]
+
+
+def combined(policies: Sequence[Policy]) -> Policy:
+    """Return the policy over all variables; a variable in two policies must have the same channel in both.
+
+    Strata are refused: a party's channels would depend on another party's column.
+    """
+    fields: dict[str, Field] = {}
+    groups: dict[tuple[str, ...], Group] = {}
+    for policy in policies:
+        if policy.stratum_variable is not None:
+            raise PolicyError("a policy with strata cannot be combined with other parties' policies.")
+        for field in policy.fields:
+            name = field.variable.name
+            group = policy.group(name)
+            known = groups.get(group.names, group)
+            same = group.names in groups and known.channel.fingerprint == group.channel.fingerprint
+            if name in fields and not (same and fields[name] == field):
+                raise PolicyError(
+                    f"two parties have {name!r} with other categories or through other channels."
+                )
+            fields[name] = field
+        groups |= {group.names: group for group in policy.groups}
+    return Policy(list(fields.values()), _channels_of(groups.values()))
+
+
+def restricted(policy: Policy, names: Collection[str]) -> Policy:
+    """Return the policy of some variables; those disguised together stay together."""
+    kept = [group for group in policy.groups if any(name in names for name in group.names)]
+    inside = {name for group in kept for name in group.names}
+    for name in names:
+        policy.schema[name]
+    fields = [field for field in policy.fields if field.variable.name in inside]
+    return Policy(fields, _channels_of(kept))
+
+
+def _channels_of(groups: Collection[Group]) -> dict[tuple[str, ...], Channel]:
+    """Return the channels that hide something or have labels of their own."""
+    return {group.names: group.channel for group in groups if group.disguised or group.channel.labels}
+
+
+def seen_by(role: str, policy: Policy, own: Sequence[str] = ()) -> Guarantee:
+    """Return who learns what: one role sees the reports of all variables but its own."""
+    reports = guarantee_of(policy)
+    disclosures = []
+    for item in reports.disclosures:
+        names = tuple(name for name in item.variables if name not in own)
+        if names:
+            disclosures.append(Disclosure(role, item.kind, names, item.gamma))
+    return Guarantee(
+        tuple(disclosures),
+        (*reports.assumptions, f"{role} destroys pseudonyms as it joins, and keeps no order within a part"),
+        {role: "malicious"},
+        None,
+        (),
+        0,
+    )
+
+
+def owner_of(sites: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return who holds each variable; one that two parties hold is refused."""
+    owner: dict[str, str] = {}
+    for party, names in sites.items():
+        for name in names:
+            if name in owner:
+                raise InputError(
+                    f"Variable {name!r} is held by two parties; in a vertical partition one holds it."
+                )
+            owner[name] = party
+    return owner
+
+
+def cross_parents(
+    structure: Structure, sites: Mapping[str, Sequence[str]]
+) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the cross parents of one party for another: variables of (giver, receiver) that must cross.
+
+    Reference: Ma (2006), section 5.2, after Chen, Sivakumar & Kargupta (2004): definitions 1 and 2.
+
+    >>> cross_parents({"a": (), "b": ("a",)}, {"x": ["a"], "y": ["b"]})
+    {('x', 'y'): ('a',)}
+    """
+    owner = owner_of(sites)
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for node, parents in structure.items():
+        for parent in parents:
+            if node not in owner or parent not in owner:
+                raise InputError(f"Nobody holds {node if node not in owner else parent!r}.")
+            if owner[parent] != owner[node]:
+                found.setdefault((owner[parent], owner[node]), {})[parent] = None
+    return {pair: tuple(names) for pair, names in found.items()}
+
+
+def own_families(structure: Structure, own: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the structure that one party learns: its own nodes with all parents, foreign ones with none."""
+    foreign = dict.fromkeys(parent for node in own for parent in structure[node] if parent not in own)
+    return {**dict.fromkeys(foreign, ()), **{node: tuple(structure[node]) for node in own}}
+
+
+def assembled(found: Mapping[str, Mapping[str, T]], sites: Mapping[str, Sequence[str]]) -> dict[str, T]:
+    """Return one mapping over all nodes, each as its own party found it; nobody else's word counts."""
+    whole: dict[str, T] = {}
+    for party, names in sites.items():
+        for name in names:
+            if name not in found.get(party, {}):
+                raise InputError(f"Party {party!r} said nothing about its variable {name!r}.")
+            whole[name] = found[party][name]
+    return whole
+
+
+class ReceivedCells(NamedTuple):
+    """Some rows of some columns, sorted by pseudonym."""
+
+    codes: Mapping[str, Codes]
+    tags: Tags
+
+
+def schema_of(names: Sequence[str], policy: Policy) -> pa.Schema:
+    """Return the columns of a block: the pseudonym first, then codes in as few bytes as they need."""
+    kinds = [pa.from_numpy_dtype(np.min_scalar_type(max(len(policy.observed[n]) - 1, 0))) for n in names]
+    return pa.schema(
+        [
+            column("pseudonym", pa.binary(PSEUDONYM_SIZE)),
+            *(column(name, kind) for name, kind in zip(names, kinds, strict=True)),
+        ]
+    )
+
+
+class Supplier(Protocol):
+    """Whoever gives cells: another party, or this one in clear."""
+
+    @property
+    def policy(self) -> Policy:
+        """What its cells went through."""
+
+    @property
+    def shapes(self) -> Sequence[BlockShape]:
+        """The blocks they come in."""
+
+    def fetch(self, part: int, parts: int) -> list[ReceivedCells]:
+        """Return one part of them."""
+
+
+class Room(NamedTuple):
+    """How much a recipient takes of one party: rows in all, and bytes of a block once decompressed."""
+
+    rows: int = 1 << 31
+    bytes: int = 1 << 30
+
+
+class CellSupplier:
+    """A party that sends cells to a recipient: what it announced, and its parts as they are asked for.
+
+    `agreed` is the id of the policy expected, of the named variables where only some are asked for.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        party: str,
+        announce: DescriptionRequest,
+        agreed: str,
+        room: Room | None = None,
+    ) -> None:
+        self.party, self._transport, self._announce = party, transport, announce
+        self._room = room or Room()
+        found = ask(transport, party, announce, CellDescription, spent=True)
+        if (found.session, found.party) != (announce.session, party):
+            raise InputError(f"Party {party!r} answered for another session or party.")
+        _check_policy(party, found.policy.id, agreed)
+        self.policy, self.shapes = found.policy, found.shapes
+        for shape in self.shapes:
+            _check_shape(party, shape, self.policy)
+            if shape.rows > self._room.rows:
+                raise InputError(
+                    f"Party {party!r} announced {shape.rows:,} rows; at most {self._room.rows:,} are taken."
+                )
+
+    def fetch(self, part: int, parts: int) -> list[ReceivedCells]:
+        """Return a part of the party's cells: of this session, policy and part, every code a report."""
+        asked = CellRequest(
+            self._announce.session, self._announce.recipient, self._announce.names, part, parts
+        )
+        cells = ask(self._transport, self.party, asked, Cells, spent=True)
+        due = (asked.session, self.party, part, parts)
+        if (cells.session, cells.party, cells.part, cells.parts) != due:
+            raise InputError(f"Party {self.party!r} sent cells of another session, party or part.")
+        _check_policy(self.party, cells.policy_id, self.policy.id)
+        if len(cells.blocks) != len(self.shapes):
+            raise InputError(f"Party {self.party!r} sent other blocks than it announced.")
+        return [
+            self._arrived(block, shape, part, parts)
+            for block, shape in zip(cells.blocks, self.shapes, strict=True)
+        ]
+
+    def _arrived(self, block: bytes, shape: BlockShape, part: int, parts: int) -> ReceivedCells:
+        schema = schema_of(shape.names, self.policy)
+        rows = most_in_part(shape.rows, parts)
+        width = sum(field.type.bit_width // 8 for field in schema)
+        size = min(rows * width + 64 * len(schema), self._room.bytes)
+        try:
+            batch = unpack(block, most_bytes=size, most_rows=rows, schema=schema)
+        except DecodingError as error:
+            raise RoundAborted(
+                f"Party {self.party!r} sent a block that cannot be read: {error}",
+                spent=True,
+                culprits=(self.party,),
+            ) from None
+        tags = np.frombuffer(batch.column(0).buffers()[1], np.uint8, PSEUDONYM_SIZE * len(batch))
+        arrived = ReceivedCells(
+            {name: batch.column(place).to_numpy() for place, name in enumerate(shape.names, start=1)},
+            tags.reshape(-1, PSEUDONYM_SIZE),
+        )
+        self._check(arrived, part, parts)
+        return arrived
+
+    def _check(self, arrived: ReceivedCells, part: int, parts: int) -> None:
+        first, second = words_of(arrived.tags)
+        if not increasing(first, second):
+            raise InputError(f"Party {self.party!r} sent pseudonyms that are not sorted, or one twice.")
+        low, high = bounds_of(part, parts)
+        if len(first) and not low <= first[0] <= first[-1] <= high:
+            raise InputError(f"Party {self.party!r} sent a record that belongs to another part.")
+        for name, codes in arrived.codes.items():
+            if len(codes) and int(codes.max()) >= len(self.policy.observed[name]):
+                raise InputError(f"Party {self.party!r}: column {name!r} has a code that is no report.")
+
+
+def rows_of(schema: Schema, shapes: Iterable[BlockShape]) -> int:
+    """Return how many records were announced; every variable must have a cell for each of them."""
+    found: dict[str, int] = {}
+    for shape in shapes:
+        for name in shape.names:
+            found[name] = found.get(name, 0) + shape.rows
+    first = schema.names[0]
+    for name in schema:
+        if name not in found:
+            raise InputError(f"No party sent {name!r}.")
+        if found[name] != found[first]:
+            raise InputError(
+                f"There are {found[name]:,} cells of {name!r}, and {found[first]:,} of {first!r}: every "
+                "record needs every cell, once."
+            )
+    return found[first]
+
+
+def joined(schema: Schema, blocks: Sequence[ReceivedCells]) -> dict[str, Codes]:
+    """Return one column of codes for every variable, rows in a fresh random order.
+
+    A cell that two blocks hold, and a record that lacks a cell, is refused: nobody guesses which is right.
+    """
+    reference: Tags | None = None
+    orders: dict[tuple[int, ...], NDArray[np.intp] | None] = {}
+    columns: dict[str, Codes] = {}
+    for name in schema:
+        holders = tuple(i for i, block in enumerate(blocks) if name in block.codes)
+        if holders not in orders:
+            tags, orders[holders] = _merged([blocks[i].tags for i in holders], name)
+            reference = tags if reference is None else reference
+            if not np.array_equal(tags, reference):
+                raise InputError(
+                    f"The cells of {name!r} are for {len(tags):,} records, others for {len(reference):,} "
+                    "or for other ones: every record needs every cell."
+                )
+        order = orders[holders]
+        column = np.concatenate([blocks[i].codes[name] for i in holders])
+        columns[name] = column if order is None else column[order]
+    mixed = permutation(0 if reference is None else len(reference))
+    return {name: np.ascontiguousarray(column[mixed]) for name, column in columns.items()}
+
+
+def _merged(tags: Sequence[Tags], name: str) -> tuple[Tags, NDArray[np.intp] | None]:
+    """Return sorted pseudonyms of several blocks as one sorted list, and the order that sorts them."""
+    if len(tags) == 1:
+        return tags[0], None
+    together = np.concatenate(tags)
+    first, second = words_of(together)
+    order = np.lexsort((second, first))
+    if not increasing(first[order], second[order]):
+        raise InputError(f"Cells of {name!r} came twice for one record.")
+    return together[order], order
+
+
+def _check_policy(party: str, found: str, agreed: str) -> None:
+    if found != agreed:
+        raise PolicyMismatch(
+            f"Party {party!r} disguised under policy {found[:12]}…, agreed was {agreed[:12]}…: estimates "
+            "would be wrong."
+        )
+
+
+def _check_shape(party: str, shape: BlockShape, policy: Policy) -> None:
+    if not shape.names or len(set(shape.names)) < len(shape.names):
+        raise InputError(f"Party {party!r} announced a block without variables, or with one twice.")
+    for name in shape.names:
+        policy.schema[name]
+
+
+class ClearCells(NamedTuple):
+    """Cells of one party: some rows, by pseudonym, of some variables, in clear."""
+
+    codes: Mapping[str, Codes]
+    tags: Tags
+    draws: Draws
+
+
+class Site:
+    """Holds clear cells and releases reports. Asked twice, or by two, it releases the very same reports.
+
+    `cells` are its cells in clear, block by block, each with the way in which their reports are drawn.
+    """
+
+    def __init__(self, name: str, policy: Policy, cells: Sequence[ClearCells], session: bytes) -> None:
+        check_policy(policy)
+        if policy.stratum_variable is not None:
+            raise InputError("A policy with strata cannot be combined with other parties' policies.")
+        self.name, self.policy, self.session = name, policy, session
+        self.cells = tuple(cells)
+        for block in self.cells:
+            _check_tags(block)
+            for group in policy.groups:
+                if 0 < len(set(group.names) & set(block.codes)) < len(group.names):
+                    raise InputError(
+                        f"{', '.join(group.names)} are disguised together: a cell of one needs all."
+                    )
+        self.released: dict[str, frozenset[str]] = {}
+
+    @cached_property
+    def _reports(self) -> tuple[dict[str, Codes], ...]:
+        """Draw every report of this site, once: whatever is released later comes from here."""
+        return tuple(
+            {
+                name: column
+                for place, group in enumerate(self.policy.groups)
+                if group.names[0] in cells.codes
+                for name, column in through(cells.codes, [group], cells.draws, None, place).items()
+            }
+            for cells in self.cells
+        )
+
+    @cached_property
+    def _sorted(self) -> tuple[SortedPseudonyms, ...]:
+        """Sort the pseudonyms of every block, once."""
+        return tuple(SortedPseudonyms(cells.tags) for cells in self.cells)
+
+    def receive(self, message: bytes) -> bytes:
+        """Return what this site's cells are, or a part of them, disguised."""
+        if tag_of(message) == DescriptionRequest.TAG:
+            announce = DescriptionRequest.decode(message)
+            check_session(announce.session, self.session)
+            return self.described(announce.names).encode()
+        request = CellRequest.decode(message)
+        check_session(request.session, self.session)
+        if not request.part < request.parts <= MOST_PARTS:
+            raise InputError(f"There are {request.parts} parts. Part {request.part + 1} was asked for.")
+        policy = restricted(self.policy, request.names or self.policy.schema.names)
+        blocks = tuple(
+            _packed(self._reports[block], self.cells[block].tags, names, rows, policy)
+            for block, names, rows in self._cut(policy, request.part, request.parts)
+        )
+        self.released[request.recipient] = self.released.get(request.recipient, frozenset()) | set(
+            policy.schema
+        )
+        return Cells(self.session, self.name, policy.id, request.part, request.parts, blocks).encode()
+
+    def described(self, names: Sequence[str] = ()) -> CellDescription:
+        """Return the policy of some variables (of all, if none is named), and the blocks that hold them."""
+        policy = restricted(self.policy, names or self.policy.schema.names)
+        shapes = tuple(BlockShape(own, len(self.cells[block].tags)) for block, own in self._holding(policy))
+        return CellDescription(self.session, self.name, policy, shapes)
+
+    def clear(self, part: int, parts: int) -> list[ReceivedCells]:
+        """Return a part of this site's cells as they are, for its own eyes."""
+        return [
+            ReceivedCells(
+                {name: self.cells[block].codes[name][rows] for name in names},
+                self.cells[block].tags[rows],
+            )
+            for block, names, rows in self._cut(self.policy, part, parts)
+        ]
+
+    def _holding(self, policy: Policy) -> list[tuple[int, tuple[str, ...]]]:
+        """Return the blocks that hold some variables, and which."""
+        held = [tuple(n for n in policy.schema if n in cells.codes) for cells in self.cells]
+        return [(block, names) for block, names in enumerate(held) if names]
+
+    def _cut(
+        self, policy: Policy, part: int, parts: int
+    ) -> list[tuple[int, tuple[str, ...], NDArray[np.intp]]]:
+        """Return the blocks that hold some variables, which, and the rows of a part by pseudonym."""
+        return [
+            (block, names, self._sorted[block].rows(part, parts)) for block, names in self._holding(policy)
+        ]
+
+
+def _packed(
+    reports: Mapping[str, Codes], tags: Tags, names: Sequence[str], rows: NDArray[np.intp], policy: Policy
+) -> bytes:
+    schema = schema_of(names, policy)
+    ids = pa.Array.from_buffers(
+        schema[0].type, len(rows), [None, pa.py_buffer(np.ascontiguousarray(tags[rows]))]
+    )
+    columns = [
+        pa.array(np.ascontiguousarray(reports[name][rows]), schema.field(place).type)
+        for place, name in enumerate(names, start=1)
+    ]
+    return pack(pa.RecordBatch.from_arrays([ids, *columns], schema=schema))
+
+
+def _check_tags(cells: ClearCells) -> None:
+    tags = cells.tags
+    if tags.dtype != np.uint8 or tags.ndim != 2 or tags.shape[1] != PSEUDONYM_SIZE:
+        raise InputError(f"A pseudonym has {PSEUDONYM_SIZE} bytes.")
+    for rows in map(len, cells.codes.values()):
+        if rows != len(tags):
+            raise InputError(f"A block of {rows:,} rows needs as many pseudonyms. Got {len(tags):,} instead.")
