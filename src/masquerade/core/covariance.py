@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
@@ -197,6 +197,50 @@ class SumCovariance:
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> SumCovariance:
         """Return the covariance of the table summed or sliced to the axes `keep`."""
         return SumCovariance(tuple(term.reduced(keep, at) for term in self.terms))
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledCovariance:
+    """Covariance of a table times a factor, as an estimate of the table itself.
+
+    Given the records, the counts that the factor adds or takes away are a guess: (factor − 1)² times what
+    sampling varies.
+    """
+
+    term: Covariance
+    factor: float
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the table."""
+        return self.term.shape
+
+    def diagonal(self, kind: Kind = "population") -> Floats:
+        """Return the variance of every cell."""
+        return self._scaled(self.term.diagonal, kind)
+
+    def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
+        """Return the covariance blocks of cells that differ only along `axes`."""
+        return self._scaled(lambda k: self.term.within(axes, k), kind)
+
+    def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
+        """Return the variance of Σ weights·cells."""
+        return float(self._scaled(lambda k: np.asarray(self.term.quadratic(weights, k)), kind))
+
+    def dense(self, max_cells: int = 4096, kind: Kind = "population") -> Floats:
+        """Return the whole matrix; refused beyond `max_cells`."""
+        return self._scaled(lambda k: self.term.dense(max_cells, k), kind)
+
+    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> ScaledCovariance:
+        """Return the covariance of the table summed or sliced to the axes `keep`."""
+        return ScaledCovariance(self.term.reduced(keep, at), self.factor)
+
+    def _scaled(self, part: Callable[[Kind], Floats], kind: Kind) -> Floats:
+        check_kind(kind)
+        if kind == "population":
+            return self.factor**2 * part("population")
+        given = part("given_records")
+        return self.factor**2 * given + (self.factor - 1) ** 2 * (part("population") - given)
 
 
 def reduce_cells(cells: Floats, keep: Sequence[int], at: Mapping[int, int]) -> Floats:

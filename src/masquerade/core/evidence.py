@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import Covariance, reduce_cells
@@ -62,6 +62,26 @@ class Reduction:
         return cells
 
 
+class Sample(NamedTuple):
+    """Counts of some records, estimated, what the estimate rests on, and how many records they are."""
+
+    values: Floats
+    evidence: Evidence
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Samples of one population taken together: counts in all their records, and the evidence for them.
+
+    `agreement` is the p-value of the hypothesis that it is one population, 1 where nothing hangs on it.
+    """
+
+    values: Floats
+    evidence: Evidence
+    agreement: float = 1.0
+
+
 class Evidence(Protocol):
     """What a table of counts rests on. A value: it holds no connection and asks nobody anything."""
 
@@ -82,4 +102,7 @@ class Evidence(Protocol):
         """Return the evidence of the table summed or sliced to the axes `keep`."""
 
     def __add__(self, other: Evidence) -> Evidence:
-        """Return the evidence of both, about different records."""
+        """Return the evidence of both, about different records of any populations: counts add."""
+
+    def pooled(self, samples: Sequence[Sample]) -> Pool:
+        """Pool samples of one population, this one among them."""

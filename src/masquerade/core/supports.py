@@ -7,7 +7,7 @@ do better offers `supports` itself (`SupportTally`). Learners call `ask` and nev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
@@ -25,6 +25,8 @@ from masquerade.core.tally import Merged, Tally
 Item = tuple[str, Category]
 Sets = NDArray[np.int32]
 Parts = NDArray[np.bool_]
+
+TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,8 +127,39 @@ def ask(source: Tally, question: Supports) -> SupportAnswer:
     if _answers_supports(source):
         return source.supports(question)
     if isinstance(source, Merged) and all(map(_answers_supports, source.sources)):
-        return reduce(SupportAnswer.__add__, [ask(part, question) for part in source.sources])
+        answers = [ask(part, question) for part in source.sources]
+        alike = all(part.guarantee == source.sources[0].guarantee for part in source.sources)
+        return reduce(
+            SupportAnswer.__add__, answers if alike or source.of == "records" else _weighed(answers)
+        )
     return from_tables(source, question)
+
+
+def _weighed(answers: Sequence[SupportAnswer]) -> list[SupportAnswer]:
+    """Return the answers of samples of one population, scaled so that each adds what its precision is worth.
+
+    Formula: n·w_i/n_i times each, w_i ∝ 1/Σ Var(N̂_i/n_i) over the sets, Σ w_i = 1.
+    """
+    seen = [answer for answer in answers if answer.n > 0]
+    if not seen:
+        return list(answers)
+    precision = np.array([answer.n**2 / max(float(np.sum(answer.stderr**2)), TINY) for answer in seen])
+    n = sum(answer.n for answer in seen)
+    return [
+        replace(
+            answer,
+            values=factor * answer.values,
+            stderr=factor * answer.stderr,
+            total=factor * answer.total,
+            ratio=factor * answer.ratio,
+            covariance=None if answer.covariance is None else factor**2 * answer.covariance,
+        )
+        for answer, factor in zip(
+            seen,
+            [n * share / answer.n for share, answer in zip(precision / precision.sum(), seen, strict=True)],
+            strict=True,
+        )
+    ]
 
 
 def _answers_supports(source: Tally) -> TypeGuard[SupportTally]:

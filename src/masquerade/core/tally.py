@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
+from warnings import warn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
+from masquerade.core.evidence import Sample
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
+
+DISAGREEMENT = 1e-6  # p-value below which sources are told not to look like samples of one population
 
 
 @runtime_checkable
@@ -46,13 +50,21 @@ class RecordTally(Tally, Protocol):
 
 
 class Merged:
-    """Several sources of different records with one schema, answered as one: tables add."""
+    """Several sources of different people with one schema, answered as one.
 
-    def __init__(self, sources: Sequence[Tally]) -> None:
+    Of one ``population`` they are samples: those that were disguised in the same way add, others are weighed
+    by how much they tell, through their joint likelihood; a warning says if they do not look like samples of
+    one population. ``records`` adds the unbiased counts of every source instead, whoever the people are.
+    """
+
+    def __init__(self, sources: Sequence[Tally], of: Literal["population", "records"] = "population") -> None:
         if not sources:
             raise InputError("Merged() needs at least one source.")
         if any(source.schema != sources[0].schema for source in sources):
             raise InputError("Sources can be merged only if they have the same schema.")
+        if of not in ("population", "records"):
+            raise InputError(f"Merged() is of one 'population' or of 'records'. Got {of!r} instead.")
+        self.of = of
         self.sources = tuple(sources)
         self.schema = sources[0].schema
         self.guarantee = reduce(Guarantee.beside, [source.guarantee for source in sources])
@@ -62,10 +74,33 @@ class Merged:
         return [refusal for source in self.sources for refusal in source.check(queries)]
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Add the answers of all sources; none is asked unless all agree."""
+        """Pool the answers of all sources; none is asked unless all agree."""
         raise_refusals(self.check(queries))
         answers = [source.answer(queries) for source in self.sources]
-        return [reduce(CountTable.__add__, tables) for tables in zip(*answers, strict=True)]
+        together = pooled if self.of == "population" else added
+        return [together(tables) for tables in zip(*answers, strict=True)]
+
+
+def added(tables: Sequence[CountTable]) -> CountTable:
+    """Return the sum of the tables of different records, whoever they are about."""
+    return reduce(CountTable.__add__, tables)
+
+
+def pooled(tables: Sequence[CountTable]) -> CountTable:
+    """Return the table of all records, if those of each table are a sample of one population."""
+    first = tables[0]
+    samples = [Sample(table.values, table.evidence, table.n) for table in tables]
+    if any(table.axes != first.axes or table.adjusted for table in tables):
+        raise InputError("Only unbiased tables over the same variables can be pooled.")
+    found = first.evidence.pooled(samples)
+    if found.agreement < DISAGREEMENT:
+        warn(
+            f"The sources do not look like samples of one population (by {', '.join(first.names)}, "
+            f"p = {found.agreement:.1g}): Merged(sources, of='records') counts all their records instead.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return CountTable(first.axes, found.values, sum(table.n for table in tables), found.evidence)
 
 
 class Cached:

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import zip_longest
 from math import prod
 
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import Covariance, SumCovariance
+from masquerade.core.covariance import Covariance, ScaledCovariance, SumCovariance
 from masquerade.core.errors import InputError
-from masquerade.core.evidence import Evidence, Fit, Projection, Reduction
+from masquerade.core.evidence import Evidence, Fit, Pool, Projection, Reduction, Sample
 from masquerade.estimate.gaussian import curvature, loglinear_distance, nearest_nonnegative
 from masquerade.estimate.indirect import IndirectFit
 from masquerade.estimate.likelihood import likelihood
 from masquerade.estimate.loglinear import generators_of, parameters, proportional_fit
+from masquerade.estimate.pooling import added_reports, pooled_reports
 from masquerade.estimate.reports import Reports
 from masquerade.estimate.simplex import clip_and_rescale, onto_simplex
 
 MOST_CELLS = 2048  # of a table whose covariance is written out
+TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,12 @@ class ReportEvidence:
         Open are truths that were summed over or lie outside a slice; `expected` is scaled to the records that
         it is about where there is no slice.
         """
-        total = sum(float(part.observed.sum()) for part in self.parts)
+        total = sum(part.total for part in self.parts)
         whole = not any(part.reduction.then(self.view.keep, dict(self.view.at)).at for part in self.parts)
         fixed = expected * (total / expected.sum()) if whole and expected.sum() > 0 else expected
         if len(self.parts) == 1 and not self._open(self.parts[0]):
             (part,) = self._viewed(self.parts)
-            cells = np.transpose(fixed, np.argsort(part.reduction.keep)).reshape(part.latent)
+            cells = np.transpose(fixed / part.weight, np.argsort(part.reduction.keep)).reshape(part.latent)
             return 2 * likelihood(part.observed, part.channels).at(cells).deviance
         return self._fitted(lambda _: fixed, 0, fixed_total=not whole).deviance
 
@@ -80,7 +83,7 @@ class ReportEvidence:
         """
         shape = self.view.apply(self.values).shape
         model = generators_of(generators, len(shape))
-        df = prod(shape) - parameters(model, shape)
+        df = prod(shape) - parameters(model, shape) + sum(part.spare for part in self.parts)
         return self._fitted(lambda margin: proportional_fit(margin, model), df)
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> ReportEvidence:
@@ -93,6 +96,14 @@ class ReportEvidence:
             both = SumCovariance((self.covariance, other.covariance))
             return ReportEvidence(self.parts + other.parts, self.values + other.values, both, self.view)
         return GaussianEvidence.of(self.view.apply(self.values), self.covariance) + other
+
+    def pooled(self, samples: Sequence[Sample]) -> Pool:
+        """Pool samples of one population; see `pool`."""
+        return pool(samples)
+
+    def seen(self) -> list[Reports]:
+        """Return the parts, each with the table that is looked at."""
+        return self._viewed(self.parts)
 
     def _viewed(self, parts: Sequence[Reports]) -> list[Reports]:
         """Return parts whose table is the one that is looked at."""
@@ -174,6 +185,10 @@ class GaussianEvidence:
         both = SumCovariance((self.covariance, other.covariance))
         return GaussianEvidence.of(self.view.apply(self.values) + others, both)
 
+    def pooled(self, samples: Sequence[Sample]) -> Pool:
+        """Pool samples of one population; see `pool`."""
+        return pool(samples)
+
     @staticmethod
     def _dense(covariance: Covariance, cells: int) -> Floats:
         if cells > MOST_CELLS:
@@ -182,6 +197,55 @@ class GaussianEvidence:
                 f"(at most {MOST_CELLS:,}): use nonnegative('simplex') or nonnegative('clip')."
             )
         return covariance.dense(MOST_CELLS)
+
+
+def pool(samples: Sequence[Sample]) -> Pool:
+    """Pool samples of one population: by their joint likelihood, else as means weighed by their precision.
+
+    Formula: samples disguised in the same way add; else the likelihood as in `pooled_reports`. Where there is
+    none, n·Σ w_i N̂_i/n_i with one weight for each sample, w_i ∝ 1/Σ Var(N̂_i/n_i) over the cells, and the
+    agreement is that of the cell that is farthest off, times the number of cells and samples (Bonferroni).
+    Reference: Cochran (1937). Error: the weights are estimated, which matters to second order.
+    """
+    seen = [sample for sample in samples if sample.n > 0] or [samples[0]]
+    if len(seen) == 1:
+        return Pool(seen[0].values, seen[0].evidence)
+    reports = [each.evidence.seen() for each in seen if isinstance(each.evidence, ReportEvidence)]
+    if len(reports) == len(seen):
+        strata = [added_reports(parts) for parts in zip_longest(*reports)]
+        alike = [part for part in strata if part is not None]
+        if len(alike) == len(strata):
+            values = reduce(np.add, [each.values for each in seen])
+            covariance = SumCovariance(tuple(each.evidence.covariance for each in seen))
+            return Pool(values, ReportEvidence.of(alike, values, covariance))
+        if all(len(parts) == 1 and parts[0].weight == 1 for parts in reports):
+            joint = pooled_reports([parts[0] for parts in reports])
+            if joint is not None:
+                evidence = ReportEvidence.of([joint.reports], joint.values, joint.covariance)
+                return Pool(joint.values, evidence, joint.agreement)
+    return _weighed(seen)
+
+
+def _weighed(samples: Sequence[Sample]) -> Pool:
+    from scipy.special import ndtr  # noqa: PLC0415  (scipy is slow to import)
+
+    sizes = np.array([each.n for each in samples])
+    variances = [np.maximum(each.evidence.covariance.diagonal(), 0.0) for each in samples]
+    precision = 1 / np.maximum([v.sum() / size**2 for v, size in zip(variances, sizes, strict=True)], TINY)
+    factors = precision / precision.sum() * sizes.sum() / sizes
+    values = reduce(np.add, [factor * each.values for factor, each in zip(factors, samples, strict=True)])
+    covariance = SumCovariance(
+        tuple(
+            ScaledCovariance(each.evidence.covariance, float(factor))
+            for factor, each in zip(factors, samples, strict=True)
+        )
+    )
+    off = max(
+        float(np.max(np.abs(each.values - values * (each.n / sizes.sum())) / np.sqrt(np.maximum(v, 1.0))))
+        for each, v in zip(samples, variances, strict=True)
+    )
+    agreement = min(1.0, 2 * float(ndtr(-off)) * values.size * len(samples))
+    return Pool(values, GaussianEvidence.of(values, covariance), agreement)
 
 
 def geometric(values: Floats, method: Projection) -> Floats:

@@ -28,6 +28,7 @@ class IndirectFit:
         self.parts, self.model, self.fixed_total = parts, model, fixed_total
         self.likelihoods: list[Likelihood] = [likelihood(part.observed, part.channels) for part in parts]
         self.n = sum(each.n for each in self.likelihoods)
+        self.total = sum(part.total for part in parts)
 
     def fit(self, df: int) -> Fit:
         """Climb until nothing changes."""
@@ -70,8 +71,8 @@ class IndirectFit:
             order = np.argsort(self.parts[0].reduction.keep)
             return [np.transpose(wanted, order).reshape(truths[0].shape)]
         factors = np.divide(wanted, found, out=np.zeros_like(found), where=found > 0)
-        outside = self.n - float(found.sum())
-        rest = (self.n - float(wanted.sum())) / outside if self.fixed_total and outside > 0 else 1.0
+        outside = self.total - float(found.sum())
+        rest = (self.total - float(wanted.sum())) / outside if self.fixed_total and outside > 0 else 1.0
         return [part.scaled(cells, factors, rest) for part, cells in zip(self.parts, truths, strict=True)]
 
     def at(self, truths: Sequence[Floats]) -> list[Point]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -18,12 +19,16 @@ class Reports:
 
     `channels` are (truths × reports) matrices, None where a group was not disguised. The truths of all groups
     have the sizes `truths`, variable by variable; `reduction` reads the table that was asked for off theirs.
+    With survey weights `observed` counts effective records, (Σw)²/Σw² in all, each of the same `weight`.
+    The reports of several `samples` name the sample too.
     """
 
     observed: Floats
     channels: tuple[Floats | None, ...]
     truths: tuple[int, ...]
     reduction: Reduction
+    weight: float = 1.0
+    samples: int = 1
 
     @property
     def latent(self) -> tuple[int, ...]:
@@ -33,9 +38,23 @@ class Reports:
             for P, size in zip(self.channels, self.observed.shape, strict=True)
         )
 
+    @property
+    def total(self) -> float:
+        """Return the sum of the table of all truths, in records or survey weights."""
+        return self.weight * float(self.observed.sum())
+
+    @property
+    def spare(self) -> int:
+        """Return how many reports vary freely beyond the truths: of wide channels and several samples."""
+        possible = prod(
+            size if P is None else int(np.count_nonzero(P.any(axis=0)))
+            for P, size in zip(self.channels, self.observed.shape, strict=True)
+        )
+        return possible - prod(self.truths) - (self.samples - 1)
+
     def table(self, latent: Floats) -> Floats:
         """Return the table asked for from that of all truths."""
-        return self.reduction.apply(latent.reshape(self.truths))
+        return self.weight * self.reduction.apply(latent.reshape(self.truths))
 
     def most_likely(self) -> Floats:
         """Return the most likely table of all truths."""

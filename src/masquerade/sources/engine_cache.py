@@ -27,7 +27,7 @@ from masquerade.sources import sql
 from masquerade.sources.coded_rows import Gathering, Overflow, codes_of, numbers, split
 from masquerade.sources.engine_tables import Table
 from masquerade.sources.query_plan import Layout, QueryPlan
-from masquerade.sources.record_store import Observed, Store
+from masquerade.sources.record_store import Observed, Store, mean_weight
 from masquerade.sources.sql import Column
 
 LOG = logging.getLogger("masquerade.sources")
@@ -282,7 +282,8 @@ class Scanned:
         for i, plan in enumerate(plans):
             first, second = spread(f"{sql.FIRST}{i}", plan), spread(f"{sql.SECOND}{i}", plan)
             third = first if self.weights is None else spread(f"{sql.THIRD}{i}", plan)
-            found.append(Observed(first, second, third, None if plan.weighing else first))
+            counted = None if plan.weighing else first
+            found.append(Observed(first, second, third, counted, mean_weight(first, third)))
         return found
 
     def _refused(self, error: UnknownValue) -> UnknownValue:

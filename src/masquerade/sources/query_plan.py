@@ -105,13 +105,14 @@ class QueryPlan:
         codes = [slice(None) if factor.code is None else factor.code for factor in self.factors]
         return np.asarray(joint[tuple(open_axes + codes)])
 
-    def reports(self, counted: Floats) -> Reports:
+    def reports(self, counted: Floats, weight: float = 1.0) -> Reports:
         """Return what was observed, with what was done to it.
 
-        `counted` has the observed axes and one axis for every weighing factor.
+        `counted` has the observed axes and one axis for every weighing factor; survey weights are counted
+        as effective records of one `weight`.
         """
         channels, truths, reduction = self._latent
-        return Reports(counted, channels, truths, reduction)
+        return Reports(counted if weight == 1 else counted / weight, channels, truths, reduction, weight)
 
     @cached_property
     def _latent(self) -> tuple[tuple[Floats | None, ...], tuple[int, ...], Reduction]:

@@ -24,13 +24,14 @@ class Observed:
     """Sums over the observed cells: of record weights, of their squares, of squared survey weights.
 
     `counted` is the table of reports behind them, with one more axis for every weighing factor; None where
-    only sums of weights are known.
+    only sums of weights are known. `weight` is the mean squared survey weight over the mean weight.
     """
 
     firsts: Floats
     squares: Floats
     fixed: Floats
     counted: Floats | None
+    weight: float = 1.0
 
     @classmethod
     def of(
@@ -44,12 +45,19 @@ class Observed:
 
         With survey weights the table holds their sums, `squares` and `fixed` those of their squares.
         """
+        weight = 1.0 if squares is None else mean_weight(counted, squares if fixed is None else fixed)
         firsts = counted
         squares = counted if squares is None else squares
         fixed = squares if fixed is None else fixed
         for factor in reversed(plan.weighing):
             firsts, squares, fixed = firsts @ factor.vector, squares @ factor.vector**2, fixed @ factor.vector
-        return cls(np.asarray(firsts), np.asarray(squares), np.asarray(fixed), counted)
+        return cls(np.asarray(firsts), np.asarray(squares), np.asarray(fixed), counted, weight)
+
+
+def mean_weight(sums: Floats, squares: Floats) -> float:
+    """Return the mean squared survey weight over the mean weight, from the sums of both."""
+    total = float(sums.sum())
+    return float(squares.sum()) / total if total > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +154,9 @@ class Store:
             self.multiplicity,
         )
         firsts, squares, fixed = (array.reshape(plan.observed_shape) for array in sums)
-        return Observed(firsts, squares, fixed, None if plan.weighing else firsts)
+        if plan.weighing:
+            return Observed(firsts, squares, fixed, None)
+        return Observed(firsts, squares, fixed, firsts, mean_weight(firsts, fixed))
 
     def joint(self, columns: Sequence[str], sizes: Sequence[int]) -> Codes:
         """Return the joint report code of columns that were disguised together."""

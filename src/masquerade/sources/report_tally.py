@@ -121,7 +121,9 @@ class ReportTally(ABC):
             query.by,
         )
         axes = tuple(self.schema[name] for name in query.by)
-        reports = [plan.reports(sums.counted) for plan, sums in parts if sums.counted is not None]
+        reports = [
+            plan.reports(sums.counted, sums.weight) for plan, sums in parts if sums.counted is not None
+        ]
         if len(reports) < len(parts):  # sums of weights have no likelihood
             return CountTable(axes, values, n, GaussianEvidence.of(values, covariance))
         return CountTable(axes, values, n, ReportEvidence.of(reports, values, covariance))

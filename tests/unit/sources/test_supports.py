@@ -122,13 +122,19 @@ def test_proposition_7_2():
 
 def test_pooled_sources_add_up():
     records = [mq.tally(case(name).disguised, case(name).policy) for name in ("independent", "joint")]
-    merged = mq.Merged(records)
+    merged = mq.Merged(records, of="records")
     items = items_of(merged.schema)
     sets = sets_of(items, 2)
     question = Supports(items, sets, np.arange(2)[None, :] == np.zeros((len(sets), 1)))
     first, second = (source.supports(question) for source in records)
     assert_same(first + second, from_tables(merged, question))
     assert_same(ask(merged, question), from_tables(merged, question))
+    pooled = ask(mq.Merged(records), question)
+    shares = [answer.stderr / answer.n for answer in (first, second)]
+    assert np.sum((pooled.stderr / pooled.n) ** 2) < min(np.sum(share**2) for share in shares)
+    off = pooled.values / pooled.n - ask(merged, question).values / pooled.n
+    assert np.all(np.abs(off) < 5 * np.hypot(*shares))
+    assert pooled.total == pytest.approx(pooled.n)
 
 
 def test_a_channel_that_cannot_be_undone_is_refused():

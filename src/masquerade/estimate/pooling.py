@@ -1,0 +1,173 @@
+"""Samples of one population, each disguised in its own way, taken as one sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import prod
+
+import numpy as np
+
+from masquerade.core.axes import AxisMap, AxisMaps, Floats
+from masquerade.core.covariance import LinearCovariance, Part
+from masquerade.core.evidence import Reduction
+from masquerade.estimate.em import maximum_likelihood
+from masquerade.estimate.reports import Reports
+
+MOST_ENTRIES = 2**23  # of the channel over the variables that samples disguise in different ways
+MOST_TRUTHS = 2048  # of these variables
+LEAST = 0.5  # records that a truth is taken to have at least: no report counts as impossible
+WELL_EXPECTED = 5.0  # reports that a cell must expect to take part in the test of agreement
+
+
+@dataclass(frozen=True, slots=True)
+class PooledReports:
+    """The reports of all samples as one table, and the counts of all records together that they estimate.
+
+    `agreement` is the p-value of the hypothesis that the samples come from one population.
+    """
+
+    reports: Reports
+    values: Floats
+    covariance: LinearCovariance
+    agreement: float
+
+
+def added_reports(samples: Sequence[Reports | None]) -> Reports | None:
+    """Return the reports of all samples, if all are there and were disguised in the same way."""
+    first, *others = samples
+    for each in others:
+        if first is None or each is None or _question(each) != _question(first):
+            return None
+        if not all(map(_same, each.channels, first.channels)):
+            return None
+    return first and replace(first, observed=reduce(np.add, [each.observed for each in samples if each]))
+
+
+def pooled_reports(samples: Sequence[Reports]) -> PooledReports | None:
+    """Return samples of one population as one sample; None where that is too large to be solved for.
+
+    Formula: a record of the pool lies in sample i with probability n_i/n, whatever its truth, so that the
+    pool went through the channel A = (n_1/n·A_1, n_2/n·A_2, …), whose reports name the sample too: its
+    likelihood is the product of theirs. The estimate undoes A by G = W Aᵀ(A W Aᵀ)⁻¹, W = diag(1/q), q the
+    reports expected at the most likely truths: unbiased whatever W, and of all linear estimates the one of
+    least variance. Variables that all samples disguise in the same way keep channels of their own.
+    Reference: Rao (1973) §4a for weighted least squares; Cochran (1937) for samples of unequal precision.
+    Cost: O(truths³) over the variables that samples disguise in different ways.
+    """
+    first = samples[0]
+    if any((each.truths, each.reduction) != (first.truths, first.reduction) for each in samples[1:]):
+        return None
+    if any(each.latent != first.latent for each in samples[1:]):
+        samples = [_one_group(each) for each in samples]
+        first = samples[0]
+    groups = _variables(first)
+    alike = [all(_same(each.channels[g], P) for each in samples) for g, P in enumerate(first.channels)]
+    shared = [g for g, same in enumerate(alike) if same]
+    apart = [g for g, same in enumerate(alike) if not same]
+    truths = prod(first.latent[g] for g in apart)
+    entries = sum(truths * prod(each.observed.shape[g] for g in apart) for each in samples)
+    if truths > MOST_TRUTHS or entries > MOST_ENTRIES:
+        return None
+    n = sum(float(each.observed.sum()) for each in samples)
+    channel = np.hstack([_channel(each, apart) * (float(each.observed.sum()) / n) for each in samples])
+    tables = [each.observed.transpose([*shared, *apart]) for each in samples]
+    observed = np.concatenate([table.reshape(*table.shape[: len(shared)], -1) for table in tables], axis=-1)
+    order = [axis for g in [*shared, *apart] for axis in groups[g]]
+    keep = tuple(order.index(axis) for axis in first.reduction.keep)
+    at = tuple(sorted((order.index(axis), code) for axis, code in first.reduction.at))
+    channels = (*(first.channels[g] for g in shared), channel)
+    sizes = tuple(first.truths[axis] for axis in order)
+    reports = Reports(observed, channels, sizes, Reduction(keep, at), samples=len(samples))
+    variables = [*(len(groups[g]) for g in shared), sum(len(groups[g]) for g in apart)]
+    margins = [
+        observed.sum(axis=tuple(j for j in range(observed.ndim) if j != i)) for i in range(observed.ndim)
+    ]
+    expected = [_expected(margin, P) for margin, P in zip(margins, channels, strict=True)]
+    maps = _maps(reports, variables, expected)
+    values = maps.apply(observed)
+    covariance = LinearCovariance((Part(observed, maps),), values, values, round(n))
+    freedom = channel.shape[1] - len(samples) - (truths - 1)
+    return PooledReports(reports, values, covariance, _tail(margins[-1], expected[-1], freedom))
+
+
+def _question(sample: Reports) -> tuple[object, ...]:
+    return sample.truths, sample.reduction, sample.latent, sample.weight
+
+
+def _one_group(sample: Reports) -> Reports:
+    channel = _channel(sample, range(sample.observed.ndim))
+    return replace(sample, observed=sample.observed.ravel(), channels=(channel,))
+
+
+def _channel(sample: Reports, groups: Sequence[int]) -> Floats:
+    matrices = [sample.channels[g] for g in groups]
+    written = [np.eye(sample.latent[g]) if P is None else P for g, P in zip(groups, matrices, strict=True)]
+    joint = np.ones((1, 1))
+    for matrix in written:
+        joint = np.asarray(np.kron(joint, matrix))
+    return joint
+
+
+def _same(one: Floats | None, other: Floats | None) -> bool:
+    return one is other or (one is not None and other is not None and np.array_equal(one, other))
+
+
+def _variables(sample: Reports) -> list[list[int]]:
+    """Return the places of the variables of every group."""
+    groups: list[list[int]] = []
+    axis = 0
+    for size in sample.latent:
+        groups.append([axis])
+        while prod(sample.truths[i] for i in groups[-1]) < size:
+            groups[-1].append(groups[-1][-1] + 1)
+        axis = groups[-1][-1] + 1
+    groups[-1] += range(axis, len(sample.truths))  # of one category each
+    return groups
+
+
+def _expected(margin: Floats, channel: Floats | None) -> Floats:
+    """Return the reports of one group that are expected at its most likely truths."""
+    if channel is None:
+        return margin
+    likely = np.maximum(maximum_likelihood(margin, (channel,)).counts, LEAST)
+    return np.asarray(likely @ channel * (margin.sum() / likely.sum()))
+
+
+def _maps(reports: Reports, variables: Sequence[int], expected: Sequence[Floats]) -> AxisMaps:
+    """Return the maps from reports to the table asked for, group by group."""
+    keep, at = reports.reduction.keep, dict(reports.reduction.at)
+    maps: list[AxisMap] = []
+    start = 0
+    for P, count, q in zip(reports.channels, variables, expected, strict=True):
+        axes = range(start, start + count)
+        start += count
+        places = tuple(keep.index(axis) for axis in axes if axis in keep)
+        if P is None and len(places) == count:
+            maps.append(AxisMap(places, None))
+            continue
+        sizes = [reports.truths[axis] for axis in axes]
+        inverse = np.eye(prod(sizes)) if P is None else _undone(P, q)
+        cells = inverse.reshape(-1, *sizes)[(slice(None), *(at.get(axis, slice(None)) for axis in axes))]
+        left = [axis for axis in axes if axis not in at]
+        cells = cells.sum(axis=tuple(1 + i for i, axis in enumerate(left) if axis not in keep))
+        maps.append(AxisMap(places, cells.reshape(len(inverse), -1)))
+    shape = reports.reduction.apply(np.empty(reports.truths)).shape
+    return AxisMaps(shape, tuple(maps))
+
+
+def _undone(channel: Floats, expected: Floats) -> Floats:
+    weighted = np.divide(channel, expected, out=np.zeros_like(channel), where=expected > 0)
+    return np.asarray(np.linalg.solve(weighted @ channel.T, weighted).T)
+
+
+def _tail(observed: Floats, expected: Floats, freedom: int) -> float:
+    from scipy.special import chdtrc  # noqa: PLC0415  (scipy is slow to import)
+
+    usual = expected >= WELL_EXPECTED
+    freedom -= int(np.count_nonzero(~usual))
+    if freedom < 1:
+        return 1.0
+    statistic = float(np.sum((observed[usual] - expected[usual]) ** 2 / expected[usual]))
+    return float(chdtrc(freedom, statistic))
