@@ -149,6 +149,9 @@ class _WatchedParty:
     def __init__(self, party: Any, who: int | str, meter: Meter) -> None:
         vars(self).update(_party=party, _who=who, _meter=meter)
 
+    def __repr__(self) -> str:
+        return repr(self._party)
+
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._party, name, value)
 

@@ -1,5 +1,6 @@
 """Messages of secure aggregation."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,6 @@ from masquerade.protocols.aggregation.messages import (
     Delivery,
     Endorsement,
     Endorsements,
-    MessageSizes,
     Neighbours,
     Reveal,
     Shares,
@@ -28,18 +28,17 @@ from masquerade.protocols.people.questions import Question
 from tests.vectors.message_vectors import Example
 
 IDENTITY = SigningKey.from_seed(bytes([7] * 32))
-CONTEXT = RoundContext(bytes(range(32)), 2, bytes([9] * 32))
+CONTEXT = RoundContext(bytes(range(32)), 2, bytes([9] * 32), 10, 2, 9, np.dtype("<u2"), 3)
 TERMS = SimpleNamespace(sizes={"a": 2, "b": 3})
-SIZES = MessageSizes(neighbours=10, committee=2, witnesses=9, width=np.dtype("<u2"), length=3)
-COMPLETE = SIZES._replace(committee=0)
+COMPLETE = replace(CONTEXT, committee=0)
 ROUND, UNSIGNED, HASH, NONCE = CONTEXT.tag, bytes(64), bytes(range(32)), bytes(range(16))
 QUESTIONS = (Question(("a", "b")), Question(("b",), (("a", 1),)), Question(()))
 
 
-def signed(kind, *fields, about=b"", sizes=SIZES):
+def signed(kind, *fields, about=b""):
     """Return a message of a user; the signature is the same whenever it is made."""
-    data = kind(ROUND, UNSIGNED, *fields).sealed(IDENTITY, CONTEXT, sizes, about)
-    return kind.decode(data, sizes)
+    data = kind(ROUND, UNSIGNED, *fields).sealed(IDENTITY, CONTEXT, about)
+    return kind.decode(data, CONTEXT)
 
 
 def slots(size, there=(0, 3, 9), count=10):
@@ -49,7 +48,7 @@ def slots(size, there=(0, 3, 9), count=10):
 
 def beyond(message, at):
     """Return a message with a bit set beyond the last slot, in the byte at a place."""
-    data = bytearray(message.encode(SIZES))
+    data = bytearray(message.encode(CONTEXT))
     data[at] |= 1
     return bytes(data)
 
@@ -67,18 +66,18 @@ SIGNED = [
 ]
 EXAMPLES = [
     Example(Announcement(ROUND, NONCE, 1, QUESTIONS), TERMS),
-    Example(Call(ROUND, 63), SIZES),
-    Example(Commitments(ROUND, 0, (HASH, bytes(32))), SIZES),
-    Example(Neighbours(ROUND, 1, DRAWN, slots(128)), SIZES),
+    Example(Call(ROUND, 63), CONTEXT),
+    Example(Commitments(ROUND, 0, (HASH, bytes(32))), CONTEXT),
+    Example(Neighbours(ROUND, 1, DRAWN, slots(128)), CONTEXT),
     Example(Neighbours(ROUND, 0, b"", slots(128, range(10))), COMPLETE),
     Example(
         Delivery(ROUND, slots(80)),
-        SIZES,
+        CONTEXT,
         bad={"an eleventh slot": beyond(Delivery(ROUND, slots(80)), HEAD + 1)},
     ),
-    Example(Delivery(ROUND, slots(80, ())), SIZES),
-    Example(Survivors(ROUND, Stretch((HASH, bytes(32)), (bytes(36), bytes(range(36))))), SIZES),
-    Example(Survivors(ROUND, Stretch((HASH,), ())), SIZES),
-    Example(Endorsements(ROUND, slots(64, (1, 8), 9)), SIZES),
-    *[Example(message, SIZES) for message in SIGNED],
+    Example(Delivery(ROUND, slots(80, ())), CONTEXT),
+    Example(Survivors(ROUND, Stretch((HASH, bytes(32)), (bytes(36), bytes(range(36))))), CONTEXT),
+    Example(Survivors(ROUND, Stretch((HASH,), ())), CONTEXT),
+    Example(Endorsements(ROUND, slots(64, (1, 8), 9)), CONTEXT),
+    *[Example(message, CONTEXT) for message in SIGNED],
 ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,12 +63,6 @@ class Terms:
         """Return the numbers that votes are summed in."""
         return ring(self.parameters.users)
 
-    def session(self, nonce: bytes) -> bytes:
-        """Return the name of a session: nobody who agreed to other terms gets the same."""
-        digest = hashlib.sha256(b"masquerade aggregation session" + self.roster.hash)
-        digest.update(self.parameters.encode() + self.policy.id.encode() + nonce)
-        return digest.digest()
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -109,17 +103,35 @@ class Batch:
 
     def tables(self, counts: Counts) -> dict[Question, Counts]:
         """Return the tables that a vector of counts is made of."""
-        spans: Sequence[int] = [question.cells(self.sizes) for question in self.questions]
+        spans = [question.cells(self.sizes) for question in self.questions]
         return tables_of(counts, self.questions, spans, self.sizes)
 
 
 @dataclass(frozen=True)
 class RoundContext:
-    """What every key and signature of a round is bound to: session, round and the hash of the batch."""
+    """What every key and signature of a round is bound to, and what the sizes of its messages follow from.
+
+    It is bound to the session, the number of the round and the hash of the batch.
+    """
 
     session: bytes
     round: int
     batch: bytes
+    neighbours: int
+    committee: int
+    witnesses: int
+    width: np.dtype[Any]
+    length: int
+
+    @classmethod
+    def of(cls, terms: Terms, nonce: bytes, number: int, batch: Batch) -> Self:
+        """Return that of a round; the session has a name that nobody who agreed to other terms gets."""
+        parameters = terms.parameters
+        digest = hashlib.sha256(b"masquerade aggregation session" + terms.roster.hash)
+        digest.update(parameters.encode() + terms.policy.id.encode() + nonce)
+        committee = 0 if parameters.complete else parameters.committee
+        sizes = (parameters.neighbours, committee, parameters.witnesses, terms.width, batch.length)
+        return cls(digest.digest(), number, batch.hash, *sizes)
 
     @cached_property
     def info(self) -> bytes:
@@ -129,7 +141,7 @@ class RoundContext:
     @cached_property
     def opening(self) -> RoundContext:
         """Return what the drawing of the graph is bound to: the session alone, which keeps its graph."""
-        return RoundContext(self.session, 0, bytes(32))
+        return replace(self, round=0, batch=bytes(32))
 
     @cached_property
     def tag(self) -> bytes:

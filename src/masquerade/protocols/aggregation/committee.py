@@ -9,26 +9,18 @@ not among 2^colluders. Every user checks nonces and signatures of the committee,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from masquerade.protocols.aggregation.agreement import RoundContext, Terms
 from masquerade.protocols.aggregation.messages import (
-    MOST_ATTEMPTS,
     NONCE_SIZE,
     SIGNED_NONCE_SIZE,
-    Call,
-    Commitment,
-    Commitments,
-    MessageRefused,
-    MessageSizes,
     Neighbours,
     Reveal,
     Signer,
     Work,
 )
 from masquerade.protocols.aggregation.neighbour_graph import Graph, harary_graph, permutation
-
-Outgoing = dict[int, bytes]
 
 
 def members(context: RoundContext, attempt: int, terms: Terms) -> list[int]:
@@ -67,75 +59,9 @@ def checked_graph(shown: Neighbours, context: RoundContext, terms: Terms, work: 
     about = commitments_hash(context, attempt, hashes)
     for place, piece in zip(places, pieces, strict=True):
         fields = bytes([attempt]) + piece[:NONCE_SIZE]
-        signer_of(terms, place, work).check(Reveal, opening, fields, piece[NONCE_SIZE:], about)
+        Signer.at(place, terms, work).check(Reveal, opening, fields, piece[NONCE_SIZE:], about)
     return drawn_graph(context, attempt, nonces, terms)
-
-
-def signer_of(terms: Terms, place: int, work: Work) -> Signer:
-    """Return whose signature the messages of a user must bear."""
-    return Signer(terms.roster.names[place], terms.roster.identities[place], work)
 
 
 def _head(context: RoundContext, attempt: int) -> bytes:
     return context.opening.info + bytes([attempt])
-
-
-class CommitteeCalls:
-    """The server's part: it calls committees until all members of one have revealed, and only relays."""
-
-    def __init__(self, context: RoundContext, terms: Terms, sizes: MessageSizes) -> None:
-        self._context, self._terms, self._sizes = context.opening, terms, sizes
-        self.attempt = -1
-        self.commitments: dict[int, bytes] = {}
-        self.reveals: dict[int, Reveal] = {}
-
-    @property
-    def members(self) -> list[int]:
-        """Return the committee of this attempt."""
-        return members(self._context, self.attempt, self._terms)
-
-    @property
-    def about(self) -> bytes:
-        """Return what members sign with their nonces: the hash of all commitments."""
-        listed = [self.commitments[place] for place in self.members]
-        return commitments_hash(self._context, self.attempt, listed)
-
-    def call(self, present: Collection[int]) -> Outgoing:
-        """Return the call to the next committee of which nobody is known to be gone, if there is one."""
-        self.commitments.clear()
-        self.reveals.clear()
-        while self.attempt + 1 < MOST_ATTEMPTS:
-            self.attempt += 1
-            if all(place in present for place in self.members):
-                return dict.fromkeys(self.members, Call(self._context.tag, self.attempt).encode())
-        return {}
-
-    def take_commitment(self, place: int, said: Commitment) -> None:
-        """Take what a member commits to."""
-        if said.attempt != self.attempt:
-            raise MessageRefused("The commitment is for another attempt.")
-        self.commitments[place] = said.commitment
-
-    def show(self) -> Outgoing:
-        """Return everybody's commitments to everybody; nothing if one is missing."""
-        if len(self.commitments) < len(self.members):
-            return {}
-        listed = tuple(self.commitments[place] for place in self.members)
-        message = Commitments(self._context.tag, self.attempt, listed).encode(self._sizes)
-        return dict.fromkeys(self.members, message)
-
-    def take_reveal(self, place: int, said: Reveal) -> None:
-        """Take the nonce of a member, which must be the one it committed to."""
-        fixed = commitment_to(self._context, self.attempt, place, said.nonce)
-        if said.attempt != self.attempt or fixed != self.commitments[place]:
-            name = self._terms.roster.names[place]
-            raise MessageRefused(f"{name!r} revealed another nonce than it was committed to.", [name])
-        self.reveals[place] = said
-
-    def drawn(self) -> tuple[Graph, bytes] | None:
-        """Return the graph and the proof of how it was drawn; None if somebody has not revealed."""
-        if len(self.reveals) < len(self.members):
-            return None
-        reveals = [self.reveals[place] for place in self.members]
-        graph = drawn_graph(self._context, self.attempt, [one.nonce for one in reveals], self._terms)
-        return graph, b"".join(one.nonce + one.signature for one in reveals)

@@ -36,11 +36,10 @@ server keeps the lists in a chain itself. What disguised records tell is bounded
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
 
 from masquerade.core.errors import Refusal
 from masquerade.protocols.aggregation.agreement import RoundContext, Terms
-from masquerade.protocols.aggregation.survivor_tree import NODE_SIZE, Root, Shown, decode_root
+from masquerade.protocols.aggregation.survivor_tree import NODE_SIZE, Shown, count_of
 from masquerade.protocols.people.differencing import against_few_departed
 from masquerade.protocols.people.history import TERMS_SIZE, History
 from masquerade.protocols.people.ledger import Claim, Ledger
@@ -49,13 +48,6 @@ NO_PAST = bytes(32)
 NUMBER_SIZE = 4
 _NAME = TERMS_SIZE + NUMBER_SIZE
 SPENT, LISTED, GRAPH = (f"aggregation {kind}" for kind in ("vote", "list", "graph"))
-
-
-class ListedSurvivors(NamedTuple):
-    """A list of survivors that the user stood on: its root, and the leaves that it was shown."""
-
-    root: Root
-    leaves: bytes
 
 
 class SumHistory(History):
@@ -80,7 +72,7 @@ class SumHistory(History):
     def stand(self, context: RoundContext, shown: Shown) -> None:
         """Record, durably, the list of survivors that this user stands on."""
         name = _name(context)
-        self.ledger.claim([Claim(LISTED, name, name + shown.root.encode() + shown.leaves)])
+        self.ledger.claim([Claim(LISTED, name, name + shown.root + shown.leaves)])
 
     def graph(self, session: bytes) -> bytes | None:
         """Return what the graph of a session was drawn from, if this user has taken part in it."""
@@ -95,8 +87,8 @@ class SumHistory(History):
         """Return what stands for all lists of a session so far; disguised users need not have seen them."""
         past = NO_PAST
         if not self._terms.disguised:
-            for listed in self._lists(session):
-                past = past_with(past, listed.root)
+            for root, _ in self._lists(session):
+                past = past_with(past, root)
         return past
 
     def against_joining(self, context: RoundContext) -> Refusal | None:
@@ -116,28 +108,29 @@ class SumHistory(History):
 
     def against_standing(self, context: RoundContext, shown: Shown) -> Refusal | None:
         """Return why a list of survivors must not be stood on."""
-        least, now = self._terms.parameters.minimum, shown.root.count
+        least, now = self._terms.parameters.minimum, count_of(shown.root)
         if now < least:
             reason = f"{now} users survived, at least {least} must hide each other"
             return Refusal("roster_too_small", reason)
         if self._terms.disguised:
             return None
-        for before in self._lists(context.session):
-            if int.from_bytes(shown.leaves, "big") & ~int.from_bytes(before.leaves, "big"):
+        for root, leaves in self._lists(context.session):
+            if int.from_bytes(shown.leaves, "big") & ~int.from_bytes(leaves, "big"):
                 return Refusal("departed_too_few", "a user is counted who was not counted before")
-            refusal = against_another_list(now, before.root.count, least)
+            refusal = against_another_list(now, count_of(root), least)
             if refusal is not None:
                 return refusal
         return None
 
-    def _lists(self, session: bytes) -> list[ListedSurvivors]:
+    def _lists(self, session: bytes) -> list[tuple[bytes, bytes]]:
+        """Return the lists that the user stood on: their roots, and the leaves that it was shown."""
         bodies = [value[_NAME:] for value in self.ledger.values(LISTED, session)]
-        return [ListedSurvivors(decode_root(body[:NODE_SIZE]), body[NODE_SIZE:]) for body in bodies]
+        return [(body[:NODE_SIZE], body[NODE_SIZE:]) for body in bodies]
 
 
-def past_with(past: bytes, root: Root) -> bytes:
+def past_with(past: bytes, root: bytes) -> bytes:
     """Return what stands for some lists and one more after them."""
-    return hashlib.sha256(b"masquerade aggregation past" + past + root.encode()).digest()
+    return hashlib.sha256(b"masquerade aggregation past" + past + root).digest()
 
 
 def against_another_list(now: int, before: int, minimum: int) -> Refusal | None:

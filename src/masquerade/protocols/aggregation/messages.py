@@ -3,7 +3,7 @@
 Every message names its round. What users send is signed by their identity; the signature covers the kind of
 message, the round, the fields, and sometimes what the reader knows already (`about`). A field with one item
 for each of several slots is a bundle: a bit for every slot, then the items that are there. How many slots
-there are follows from what both sides know (`MessageSizes`).
+there are follows from what both sides know (`RoundContext`).
 
 Whatever is wrong with bytes is a `DecodingError`; whatever is wrong with who sent them, or when, is a
 `MessageRefused`. Neither changes the state of the one who got them.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,25 +22,11 @@ from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey, verify_signature
 from masquerade.crypto.seed_shares import SHARE_SIZE
-from masquerade.protocols.aggregation.agreement import Batch, RoundContext, Terms
+from masquerade.protocols import codec
+from masquerade.protocols.aggregation.agreement import RoundContext, Terms
 from masquerade.protocols.aggregation.masks import SEALED_SIZE
 from masquerade.protocols.aggregation.survivor_tree import Stretch
-from masquerade.protocols.codec import (
-    U32,
-    Array,
-    Bits,
-    Digest,
-    Fixed,
-    Key,
-    Many,
-    Message,
-    Number,
-    Reader,
-    Run,
-    Signature,
-    Writer,
-    tag_of,
-)
+from masquerade.protocols.codec import Bits, Digest, Fixed, Key, Reader, Writer
 from masquerade.protocols.people.questions import MOST_QUESTIONS, Question
 
 Items = tuple[bytes | None, ...]
@@ -50,6 +36,7 @@ NONCE_SIZE = 16
 MOST_ATTEMPTS = 64
 ADVERT_SIZE = 2 * KEY_SIZE
 SIGNED_NONCE_SIZE = NONCE_SIZE + SIGNATURE_SIZE
+KINDS: dict[bytes, type[RoundMessage]] = {}
 
 
 class MessageRefused(MasqueradeError):
@@ -100,69 +87,50 @@ class Slots:
         return tuple(items)
 
 
-def _neighbours(sizes: MessageSizes) -> int:
-    return sizes.neighbours
+def _neighbours(context: RoundContext) -> int:
+    return context.neighbours
 
 
-def _witnesses(sizes: MessageSizes) -> int:
-    return sizes.witnesses
-
-
-def _drawn(sizes: MessageSizes) -> int:
-    return sizes.committee * SIGNED_NONCE_SIZE
-
-
-class MessageSizes(NamedTuple):
-    """What the sizes of a round's messages follow from."""
-
-    neighbours: int
-    committee: int
-    witnesses: int
-    width: np.dtype[Any]
-    length: int = 0
-
-    @classmethod
-    def of(cls, terms: Terms, batch: Batch) -> MessageSizes:
-        """Return the sizes of a round."""
-        parameters = terms.parameters
-        committee = 0 if parameters.complete else parameters.committee
-        return cls(parameters.neighbours, committee, parameters.witnesses, terms.width, batch.length)
+def _drawn(context: RoundContext) -> int:
+    return context.committee * SIGNED_NONCE_SIZE
 
 
 @dataclass(frozen=True)
-class RoundMessage(Message):
-    """A message that belongs to one round."""
+class RoundMessage(codec.Message):
+    """A message that belongs to one round; its tag follows from its name."""
 
     round: Annotated[bytes, Fixed(TAG_SIZE)]
 
+    def __init_subclass__(cls, *, abstract: bool = False) -> None:
+        if not abstract:
+            cls.TAG = f"masquerade aggregation {cls.__name__.lower()} 1".encode()
+            KINDS[cls.TAG] = cls
+
     @classmethod
-    def opened(cls, data: bytes, context: RoundContext, sizes: object) -> Self:
+    def opened(cls, data: bytes, context: RoundContext) -> Self:
         """Return the message of these bytes, which must belong to this round."""
-        message = cls.decode(data, sizes)
+        message = cls.decode(data, context)
         if message.round != context.tag:
             raise MessageRefused("The message belongs to another round.")
         return message
 
 
 @dataclass(frozen=True)
-class UserMessage(RoundMessage):
+class UserMessage(RoundMessage, abstract=True):
     """A message of a user, signed; `signature` covers all that follows it."""
 
-    signature: Signature
+    signature: codec.Signature
 
-    def sealed(self, key: SigningKey, context: RoundContext, sizes: object, about: bytes = b"") -> bytes:
+    def sealed(self, key: SigningKey, context: RoundContext, about: bytes = b"") -> bytes:
         """Return the message as bytes, signed; `about` is what the reader knows already."""
-        unsigned = self.encode(sizes)
-        end = self.head_size()
+        unsigned, end = self.encode(context), self.head_size()
         signature = key.sign(LABEL, self.TAG, context.info, about, unsigned[end:])
         return unsigned[: end - SIGNATURE_SIZE] + signature + unsigned[end:]
 
     @classmethod
-    def checked(
-        cls, data: bytes, context: RoundContext, sizes: object, signer: Signer, about: bytes = b""
-    ) -> Self:
+    def checked(cls, data: bytes, context: RoundContext, signer: Signer, about: bytes = b"") -> Self:
         """Return the message of these bytes, which must belong to this round and be signed by its sender."""
-        message = cls.opened(data, context, sizes)
+        message = cls.opened(data, context)
         signer.check(cls, context, data[cls.head_size() :], message.signature, about)
         return message
 
@@ -179,6 +147,11 @@ class Signer(NamedTuple):
     identity: bytes
     work: Work
 
+    @classmethod
+    def at(cls, place: int, terms: Terms, work: Work) -> Self:
+        """Return whose signature the messages of a user must bear."""
+        return cls(terms.roster.names[place], terms.roster.identities[place], work)
+
     def check(
         self, kind: type[UserMessage], context: RoundContext, fields: bytes, signature: bytes, about: bytes
     ) -> None:
@@ -191,7 +164,7 @@ class Signer(NamedTuple):
             ) from None
 
 
-Attempt = Annotated[int, Number(1, most=MOST_ATTEMPTS - 1)]
+Attempt = Annotated[int, codec.Number(1, most=MOST_ATTEMPTS - 1)]
 Nonce = Annotated[bytes, Fixed(NONCE_SIZE)]
 
 
@@ -199,17 +172,15 @@ Nonce = Annotated[bytes, Fixed(NONCE_SIZE)]
 class Announcement(RoundMessage):
     """The server opens a round: what names the session, the number of the round, what is asked."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation announcement 1"
     nonce: Nonce
-    number: U32
-    questions: Annotated[tuple[Question, ...], Many(MOST_QUESTIONS)]
+    number: codec.U32
+    questions: Annotated[tuple[Question, ...], codec.Many(MOST_QUESTIONS)]
 
 
 @dataclass(frozen=True)
 class Advert(UserMessage):
     """The public keys of a round: for sealing shares, and for agreeing on masks."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation advert 1"
     sealing: Key
     masking: Key
 
@@ -218,7 +189,6 @@ class Advert(UserMessage):
 class Call(RoundMessage):
     """The server calls a committee that is to draw the graph."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation call 1"
     attempt: Attempt
 
 
@@ -226,7 +196,6 @@ class Call(RoundMessage):
 class Commitment(UserMessage):
     """A member of the committee fixes its nonce."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation commitment 1"
     attempt: Attempt
     commitment: Digest
 
@@ -235,16 +204,14 @@ class Commitment(UserMessage):
 class Commitments(RoundMessage):
     """The server shows the committee what all of it are committed to."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation commitments 1"
     attempt: Attempt
-    commitments: Annotated[tuple[Digest, ...], Run(lambda sizes: sizes.committee)]
+    commitments: Annotated[tuple[Digest, ...], codec.Run(lambda context: context.committee)]
 
 
 @dataclass(frozen=True)
 class Reveal(UserMessage):
     """A member of the committee shows its nonce; signed about all commitments."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation reveal 1"
     attempt: Attempt
     nonce: Nonce
 
@@ -253,7 +220,6 @@ class Reveal(UserMessage):
 class Neighbours(RoundMessage):
     """The server shows how the graph was drawn, nonces and signatures, and the signed keys of neighbours."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation neighbours 1"
     attempt: Attempt
     drawn: Annotated[bytes, Fixed(_drawn)]
     adverts: Annotated[Items, Slots(_neighbours, ADVERT_SIZE + SIGNATURE_SIZE)]
@@ -263,7 +229,6 @@ class Neighbours(RoundMessage):
 class Shares(UserMessage):
     """A user's promise of its own seed, and shares of both its seeds sealed for every neighbour."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation shares 1"
     promise: Digest
     sealed_shares: Annotated[Items, Slots(_neighbours, SEALED_SIZE)]
 
@@ -272,7 +237,6 @@ class Shares(UserMessage):
 class Delivery(RoundMessage):
     """The server hands on what neighbours sealed for a user."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation delivery 1"
     sealed_shares: Annotated[Items, Slots(_neighbours, SEALED_SIZE)]
 
 
@@ -280,16 +244,14 @@ class Delivery(RoundMessage):
 class Vote(UserMessage):
     """A masked vote, and with which neighbours it is masked."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation vote 1"
-    masked_with: Annotated[NDArray[np.bool_], Bits(lambda sizes: sizes.neighbours)]
-    vector: Annotated[NDArray[Any], Array(lambda sizes: sizes.width, count=lambda sizes: sizes.length)]
+    masked_with: Annotated[NDArray[np.bool_], Bits(_neighbours)]
+    vector: Annotated[NDArray[Any], codec.Array(lambda to: to.width, count=lambda to: to.length)]
 
 
 @dataclass(frozen=True)
 class Survivors(RoundMessage):
     """The server shows a user its stretch of the list of those who voted, and the way to the root."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation survivors 1"
     stretch: Stretch
 
 
@@ -297,37 +259,27 @@ class Survivors(RoundMessage):
 class Endorsement(UserMessage):
     """A witness stands by the list: nothing but a signature about its root and all lists before."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation endorsement 1"
-
 
 @dataclass(frozen=True)
 class Endorsements(RoundMessage):
     """The server shows the signatures of witnesses."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation endorsements 1"
-    signatures: Annotated[Items, Slots(_witnesses, SIGNATURE_SIZE)]
+    signatures: Annotated[Items, Slots(lambda context: context.witnesses, SIGNATURE_SIZE)]
 
 
 @dataclass(frozen=True)
 class Unmasking(UserMessage):
     """Of every neighbour one share: of its own seed if it survived, else of the seed of its mask keys."""
 
-    TAG: ClassVar[bytes] = b"masquerade aggregation unmasking 1"
     shares: Annotated[Items, Slots(_neighbours, SHARE_SIZE)]
 
 
-KINDS: dict[bytes, type[RoundMessage]] = {
-    kind.TAG: kind
-    for kind in (
-        *(Announcement, Advert, Call, Commitment, Commitments, Reveal, Neighbours, Shares, Delivery),
-        *(Vote, Survivors, Endorsement, Endorsements, Unmasking),
-    )
-}
+DRAWING = (Call, Commitment, Commitments, Reveal)  # bound to the session, not to a round
 
 
 def kind_of(message: bytes) -> type[RoundMessage]:
     """Return the kind of a message."""
-    kind = KINDS.get(tag_of(message))
+    kind = KINDS.get(codec.tag_of(message))
     if kind is None:
         raise DecodingError("The message is of a kind that does not exist.")
     return kind

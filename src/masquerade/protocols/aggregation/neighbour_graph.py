@@ -43,7 +43,7 @@ class Graph:
         """Return the neighbours of a user in the order of their slots."""
         if self.complete:
             return [*range(place), *range(place + 1, self.users)]
-        positions = (self.position[place] + offsets(self.neighbours)) % self.users
+        positions = (self.position[place] + _offsets(self.neighbours)) % self.users
         near: list[int] = self.order[positions].tolist()
         return near
 
@@ -59,8 +59,7 @@ class Graph:
 
 
 @lru_cache(maxsize=16)
-def offsets(neighbours: int) -> Places:
-    """Return how far neighbours are on the circle, slot by slot."""
+def _offsets(neighbours: int) -> Places:
     half = neighbours // 2
     return np.array([*range(-half, 0), *range(1, half + 1)])
 

@@ -6,7 +6,7 @@ All of it from exact hypergeometric tails: users collude or drop out before anyb
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -18,9 +18,7 @@ PRIVACY_BITS = 40  # chance that privacy fails for anybody: 2^-40
 # chance that a round fails although no more than the stated share drops out: 2^-20; against a malicious
 # server 2^-19, so that each of ten thousand users receives less than 24 kB
 SUCCESS_BITS: dict[Adversary, int] = {"semi-honest": 20, "malicious": 19}
-COMMITTEE_BITS = (
-    80  # all who draw the graph collude: 2^-40, and 2^40 tries at naming a session to their liking
-)
+COMMITTEE_BITS = 80  # all who draw the graph collude: 2^-40, and 2^40 tries at naming a session
 SMALLEST_ROSTER = 20
 
 
@@ -93,19 +91,8 @@ class Parameters:
 
     def encode(self) -> bytes:
         """Return the bytes that stand for these parameters in hashes."""
-        numbers = (
-            self.users,
-            self.neighbours,
-            self.threshold,
-            self.colluders,
-            self.dropouts,
-            self.minimum,
-            self.committee,
-            self.witnesses,
-            self.quorum,
-            ADVERSARIES.index(self.server),
-        )
-        return b"".join(number.to_bytes(8, "big") for number in numbers)
+        *numbers, server = astuple(self)
+        return b"".join(number.to_bytes(8, "big") for number in (*numbers, ADVERSARIES.index(server)))
 
 
 def share(given: float | str, name: str) -> Fraction:
@@ -193,9 +180,8 @@ def largest_safe(population: int, drawn: int, surviving: int, rare: int) -> int:
 def hypergeometric(population: int, marked: int, drawn: int) -> tuple[list[int], int]:
     """Return the numbers of draws with 0, 1, … marked, and of all draws: exact, as whole numbers."""
     rest = population - marked
-    return [math.comb(marked, i) * math.comb(rest, drawn - i) for i in range(drawn + 1)], math.comb(
-        population, drawn
-    )
+    weights = [math.comb(marked, i) * math.comb(rest, drawn - i) for i in range(drawn + 1)]
+    return weights, math.comb(population, drawn)
 
 
 def committee_size(n: int, colluding: int) -> int:

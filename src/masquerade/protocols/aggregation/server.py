@@ -6,9 +6,9 @@ It is driven by two methods: `advance` ends a stage and returns what to send, `r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -18,34 +18,16 @@ from masquerade.core.errors import Refusal, RoundAborted
 from masquerade.crypto.errors import SharesInconsistent
 from masquerade.crypto.keys import AgreementKey
 from masquerade.crypto.seed_shares import decode_share, open_checked
-from masquerade.protocols.aggregation import masks
+from masquerade.protocols.aggregation import committee, masks
+from masquerade.protocols.aggregation import messages as wire
 from masquerade.protocols.aggregation.agreement import Batch, RoundContext, Terms
-from masquerade.protocols.aggregation.committee import CommitteeCalls, Outgoing, signer_of
 from masquerade.protocols.aggregation.history import NO_PAST, against_another_list, past_with
-from masquerade.protocols.aggregation.messages import (
-    Advert,
-    Announcement,
-    Commitment,
-    Delivery,
-    Endorsement,
-    Endorsements,
-    MessageRefused,
-    MessageSizes,
-    Neighbours,
-    Reveal,
-    RoundMessage,
-    Shares,
-    Survivors,
-    Unmasking,
-    UserMessage,
-    Vote,
-    Work,
-    kind_of,
-)
+from masquerade.protocols.aggregation.messages import MessageRefused, UserMessage
 from masquerade.protocols.aggregation.neighbour_graph import Graph, complete_graph
-from masquerade.protocols.aggregation.survivor_tree import Root, SurvivorTree, leaves_near
+from masquerade.protocols.aggregation.survivor_tree import SurvivorTree, leaves_near
 from masquerade.protocols.people.questions import Counts
 
+Outgoing = dict[int, bytes]
 Drawing = tuple[int, bytes]  # the attempt, and nonces with their signatures
 NOT_DRAWN: Drawing = (0, b"")
 
@@ -94,13 +76,12 @@ class Server:
         batch: Batch,
         *,
         before: Outcome | None = None,
-        work: Work | None = None,
+        work: wire.Work | None = None,
     ) -> None:
         self.terms, self.batch = terms, batch
-        self.context = RoundContext(terms.session(nonce), number, batch.hash)
-        self.sizes = MessageSizes.of(terms, batch)
+        self.context = RoundContext.of(terms, nonce, number, batch)
         self.outcome: Outcome | None = None
-        self._nonce, self._before, self._work = nonce, before, work or Work()
+        self._nonce, self._before, self._work = nonce, before, work or wire.Work()
         self._invited = range(terms.parameters.users) if before is None else before.survivors
         self._graph = None if before is None else before.graph
         self._drawn = NOT_DRAWN if before is None else before.drawn
@@ -108,24 +89,20 @@ class Server:
         self._stage: Callable[[], Outgoing] = self._announce
         self._expected: type[UserMessage] | None = None
         self._asked: set[int] = set()
-        self._root = Root(NO_PAST, 0)
+        self._attempt = -1  # at drawing the graph
+        self._root = b""
         self._probe = AgreementKey()
-        self._calls = CommitteeCalls(self.context, terms, self.sizes)
-        self._adverts: dict[int, Advert] = {}
+        self._said: dict[type[UserMessage], dict[int, Any]] = defaultdict(dict)
         self._promises: dict[int, bytes] = {}
-        self._sealed: dict[int, tuple[bytes | None, ...]] = {}
         self._delivered: dict[int, list[bool]] = {}
-        self._votes: dict[int, masks.Ring] = {}
-        self._endorsements: dict[int, bytes] = {}
-        self._given: dict[int, tuple[bytes | None, ...]] = {}
-        self._takers: dict[type[RoundMessage], tuple[Callable[[int, Any], None], Mapping[int, object]]] = {
-            Advert: (self._take_advert, self._adverts),
-            Commitment: (self._calls.take_commitment, self._calls.commitments),
-            Reveal: (self._calls.take_reveal, self._calls.reveals),
-            Shares: (self._take_shares, self._sealed),
-            Vote: (self._take_vote, self._votes),
-            Endorsement: (self._take_endorsement, self._endorsements),
-            Unmasking: (self._take_unmasking, self._given),
+        self._checks: dict[type[UserMessage], Callable[[int, Any], None]] = {
+            wire.Advert: self._check_advert,
+            wire.Commitment: self._check_commitment,
+            wire.Reveal: self._check_reveal,
+            wire.Shares: self._check_shares,
+            wire.Vote: self._check_vote,
+            wire.Endorsement: self._check_endorsement,
+            wire.Unmasking: self._check_unmasking,
         }
 
     @property
@@ -146,22 +123,22 @@ class Server:
 
     def receive(self, place: int, message: bytes) -> None:
         """Take the reply of a user; a message that is refused (`MessageRefused`) changes nothing."""
-        kind, expected = kind_of(message), self._expected
+        kind, expected = wire.kind_of(message), self._expected
         if expected is None or kind is not expected or place not in self._asked:
             raise MessageRefused(f"A message of the kind {kind.__name__.lower()} is out of turn.")
-        take, taken = self._takers[kind]
-        name = self.terms.roster.names[place]
-        if place in taken:
-            raise MessageRefused(f"{name!r} has replied already.", [name])
-        context = self.context.opening if kind in (Commitment, Reveal) else self.context
-        signer = signer_of(self.terms, place, self._work)
-        take(place, expected.checked(message, context, self.sizes, signer, self._about()))
+        signer = wire.Signer.at(place, self.terms, self._work)
+        if place in self._said[expected]:
+            raise MessageRefused(f"{signer.name!r} has replied already.", [signer.name])
+        context = self.context.opening if expected in wire.DRAWING else self.context
+        said = expected.checked(message, context, signer, self._about())
+        self._checks[expected](place, said)
+        self._said[expected][place] = said
 
     def _about(self) -> bytes:
-        if self._expected is Reveal:
-            return self._calls.about
-        if self._expected in (Endorsement, Unmasking):
-            return self._root.encode() + self._past
+        if self._expected is wire.Reveal:
+            return committee.commitments_hash(self.context, self._attempt, self._commitments())
+        if self._expected in (wire.Endorsement, wire.Unmasking):
+            return self._root + self._past
         return b""
 
     def _next(
@@ -172,115 +149,141 @@ class Server:
 
     def _abort(self, reason: str) -> RoundAborted:
         self._expected, self._stage = None, dict
-        return RoundAborted(reason, spent=bool(self._votes))
+        return RoundAborted(reason, spent=bool(self._said[wire.Vote]))
 
     def _announce(self) -> Outgoing:
-        announced = Announcement(self.context.tag, self._nonce, self.context.round, self.batch.questions)
+        announced = wire.Announcement(self.context.tag, self._nonce, self.context.round, self.batch.questions)
         drawn = self.terms.parameters.complete or self._graph is not None
         following = self._show_neighbours if drawn else self._call
         message = announced.encode(self.terms)
-        return self._next(following, Advert, dict.fromkeys(self._invited, message))
+        return self._next(following, wire.Advert, dict.fromkeys(self._invited, message))
 
-    def _take_advert(self, place: int, said: Advert) -> None:
+    def _check_advert(self, _place: int, said: wire.Advert) -> None:
         for key in (said.sealing, said.masking):
             self._probe.agree(key, "aggregation probe")  # a key of small order would stop all neighbours
-        self._adverts[place] = said
+
+    def _called(self) -> list[int]:
+        return committee.members(self.context, self._attempt, self.terms)
 
     def _call(self) -> Outgoing:
-        calls = self._calls.call(self._adverts)
-        if not calls:
-            raise self._abort("No committee could draw the graph: too many users are silent.")
-        return self._next(self._show_commitments, Commitment, calls)
+        """Call the next committee of which nobody is known to be gone."""
+        self._said[wire.Commitment].clear()
+        self._said[wire.Reveal].clear()
+        while self._attempt + 1 < wire.MOST_ATTEMPTS:
+            self._attempt += 1
+            if all(place in self._said[wire.Advert] for place in self._called()):
+                call = wire.Call(self.context.opening.tag, self._attempt).encode()
+                outgoing = dict.fromkeys(self._called(), call)
+                return self._next(self._show_commitments, wire.Commitment, outgoing)
+        raise self._abort("No committee could draw the graph: too many users are silent.")
+
+    def _check_commitment(self, _place: int, said: wire.Commitment) -> None:
+        if said.attempt != self._attempt:
+            raise MessageRefused("The commitment is for another attempt.")
+
+    def _commitments(self) -> tuple[bytes, ...]:
+        return tuple(self._said[wire.Commitment][place].commitment for place in self._called())
 
     def _show_commitments(self) -> Outgoing:
-        shown = self._calls.show()
-        return self._next(self._draw, Reveal, shown) if shown else self._call()
+        if len(self._said[wire.Commitment]) < len(self._called()):
+            return self._call()
+        shown = wire.Commitments(self.context.opening.tag, self._attempt, self._commitments())
+        outgoing = dict.fromkeys(self._called(), shown.encode(self.context))
+        return self._next(self._draw, wire.Reveal, outgoing)
+
+    def _check_reveal(self, place: int, said: wire.Reveal) -> None:
+        fixed = committee.commitment_to(self.context, self._attempt, place, said.nonce)
+        if said.attempt != self._attempt or fixed != self._said[wire.Commitment][place].commitment:
+            name = self.terms.roster.names[place]
+            raise MessageRefused(f"{name!r} revealed another nonce than it was committed to.", [name])
 
     def _draw(self) -> Outgoing:
-        drawn = self._calls.drawn()
-        if drawn is None:
+        if len(self._said[wire.Reveal]) < len(self._called()):
             return self._call()
-        self._graph, self._drawn = drawn[0], (self._calls.attempt, drawn[1])
+        reveals = [self._said[wire.Reveal][place] for place in self._called()]
+        nonces = [one.nonce for one in reveals]
+        self._graph = committee.drawn_graph(self.context, self._attempt, nonces, self.terms)
+        self._drawn = (self._attempt, b"".join(one.nonce + one.signature for one in reveals))
         return self._show_neighbours()
 
     def _show_neighbours(self) -> Outgoing:
         if self._graph is None:
             self._graph = complete_graph(self.terms.parameters.users)
-        self._require(self._adverts, "advertised keys")
-        signed = {p: said.sealing + said.masking + said.signature for p, said in self._adverts.items()}
-        outgoing = {
-            place: self._message(Neighbours, *self._drawn, self._around(place, signed)) for place in signed
-        }
-        return self._next(self._deliver, Shares, outgoing)
+        adverts = self._said[wire.Advert]
+        self._require(adverts, "advertised keys")
+        signed = {p: said.sealing + said.masking + said.signature for p, said in adverts.items()}
+        outgoing = {}
+        for place in signed:
+            near = tuple(signed.get(other) for other in self._graph.around(place))
+            outgoing[place] = self._message(wire.Neighbours, *self._drawn, near)
+        return self._next(self._deliver, wire.Shares, outgoing)
 
-    def _take_shares(self, place: int, said: Shares) -> None:
-        wanted = [other in self._adverts for other in self.graph.around(place)]
+    def _check_shares(self, place: int, said: wire.Shares) -> None:
+        wanted = [other in self._said[wire.Advert] for other in self.graph.around(place)]
         if [item is not None for item in said.sealed_shares] != wanted:
             raise MessageRefused("The shares are not for the neighbours that advertised.")
-        self._promises[place], self._sealed[place] = said.promise, said.sealed_shares
 
     def _deliver(self) -> Outgoing:
-        self._require(self._sealed, "sent shares")
-        sealed = self._sealed
+        sent = self._said[wire.Shares]
+        self._require(sent, "sent shares")
         outgoing = {}
-        for place in sealed:
+        for place, said in sent.items():
             items = tuple(
-                sealed[other][back] if other in sealed else None
+                sent[other].sealed_shares[back] if other in sent else None
                 for other, back in zip(self.graph.around(place), self.graph.backs(place), strict=True)
             )
+            self._promises[place] = said.promise
             self._delivered[place] = [item is not None for item in items]
-            outgoing[place] = self._message(Delivery, items)
-        sealed.clear()  # relayed: the server has no further use for it
-        return self._next(self._list, Vote, outgoing)
+            outgoing[place] = self._message(wire.Delivery, items)
+        sent.clear()  # relayed: the server has no further use for it
+        return self._next(self._list, wire.Vote, outgoing)
 
-    def _take_vote(self, place: int, said: Vote) -> None:
+    def _check_vote(self, place: int, said: wire.Vote) -> None:
         if said.masked_with.tolist() != self._delivered[place]:
             raise MessageRefused(
                 "The vote is masked with other neighbours than those whose shares were sent."
             )
-        self._votes[place] = said.vector
 
     def _list(self) -> Outgoing:
-        self._require(self._votes, "voted")
-        parameters = self.terms.parameters
+        votes, parameters = self._said[wire.Vote], self.terms.parameters
+        self._require(votes, "voted")
         if self._before is not None and not self.terms.disguised:
             # users check the same: an honest server does not ask them in vain
-            refusal = against_another_list(len(self._votes), len(self._before.survivors), parameters.minimum)
+            refusal = against_another_list(len(votes), len(self._before.survivors), parameters.minimum)
             if refusal is not None:
                 raise self._abort(f"The round is void: {refusal.reason}.")
         surviving = np.zeros(parameters.users, dtype=bool)
-        surviving[self.graph.position[list(self._votes)]] = True
+        surviving[self.graph.position[list(votes)]] = True
         tree = SurvivorTree(surviving)
         self._root = tree.root
         outgoing = {
-            place: self._message(Survivors, tree.shown(leaves_near(self.graph, place)))
-            for place in self._votes
+            place: self._message(wire.Survivors, tree.shown(leaves_near(self.graph, place)))
+            for place in votes
         }
         if parameters.server == "semi-honest":
-            return self._next(self._finish, Unmasking, outgoing)
-        return self._next(self._show_endorsements, Endorsement, outgoing)
+            return self._next(self._finish, wire.Unmasking, outgoing)
+        return self._next(self._show_endorsements, wire.Endorsement, outgoing)
 
-    def _take_endorsement(self, place: int, said: Endorsement) -> None:
+    def _check_endorsement(self, place: int, _said: wire.Endorsement) -> None:
         if place not in self.witnesses:
             raise MessageRefused(f"{self.terms.roster.names[place]!r} is no witness.")
-        self._endorsements[place] = said.signature
 
     def _show_endorsements(self) -> Outgoing:
-        quorum = self.terms.parameters.quorum
-        if len(self._endorsements) < quorum:
-            found = len(self._endorsements)
-            raise self._abort(f"Only {found} witnesses signed the list of survivors; at least {quorum} must.")
-        shown = dict(islice(self._endorsements.items(), quorum))  # more say no more
-        message = self._message(Endorsements, tuple(shown.get(place) for place in self.witnesses))
-        return self._next(self._finish, Unmasking, dict.fromkeys(self._votes, message))
+        quorum, signed = self.terms.parameters.quorum, self._said[wire.Endorsement]
+        if len(signed) < quorum:
+            raise self._abort(
+                f"Only {len(signed)} witnesses signed the list of survivors; at least {quorum} must."
+            )
+        shown = {place: said.signature for place, said in islice(signed.items(), quorum)}  # more say no more
+        message = self._message(wire.Endorsements, tuple(shown.get(place) for place in self.witnesses))
+        return self._next(self._finish, wire.Unmasking, dict.fromkeys(self._said[wire.Vote], message))
 
-    def _take_unmasking(self, place: int, said: Unmasking) -> None:
+    def _check_unmasking(self, place: int, said: wire.Unmasking) -> None:
         if [item is not None for item in said.shares] != self._delivered[place]:
             raise MessageRefused("The shares are not those that were delivered.")
         for item in said.shares:
             if item is not None:
                 decode_share(item)
-        self._given[place] = said.shares
 
     def _finish(self) -> Outgoing:
         self._expected, self._stage = None, dict
@@ -288,7 +291,7 @@ class Server:
         counts = self._unmasked(cheats).astype(np.int64)
         self.outcome = Outcome(
             counts,
-            tuple(sorted(self._votes)),
+            tuple(sorted(self._said[wire.Vote])),
             past_with(self._past, self._root),
             self._graph,
             self._drawn,
@@ -302,45 +305,44 @@ class Server:
         Cost: one seed and one mask a survivor; one seed a dropped user, and for each of its surviving
         neighbours one key agreement and one mask. Nothing else grows with n.
         """
-        width, length = self.terms.width, self.batch.length
-        result = masks.total(self._votes.values(), length, width)
-        result -= masks.total(self._own_masks(cheats), length, width)
-        for place in [place for place in self._promises if place not in self._votes]:
-            added, taken = self._pair_masks(place, cheats)
-            result += masks.total(taken, length, width)
-            result -= masks.total(added, length, width)
+        votes = self._said[wire.Vote]
+        result = self._total(said.vector for said in votes.values())
+        result -= self._total(self._mask(self._own_mask_key(place, cheats)) for place in votes)
+        for place in [place for place in self._promises if place not in votes]:
+            added, taken = self._pair_mask_keys(place, cheats)
+            result += self._total(map(self._mask, taken))
+            result -= self._total(map(self._mask, added))
         return result
 
-    def _own_masks(self, cheats: set[int]) -> Iterator[masks.Ring]:
-        info = self.context.info
-        for place in self._votes:
-            seed = self._opened_seed(place, partial(self._keeps, self._promises[place]), cheats)
-            yield masks.mask(masks.own_mask_key(seed, info), self.batch.length, self.terms.width)
+    def _total(self, vectors: Iterable[masks.Ring]) -> masks.Ring:
+        return masks.total(vectors, self.batch.length, self.terms.width)
 
-    def _keeps(self, promise: bytes, seed: bytes) -> bool:
-        return masks.seed_promise(seed, self.context.info) == promise
+    def _mask(self, key: bytes) -> masks.Ring:
+        return masks.mask(key, self.batch.length, self.terms.width)
 
-    def _pair_masks(self, place: int, cheats: set[int]) -> tuple[list[masks.Ring], list[masks.Ring]]:
-        """Return the masks that surviving neighbours of a dropped user added, and those they took away."""
-        info, public = self.context.info, self._adverts[place].masking
+    def _own_mask_key(self, place: int, cheats: set[int]) -> bytes:
+        info, promise = self.context.info, self._promises[place]
+        seed = self._opened_seed(place, lambda seed: masks.seed_promise(seed, info) == promise, cheats)
+        return masks.own_mask_key(seed, info)
+
+    def _pair_mask_keys(self, place: int, cheats: set[int]) -> tuple[list[bytes], list[bytes]]:
+        """Return the keys of masks that neighbours of a dropped user added, and of those they took away."""
+        info, adverts = self.context.info, self._said[wire.Advert]
+        public = adverts[place].masking
         seed = self._opened_seed(place, lambda seed: masks.mask_key_pair(seed, info).public == public, cheats)
         pair = masks.mask_key_pair(seed, info)
-        added: list[masks.Ring] = []
-        taken: list[masks.Ring] = []
+        keys: tuple[list[bytes], list[bytes]] = ([], [])
         for other in self.graph.around(place):
-            if other in self._votes:
-                key = pair.agree(self._adverts[other].masking, masks.MASKING, info)
-                mask = masks.mask(key, self.batch.length, self.terms.width)
-                (added if other < place else taken).append(mask)
-        return added, taken
+            if other in self._said[wire.Vote]:
+                keys[other > place].append(pair.agree(adverts[other].masking, masks.MASKING, info))
+        return keys
 
     def _opened_seed(self, place: int, right: Callable[[bytes], bool], cheats: set[int]) -> bytes:
         """Return the seed of a user that its neighbours' shares open."""
         shares: dict[int, int] = {}
-        near = self.graph.around(place)
+        near, given = self.graph.around(place), self._said[wire.Unmasking]
         for x, (other, back) in enumerate(zip(near, self.graph.backs(place), strict=True), start=1):
-            given = self._given.get(other)
-            item = None if given is None else given[back]
+            item = given[other].shares[back] if other in given else None
             if item is not None:
                 shares[x] = int.from_bytes(item, "big")
         threshold, name = self.terms.parameters.threshold, self.terms.roster.names[place]
@@ -352,22 +354,15 @@ class Server:
         try:
             seed, wrong = open_checked(shares, threshold, right)
         except SharesInconsistent:
-            raise RoundAborted(
-                f"The shares of {name!r} are wrong: it dealt wrong ones, or neighbours changed them.",
-                spent=True,
-                culprits=[name],
-            ) from None
+            reason = f"The shares of {name!r} are wrong: it dealt wrong ones, or neighbours changed them."
+            raise RoundAborted(reason, spent=True, culprits=[name]) from None
         cheats.update(near[x - 1] for x in wrong)
         return seed
 
-    def _around(self, place: int, items: Mapping[int, bytes]) -> tuple[bytes | None, ...]:
-        """Return what there is of every neighbour of a user."""
-        return tuple(items.get(other) for other in self.graph.around(place))
+    def _message(self, kind: type[wire.RoundMessage], *fields: object) -> bytes:
+        return kind(self.context.tag, *fields).encode(self.context)
 
-    def _message(self, kind: type[RoundMessage], *fields: object) -> bytes:
-        return kind(self.context.tag, *fields).encode(self.sizes)
-
-    def _require(self, replies: Mapping[int, object], what: str) -> None:
+    def _require(self, replies: Collection[int], what: str) -> None:
         least = max(self.terms.parameters.minimum, self.terms.parameters.threshold + 1)
         if len(replies) < least:
             raise self._abort(f"Only {len(replies)} users {what}; at least {least} must.")

@@ -29,18 +29,6 @@ MOST_LEAVES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
-    """What survivors sign: the hash of the whole list, and how many are on it."""
-
-    hash: bytes
-    count: int
-
-    def encode(self) -> bytes:
-        """Return 36 bytes."""
-        return self.hash + self.count.to_bytes(COUNT_SIZE, "big")
-
-
-@dataclass(frozen=True, slots=True)
 class Stretch(Struct):
     """Some leaves of the list, and the nodes that lead from them to the root."""
 
@@ -52,7 +40,7 @@ class Stretch(Struct):
 class Shown:
     """What a user was shown: the root, the bits of all positions (only its leaves' are known), its leaves."""
 
-    root: Root
+    root: bytes
     bits: NDArray[np.bool_]
     leaves: bytes
 
@@ -68,11 +56,7 @@ class SurvivorTree:
         self._levels = [[leaf_node(leaf) for leaf in self._leaves]]
         while len(self._levels[-1]) > 1:
             self._levels.append(_above(self._levels[-1]))
-
-    @property
-    def root(self) -> Root:
-        """Return hash and count of the whole."""
-        return decode_root(self._levels[-1][0])
+        self.root = self._levels[-1][0]  # what survivors sign: hash and count of the whole
 
     def shown(self, leaves: Sequence[int]) -> Stretch:
         """Return leaves, and the nodes that lead from them to the root."""
@@ -112,13 +96,13 @@ def read_shown(stretch: Stretch, leaves: Sequence[int], users: int) -> Shown:
         count, height = -(-count // 2), height + 1
     if bits[users:].any():
         raise DecodingError("The list of survivors names users that do not exist.")
-    return Shown(decode_root(level[0]), bits[:users], b"".join(stretch.leaves))
+    return Shown(level[0], bits[:users], b"".join(stretch.leaves))
 
 
 def leaves_near(graph: Graph, place: int) -> list[int]:
     """Return the leaves that hold a user and its neighbours."""
     if graph.complete:
-        return list(range(-(-graph.users // LEAF_BITS)))
+        return list(range(leaves_of(graph.users)))
     half = graph.neighbours // 2
     centre = int(graph.position[place])
     return sorted({(centre + offset) % graph.users // LEAF_BITS for offset in range(-half, half + 1)})
@@ -145,13 +129,8 @@ def parent(left: bytes, right: bytes) -> bytes:
 
 
 def count_of(node: bytes) -> int:
-    """Return the number of survivors below a node."""
+    """Return the number of survivors below a node, the root say."""
     return int.from_bytes(node[32:], "big")
-
-
-def decode_root(node: bytes) -> Root:
-    """Return hash and count of the topmost node."""
-    return Root(node[:32], count_of(node))
 
 
 def _above(below: Sequence[bytes]) -> list[bytes]:

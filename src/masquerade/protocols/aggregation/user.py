@@ -19,39 +19,14 @@ from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey
 from masquerade.crypto.seed_shares import SHARE_SIZE, deal, decode_share, new_seed
 from masquerade.protocols.aggregation import committee, masks
+from masquerade.protocols.aggregation import messages as wire
 from masquerade.protocols.aggregation.agreement import Batch, RoundContext, Terms
-from masquerade.protocols.aggregation.committee import signer_of
 from masquerade.protocols.aggregation.history import SumHistory
-from masquerade.protocols.aggregation.messages import (
-    ADVERT_SIZE,
-    NONCE_SIZE,
-    Advert,
-    Announcement,
-    Call,
-    Commitment,
-    Commitments,
-    Delivery,
-    Endorsement,
-    Endorsements,
-    MessageRefused,
-    MessageSizes,
-    Neighbours,
-    Reveal,
-    RoundMessage,
-    Shares,
-    Survivors,
-    Unmasking,
-    UserMessage,
-    Vote,
-    Work,
-    kind_of,
-)
+from masquerade.protocols.aggregation.messages import MessageRefused, RoundMessage, UserMessage
 from masquerade.protocols.aggregation.neighbour_graph import Graph, complete_graph
 from masquerade.protocols.aggregation.survivor_tree import leaves_near, read_shown
 from masquerade.protocols.people.ledger import Ledger, MemoryLedger
 from masquerade.protocols.people.reports import reports_of
-
-DRAWING = (Call, Commitments)
 
 
 @dataclass(slots=True, repr=False)
@@ -60,15 +35,14 @@ class RoundState:
 
     context: RoundContext
     batch: Batch
-    sizes: MessageSizes
     turn: int
-    expected: type[RoundMessage] = Neighbours
+    expected: type[RoundMessage] = wire.Neighbours
     sealing: AgreementKey = field(default_factory=AgreementKey)
     mask_seed: bytes = field(default_factory=new_seed)
     own_seed: bytes = field(default_factory=new_seed)
     nonces: dict[int, bytes] = field(default_factory=dict)
     revealed: set[int] = field(default_factory=set)
-    graph: Graph | None = None
+    graph: Graph = field(default_factory=lambda: complete_graph(0))
     near: list[int] = field(default_factory=list)
     mask_keys: list[bytes | None] = field(default_factory=list)
     secrets: list[bytes | None] = field(default_factory=list)
@@ -96,24 +70,24 @@ class User:
         terms: Terms,
         *,
         ledger: Ledger | None = None,
-        work: Work | None = None,
+        work: wire.Work | None = None,
     ) -> None:
         if terms.roster.get(name) != identity.public:
             raise InputError(f"{name!r} is not on the roster of these terms with this identity.")
         kept: Ledger = MemoryLedger() if ledger is None else ledger
         self.name, self.place, self.terms = name, terms.roster.places[name], terms
-        self.work = work or Work()
+        self.work = work or wire.Work()
         self._identity = identity
         self._reports = reports_of(record, terms.policy, name, kept)
         self._history = SumHistory(kept, terms)
         self._round: RoundState | None = None
         self._handlers: dict[type[RoundMessage], Callable[[RoundState, Any], bytes | None]] = {
-            Call: self._commit,
-            Commitments: self._reveal,
-            Neighbours: self._share,
-            Delivery: self._vote,
-            Survivors: self._stand,
-            Endorsements: self._confirm,
+            wire.Call: self._commit,
+            wire.Commitments: self._reveal,
+            wire.Neighbours: self._share,
+            wire.Delivery: self._vote,
+            wire.Survivors: self._stand,
+            wire.Endorsements: self._confirm,
         }
 
     def __repr__(self) -> str:
@@ -126,27 +100,27 @@ class User:
         Raises `DecodingError`, `MessageRefused`, or `QueryRefused` where a rule of the user's own forbids
         it; its state is then as before.
         """
-        kind = kind_of(message)
-        if kind is Announcement:
+        kind = wire.kind_of(message)
+        if kind is wire.Announcement:
             return self._join(message)
         now, handler = self._round, self._handlers.get(kind)
-        due = Neighbours if kind in DRAWING else kind
+        due = wire.Neighbours if kind in wire.DRAWING else kind
         if now is None or handler is None or now.expected is not due:
             raise MessageRefused(f"A message of the kind {kind.__name__.lower()} is out of turn.")
-        context = now.context.opening if kind in DRAWING else now.context
+        context = now.context.opening if kind in wire.DRAWING else now.context
         try:
-            return handler(now, kind.opened(message, context, now.sizes))
+            return handler(now, kind.opened(message, context))
         except KeySpent:
             reason = "this user, in another process, has voted or stood on a list in the meantime"
             raise QueryRefused([Refusal("already_spent", reason)]) from None
 
     def _join(self, message: bytes) -> bytes:
-        asked = Announcement.decode(message, self.terms)
+        asked = wire.Announcement.decode(message, self.terms)
         try:
             batch = Batch(asked.questions, self.terms.sizes)
         except InputError as error:
             raise DecodingError(str(error)) from None
-        context = RoundContext(self.terms.session(asked.nonce), asked.number, batch.hash)
+        context = RoundContext.of(self.terms, asked.nonce, asked.number, batch)
         if asked.round != context.tag:
             raise MessageRefused("The message belongs to another round.")
         now = self._round
@@ -162,19 +136,19 @@ class User:
         refusal = self._history.against_joining(context)
         if refusal is not None:
             raise QueryRefused([refusal])
-        new = RoundState(context, batch, MessageSizes.of(self.terms, batch), turn)
+        new = RoundState(context, batch, turn)
         self._round = new
         masking = masks.mask_key_pair(new.mask_seed, context.info).public
-        return self._sealed(Advert, new, new.sealing.public, masking)
+        return self._sealed(wire.Advert, new, new.sealing.public, masking)
 
-    def _commit(self, now: RoundState, said: Call) -> bytes:
+    def _commit(self, now: RoundState, said: wire.Call) -> bytes:
         if self.place not in committee.members(now.context, said.attempt, self.terms):
             raise MessageRefused("This user is not among those who draw the graph.")
-        nonce = now.nonces.setdefault(said.attempt, secrets.token_bytes(NONCE_SIZE))
+        nonce = now.nonces.setdefault(said.attempt, secrets.token_bytes(wire.NONCE_SIZE))
         fixed = committee.commitment_to(now.context, said.attempt, self.place, nonce)
-        return self._sealed(Commitment, now, said.attempt, fixed)
+        return self._sealed(wire.Commitment, now, said.attempt, fixed)
 
-    def _reveal(self, now: RoundState, said: Commitments) -> bytes:
+    def _reveal(self, now: RoundState, said: wire.Commitments) -> bytes:
         attempt, nonce = said.attempt, now.nonces.get(said.attempt)
         if nonce is None or attempt in now.revealed:
             raise MessageRefused("This user has no nonce to reveal, or has revealed it already.")
@@ -183,9 +157,9 @@ class User:
             raise MessageRefused("This user's own commitment was replaced.", ["the server"])
         now.revealed.add(attempt)
         about = committee.commitments_hash(now.context, attempt, said.commitments)
-        return self._sealed(Reveal, now, attempt, nonce, about=about)
+        return self._sealed(wire.Reveal, now, attempt, nonce, about=about)
 
-    def _share(self, now: RoundState, said: Neighbours) -> bytes:
+    def _share(self, now: RoundState, said: wire.Neighbours) -> bytes:
         graph = self._graph(now, said)
         near = list(graph.around(self.place))
         there = [slot for slot, item in enumerate(said.adverts) if item is not None]
@@ -200,13 +174,13 @@ class User:
             mask_keys[slot], agreed[slot] = keys[KEY_SIZE:], secret
             sealed[slot] = masks.seal_shares(secret, self.place, near[slot], own[i] + key[i], info)
         promise = masks.seed_promise(now.own_seed, info)
-        reply = self._sealed(Shares, now, promise, tuple(sealed))
+        reply = self._sealed(wire.Shares, now, promise, tuple(sealed))
         self._history.settle(now.context, graph.key)
-        now.graph, now.near, now.expected = graph, near, Delivery
+        now.graph, now.near, now.expected = graph, near, wire.Delivery
         now.mask_keys, now.secrets = mask_keys, agreed
         return reply
 
-    def _vote(self, now: RoundState, said: Delivery) -> bytes:
+    def _vote(self, now: RoundState, said: wire.Delivery) -> bytes:
         held = [
             None if item is None else self._opened(now, slot, item)
             for slot, item in enumerate(said.sealed_shares)
@@ -215,8 +189,8 @@ class User:
         self._require(int(there.sum()), "sent shares")
         vector = self._masked(now, held)
         self._history.spend(now.context, now.turn)
-        now.held, now.expected = held, Survivors
-        return self._sealed(Vote, now, there, vector)
+        now.held, now.expected = held, wire.Survivors
+        return self._sealed(wire.Vote, now, there, vector)
 
     def _masked(self, now: RoundState, held: Sequence[bytes | None]) -> masks.Ring:
         """Return the vote under its own mask and those shared with every neighbour that sent shares."""
@@ -233,9 +207,9 @@ class User:
         vote: masks.Ring = now.batch.vote(self._reports, width)
         return vote + own + masks.total(added, length, width) - masks.total(taken, length, width)
 
-    def _stand(self, now: RoundState, said: Survivors) -> bytes | None:
+    def _stand(self, now: RoundState, said: wire.Survivors) -> bytes | None:
         parameters = self.terms.parameters
-        graph = now.graph or complete_graph(parameters.users)
+        graph = now.graph
         shown = read_shown(said.stretch, leaves_near(graph, self.place), graph.users)
         if not shown.bits[graph.position[self.place]]:
             raise MessageRefused("This user is not on the list of survivors.")
@@ -249,24 +223,22 @@ class User:
         refusal = self._history.against_standing(now.context, shown)
         if refusal is not None:
             raise QueryRefused([refusal])
-        about = shown.root.encode() + self._history.past(now.context.session)
+        about = shown.root + self._history.past(now.context.session)
         self._history.stand(now.context, shown)
         now.surviving, now.about = surviving, about
         if parameters.server == "semi-honest":
             return self._unmask(now)
-        now.expected = Endorsements
+        now.expected = wire.Endorsements
         if self.place not in graph.witnesses(parameters.witnesses):
             return None
-        return self._sealed(Endorsement, now, about=about)
+        return self._sealed(wire.Endorsement, now, about=about)
 
-    def _confirm(self, now: RoundState, said: Endorsements) -> bytes:
+    def _confirm(self, now: RoundState, said: wire.Endorsements) -> bytes:
         parameters = self.terms.parameters
-        graph = now.graph or complete_graph(parameters.users)
         signed = 0
-        for place, signature in zip(graph.witnesses(parameters.witnesses), said.signatures, strict=True):
+        for place, signature in zip(now.graph.witnesses(parameters.witnesses), said.signatures, strict=True):
             if signature is not None:
-                signer = signer_of(self.terms, place, self.work)
-                signer.check(Endorsement, now.context, b"", signature, now.about)
+                self._signer(place).check(wire.Endorsement, now.context, b"", signature, now.about)
                 signed += 1
         if signed < parameters.quorum:
             least = parameters.quorum
@@ -281,12 +253,12 @@ class User:
             None if held is None else held[:SHARE_SIZE] if alive else held[SHARE_SIZE:]
             for held, alive in zip(now.held, now.surviving, strict=True)
         )
-        reply = self._sealed(Unmasking, now, shares, about=now.about)
+        reply = self._sealed(wire.Unmasking, now, shares, about=now.about)
         # what was kept for others, and the seeds, serve nothing any more
-        now.expected, now.held, now.secrets, now.own_seed, now.mask_seed = Unmasking, [], [], b"", b""
+        now.expected, now.held, now.secrets, now.own_seed, now.mask_seed = wire.Unmasking, [], [], b"", b""
         return reply
 
-    def _graph(self, now: RoundState, said: Neighbours) -> Graph:
+    def _graph(self, now: RoundState, said: wire.Neighbours) -> Graph:
         if self.terms.parameters.complete:
             if said.attempt:
                 raise MessageRefused("Where everybody is a neighbour, no graph is drawn.", ["the server"])
@@ -298,14 +270,14 @@ class User:
 
     def _checked_advert(self, now: RoundState, other: int, item: bytes) -> bytes:
         """Return a neighbour's two public keys, signed by its identity."""
-        keys, signature = item[:ADVERT_SIZE], item[ADVERT_SIZE:]
-        signer_of(self.terms, other, self.work).check(Advert, now.context, keys, signature, b"")
+        keys, signature = item[: wire.ADVERT_SIZE], item[wire.ADVERT_SIZE :]
+        self._signer(other).check(wire.Advert, now.context, keys, signature, b"")
         return keys
 
     def _opened(self, now: RoundState, slot: int, item: bytes) -> bytes:
         other, secret = now.near[slot], now.secrets[slot]
         if secret is None:
-            raise MessageRefused("Shares came from a neighbour without an advert.")
+            raise MessageRefused("wire.Shares came from a neighbour without an advert.")
         try:
             both = masks.open_shares(secret, other, self.place, item, now.context.info)
             decode_share(both[:SHARE_SIZE])
@@ -316,9 +288,12 @@ class User:
         return both
 
     def _sealed(self, kind: type[UserMessage], now: RoundState, *fields: object, about: bytes = b"") -> bytes:
-        context = now.context.opening if kind in (Commitment, Reveal) else now.context
+        context = now.context.opening if kind in wire.DRAWING else now.context
         unsigned = kind(context.tag, bytes(SIGNATURE_SIZE), *fields)
-        return unsigned.sealed(self._identity, context, now.sizes, about)
+        return unsigned.sealed(self._identity, context, about)
+
+    def _signer(self, place: int) -> wire.Signer:
+        return wire.Signer.at(place, self.terms, self.work)
 
     def _require(self, number: int, what: str) -> None:
         threshold = self.terms.parameters.threshold

@@ -62,7 +62,7 @@ def listed(server, gone=(), tree=None):
 def endorsed(server, signatures):
     """Return a message that shows signatures of witnesses."""
     shown = tuple(signatures.get(place) for place in server.witnesses)
-    return Endorsements(server.context.tag, shown).encode(server.sizes)
+    return Endorsements(server.context.tag, shown).encode(server.context)
 
 
 def signature_of(reply):
@@ -75,7 +75,7 @@ def sealed(population, server, place, kind, *fields, about=b""):
     """Return a message of a user who does not follow the protocol: signed all the same."""
     context = server.context.opening if kind in (Commitment, Reveal) else server.context
     unsigned = kind(context.tag, bytes(64), *fields)
-    return unsigned.sealed(population.users[place]._identity, context, server.sizes, about)
+    return unsigned.sealed(population.users[place]._identity, context, about)
 
 
 def test_two_lists_of_survivors_are_noticed():
@@ -159,9 +159,9 @@ def test_one_dropout_between_two_rounds_gives_nothing_away():
             population.users[place].receive(message)
         assert refused.value.refusals[0].code == "departed_too_few"
     # what the server has: masked votes and not one share; the difference of sums is not the record of user 4
-    assert evil._endorsements == {}
-    assert evil._given == {}
-    masked = np.sum(list(evil._votes.values()), axis=0, dtype=evil.terms.width)
+    assert not evil._said[Endorsement]
+    assert not evil._said[Unmasking]
+    masked = np.sum([said.vector for said in evil._said[Vote].values()], axis=0, dtype=evil.terms.width)
     codes = codes_of(12)
     record = np.zeros(6, dtype=np.int64)
     record[codes["a"][4] * 3 + codes["b"][4]] = 1
@@ -241,7 +241,7 @@ def test_an_advert_that_its_owner_did_not_sign_is_refused():
     size = 2 * 32 + 64
     start = where(Neighbours, 1 + 2 + 4 * size)  # user 0 sees user 5 in slot 4
     keys = bytes(range(32)), bytes(range(32, 64))
-    stranger = Advert(server.context.tag, bytes(64), *keys).sealed(SigningKey(), server.context, server.sizes)
+    stranger = Advert(server.context.tag, bytes(64), *keys).sealed(SigningKey(), server.context)
     forged = b"".join(keys) + signature_of(stranger + bytes(9))
     message = shown[0][:start] + forged + shown[0][start + size :]
     with pytest.raises(MessageRefused, match="not signed by 'user 5'") as refused:
@@ -277,8 +277,8 @@ def test_hiding_one_delivery_leads_to_no_sum():
     population = people()
     server = server_of(population)
     delivered = until(population, server, Delivery)
-    items = Delivery.decode(delivered[0], server.sizes).sealed_shares
-    hidden = Delivery(server.context.tag, (None, *items[1:])).encode(server.sizes)
+    items = Delivery.decode(delivered[0], server.context).sealed_shares
+    hidden = Delivery(server.context.tag, (None, *items[1:])).encode(server.context)
     vote = population.users[0].receive(hidden)
     with pytest.raises(MessageRefused, match="other neighbours"):
         server.receive(0, vote)
@@ -307,7 +307,7 @@ def test_a_dealer_of_wrong_shares_is_named():
             right, user._round.own_seed = user._round.own_seed, bytes(31)
             reply = user.receive(message)
             user._round.own_seed = right
-            items = Shares.decode(reply, server.sizes).sealed_shares
+            items = Shares.decode(reply, server.context).sealed_shares
             # the promise is of something else
             server.receive(place, sealed(population, server, 6, Shares, bytes(32), items))
         else:
@@ -326,7 +326,7 @@ def test_one_user_can_shift_any_count():
     for place, message in delivered.items():
         reply = population.users[place].receive(message)
         if place == 0:
-            said = Vote.decode(reply, server.sizes)
+            said = Vote.decode(reply, server.context)
             more = said.vector + np.array([50, 0, 0, 0, 0, 0], dtype=np.uint8)
             reply = sealed(population, server, 0, Vote, said.masked_with, more)
         server.receive(place, reply)
@@ -367,7 +367,7 @@ def test_a_member_cannot_change_its_nonce_after_having_seen_the_others():
     shown = server.advance()
     cheat = population.users[members[1]]
     cheat.receive(shown[members[1]])
-    said = sealed(population, server, members[1], Reveal, 0, bytes(16), about=server._calls.about)
+    said = sealed(population, server, members[1], Reveal, 0, bytes(16), about=server._about())
     with pytest.raises(MessageRefused, match="another nonce") as refused:
         server.receive(members[1], said)
     assert refused.value.culprits == (f"user {members[1]}",)

@@ -22,6 +22,7 @@ from masquerade.protocols.aggregation.messages import (
     Endorsements,
     MessageRefused,
     Survivors,
+    Vote,
     kind_of,
 )
 from masquerade.protocols.aggregation.neighbour_graph import harary_graph
@@ -51,7 +52,7 @@ def shown(server, gone):
     server._root = tree.root
     return {
         place: Survivors(server.context.tag, tree.shown(leaves_near(server.graph, place))).encode()
-        for place in server._votes
+        for place in server._said[Vote]
     }
 
 
@@ -173,15 +174,15 @@ def test_of_two_lists_in_a_round_no_two_have_a_quorum(make):
     until(population, server, Survivors)
     lists = [shown(server, ()), shown(server, {5})]
     said = [{}, {}]
-    for place in server._votes:
+    for place in server._said[Vote]:
         which = int(place % 2 and place != 5)
         reply = population.users[place].receive(lists[which][place])
         if reply is not None:
-            said[which][place] = Endorsement.decode(reply, server.sizes).signature
+            said[which][place] = Endorsement.decode(reply, server.context).signature
     confirmed = 0
     for place, which in ((0, 0), (1, 1)):
         signatures = tuple(said[which].get(witness) for witness in server.witnesses)
-        message = Endorsements(server.context.tag, signatures).encode(server.sizes)
+        message = Endorsements(server.context.tag, signatures).encode(server.context)
         try:
             population.users[place].receive(message)
         except MessageRefused as refused:

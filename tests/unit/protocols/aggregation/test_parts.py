@@ -15,7 +15,13 @@ from masquerade.protocols.aggregation.message_sizes import most_traffic
 from masquerade.protocols.aggregation.messages import KINDS, Announcement, Endorsement, kind_of
 from masquerade.protocols.aggregation.neighbour_graph import complete_graph, harary_graph
 from masquerade.protocols.aggregation.parameters import Parameters
-from masquerade.protocols.aggregation.survivor_tree import Stretch, SurvivorTree, leaves_near, read_shown
+from masquerade.protocols.aggregation.survivor_tree import (
+    Stretch,
+    SurvivorTree,
+    count_of,
+    leaves_near,
+    read_shown,
+)
 from masquerade.protocols.people.questions import Question
 
 GRAPHS = [complete_graph(9), harary_graph(20, 6, bytes(32)), harary_graph(901, 40, bytes(32))]
@@ -57,7 +63,7 @@ def test_every_user_reads_the_same_root_and_its_own_stretch(graph):
         leaves = leaves_near(graph, place)
         shown = read_shown(tree.shown(leaves), leaves, graph.users)
         assert shown.root == tree.root
-        assert shown.root.count == alive.sum()
+        assert count_of(shown.root) == alive.sum()
         for position in graph.position[[place, *graph.around(place)]]:
             assert shown.bits[position] == alive[position]
 

@@ -34,11 +34,14 @@ def checked(data, kind):
     """Check a message of a user of secure aggregation as the server does."""
     signer = Signer("ann", aggregation.IDENTITY.public, Work())
     about = aggregation.HASH if kind in ABOUT else b""
-    kind.checked(data, aggregation.CONTEXT, aggregation.SIZES, signer, about)
+    kind.checked(data, aggregation.CONTEXT, signer, about)
 
 
 CHECKS |= {
-    type(message).__name__.lower(): (message.encode(aggregation.SIZES), partial(checked, kind=type(message)))
+    type(message).__name__.lower(): (
+        message.encode(aggregation.CONTEXT),
+        partial(checked, kind=type(message)),
+    )
     for message in aggregation.SIGNED
 }
 
