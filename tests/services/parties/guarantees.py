@@ -24,8 +24,7 @@ from masquerade.protocols.frequency import Terms as FrequencyTerms
 from masquerade.protocols.frequency.agreement import frequency_guarantee
 from masquerade.protocols.linking import Joiner, keyed_guarantee
 from masquerade.protocols.mix import MixTerms, mix_guarantee
-from masquerade.protocols.partition.agreement import PartitionTerms
-from masquerade.protocols.partition.guarantee import partition_guarantee
+from masquerade.protocols.partition.agreement import PartitionTerms, partition_guarantee
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.session import LocalTransport

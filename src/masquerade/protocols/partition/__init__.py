@@ -20,14 +20,10 @@ The text of the paper (Zhong, Yang, Wright: Privacy-enhancing k-anonymization of
 not at hand: this is a reconstruction from the talk's slides with the proofs that it needs.
 """
 
-from masquerade.protocols.partition.agreement import PartitionTerms
+from masquerade.protocols.partition.agreement import PartitionTerms, partition_guarantee
 from masquerade.protocols.partition.comparison import check_cost
-from masquerade.protocols.partition.guarantee import partition_guarantee
-from masquerade.protocols.partition.key_holder import KeyHolder
-from masquerade.protocols.partition.miner import Miner
-from masquerade.protocols.partition.person import Person
-from masquerade.protocols.partition.public_board import Boards, Checks, Distances, Partition, distances_on
-from masquerade.protocols.partition.randomness_server import GroupRandomness
+from masquerade.protocols.partition.messages import Boards, Checks, Distances, Partition, distances_on
+from masquerade.protocols.partition.roles import GroupRandomness, KeyHolder, Miner, Person
 
 __all__ = [
     "Boards",

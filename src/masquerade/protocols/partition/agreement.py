@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 from masquerade.core.errors import InputError
+from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.crypto.expand_message import expand_message
 from masquerade.crypto.group import Secret
 from masquerade.crypto.keys import KEY_SIZE, decode_agreement_key, decode_identity
@@ -17,7 +19,7 @@ from masquerade.protocols.mix.agreement import MixTerms
 from masquerade.protocols.threshold.messages import MOST_BYTES, MOST_K, Terms
 
 AGREEMENT, NOTICES, RELEASE = "agreement", "list of notices", "release"
-MINER, RANDOMNESS = "miner", "randomness server"
+EVERYBODY, HOLDER, MINER, RANDOMNESS = "everybody", "key holder", "miner", "randomness server"
 _WIDE = 48  # bytes reduced to a number below the group's order: a bias below 2⁻¹²⁷
 
 
@@ -121,3 +123,49 @@ class PartitionTerms:
             quasi_size=self.value_size,
             sensitive_size=1,
         )
+
+
+def partition_guarantee(terms: PartitionTerms) -> Guarantee:
+    """Return who learns what, from whom protected, and on what that rests."""
+    names, holders, relay = tuple(terms.attributes), len(terms.holders), next(iter(terms.holders))
+    return Guarantee(
+        (
+            Disclosure(EVERYBODY, "in how many attributes every two people differ, by name,", names, None),
+            Disclosure(
+                EVERYBODY, f"the values that all of a group of at least {terms.k} share,", names, None
+            ),
+            Disclosure(
+                MINER, "how many in a group agree on a suppressed value, not who or on what,", names, None
+            ),
+            Disclosure(HOLDER, "beyond what everybody learns, nothing", names, Fraction(1)),
+            Disclosure(RANDOMNESS, "beyond what everybody learns, nothing", names, Fraction(1)),
+        ),
+        (
+            f"at least one of the {holders} key holders is honest",
+            (
+                "enrolment gives each person one identity, and people enter their true rows: whoever enters "
+                "a made-up row learns its distance to everybody, two such rows (or one that is false in all "
+                "attributes but one) test a value of everybody's, and colluding people add up their tests"
+            ),
+            (
+                "the miner and the randomness server do not collude: together they can try values on all "
+                "reports until the epoch's keys are destroyed"
+            ),
+            (
+                f"the miner and {relay!r} do not collude: together they see who of a group share a "
+                "suppressed value, and a person of that group who has it, or guesses it, can tell them which"
+            ),
+            "k-anonymity hides a row among k, not what all of a group have in common",
+            "the decisional Diffie–Hellman problem is hard on secp256k1 (hashes as random oracles)",
+        ),
+        dict.fromkeys((HOLDER, MINER, RANDOMNESS, "person"), "malicious"),
+        holders - 1,
+        (
+            (f"all {holders} key holders",),
+            (MINER, RANDOMNESS),
+            (MINER, relay),
+            (MINER, "person of the same group"),
+        ),
+        0,
+        "detects",
+    )

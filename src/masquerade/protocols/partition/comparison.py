@@ -25,7 +25,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
+from masquerade.core.errors import QueryRefused, Refusal
 from masquerade.crypto.elgamal import Ciphertext, Row, decode_rows, encode_rows, encrypt
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.group import Point, Secret
@@ -37,7 +37,7 @@ from masquerade.crypto.transcript import NOT_YET, Context, Transcript
 from masquerade.protocols.codec import Blob, Many, Message
 from masquerade.protocols.mix.agreement import MixTerms
 from masquerade.protocols.mix.key_holder import PublicKey, opening_statement
-from masquerade.protocols.mix.messages import LARGEST, SHUFFLE, Signed, transcript_for
+from masquerade.protocols.mix.messages import LARGEST, SHUFFLE, Signed, aborted, transcript_for
 from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
 
 Between = NDArray[np.uint16]
@@ -118,11 +118,8 @@ def checked_mixing(
     try:
         return check_mixing(rows, key.point, signed.payload, where)
     except (DecodingError, ProofRejected):
-        raise RoundAborted(
-            f"{signed.sender} did not prove that it blinded and shuffled, and nothing else.",
-            spent=False,
-            culprits=(signed.sender,),
-        ) from None
+        reason = f"{signed.sender} did not prove that it blinded and shuffled, and nothing else."
+        raise aborted(reason, signed.sender) from None
 
 
 def outcome_of(message: bytes, pairs: int, width: int) -> tuple[Row, ...]:

@@ -14,7 +14,7 @@ from masquerade.protocols.mix.key_holder import opening_statement
 from masquerade.protocols.mix.messages import ENDORSEMENT, OPENING, SHUFFLE, Board, Signed, transcript_for
 from masquerade.protocols.mix.shuffle import shuffle
 from masquerade.protocols.partition.comparison import MixedPairs, mix_pairs, outcome_of
-from masquerade.protocols.partition.public_board import Boards, distances_on
+from masquerade.protocols.partition.messages import Boards, distances_on
 
 
 @pytest.fixture

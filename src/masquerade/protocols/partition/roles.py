@@ -1,0 +1,473 @@
+"""Key holders, the randomness server, the miner and people with a row: bytes in, bytes out."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import ClassVar, NoReturn
+
+from masquerade.core.errors import InputError
+from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
+from masquerade.crypto.keys import AgreementKey, SigningKey, derive
+from masquerade.crypto.sealed_messages import seal, unseal
+from masquerade.crypto.secp256k1 import secp256k1
+from masquerade.protocols.mix import roles as mix
+from masquerade.protocols.mix.key_holder import check_endorsed, opened_key, submission
+from masquerade.protocols.mix.messages import (
+    OPENING,
+    SHUFFLE,
+    Board,
+    Signed,
+    aborted,
+    board_hash,
+    opened_board,
+)
+from masquerade.protocols.mix.roles import Leader, Rows
+from masquerade.protocols.partition.agreement import (
+    AGREEMENT,
+    MINER,
+    NOTICES,
+    RANDOMNESS,
+    RELEASE,
+    PartitionTerms,
+)
+from masquerade.protocols.partition.comparison import (
+    check_cost,
+    checked_mixing,
+    mix_pairs,
+    mixing_place,
+    outcome_of,
+    quotients,
+)
+from masquerade.protocols.partition.messages import (
+    AddressedReport,
+    Boards,
+    Bundle,
+    Checks,
+    Closings,
+    Distances,
+    GroupVote,
+    Notices,
+    Partition,
+    Release,
+    SignedGroups,
+    Word,
+    groups_of,
+    sealed_for,
+    signed_groups,
+    unsealed,
+    word_of,
+)
+from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
+from masquerade.protocols.threshold.class_opening import Opening
+from masquerade.protocols.threshold.client import Client
+from masquerade.protocols.threshold.collector import Collector
+from masquerade.protocols.threshold.messages import Closing, EvaluationRefusal, Notice
+from masquerade.protocols.threshold.server import RandomnessServer
+from masquerade.protocols.threshold.stores import EvaluationLedger
+
+CREDENTIAL = "distributed k-anonymity: credential"
+Table = dict[str, tuple[str | None, ...]]
+
+
+class KeyHolder(Leader):
+    """Blinds and shuffles the comparisons. Learns what everybody learns, and no other holder's order.
+
+    One honest key holder is enough: it opens nothing until it has checked what all others did, and all have
+    signed that. The first key holder also passes sealed reports on, in an order of its own.
+    """
+
+    WORDS: ClassVar[tuple[str, str]] = "mixed", "mixings"
+
+    def __init__(
+        self, name: str, identity: SigningKey, terms: PartitionTerms, *, accept_cost: bool = False
+    ) -> None:
+        if name not in terms.holders:
+            raise InputError(f"{name!r} is not a key holder of these terms.")
+        check_cost(len(terms.people), len(terms.attributes), len(terms.holders), accept_cost=accept_cost)
+        super().__init__(name, identity, terms.mix)
+        self._passed = False
+
+    def _first_rows(self, batch: bytes) -> Rows:
+        return quotients(self._rows_of(batch))
+
+    def _checked(self, batch: bytes, rows: Rows, signed: Signed) -> Rows:
+        return checked_mixing(self.terms, self.key, board_hash(b"batch", batch), rows, signed)
+
+    def _made(self, batch: bytes, rows: Rows) -> tuple[bytes, Rows]:
+        where = mixing_place(self.terms, self.key, board_hash(b"batch", batch), self.name)
+        return mix_pairs(rows, self.key.point, where)
+
+    def pass_on(self, sealed: Sequence[bytes]) -> list[bytes]:
+        """Return sealed reports in another order, once: so that the miner cannot tell who sent which."""
+        if self._place != 0 or self._passed:
+            raise InputError("Reports are passed on by the first key holder, all at once.")
+        if len({len(one) for one in sealed}) > 1:
+            raise InputError("Sealed reports have one length: another would tell who sent it.")
+        self._passed = True
+        order = list(sealed)
+        secrets.SystemRandom().shuffle(order)
+        return order
+
+
+class GroupRandomness:
+    """Evaluates blinded values. Learns who is in which group, as everybody does, and of values nothing.
+
+    Every group has a server of its own inside this role, whose credentials only its members get: nobody else
+    can have a value evaluated in that group, and a member one value for each attribute.
+
+    It must not collude with the miner: together they could try every value on the reports of a group.
+    `ledger` remembers who was served.
+    """
+
+    def __init__(
+        self, identity: SigningKey, terms: PartitionTerms, *, ledger: EvaluationLedger | None = None
+    ) -> None:
+        if terms.randomness != identity.public:
+            raise InputError("These terms name another randomness server.")
+        self.terms, self._identity = terms, identity
+        self._ledger = EvaluationLedger() if ledger is None else ledger
+        self._agreed: SignedGroups | None = None
+        self._servers: list[RandomnessServer] = []
+
+    def begin(self, agreement: bytes) -> bytes:
+        """Return the notices for the groups that all have signed, with a sealed credential for everybody."""
+        if self._agreed is not None:
+            raise InputError("The groups of this session have been made already.")
+        agreed = self._agreed = signed_groups(self.terms, agreement)
+        seed, box = derive(self._identity.reveal(), "partition randomness", self.terms.id), AgreementKey()
+        notices: list[bytes] = []
+        for number, members in enumerate(agreed.groups):
+            server = RandomnessServer(derive(seed, "group", number.to_bytes(4, "big")), self._ledger)
+            self._servers.append(server)
+            for attribute in range(len(self.terms.attributes)):
+                terms = self.terms.opening_terms(number, attribute, len(members))
+                notices.append(server.open(terms.encode()))
+        credentials = []
+        for name in agreed.names:
+            credential = self._servers[agreed.group_of(name)].enrol(name)
+            key = box.agree(agreed.keys[name], CREDENTIAL, self.terms.id)
+            credentials.append(seal(key, credential, agreed.digest))
+        identities = tuple(server.identity for server in self._servers)
+        said = Notices(agreed.digest, box.public, identities, tuple(notices), tuple(credentials))
+        return Word.make(self.terms, self._identity, NOTICES, RANDOMNESS, said.encode()).encode()
+
+    def evaluate(self, bundles: Sequence[bytes]) -> list[bytes]:
+        """Return a bundle of replies, evaluations or refusals, for every bundle of requests.
+
+        People who ask together share proofs, which is cheaper for this side.
+        """
+        asked = [self._asked(bundle) for bundle in bundles]
+        replies: list[list[bytes]] = [[] for _ in asked]
+        for attribute in range(len(self.terms.attributes)):
+            for group, server in enumerate(self._servers):
+                places = [place for place, (of, _) in enumerate(asked) if of == group]
+                answers = server.evaluate([asked[place][1].parts[attribute] for place in places])
+                for place, answer in zip(places, answers, strict=True):
+                    replies[place].append(answer)
+        return [
+            Bundle(bundle.person, tuple(own) or self._refusals(bundle)).encode()
+            for (_, bundle), own in zip(asked, replies, strict=True)
+        ]
+
+    def close(self) -> bytes:
+        """Destroy all keys and return the signed closings: reports are sent only after that."""
+        if self._agreed is None:
+            raise InputError("The groups come first.")
+        parts = [
+            server.close(self.terms.opening_terms(number, attribute, len(members)).epoch)
+            for number, (server, members) in enumerate(zip(self._servers, self._agreed.groups, strict=True))
+            for attribute in range(len(self.terms.attributes))
+        ]
+        return Closings(tuple(parts)).encode()
+
+    def _asked(self, data: bytes) -> tuple[int, Bundle]:
+        """Return the group that a bundle is for, and the bundle; −1 where it is for none."""
+        if self._agreed is None:
+            raise InputError("The groups come first.")
+        try:
+            bundle = Bundle.decode(data)
+        except DecodingError:  # one person's nonsense must not keep the others waiting
+            return -1, Bundle("", ())
+        whole = len(bundle.parts) == len(self.terms.attributes)
+        known = bundle.person in self._agreed.names
+        return (self._agreed.group_of(bundle.person) if whole and known else -1), bundle
+
+    def _refusals(self, bundle: Bundle) -> tuple[bytes, ...]:
+        width = len(self.terms.attributes)
+        reason = "not_enrolled" if len(bundle.parts) == width else "malformed"
+        return (EvaluationRefusal(reason).encode(),) * width
+
+
+class Miner(mix.Miner):
+    """Gathers what people and key holders send, and opens what whole groups share.
+
+    Learns what everybody learns, and how many of a group agree on an attribute that does not open: neither
+    who nor on what. A miner that leaves people out, changes a board or makes up a value is noticed.
+    """
+
+    def __init__(
+        self,
+        identity: SigningKey,
+        box: AgreementKey,
+        terms: PartitionTerms,
+        *,
+        accept_cost: bool = False,
+        checks: Checks | None = None,
+    ) -> None:
+        check_cost(len(terms.people), len(terms.attributes), len(terms.holders), accept_cost=accept_cost)
+        super().__init__(identity, terms.mix)
+        if box.public != terms.box:
+            raise InputError("These terms name another key to seal reports for.")
+        self.agreed_terms, self._box, self._checks = terms, box, checks or Checks()
+        self.unreadable = 0
+        self._released = False
+
+    def open(self, batch: bytes, mixings: bytes, endorsements: bytes) -> bytes:
+        """Return the miner's part of opening the distances, once all key holders have signed the same."""
+        boards = Boards(b"", batch, mixings, endorsements, b"")
+        check_endorsed(self.terms, endorsements, boards.mixed)
+        people = len(self._rows_of(batch))
+        last = opened_board(mixings, self.terms, SHUFFLE, tuple(self.terms.leaders))[-1]
+        return self._opening(
+            outcome_of(last.payload, people * (people - 1) // 2, self.terms.width), boards.mixed
+        )
+
+    def opening_board(self, openings: Sequence[bytes]) -> bytes:
+        """Return the board of all parts of opening the distances."""
+        return self._gathered(OPENING, self.terms.holders, openings, spent=True)
+
+    def agreement_board(self, boards: Boards, words: Sequence[bytes], partition: Partition) -> bytes:
+        """Return the board on which all people sign the groups; anyone missing or differing aborts."""
+        view = self._checks.distances(self.agreed_terms, boards)
+        first = Word.first(words, self.agreed_terms, AGREEMENT)
+        missing = [name for name in view.names if name not in first]
+        if missing:
+            raise aborted(f"No agreement came from {', '.join(missing)}.", *missing, spent=True)
+        board = Board(tuple(first[name] for name in view.names)).encode()
+        agreed = signed_groups(self.agreed_terms, board)
+        own = groups_of(view, self.agreed_terms.k, partition)
+        if agreed.view != view.digest or [agreed.group_of(name) for name in agreed.names] != list(own):
+            raise aborted("People came to other groups than the miner.", spent=True)
+        return board
+
+    def release(self, agreement: bytes, notices: bytes, closings: bytes, sealed: Sequence[bytes]) -> bytes:
+        """Return the table, signed: of every group the values that all its members have."""
+        if self._released:
+            raise KeySpent("The table of this session has been released already.")
+        terms = self.agreed_terms
+        agreed = self._checks.groups(terms, agreement)
+        collectors = self._collectors(agreed, notices, closings)
+        self._released = True
+        for one in sealed:
+            try:
+                report = AddressedReport.decode(unsealed(self._box, one, terms))
+                collectors[report.group, report.attribute].take(report.report)
+            except (DecodingError, SealBroken, KeyError):
+                self.unreadable += 1
+        values = [
+            _shared(collector.open_classes(), len(agreed.groups[group]))
+            for (group, _), collector in collectors.items()
+        ]
+        receipts = sorted({hashlib.sha256(one).digest() for one in sealed})
+        said = Release(agreed.digest, tuple(values), tuple(receipts))
+        return Word.make(terms, self._identity, RELEASE, MINER, said.encode()).encode()
+
+    def _collectors(
+        self, agreed: SignedGroups, notices: bytes, closings: bytes
+    ) -> dict[tuple[int, int], Collector]:
+        """Return a collector for every group and attribute, ready to take reports."""
+        said = Notices.decode(word_of(notices, self.agreed_terms, NOTICES))
+        closed, width = Closings.decode(closings).parts, len(self.agreed_terms.attributes)
+        if not len(said.notices) == len(closed) == width * len(agreed.groups):
+            reason = "Not every group and attribute has its notice and its closing."
+            raise aborted(reason, RANDOMNESS, spent=True)
+        collectors = {}
+        for group, members in enumerate(agreed.groups):
+            for attribute in range(width):
+                place = group * width + attribute
+                collector = Collector(said.notices[place], identity=said.identities[group], k=len(members))
+                collector.begin(closed[place])
+                collectors[group, attribute] = collector
+        return collectors
+
+
+def _shared(opening: Opening, size: int) -> tuple[bytes, ...]:
+    """Return the value that all of a group reported, in a tuple; an empty one if none opened."""
+    if opening.opened < size or len(opening.quasi) != 1:
+        return ()
+    value = opening.quasi[0, : opening.quasi_length[0]].tobytes()
+    try:
+        value.decode()
+    except UnicodeDecodeError:  # a group that agrees on nonsense must not spoil the table
+        return ()
+    return (value,)
+
+
+class Person:
+    """Trusts nobody with the row. Learns what everybody learns: all distances, the groups, the table.
+
+    The row is sent once in a session, and every step is taken once: `ledger` remembers that the row has left.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        identity: SigningKey,
+        terms: PartitionTerms,
+        row: Sequence[str],
+        *,
+        ledger: Ledger | None = None,
+        checks: Checks | None = None,
+    ) -> None:
+        if terms.people.get(name) != identity.public:
+            raise InputError(f"{name!r} is not enrolled in these terms with this identity.")
+        self.name, self.terms, self._identity = name, terms, identity
+        self._values = terms.encoded(row)
+        self._ledger: Ledger = MemoryLedger() if ledger is None else ledger
+        self._checks = checks or Checks()
+        self._box = AgreementKey()
+        self._sent = b""
+        self._view: Distances | None = None
+        self._agreed: SignedGroups | None = None
+        self._clients: list[Client] = []
+        self._notices: Notices | None = None
+        self._reports: tuple[bytes, ...] = ()
+
+    def __repr__(self) -> str:
+        """Show the name, never the row."""
+        return f"Person({self.name!r})"
+
+    def submit(self, keys: bytes) -> bytes:
+        """Return the encrypted row for a board of key shares, which is checked; spent from then on."""
+        key = opened_key(self.terms.mix, keys)
+        self._ledger.claim([Claim("row compared", self.terms.id)])
+        points = [
+            secp256k1.multiply_generator(self.terms.exponent(place, value))
+            for place, value in enumerate(self._values)
+        ]
+        self._sent = submission(self.terms.mix, key, self.name, self._identity, points)
+        return self._sent
+
+    def agree(self, boards: Boards, partition: Partition) -> bytes:
+        """Return a signature of the groups that follow from the distances on the boards."""
+        if self._view is not None:
+            raise KeySpent(f"{self.name} has signed the groups of this session already.")
+        if not self._sent or self._sent not in Board.decode(boards.batch).parts:
+            raise aborted("My row is not among those compared.", MINER, spent=True)
+        view = self._checks.distances(self.terms, boards)
+        groups = groups_of(view, self.terms.k, partition)
+        self._view = view
+        said = GroupVote(view.digest, self._box.public, groups)
+        return Word.make(self.terms, self._identity, AGREEMENT, self.name, said.encode()).encode()
+
+    def request(self, agreement: bytes, notices: bytes) -> bytes:
+        """Return one blinded value for each attribute, once all have signed the groups that I signed."""
+        if self._clients:
+            raise KeySpent(f"{self.name} has asked for the values of this session already.")
+        agreed = self._checks.groups(self.terms, agreement)
+        view, own = self._view, agreed.keys.get(self.name)
+        if view is None or (agreed.view, agreed.names, own) != (view.digest, view.names, self._box.public):
+            raise aborted("The board of agreements is not of the groups that I signed.", MINER, spent=True)
+        said = Notices.decode(word_of(notices, self.terms, NOTICES))
+        try:
+            clients = self._made_clients(agreed, said)
+        except (DecodingError, SealBroken) as error:
+            reason = f"The notices are not those of my group: {error}"
+            raise aborted(reason, RANDOMNESS, spent=True) from error
+        self._agreed, self._notices, self._clients = agreed, said, clients
+        asked = [client.request(value) for client, value in zip(clients, self._values, strict=True)]
+        return Bundle(self.name, tuple(asked)).encode()
+
+    def report(self, replies: bytes, closings: bytes) -> tuple[bytes, ...]:
+        """Return a sealed report for each attribute, all of one length; sent through the first key holder.
+
+        Nothing leaves before the randomness server has signed that it cannot evaluate any more.
+        """
+        agreed, _ = self._begun()
+        if not self._reports:
+            try:
+                self._check_closed(Closings.decode(closings).parts)
+            except (DecodingError, SealBroken) as error:
+                reason = f"The randomness server did not close my group: {error}"
+                raise aborted(reason, RANDOMNESS, spent=True) from error
+            answered = Bundle.decode(replies)
+            if answered.person != self.name or len(answered.parts) != len(self._clients):
+                raise DecodingError(f"A bundle of replies has one for each attribute of {self.name}.")
+            group = agreed.group_of(self.name)
+            reports = [
+                AddressedReport(group, attribute, client.report(reply, b"")).encode()
+                for attribute, (client, reply) in enumerate(zip(self._clients, answered.parts, strict=True))
+            ]
+            self._reports = tuple(sealed_for(self.terms.box, one, self.terms) for one in reports)
+        return self._reports
+
+    def accept(self, release: bytes) -> Table:
+        """Return the released table, after checking that my reports arrived and my row is not falsified."""
+        agreed, _ = self._begun()
+        said = Release.decode(word_of(release, self.terms, RELEASE))
+        table = _released_table(self.terms, agreed, said)
+        shown = zip(table[self.name], self._values, strict=True)
+        if any(value is not None and value.encode() != own for value, own in shown):
+            raise aborted("The table shows a value that is not mine.", MINER, spent=True)
+        arrived = set(said.receipts)
+        if any(hashlib.sha256(one).digest() not in arrived for one in self._reports):
+            raise aborted(
+                "A report of mine did not arrive.", next(iter(self.terms.holders)), MINER, spent=True
+            )
+        return table
+
+    def _begun(self) -> tuple[SignedGroups, Notices]:
+        if self._agreed is None or self._notices is None:
+            raise InputError("The groups come first.")
+        return self._agreed, self._notices
+
+    def _made_clients(self, agreed: SignedGroups, said: Notices) -> list[Client]:
+        """Return a client for each attribute, if the notices say that only the whole group opens a value."""
+        group, width = agreed.group_of(self.name), len(self.terms.attributes)
+        if said.agreement != agreed.digest or len(said.credentials) != len(agreed.names):
+            raise DecodingError("they are about other groups.")
+        if len(said.identities) != len(agreed.groups) or len(said.notices) != width * len(agreed.groups):
+            raise DecodingError("not every group and attribute has one.")
+        key = self._box.agree(said.key, CREDENTIAL, self.terms.id)
+        credential = unseal(key, said.credentials[agreed.names.index(self.name)], agreed.digest)
+        clients = []
+        for attribute, notice in enumerate(said.notices[group * width : (group + 1) * width]):
+            decoded = Notice.decode(notice)
+            if decoded.terms != self.terms.opening_terms(group, attribute, len(agreed.groups[group])):
+                raise DecodingError("they would open a value that not all of the group share.")
+            identity = said.identities[group]
+            clients.append(Client(credential, notice, identity=identity, published=decoded.digest))
+        return clients
+
+    def _check_closed(self, parts: Sequence[bytes]) -> None:
+        agreed, said = self._begun()
+        group, width = agreed.group_of(self.name), len(self.terms.attributes)
+        if len(parts) != len(said.notices):
+            raise DecodingError("not every group and attribute has one.")
+        for place in range(group * width, (group + 1) * width):
+            closing = Closing.decode(parts[place])
+            closing.verify(said.identities[group])
+            if closing.notice != Notice.decode(said.notices[place]).digest:
+                raise DecodingError("one is of another key.")
+            if closing.evaluations > len(agreed.groups[group]):
+                raise DecodingError("more values were evaluated than the group has people.")
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("a Person is not pickled: the row would leave twice")
+
+
+def _released_table(terms: PartitionTerms, agreed: SignedGroups, release: Release) -> Table:
+    """Return everybody's row, None where a value is suppressed."""
+    width = len(terms.attributes)
+    if release.agreement != agreed.digest or len(release.values) != width * len(agreed.groups):
+        raise aborted("The table is not of the groups agreed on.", MINER, spent=True)
+    try:
+        rows = [
+            tuple(values[0].decode() if values else None for values in release.values[at : at + width])
+            for at in range(0, len(release.values), width)
+        ]
+    except UnicodeDecodeError:
+        raise DecodingError("A value of the table is not text.") from None
+    return {name: rows[agreed.group_of(name)] for name in agreed.names}
