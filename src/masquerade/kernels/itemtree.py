@@ -11,7 +11,7 @@ from masquerade.kernels.jit import compiled
 LONGEST_PART: Final = 20  # items of a set whose subsets are all tabulated
 
 
-class _Nodes(NamedTuple):
+class Nodes(NamedTuple):
     """The arrays of an `ItemTree` that compiled loops read; `known` are firsts or squares."""
 
     items: int
@@ -99,8 +99,8 @@ class ItemTree:
         nodes = self._nodes(self.firsts)
         return result if _undo_products(sets, parts, (whole.blocks, terms), nodes, result) else None
 
-    def _nodes(self, known: Floats) -> _Nodes:
-        return _Nodes(self.items, self.keys, self.starts, self.offsets, self.counts, known)
+    def _nodes(self, known: Floats) -> Nodes:
+        return Nodes(self.items, self.keys, self.starts, self.offsets, self.counts, known)
 
 
 @compiled
@@ -117,7 +117,7 @@ def child(keys: Ints, first: int, last: int, key: int) -> int:
 
 
 @compiled
-def _below(tree: _Nodes, level: int, parent: int, item: int) -> int:
+def _below(tree: Nodes, level: int, parent: int, item: int) -> int:
     """Return the node of a set on a level, given its first items' node and its last item; −1 if missing."""
     if level + 1 >= tree.starts.size:
         return -1
@@ -125,7 +125,7 @@ def _below(tree: _Nodes, level: int, parent: int, item: int) -> int:
 
 
 @compiled
-def _walk(row: Sets, blocks: NDArray[np.int8], without: int, tree: _Nodes) -> tuple[int, int]:
+def _walk(row: Sets, blocks: NDArray[np.int8], without: int, tree: Nodes) -> tuple[int, int]:
     """Return the node and the size of a set without one of its blocks; node −1 if it is not in the tree."""
     node, level = 0, 0
     for place in range(row.size):
@@ -136,7 +136,7 @@ def _walk(row: Sets, blocks: NDArray[np.int8], without: int, tree: _Nodes) -> tu
 
 
 @compiled
-def find(sets: Sets, tree: _Nodes, nodes: Ints) -> bool:
+def find(sets: Sets, tree: Nodes, nodes: Ints) -> bool:
     """Find the node of every set; False if one is missing."""
     whole = np.zeros(sets.shape[1], dtype=np.int8)
     for row in range(sets.shape[0]):
@@ -147,7 +147,7 @@ def find(sets: Sets, tree: _Nodes, nodes: Ints) -> bool:
 
 
 @compiled
-def _undo(sets: Sets, weighed: Weighed, tree: _Nodes, counts: Ints, result: Floats) -> bool:
+def _undo(sets: Sets, weighed: Weighed, tree: Nodes, counts: Ints, result: Floats) -> bool:
     """Sum Π (base + step·[all items of the block are reported]) over rows, for every set of blocks.
 
     Formula: let V_C[j] be the sum with the first j blocks counted as reported and the others corrected.
@@ -178,7 +178,7 @@ def _undo_products(
     sets: Sets,
     parts: NDArray[np.bool_],
     weighed: tuple[NDArray[np.int8], Floats],
-    tree: _Nodes,
+    tree: Nodes,
     result: Floats,
 ) -> bool:
     """Sum, over rows, the weight of a set times the weight of its part.
@@ -241,7 +241,7 @@ def _multiplied(
 
 
 @compiled
-def _subset(row: Sets, mask: int, node: Ints, tree: _Nodes) -> int:
+def _subset(row: Sets, mask: int, node: Ints, tree: Nodes) -> int:
     """Return the node of a subset, remembered with those of all its beginnings."""
     held, level, at = 0, 0, 0
     for place in range(row.size):
