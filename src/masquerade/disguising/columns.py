@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ import pyarrow as pa
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.crypto.keystream import Keystream
-from masquerade.disguising.memo import Memo
-from masquerade.disguising.report_draws import Draws, disguise_codes, fresh_draws
+from masquerade.disguising.report_draws import Draws, disguise_codes
 from masquerade.frames.label_codes import decode, encode
 from masquerade.frames.metadata import INCOMPLETE
 
@@ -39,18 +37,6 @@ def checked_keep(keep: Sequence[str] | str, policy: Policy) -> tuple[str, ...]:
         if name in policy.schema:
             raise InputError(f"{name!r} is a variable of the policy and cannot be kept as it is.")
     return names
-
-
-def chosen_draws(
-    memo: str | Path | None, person: str | None, policy: Policy, columns: Mapping[str, Any]
-) -> tuple[Draws, Memo | None]:
-    """Return how reports are drawn: fresh from the operating system, or from a memo."""
-    if memo is None and person is None:
-        return fresh_draws(Keystream()), None
-    if memo is None or person is None:
-        raise InputError("A memo needs both: the file ('memo') and the column that names the person ('id').")
-    opened = Memo.open(memo)
-    return opened.draws(policy.id, columns[person], person), opened
 
 
 def disguise_columns(

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from masquerade.channels.policy import Policy, check_policy
-from masquerade.core.errors import InputError, UnknownValue
+from masquerade.core.errors import UnknownValue
 from masquerade.crypto.keystream import Keystream
 from masquerade.disguising.columns import checked_keep, disguise_columns, marks, permutation, refuse_disguised
-from masquerade.disguising.memo import Memo
+from masquerade.disguising.memo import Memo, chosen_draws, memo_of
 from masquerade.disguising.report_draws import Draws, fresh_draws
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.file_writer import AtomicWriter
@@ -47,11 +47,9 @@ def disguise_file(
     As `disguise`, batch by batch; `shuffle` mixes the rows within a batch. The policy's id travels in the
     file's metadata (for CSV in ``<target>.masquerade.json``). On any error nothing is left behind.
     """
-    if (memo is None) != (id is None):
-        raise InputError("A memo needs both: the file ('memo') and the column that names the person ('id').")
+    remembered = memo_of(memo, id)
     check_policy(policy)
     shown = [*policy.schema, *checked_keep(keep, policy)]
-    remembered = None if memo is None else Memo.open(memo)
     with open_batches(source, list(dict.fromkeys([*shown, *([id] if id else [])]))) as batches:
         refuse_disguised(batches.metadata, batches.file)
         in_order = tuple(name for name in batches.file_names if name in shown)
@@ -97,9 +95,7 @@ class _Work:
 
     def disguised(self, batch: pa.RecordBatch, fresh: Draws, *, text: bool) -> pa.RecordBatch:
         columns = {name: batch[name] for name in batch.schema.names}
-        draws = fresh
-        if self.memo is not None and self.person is not None:
-            draws = self.memo.draws(self.policy.id, columns[self.person], self.person)
+        draws = chosen_draws(self.memo, self.person, self.policy, columns, fresh)
         reports = disguise_columns(columns, self.policy, draws, text=text)
         result = pa.record_batch({name: reports.get(name, columns[name]) for name in self.shown})
         return result.take(pa.array(permutation(len(batch)))) if self.shuffle else result

@@ -9,14 +9,8 @@ from typing import Any
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError
 from masquerade.crypto.keystream import Keystream
-from masquerade.disguising.columns import (
-    checked_keep,
-    chosen_draws,
-    disguise_columns,
-    marks,
-    permutation,
-    refuse_disguised,
-)
+from masquerade.disguising.columns import checked_keep, disguise_columns, marks, permutation, refuse_disguised
+from masquerade.disguising.memo import chosen_draws, memo_of
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
 from masquerade.frames.baskets import Baskets
 from masquerade.frames.metadata import metadata_of, with_metadata
@@ -53,12 +47,13 @@ def disguise(
     kept = checked_keep(keep, policy)
     for name in kept:
         columns[name]
-    draws, remembered = chosen_draws(memo, id, policy, columns)
+    remembered = memo_of(memo, id)
+    draws = chosen_draws(remembered, id, policy, columns, fresh_draws(Keystream()))
     reports = disguise_columns(columns, policy, draws, text=False)
-    ordered = {name: reports.get(name) for name in columns if name in reports or name in kept}
     if remembered is not None:
         remembered.saved(policy.id)
-    result = rebuild(columns, {name: None if name in kept else ordered[name] for name in ordered})
+    shown = [name for name in columns if name in reports or name in kept]
+    result = rebuild(columns, {name: reports.get(name) for name in shown})
     if shuffle:
         result = _shuffled(result, columns.rows)
     return with_metadata(result, marks(policy, said))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
+from masquerade.channels.policy import Policy
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, UnknownValue
 from masquerade.crypto.symmetric import BlockFunction, code, expand
@@ -100,6 +102,22 @@ class Memo:
             return reports
 
         return drawn
+
+
+def memo_of(path: str | Path | None, person: str | None) -> Memo | None:
+    """Return the memo of a file for the persons that a column names; None if neither is given."""
+    if (path is None) != (person is None):
+        raise InputError("A memo needs both: the file ('memo') and the column that names the person ('id').")
+    return None if path is None else Memo.open(path)
+
+
+def chosen_draws(
+    memo: Memo | None, person: str | None, policy: Policy, columns: Mapping[str, Any], fresh: Draws
+) -> Draws:
+    """Return how reports are drawn: by a memo if there is one, else fresh."""
+    if memo is None or person is None:
+        return fresh
+    return memo.draws(policy.id, columns[person], person)
 
 
 def _reports_of(

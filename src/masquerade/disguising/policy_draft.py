@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +19,7 @@ import yaml
 from masquerade.channels.designs import bin_labels
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Category
+from masquerade.frames.label_codes import Kind, kind_of
 
 MOST_CATEGORIES = 50
 LONGEST_LABEL = 80
@@ -32,8 +33,6 @@ _IDENTIFIER = re.compile(
 )
 _NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
 _CODE = r"^[+-]?0\d"  # 007 is a code, not a number
-
-Kind = Literal["truth", "whole", "number", "text", "other"]
 
 HEADER = """\
 # A policy drafted from data. masquerade refuses it until every DECIDE below is settled.
@@ -87,7 +86,7 @@ class _Column:
 
     def add(self, column: Any, *, text: bool) -> None:
         values = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        self.kind = _kind_of(values.type)
+        self.kind = kind_of(values.type)
         if pa.types.is_floating(values.type):
             values = pc.if_else(pc.is_finite(values), values, None)
         self.missing |= values.null_count > 0
@@ -137,18 +136,6 @@ def _numeric(values: Any) -> Any:
     return pc.and_(
         pc.match_substring_regex(values, _NUMBER), pc.invert(pc.match_substring_regex(values, _CODE))
     )
-
-
-def _kind_of(kind: pa.DataType) -> Kind:
-    types = pa.types
-    if types.is_boolean(kind):
-        return "truth"
-    if types.is_integer(kind):
-        return "whole"
-    if types.is_floating(kind):
-        return "number"
-    texts = (types.is_string, types.is_large_string, types.is_string_view)
-    return "text" if any(is_text(kind) for is_text in texts) else "other"
 
 
 def _sorted_labels(seen: Iterable[Any], kind: Kind) -> tuple[Category, ...]:

@@ -21,7 +21,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, MasqueradeError, SchemaError, UnknownValue, did_you_mean
 from masquerade.crypto.keystream import Keystream
 from masquerade.disguising.columns import checked_keep, disguise_columns, refuse_disguised
-from masquerade.disguising.memo import Memo, person_tags
+from masquerade.disguising.memo import Memo, chosen_draws, memo_of, person_tags
 from masquerade.disguising.report_draws import fresh_draws
 from masquerade.frames.label_codes import decode, encode
 from masquerade.frames.native import columns_of, rebuild
@@ -54,15 +54,13 @@ def disguise_spark(
     for, and the memo's secret goes to the executors, which see the clear values anyway. `shuffle` also
     needs the folder. Executors need masquerade installed.
     """
-    if (memo is None) != (person is None):
-        raise InputError("A memo needs both: the file ('memo') and the column that names the person ('id').")
+    remembered = memo_of(memo, person)
     _check_kind(frame)
     kept = checked_keep(keep, policy)
     _check_names(frame.columns, [*policy.schema, *kept, *([] if person is None else [person])])
     for field in frame.schema.fields:
         if field.name in policy.schema:
             refuse_disguised(field.metadata.get(MARK, {}), f"column {field.name!r} of the frame")
-    remembered = None if memo is None else Memo.open(memo)
     lazy = remembered is not None and not shuffle
     if not lazy:
         _check_folder(frame)
@@ -71,7 +69,8 @@ def disguise_spark(
     read = tuple(name for name in frame.columns if name in {*shown, person})
     work = SparkWork(policy, read, shown, person, remembered, arrow)
     # by number, since PySpark takes a dot or a backtick in a name for syntax
-    needed = frame.select(*map(_quoted, read)).toDF(*map(str, range(len(read))))
+    quoted = ["`" + name.replace("`", "``") + "`" for name in read]
+    needed = frame.select(*quoted).toDF(*map(str, range(len(read))))
     _refuse_unknown(needed, work)
     if remembered is not None:
         remembered.saved(policy.id)  # before the first report exists: none can ever be drawn otherwise
@@ -79,7 +78,8 @@ def disguise_spark(
     if lazy:
         return reports
     definite = _written(reports)
-    return _in_random_order(definite) if shuffle else definite
+    # by random keys, which are definite by now
+    return definite.repartition(ORDER).sortWithinPartitions(ORDER).drop(ORDER) if shuffle else definite
 
 
 def _on_executors(step: Step) -> Step:
@@ -130,13 +130,12 @@ class SparkWork:
         fresh = fresh_draws(Keystream())
         for batch in batches:
             columns = columns_of(batch)
-            draws = fresh
-            if self.memo is not None and self.person is not None:
-                draws = self.memo.draws(self.policy.id, columns[self.person], self.person)
+            draws = chosen_draws(self.memo, self.person, self.policy, columns, fresh)
             reports = disguise_columns(columns, self.policy, draws, text=False)
             result = rebuild(columns, {name: reports.get(name) for name in self.shown})
             if ORDER in self.schema.names:
-                result = result.append_column(ORDER, _random_keys(len(batch)))
+                keys = Keystream()(8 * len(batch)).view(np.int64)
+                result = result.append_column(ORDER, pa.array(keys))
             yield result.cast(self.schema)
 
 
@@ -225,16 +224,3 @@ def _report_type(clear: pa.Table, name: str, policy: Policy) -> pa.DataType:
     every = decode(np.arange(len(labels)), labels)
     kind = rebuild(clear, {name: every}).schema.field(name).type
     return kind if kind == clear.schema.field(name).type else every.type
-
-
-def _random_keys(rows: int) -> pa.Array:
-    return pa.array(Keystream()(8 * rows).view(np.int64))
-
-
-def _in_random_order(frame: DataFrame) -> DataFrame:
-    """Return rows in the order of their random keys, which are definite by now, and drop the keys."""
-    return frame.repartition(ORDER).sortWithinPartitions(ORDER).drop(ORDER)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -7,7 +7,7 @@ say what is wrong with it. Only the first wrong mark is ever looked at, and only
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +15,36 @@ import pyarrow.compute as pc
 
 from masquerade.core.errors import SchemaError, UnknownValue
 from masquerade.core.schema import Category, Field, Variable
+from masquerade.core.words import category_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 UNKNOWN, MISSING, OUTSIDE = range(3)  # added to the number of categories
+Kind = Literal["text", "truth", "whole", "number", "other"]
+WORDS = {"text": "text", "whole": "whole numbers", "number": "numbers", "truth": "true/false"}
 _NUMBER = r"(?i)^[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf|infinity|nan)$"
 _LARGEST_EXACT_FLOAT = 2**53
 _LARGEST_STRING_COLUMN = 2**31 - 1  # bytes that 32-bit offsets can address
+
+
+def kind_of(kind: pa.DataType) -> Kind:
+    """Return what a column of an Arrow type holds, or the values of its dictionary."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return kind_of(kind.value_type)
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "text"
+    if types.is_boolean(kind):
+        return "truth"
+    if types.is_integer(kind):
+        return "whole"
+    return "number" if types.is_floating(kind) else "other"
+
+
+def kind_words(kind: pa.DataType) -> str:
+    """Return the same in words."""
+    return WORDS.get(kind_of(kind), f"values of type {kind}")
 
 
 def encode(column: pa.Array | pa.ChunkedArray, field: Field, *, text: bool = False) -> NDArray[Any]:
@@ -61,16 +83,11 @@ def decode(codes: NDArray[Any], labels: Sequence[Category]) -> pa.Array:
         return pa.array(np.take(np.array(labels, dtype=bool), codes))
     if kinds == {int}:
         return pa.array(np.take(np.array(labels, dtype=np.int64), codes))
-    texts = [_text_form(label) for label in labels]
+    texts = [category_text(label) for label in labels]
     longest = max((len(label.encode()) for label in texts), default=0)
     fits = longest * len(codes) <= _LARGEST_STRING_COLUMN
     words = pa.array(texts, type=pa.string() if fits else pa.large_string())
     return words.take(pa.array(codes))
-
-
-def _text_form(label: Category) -> str:
-    """Return a category as a CSV shows it: 1 as "1", True as "true"."""
-    return str(label).lower() if isinstance(label, bool) else str(label)
 
 
 def _marks(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
@@ -128,7 +145,7 @@ def _comparable(values: pa.Array) -> pa.Array:
 def labels_of_type(kind: pa.DataType, variable: Variable, *, text: bool) -> Mapping[Any, int]:
     """Return the codes of those categories that a column of this type can hold, as it holds them."""
     labels = list(enumerate(variable.categories))
-    if _is_text(kind):
+    if kind_of(kind) == "text":
         return _text_forms(variable) if text else {v: code for code, v in labels if type(v) is str}
     if pa.types.is_boolean(kind):
         return {v: code for code, v in labels if type(v) is bool}
@@ -142,7 +159,7 @@ def labels_of_type(kind: pa.DataType, variable: Variable, *, text: bool) -> Mapp
 
 def _text_forms(variable: Variable) -> dict[str, int]:
     """Return the code of every text that stands for a category."""
-    exact = {_text_form(label): code for code, label in enumerate(variable.categories)}
+    exact = {category_text(label): code for code, label in enumerate(variable.categories)}
     if len(exact) < len(variable):
         raise SchemaError(
             f"Variable {variable.name!r} has categories that look the same as text: "
@@ -177,9 +194,9 @@ def _cut(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
 
 def _numbers(values: pa.Array, *, text: bool) -> pa.Array | None:
     """Return values as floats, null where a text is no number; None if the type holds no numbers."""
-    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+    if kind_of(values.type) in {"whole", "number"}:
         return values.cast(pa.float64(), safe=False)
-    if not (text and _is_text(values.type)):
+    if not (text and kind_of(values.type) == "text"):
         return None
     words = pc.utf8_trim_whitespace(values)
     numeric = pc.match_substring_regex(words, _NUMBER)
@@ -217,26 +234,11 @@ def _problem(mark: int, kind: pa.DataType, field: Field, *, text: bool) -> str:
         kind = kind.value_type
     if field.edges is not None:
         return (
-            "is not a number" if text else f"holds {_kind_name(kind)} where the policy cuts numbers into bins"
+            "is not a number" if text else f"holds {kind_words(kind)} where the policy cuts numbers into bins"
         )
     if labels_of_type(kind, field.variable, text=text):
         return "is not one of the policy's categories"
     listed = {type(label) for label in field.variable.categories}
     names = {str: "text", int: "whole numbers", bool: "true/false"}
     wanted = " and ".join(name for label_type, name in names.items() if label_type in listed)
-    return f"holds {_kind_name(kind)} where the policy lists {wanted}"
-
-
-def _kind_name(kind: pa.DataType) -> str:
-    if _is_text(kind):
-        return "text"
-    if pa.types.is_boolean(kind):
-        return "true/false"
-    if pa.types.is_integer(kind):
-        return "whole numbers"
-    return "numbers" if pa.types.is_floating(kind) else f"values of type {kind}"
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+    return f"holds {kind_words(kind)} where the policy lists {wanted}"

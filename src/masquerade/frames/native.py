@@ -16,6 +16,7 @@ from narwhals import dependencies
 from narwhals.exceptions import DuplicateError
 
 from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_you_mean
+from masquerade.frames.label_codes import kind_of
 from masquerade.frames.metadata import foreign_attributes, foreign_metadata
 
 NewColumns = Mapping[str, "pa.Array | pa.ChunkedArray | None"]
@@ -43,7 +44,8 @@ class _Columns(Mapping[str, pa.ChunkedArray]):
         """Return a column as Arrow; an unknown name is a `SchemaError`."""
         if name not in self._names:
             raise SchemaError(f"There is no column {name!r} in the frame.{did_you_mean(name, self._names)}")
-        return _chunked(_arrow(self.frame, name))
+        values = _arrow(self.frame, name)
+        return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -137,10 +139,6 @@ def _first_of_another_type(values: list[Any]) -> int:
             return row
         first = type(value)
     return 1
-
-
-def _chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
-    return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
 
 
 def _arrow_frame(frame: Any, columns: NewColumns) -> Any:
@@ -259,14 +257,8 @@ def _whole(values: Any) -> Any:
 
 
 def _family(kind: pa.DataType) -> str:
-    types = pa.types
-    if types.is_dictionary(kind):
-        return _family(kind.value_type)
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return "text"
-    if types.is_boolean(kind):
-        return "truth"
-    return "number" if types.is_integer(kind) or types.is_floating(kind) else "other"
+    found = kind_of(kind)
+    return "number" if found == "whole" else found
 
 
 def _pandas_family(library: Any, dtype: Any) -> str:

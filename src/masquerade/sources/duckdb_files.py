@@ -24,7 +24,7 @@ from masquerade.core.errors import (
 from masquerade.core.words import counted
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.formats import STREAM, Format, format_of
-from masquerade.frames.label_codes import encode
+from masquerade.frames.label_codes import encode, kind_words
 from masquerade.sources.engine_tables import DUCKDB, Watch, watching, without_row
 from masquerade.sources.sql import Column
 
@@ -167,8 +167,8 @@ def _common_type(name: str, types: Sequence[pa.DataType], paths: Sequence[str]) 
     """Return a type that holds a column of all files as it is; labels of two kinds have none."""
     if len(set(types)) == 1:
         return types[0]
-    words = [_word_of(kind) for kind in types]
-    known = dict.fromkeys(word for word in words if word != "nothing")
+    words = ["" if pa.types.is_null(kind) else kind_words(kind) for kind in types]
+    known = dict.fromkeys(filter(None, words))
     shared = {
         frozenset({"text"}): pa.large_string(),
         frozenset({"whole numbers"}): pa.int64(),
@@ -188,22 +188,6 @@ def _common_type(name: str, types: Sequence[pa.DataType], paths: Sequence[str]) 
             f"{words[first]}: write them alike."
         )
     return found
-
-
-def _word_of(kind: pa.DataType) -> str:
-    """Return what a type holds, in words."""
-    types = pa.types
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return "text"
-    if types.is_integer(kind):
-        return "whole numbers"
-    if types.is_floating(kind):
-        return "numbers"
-    if types.is_boolean(kind):
-        return "true/false"
-    return "nothing" if types.is_null(kind) else f"values of type {kind}"
 
 
 def _reader_of(

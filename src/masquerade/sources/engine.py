@@ -10,16 +10,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from masquerade.channels.policy import Policy
-from masquerade.core.errors import (
-    InputError,
-    PolicyMismatch,
-    SchemaError,
-    UnknownValue,
-    did_you_mean,
-)
+from masquerade.core.errors import InputError, PolicyMismatch, SchemaError, UnknownValue, did_you_mean
 from masquerade.core.missing_data import Missing
 from masquerade.core.schema import Field
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
+from masquerade.frames.label_codes import kind_of
 from masquerade.sources import sql
 from masquerade.sources.coded_rows import codes_of
 from masquerade.sources.engine_cache import Limits, Scanned
@@ -58,7 +53,8 @@ class Engine(ReportTally):
         self._weights = weights
         names = [*self.schema, *([] if weights is None else [weights])]
         _check_names(table, names)
-        _check_origin(table, policy)
+        for origin in table.policies(policy.schema.names):
+            check_same(origin, policy)
         kinds = table.kinds(names)
         self._weights_kind = None if weights is None else kinds[weights]
         as_released = bool(policy.disguised) if released is None else released
@@ -142,8 +138,8 @@ class Engine(ReportTally):
         if name is None or kind is None:
             return None
         dialect = self.table.dialect
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        is_text = kind_of(kind) == "text"
+        is_number = kind_of(kind) in {"whole", "number"} or pa.types.is_decimal(kind)
         no_numbers = InputError(f"Column {name!r} holds survey weights and must be numbers.")
         if not (is_number or (is_text and dialect.try_cast)):
             raise no_numbers
@@ -188,12 +184,6 @@ def _check_names(table: Table, wanted: Sequence[str]) -> None:
                 f"{table.title}: columns {alike[0]!r} and {alike[1]!r} differ in case only, which SQL "
                 "does not see: rename one, or count in memory."
             )
-
-
-def _check_origin(table: Table, policy: Policy) -> None:
-    """Refuse columns that say they were disguised under another policy."""
-    for origin in table.policies(policy.schema.names):
-        check_same(origin, policy)
 
 
 def check_same(origin: str, policy: Policy) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from masquerade.core.schema import Field
-from masquerade.frames.label_codes import OUTSIDE, labels_of_type, missing_mark
+from masquerade.frames.label_codes import OUTSIDE, kind_of, labels_of_type, missing_mark
 from masquerade.sources.query_plan import Factor
 
 # names of results, unlike any column that somebody would have
@@ -69,7 +69,7 @@ class Column:
     @property
     def cut_by_engine(self) -> bool:
         """Tell whether the engine puts numbers into bins: there may be too many to fetch them all."""
-        number = pa.types.is_integer(self.kind) or pa.types.is_floating(self.kind)
+        number = kind_of(self.kind) in {"whole", "number"}
         return self.field.edges is not None and number and not self.text
 
 
@@ -99,17 +99,14 @@ def grouped(
         chosen += [f"SUM({v}) AS {FIRST}", f"SUM({v} * {v}) AS {SECOND}"]
     grouping = ""
     if len(sets) > 1:
-        chosen.append(_set_number(quoted))
+        # the number of a set: bit i is set where column i is summed out
+        bits = (f"{1 << i} * GROUPING({name})" for i, name in enumerate(quoted))
+        chosen.append(f"{' + '.join(bits)} AS {SET}")
         grouping = f" GROUP BY GROUPING SETS ({', '.join(_listed(dialect, columns) for columns in sets)})"
     elif names:
         grouping = f" GROUP BY {', '.join(quoted)}"
     limit = "" if most is None else f" LIMIT {most}"
     return f"SELECT {', '.join(chosen)} FROM {table}{only}{grouping}{limit}"
-
-
-def _set_number(quoted: Sequence[str]) -> str:
-    """Return the number of a grouping set: bit i is set where column i is summed out."""
-    return " + ".join(f"{1 << i} * GROUPING({name})" for i, name in enumerate(quoted)) + f" AS {SET}"
 
 
 def _listed(dialect: Dialect, columns: Sequence[str]) -> str:
@@ -165,11 +162,7 @@ def _looked_up(dialect: Dialect, factor: Factor, columns: Mapping[str, Column]) 
         if all(condition is not None for condition in given):
             joined = " AND ".join(str(condition) for condition in given)
             branches.append(f"WHEN {joined} THEN {dialect.number(float(factor.vector[place]))}")
-    return f"CASE {' '.join(branches)} END" if branches else _dialect_null(dialect)
-
-
-def _dialect_null(dialect: Dialect) -> str:
-    return f"CAST(NULL AS {dialect.double})"
+    return f"CASE {' '.join(branches)} END" if branches else f"CAST(NULL AS {dialect.double})"
 
 
 def conditions(dialect: Dialect, name: str, column: Column) -> dict[int, str]:
