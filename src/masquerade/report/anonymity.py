@@ -22,28 +22,21 @@ MOST_BARS = 12
 
 def anonymity_html(report: AnonymityReport, title: str) -> str:
     """Return the page; `title` is what the table is called."""
-    return filled("masquerade.report", "anonymity.html.j2", _content(report, title))
-
-
-def _content(report: AnonymityReport, title: str) -> dict[str, Any]:
-    return {
+    content = {
         "version": __version__,
         "title": title,
         "report": report,
-        "figures": _figures(report),
+        "figures": [
+            ("rows", f"{report.rows:,}"),
+            ("classes (rows that look alike)", f"{report.classes:,}"),
+            ("k: rows in the smallest class", f"{report.k:,}"),
+            ("rows that stand alone", f"{report.unique_rows:,} ({report.uniqueness:.2%})"),
+        ],
         "thresholds": [(k, f"{report.rows_below(k):,}") for k in (2, 3, 5, 10, 20, 50, 100)],
         "sensitive": [row(own) for own in report.sensitive],
         "pictures": _pictures(report),
     }
-
-
-def _figures(report: AnonymityReport) -> list[tuple[str, str]]:
-    return [
-        ("rows", f"{report.rows:,}"),
-        ("classes (rows that look alike)", f"{report.classes:,}"),
-        ("k: rows in the smallest class", f"{report.k:,}"),
-        ("rows that stand alone", f"{report.unique_rows:,} ({report.uniqueness:.2%})"),
-    ]
+    return filled("masquerade.report", "anonymity.html.j2", content)
 
 
 def row(own: SensitiveReport) -> dict[str, str]:
@@ -91,7 +84,7 @@ def _pictures(report: AnonymityReport) -> list[dict[str, Any]]:
 def _shortened(rows: Mapping[int, int]) -> dict[str, int]:
     """Return bars for 1 to the most that is drawn; larger numbers share the last.
 
-    >>> shortened({1: 5, 3: 2})
+    >>> _shortened({1: 5, 3: 2})
     {'1': 5, '2': 0, '3': 2}
     """
     last = min(max(rows, default=1), MOST_BARS)

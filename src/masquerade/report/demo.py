@@ -96,28 +96,19 @@ def run_demo(out: Path, n: int = 20_000) -> DemoResult:
     """
     out = Path(out)
     study = run_study(n)
-    page = _demo_html(study, {"policy": POLICY, "records": RECORDS})
+    page = filled("masquerade.report", "demo.html.j2", _content(study))
     report, policy, records = out / REPORT, out / POLICY, out / RECORDS
     text = _demo_text(
-        study,
-        [
-            f"Report with pictures: {report}",
-            f"Policy: {policy}",
-            f"Disguised records: {records}",
-        ],
+        study, [f"Report with pictures: {report}", f"Policy: {policy}", f"Disguised records: {records}"]
     )
-    _make_directory(out)
-    study.policy.save(policy)
-    _write_records(study.disguised, records, study.policy)
-    write_whole(report, page)
-    return DemoResult(text, report, policy, records, study)
-
-
-def _make_directory(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{out}: no directory can be made here ({error.strerror}).") from None
+    study.policy.save(policy)
+    _write_records(study.disguised, records, study.policy)
+    write_whole(report, page)
+    return DemoResult(text, report, policy, records, study)
 
 
 def _write_records(disguised: pd.DataFrame, target: Path, policy: Policy) -> None:
@@ -131,26 +122,24 @@ def _write_records(disguised: pd.DataFrame, target: Path, policy: Policy) -> Non
 def _demo_text(study: Study, files: Iterable[str]) -> str:
     hidden, clear = study.policy.disguised, study.privacy.clear
     masks = f"{len(hidden)} of the answers wear a mask, {len(clear)} do not ({', '.join(clear)})"
+    heading = (
+        "COUNTS   truth: these very people; naive: the disguised records as they are; ± given the records"
+    )
     blocks = [
         [
             f"MASQUERADE DEMO   {study.n:,} people, {len(study.policy.schema)} questions; {masks}",
             "Everything below is estimated from the disguised records alone.",
         ],
-        _count_lines(study),
+        [
+            heading,
+            line(TITLES),
+            *(line(count_row(item, study.n)) for item in study.counts),
+        ],
         _parameter_lines(study),
         _guarantee_lines(study),
         list(files),
     ]
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
-
-
-def _count_lines(study: Study) -> list[str]:
-    """Return the table of counts, against the sample's own truth."""
-    return [
-        "COUNTS   truth: these very people; naive: the disguised records as they are; ± given the records",
-        line(TITLES),
-        *(line(count_row(item, study.n)) for item in study.counts),
-    ]
 
 
 def _parameter_lines(study: Study) -> list[str]:
@@ -199,12 +188,7 @@ def _guarantee_lines(study: Study) -> list[str]:
     ]
 
 
-def _demo_html(study: Study, files: Mapping[str, str]) -> str:
-    """Return the page; `files` are the names of the policy and the disguised records beside it."""
-    return filled("masquerade.report", "demo.html.j2", _content(study, files))
-
-
-def _content(study: Study, files: Mapping[str, str]) -> dict[str, Any]:
+def _content(study: Study) -> dict[str, Any]:
     """Return what the template shows: written figures, no arithmetic left."""
     guarantee = study.privacy.guarantee
     return {
@@ -214,7 +198,7 @@ def _content(study: Study, files: Mapping[str, str]) -> dict[str, Any]:
         "masked": study.policy.disguised,
         "clear": study.privacy.clear,
         "policy_id": study.policy.id,
-        "files": files,
+        "files": {"policy": POLICY, "records": RECORDS},
         "pictures": _drawn(study),
         "verdict": _verdict(study),
         "counts": [count_row(item, study.n) for item in study.counts],

@@ -18,7 +18,7 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.disguising.frames import disguise
-from masquerade.learn.network import BayesianNetwork, ConditionalTable, bayesian_network
+from masquerade.learn.network import ConditionalTable, bayesian_network
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally
 
@@ -145,15 +145,20 @@ def run_study(n: int, seed: int = SEED) -> Study:
     ]
     groups: list[tuple[str, ...]] = [*(tuple(cell) for cell in COUNTS), *PAIRS, *touched]
     tables = _compared(truth, naive, source, groups)
-    counts = [_pick(rows, cell) for rows, cell in zip(tables, COUNTS, strict=False)]
+    counts = [
+        next(row for row in rows if dict(row.cell) == dict(cell))
+        for rows, cell in zip(tables, COUNTS, strict=False)
+    ]
     pairs = tables[len(COUNTS) : len(COUNTS) + len(PAIRS)]
     cells = [row for rows in tables[len(COUNTS) + len(PAIRS) :] for row in rows]
     with warnings.catch_warnings():
         # the report itself marks configurations that nobody seems to have
         warnings.simplefilter("ignore", MasqueradeWarning)
-        nodes = _learned(
-            population, bayesian_network(naive, ELEVEN_NODES), bayesian_network(source, ELEVEN_NODES)
-        )
+        raw, learnt = bayesian_network(naive, ELEVEN_NODES), bayesian_network(source, ELEVEN_NODES)
+    nodes = [
+        Node(name, parents, tuple(_parameter_rows(population[name], raw[name], learnt[name])))
+        for name, parents in population.structure.items()
+    ]
     return Study(
         n, policy, privacy(policy), disguised, tuple(counts), tuple(pairs), tuple(cells), tuple(nodes)
     )
@@ -174,16 +179,6 @@ def _count_rows(truth: CountTable, naive: CountTable, estimate: CountTable) -> I
     columns = (truth.values, naive.values, estimate.values, estimate.stderr("given_records"))
     for cell, *figures in zip(cells, *(column.ravel().tolist() for column in columns), strict=True):
         yield Comparison(tuple(zip(estimate.names, cell, strict=True)), *figures)
-
-
-def _pick(rows: Iterable[Comparison], cell: Mapping[str, Category]) -> Comparison:
-    return next(row for row in rows if dict(row.cell) == dict(cell))
-
-
-def _learned(truth: BayesianNetwork, naive: BayesianNetwork, estimate: BayesianNetwork) -> Iterable[Node]:
-    """Yield the nodes of three networks of the same structure."""
-    for name, parents in truth.structure.items():
-        yield Node(name, parents, tuple(_parameter_rows(truth[name], naive[name], estimate[name])))
 
 
 def _parameter_rows(

@@ -13,9 +13,9 @@ from tests.unit.data.originals import NOTHING, original
 import masquerade as mq
 from masquerade.core.errors import DataMissing, FileError, InputError
 from masquerade.data.catalogue import BASKETS, FILES, NETWORKS, SETS, UCI
-from masquerade.data.frame import digest, parsed
 from masquerade.data.load import frame_of, path_of
 from masquerade.data.lookup import cache_directory, places
+from masquerade.data.packages import digest, parsed
 
 DIRECTORY = os.environ.get("MASQUERADE_DATA")
 UNKNOWN_ROWS = {

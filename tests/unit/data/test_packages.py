@@ -14,9 +14,18 @@ from tests.unit.data.originals import NOTHING, PACKAGES_ONLY, original
 from masquerade.core.errors import DataMissing
 from masquerade.data import packages
 from masquerade.data.catalogue import SETS
-from masquerade.data.frame import digest, parsed, wrong_count
 from masquerade.data.load import frame_of, network_of
-from masquerade.data.packages import COPIES, IRIS_FISHER, IRIS_UCI, home, iris, iris_of_fisher
+from masquerade.data.packages import (
+    COPIES,
+    IRIS_FISHER,
+    IRIS_UCI,
+    digest,
+    home,
+    iris,
+    iris_of_fisher,
+    parsed,
+    wrong_count,
+)
 
 EVERY_COPY = [(name, copy) for name, held in COPIES.items() for copy in held]
 

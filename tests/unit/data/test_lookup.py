@@ -17,11 +17,10 @@ from tests.unit.data.originals import NOTHING, PACKAGES_ONLY, original
 from tests.unit.data.server import fails, first, never_ends, origin, sends
 
 from masquerade.core.errors import DataMissing, FileError, MasqueradeWarning
-from masquerade.data import download
+from masquerade.data import lookup
 from masquerade.data.catalogue import BNLEARN, FILES, FIMI, NETWORKS, SETS, UCI, RawFile
-from masquerade.data.download import NotFetched, Patience, fetch
 from masquerade.data.load import frame_of, network_of, path_of
-from masquerade.data.lookup import ORIGINS
+from masquerade.data.lookup import ORIGINS, NotFetched, Patience, fetch
 
 QUICK = Patience(silence=5.0, whole=20.0, tries=2, pause=0.01)
 CONTENT = b"1,2\n3,4\n" * 9000  # more than one chunk
@@ -148,7 +147,7 @@ def test_a_truncated_file_is_refused(site, where):
 def test_a_huge_file_is_not_read_to_its_end(site, monkeypatch):
     site.answers["old/a.data"] = never_ends
     assert f"more than the {len(CONTENT):,} bytes" in refusal(PLAIN, site)
-    monkeypatch.setattr(download, "MOST_PACKED", 100_000)
+    monkeypatch.setattr(lookup, "MOST_PACKED", 100_000)
     site.answers["new/a.zip"] = never_ends
     assert "more than the 100,000 bytes" in refusal(TWICE, site)
     assert site.asked["old/a.data"] == 2  # once for each call
