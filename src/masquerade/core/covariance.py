@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from masquerade.core.axes import AxisMaps, Floats
+from masquerade.core.axes import AxisMap, AxisMaps, Floats
 from masquerade.core.errors import InputError
 
 Kind = Literal["population", "given_records"]
@@ -47,6 +49,46 @@ class Covariance(Protocol):
         """Return the covariance of the table summed or sliced to the axes `keep`."""
 
 
+class BlockCovariance(ABC):
+    """A covariance that follows from its blocks; `names` are those of the axes, where they have some."""
+
+    __slots__ = ()
+    names: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the table."""
+
+    @abstractmethod
+    def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
+        """Return the covariance blocks of cells that differ only along `axes`."""
+
+    def diagonal(self, kind: Kind = "population") -> Floats:
+        """Return the variance of every cell."""
+        return self.within((), kind)[..., 0, 0]
+
+    def dense(self, max_cells: int = 4096, kind: Kind = "population") -> Floats:
+        """Return the whole matrix; refused beyond `max_cells`."""
+        cells = prod(self.shape)
+        if cells > max_cells:
+            raise InputError(
+                f"A dense covariance of {cells:,} cells would take {cells**2 * 8 / 2**30:,.1f} GiB. "
+                f"Use diagonal(), within(axes) or quadratic(weights), or raise max_cells (now {max_cells:,})."
+            )
+        return self.within(tuple(range(len(self.shape))), kind)
+
+    def positions(self, axes: Sequence[int | str]) -> list[int]:
+        """Return the positions of axes that are named, or given by their position."""
+        return [self.names.index(axis) if isinstance(axis, str) else axis for axis in axes]
+
+    def in_blocks(self, cells: NDArray[Any], inner: Sequence[int]) -> NDArray[Any]:
+        """Return cells of the table with those that differ only along `inner` as one last axis."""
+        outer = [axis for axis in range(len(self.shape)) if axis not in inner]
+        block = prod(self.shape[axis] for axis in inner)
+        return cells.transpose([*outer, *inner]).reshape(*(self.shape[axis] for axis in outer), block)
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Sums of squared row weights over the observed cells of some records, and how those feed the table."""
@@ -56,7 +98,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class LinearCovariance:
+class LinearCovariance(BlockCovariance):
     """Covariance of N̂ = Σ_records a(record), a linear estimate of counts.
 
     Formula: population Σ a aᵀ − N̂N̂ᵀ/n; given_records Σ a aᵀ − diag(E), E estimating Σ weight² over the
@@ -72,28 +114,26 @@ class LinearCovariance:
     n: int
     names: tuple[str, ...] = ()
 
+    @classmethod
+    def clear(cls, values: Floats, n: int, names: tuple[str, ...]) -> LinearCovariance:
+        """Return the covariance of counts of clear records."""
+        maps = AxisMaps(values.shape, tuple(AxisMap((axis,), None) for axis in range(values.ndim)))
+        return cls((Part(values, maps),), values, values, n, names)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Return the shape of the table."""
         return self.values.shape
 
-    def diagonal(self, kind: Kind = "population") -> Floats:
-        """Return the variance of every cell."""
-        return self.within((), kind)[..., 0, 0]
-
     def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
         """Return the covariance blocks of cells that differ only along `axes`."""
         check_kind(kind)
-        inner = [self.names.index(axis) if isinstance(axis, str) else axis for axis in axes]
+        inner = self.positions(axes)
         raw = _sum_of(part.maps.pairs(part.squares, inner) for part in self.parts)
-        order = [axis for axis in range(len(self.shape)) if axis not in inner]
-        outer = [self.shape[axis] for axis in order]
-        block = prod(self.shape[axis] for axis in inner)
         if kind == "population":
-            cells = self.values.transpose([*order, *inner]).reshape(*outer, block)
+            cells = self.in_blocks(self.values, inner)
             return raw - cells[..., :, None] * (cells / max(self.n, 1))[..., None, :]
-        own = self.fixed.transpose([*order, *inner]).reshape(*outer, block)
-        return raw - own[..., :, None] * np.eye(block)
+        return raw - self.in_blocks(self.fixed, inner)[..., :, None] * np.eye(raw.shape[-1])
 
     def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
         """Return the variance of Σ weights·cells."""
@@ -103,11 +143,6 @@ class LinearCovariance:
         if kind == "population":
             return raw - float(np.sum(weights * self.values)) ** 2 / max(self.n, 1)
         return raw - float(np.sum(weights**2 * self.fixed))
-
-    def dense(self, max_cells: int = 4096, kind: Kind = "population") -> Floats:
-        """Return the whole matrix; refused beyond `max_cells`."""
-        check_cells(self.shape, max_cells)
-        return self.within(tuple(range(len(self.shape))), kind)
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> LinearCovariance:
         """Return the covariance of the table summed or sliced to the axes `keep`."""
@@ -121,7 +156,7 @@ class LinearCovariance:
 
 
 @dataclass(frozen=True, slots=True)
-class IndependentCovariance:
+class IndependentCovariance(BlockCovariance):
     """Covariance of cells that err independently: for sources that know a standard error for every cell.
 
     `given` are the variances given the records; without them they are taken to be the same (noise that was
@@ -144,21 +179,12 @@ class IndependentCovariance:
 
     def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
         """Return the covariance blocks of cells that differ only along `axes`."""
-        inner = [self.names.index(axis) if isinstance(axis, str) else axis for axis in axes]
-        order = [axis for axis in range(len(self.shape)) if axis not in inner]
-        block = prod(self.shape[axis] for axis in inner)
-        cells = self.diagonal(kind).transpose([*order, *inner])
-        cells = cells.reshape(*(self.shape[axis] for axis in order), block)
-        return cells[..., :, None] * np.eye(block)
+        cells = self.in_blocks(self.diagonal(kind), self.positions(axes))
+        return cells[..., :, None] * np.eye(cells.shape[-1])
 
     def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
         """Return the variance of Σ weights·cells."""
         return float(np.sum(np.asarray(weights, dtype=float) ** 2 * self.diagonal(kind)))
-
-    def dense(self, max_cells: int = 4096, kind: Kind = "population") -> Floats:
-        """Return the whole matrix; refused beyond `max_cells`."""
-        check_cells(self.shape, max_cells)
-        return np.diag(self.diagonal(kind).ravel())
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> IndependentCovariance:
         """Return the covariance of the table summed or sliced to the axes `keep`."""
@@ -168,7 +194,7 @@ class IndependentCovariance:
 
 
 @dataclass(frozen=True, slots=True)
-class SumCovariance:
+class SumCovariance(BlockCovariance):
     """Covariance of a sum of independent tables: pooling adds operators."""
 
     terms: tuple[Covariance, ...]
@@ -178,10 +204,6 @@ class SumCovariance:
         """Return the shape of the table."""
         return self.terms[0].shape
 
-    def diagonal(self, kind: Kind = "population") -> Floats:
-        """Return the variance of every cell."""
-        return _sum_of(term.diagonal(kind) for term in self.terms)
-
     def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
         """Return the covariance blocks of cells that differ only along `axes`."""
         return _sum_of(term.within(axes, kind) for term in self.terms)
@@ -190,17 +212,13 @@ class SumCovariance:
         """Return the variance of Σ weights·cells."""
         return sum(term.quadratic(weights, kind) for term in self.terms)
 
-    def dense(self, max_cells: int = 4096, kind: Kind = "population") -> Floats:
-        """Return the whole matrix; refused beyond `max_cells`."""
-        return _sum_of(term.dense(max_cells, kind) for term in self.terms)
-
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> SumCovariance:
         """Return the covariance of the table summed or sliced to the axes `keep`."""
         return SumCovariance(tuple(term.reduced(keep, at) for term in self.terms))
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledCovariance:
+class ScaledCovariance(BlockCovariance):
     """Covariance of a table times a factor, as an estimate of the table itself.
 
     Given the records, the counts that the factor adds or takes away are a guess: (factor − 1)² times what
@@ -215,10 +233,6 @@ class ScaledCovariance:
         """Return the shape of the table."""
         return self.term.shape
 
-    def diagonal(self, kind: Kind = "population") -> Floats:
-        """Return the variance of every cell."""
-        return self._scaled(self.term.diagonal, kind)
-
     def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
         """Return the covariance blocks of cells that differ only along `axes`."""
         return self._scaled(lambda k: self.term.within(axes, k), kind)
@@ -226,10 +240,6 @@ class ScaledCovariance:
     def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
         """Return the variance of Σ weights·cells."""
         return float(self._scaled(lambda k: np.asarray(self.term.quadratic(weights, k)), kind))
-
-    def dense(self, max_cells: int = 4096, kind: Kind = "population") -> Floats:
-        """Return the whole matrix; refused beyond `max_cells`."""
-        return self._scaled(lambda k: self.term.dense(max_cells, k), kind)
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> ScaledCovariance:
         """Return the covariance of the table summed or sliced to the axes `keep`."""
@@ -256,16 +266,6 @@ def check_kind(kind: str) -> None:
     """Refuse a kind of covariance that does not exist."""
     if kind not in KINDS:
         raise InputError(f"The kind of covariance must be one of {', '.join(KINDS)}. Got {kind!r} instead.")
-
-
-def check_cells(shape: Sequence[int], max_cells: int) -> None:
-    """Refuse a dense covariance that would not fit."""
-    cells = prod(shape)
-    if cells > max_cells:
-        raise InputError(
-            f"A dense covariance of {cells:,} cells would take {cells**2 * 8 / 2**30:,.1f} GiB. "
-            f"Use diagonal(), within(axes) or quadratic(weights), or raise max_cells (now {max_cells:,})."
-        )
 
 
 def _sum_of(terms: Iterable[Floats]) -> Floats:

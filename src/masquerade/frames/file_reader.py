@@ -15,8 +15,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Self
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
@@ -31,18 +30,6 @@ BLOCK = 2 << 20  # bytes: a row of a CSV may not be longer
 MOST_OPEN = 64  # files of a list that stay open until they are read; the others are opened again for that
 _BUFFER = 1 << 20  # bytes of a Parquet column chunk held at a time, however large its row group
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
-
-
-class Reader(Protocol):
-    """One opened file; `schema` is None where everything is text."""
-
-    names: tuple[str, ...]
-    metadata: dict[str, str]
-    schema: pa.Schema | None
-    total_rows: int | None
-
-    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at most about `rows` rows of these columns, in this order, from the start."""
 
 
 class Batches:
@@ -62,7 +49,7 @@ class Batches:
         self._done_bytes, self._current = 0, 0.0
         self._names: list[tuple[str, ...]] = []
         self.schemas: list[pa.Schema | None] = []
-        self._stack, self._kept = ExitStack(), dict[str, Reader]()
+        self._stack, self._kept = ExitStack(), dict[str, _Reader]()
         try:
             self.total_rows = self._look(columns)
         except BaseException:
@@ -73,9 +60,7 @@ class Batches:
         """Return the batches themselves."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the files."""
         self._stack.close()
 
@@ -103,14 +88,14 @@ class Batches:
         """Return about how many bytes have been read, for a progress bar."""
         return self._done_bytes + int(self._current)
 
-    def _read(self, path: str, reader: Reader, size: int) -> Iterator[pa.RecordBatch]:
+    def _read(self, path: str, reader: _Reader, size: int) -> Iterator[pa.RecordBatch]:
         self.file, done = path, 0
         for batch in reader.batches(self.names, self._rows):
             self.rows_before = done
             done += len(batch)
-            if reader.total_rows is None:
-                self._current = float(getattr(reader, "bytes_read", 0))
-            else:
+            if isinstance(reader, _Csv):
+                self._current = float(reader.bytes_read)
+            elif reader.total_rows is not None:
                 self._current = size * done / max(reader.total_rows, 1)
             yield batch
 
@@ -179,7 +164,7 @@ def _check_columns(path: str, names: Sequence[str], wanted: Sequence[str]) -> No
             raise SchemaError(f"{path}: there is no column {name!r}.{did_you_mean(name, names)}")
 
 
-def _open(path: str, stack: ExitStack) -> Reader:
+def _open(path: str, stack: ExitStack) -> _Reader:
     if path == STREAM:
         return _Csv(path, sys.stdin.buffer, {})
     if Path(path).is_dir():
@@ -229,9 +214,13 @@ class _Rejoined(io.RawIOBase):
 
 
 class _Csv:
-    """A CSV file or stream; `bytes_read` counts the (compressed) file's bytes."""
+    """A CSV file or stream; `bytes_read` counts the (compressed) file's bytes.
 
-    schema: pa.Schema | None = None
+    As with the other readers, `batches` yields at most about `rows` rows of the columns, in this order, from
+    the start.
+    """
+
+    schema: pa.Schema | None = None  # everything is text
     total_rows: int | None = None
 
     def __init__(self, path: str, stream: IO[bytes], metadata: dict[str, str]) -> None:
@@ -310,10 +299,10 @@ class _Parquet:
             self._file = stack.enter_context(
                 parquet.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER)
             )
-            self.schema: pa.Schema | None = self._file.schema_arrow
+            self.schema: pa.Schema = self._file.schema_arrow
         except (pa.ArrowException, OSError):
             raise _damaged(path, Format.PARQUET) from None
-        self.names, self.metadata = _unique(path, self.schema), schema_metadata(self.schema)
+        self.names, self.metadata = _unique(path, self.schema.names), schema_metadata(self.schema)
         self.total_rows: int | None = self._file.metadata.num_rows
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -332,11 +321,11 @@ class _Arrow:
         self._path, self._source = path, source
         try:
             file = ipc.open_file(self._source)
-            self.schema: pa.Schema | None = file.schema
+            self.schema: pa.Schema = file.schema
             self.total_rows: int | None = file.count_rows() if hasattr(file, "count_rows") else None
         except (pa.ArrowException, OSError):
             raise _damaged(path, Format.ARROW) from None
-        self.names, self.metadata = _unique(path, self.schema), schema_metadata(self.schema)
+        self.names, self.metadata = _unique(path, self.schema.names), schema_metadata(self.schema)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         wanted = ipc.IpcReadOptions(included_fields=[self.names.index(name) for name in columns])
@@ -348,16 +337,19 @@ class _Arrow:
             raise _damaged(self._path, Format.ARROW) from None
 
 
+_Reader = _Csv | _Parquet | _Arrow
+
+
 def _sliced(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(batch), rows):
         yield batch.slice(start, rows)
 
 
-def _unique(path: str, schema: pa.Schema) -> tuple[str, ...]:
-    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+def _unique(path: str, names: Sequence[str]) -> tuple[str, ...]:
+    twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise FileError(f"{path}: two columns are called {twice!r}.")
-    return tuple(schema.names)
+    return tuple(names)
 
 
 def _damaged(path: str, kind: Format) -> FileError:
@@ -377,10 +369,7 @@ def _names(path: str, start: bytes) -> tuple[str, ...]:
         raise FileError(f"{path}: the first row cannot be read as names.")
     if any("\ufffd" in name for name in names):
         raise FileError(f"{path}: the file is not UTF-8 text.")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise FileError(f"{path}: two columns are called {twice!r}.")
-    return names
+    return _unique(path, names)
 
 
 def _failure(error: Exception, done: int, bad_rows: list[tuple[int | None, int, int]]) -> str:

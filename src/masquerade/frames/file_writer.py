@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Self
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
@@ -21,16 +21,6 @@ from masquerade.core.atomic import AtomicFile, write_whole
 from masquerade.core.errors import FileError
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unwritable
 from masquerade.frames.metadata import with_schema_metadata
-
-
-class _Sink(Protocol):
-    """Where batches go, in some format."""
-
-    def write_batch(self, batch: pa.RecordBatch) -> None:
-        """Write one batch."""
-
-    def close(self) -> None:
-        """Write what is left; the stream below stays open."""
 
 
 class AtomicWriter:
@@ -54,9 +44,13 @@ class AtomicWriter:
         self._format = format_of(path)
         self._schema = _plain(with_schema_metadata(schema, metadata))
         self._stack = contextlib.ExitStack()
-        self._sink: _Sink | None = None
+        self._sink: Any = None  # takes batches in the format of the file
         if self._format is Format.CSV:
-            _check_flat(self._name, self._schema)
+            for field in self._schema:
+                if pa.types.is_nested(field.type):
+                    raise FileError(
+                        f"{path}: column {field.name!r} holds lists or structures, which a CSV cannot."
+                    )
         if self._name != STREAM:
             self._target = Path(path).resolve()
             try:
@@ -192,12 +186,6 @@ def _plain(schema: pa.Schema) -> pa.Schema:
         if pa.types.is_dictionary(field.type):
             schema = schema.set(place, field.with_type(field.type.value_type))
     return schema
-
-
-def _check_flat(name: str, schema: pa.Schema) -> None:
-    for field in schema:
-        if pa.types.is_nested(field.type):
-            raise FileError(f"{name}: column {field.name!r} holds lists or structures, which a CSV cannot.")
 
 
 def _replace_bytes(path: Path, content: bytes | None) -> None:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
-from masquerade.core.axes import Floats
 from masquerade.core.errors import Refusal
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
@@ -21,7 +20,7 @@ from masquerade.frames.baskets import Baskets, check_baskets, sub_policy
 from masquerade.kernels.bits import Words, unpack
 from masquerade.sources.query_plan import Layout
 from masquerade.sources.records import Records
-from masquerade.sources.supports import Codes, counted
+from masquerade.sources.supports import CodedColumns, Codes, counted
 
 
 class BasketRecords:
@@ -59,14 +58,11 @@ class BasketRecords:
         return counted(self, [self._columns], question, self.n, None)
 
 
-class _PackedColumns:
+class _PackedColumns(CodedColumns):
     """Baskets as the columns that supports are counted on."""
 
-    weights: Floats | None = None
-    multiplicity: NDArray[np.int64] | None = None
-
     def __init__(self, baskets: Baskets, layout: Layout) -> None:
-        self.layout, self.rows = layout, baskets.n
+        self.layout, self.rows, self.weights, self.multiplicity = layout, baskets.n, None, None
         self._words = baskets.words
         self._places = {name: place for place, name in enumerate(baskets.items)}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,19 +22,9 @@ from masquerade.core.tally import Tally
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.codec import Words
 from masquerade.protocols.people.questions import Counts, Question
-from masquerade.protocols.pooling import MOST_CELLS, PoolingParty
+from masquerade.protocols.pooling import MOST_CELLS, MaskedSum, PoolingParty
 from masquerade.sources.count_rounds import CountedReports
 from masquerade.sources.records import Records
-
-
-class Pool(Protocol):
-    """A way to add up exact tables of several parties."""
-
-    def totals(self, queries: Sequence[Query]) -> Words:
-        """Return the sums of all cells of all tables, one table after the other."""
-
-    def guarantee(self, names: Sequence[str]) -> Guarantee:
-        """Return who learns what from the sums."""
 
 
 def _split_tables(cells: Words, shapes: Sequence[tuple[int, ...]]) -> list[Words]:
@@ -53,7 +43,7 @@ class PooledTally(CountedReports):
     the sums of fewer than three parties would be their own.
     """
 
-    def __init__(self, pool: Pool, policy: Policy) -> None:
+    def __init__(self, pool: MaskedSum, policy: Policy) -> None:
         super().__init__(policy)
         self.guarantee = _pooled_guarantee(pool.guarantee(tuple(policy.schema)), policy)
         self._pool = pool

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import SumCovariance
+from masquerade.core.covariance import LinearCovariance, SumCovariance
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
@@ -26,34 +26,16 @@ from masquerade.estimate.evidence import GaussianEvidence
 from masquerade.estimate.rotation import Reduction
 from masquerade.estimate.walsh import counts_of, sums_of_products
 from masquerade.protocols.columns import OwnColumns, Owners, check_owners
-from masquerade.protocols.projection import SECRET_BYTES, Owner, convene_owners, reduction_of
+from masquerade.protocols.projection import SECRET_BYTES, Owner, RemoteOwner, convene_owners, reduction_of
 from masquerade.protocols.session import Transport
+from masquerade.sources.products import WholeTables
 from masquerade.sources.projection_noise import ProjectionNoise, side
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally, warn_missing
-from masquerade.sources.whole_tables import WholeTables, clear_covariance
 
 MOST_CELLS = 2**16
 MOST_NUMBERS = 2**27  # of projected columns, 1 GiB
 ROUNDING = 1e-6  # of inner products: 50,000 records have an error of 1e-9, other rotations one of 1
-
-
-class ColumnOwner(Protocol):
-    """Somebody who holds some columns of all records, here or at the other end of a network."""
-
-    @property
-    def name(self) -> str:
-        """Who it is."""
-
-    @property
-    def schema(self) -> Schema:
-        """Its variables."""
-
-    def table(self, names: Sequence[str]) -> Floats:
-        """Return the exact counts of some of its variables."""
-
-    def submit(self, names: Sequence[str], asked: Sequence[str], reduction: Reduction | None) -> Floats:
-        """Return the projected products of its variables `names` for a question about `asked`."""
 
 
 def projected(
@@ -133,7 +115,7 @@ class Projected(WholeTables):
 
     def __init__(
         self,
-        owners: Sequence[ColumnOwner],
+        owners: Sequence[Owner | RemoteOwner],
         schema: Schema,
         n: int,
         reduction: Reduction | None = None,
@@ -164,7 +146,7 @@ class Projected(WholeTables):
     def _propose(self, queries: Sequence[Query]) -> None:
         """Owners consent to variables, not to questions, and say so when they are asked."""
 
-    def _parts(self, names: Collection[str]) -> list[tuple[ColumnOwner, tuple[str, ...]]]:
+    def _parts(self, names: Collection[str]) -> list[tuple[Owner | RemoteOwner, tuple[str, ...]]]:
         """Return the owners asked, each with its variables in the order of the schema."""
         parts = [(owner, tuple(name for name in owner.schema if name in names)) for owner in self.owners]
         return [(owner, own) for owner, own in parts if own]
@@ -189,7 +171,7 @@ class Projected(WholeTables):
             self.reduction,
             ordered,
         )
-        covariance = SumCovariance((clear_covariance(values, self.n, ordered), noise))
+        covariance = SumCovariance((LinearCovariance.clear(values, self.n, ordered), noise))
         axes = tuple(self.schema[name] for name in ordered)
         return CountTable(axes, values, self.n, GaussianEvidence.of(values, covariance))
 

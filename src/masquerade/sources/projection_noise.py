@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import Kind, check_cells, check_kind, reduce_cells
+from masquerade.core.covariance import BlockCovariance, Kind, check_kind, reduce_cells
 from masquerade.estimate.rotation import Reduction, inner_product_covariance_from_estimates
 from masquerade.estimate.walsh import counts_of
 
@@ -61,7 +60,7 @@ def side(axes: Sequence[int], margin: Floats) -> _Side:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ProjectionNoise:
+class ProjectionNoise(BlockCovariance):
     """Covariance of a table of two owners, given the records, when columns were projected twice.
 
     Formula: that of `inner_product_covariance` with the columns of `_Side`; inner products across are taken
@@ -82,21 +81,11 @@ class ProjectionNoise:
         """Return the shape of the table."""
         return self.values.shape
 
-    def diagonal(self, kind: Kind = "population") -> Floats:
-        """Return the variance of every cell."""
-        return self.within((), kind)[..., 0, 0]
-
     def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
         """Return the covariance blocks of cells that differ only along `axes`."""
         check_kind(kind)
-        inner = [self.names.index(axis) if isinstance(axis, str) else axis for axis in axes]
-        outer = [axis for axis in range(len(self.shape)) if axis not in inner]
-        sizes = [self.shape[axis] for axis in outer]
-        block = prod(self.shape[axis] for axis in inner)
-        i, j = (
-            places.transpose([*outer, *inner]).reshape(*sizes, block)
-            for places in (self._places(self.first), self._places(self.second))
-        )
+        inner = self.positions(axes)
+        i, j = (self.in_blocks(self._places(part), inner) for part in (self.first, self.second))
         across = self._across()
         (a, a2), (b, b2) = ((part[..., :, None], part[..., None, :]) for part in (i, j))
         own = self.first.inner(a, a2, self.n) * self.second.inner(b, b2, self.n)
@@ -116,11 +105,6 @@ class ProjectionNoise:
         mixed = omega @ across.T if narrow else omega.T @ across
         swapped, crossed = float(np.sum(mixed * mixed.T)), float(np.sum(omega * across)) ** 2
         return float(inner_product_covariance_from_estimates(self.reduction, own, swapped, crossed))
-
-    def dense(self, max_cells: int = 4096, kind: Kind = "population") -> Floats:
-        """Return the whole matrix; refused beyond `max_cells`."""
-        check_cells(self.shape, max_cells)
-        return self.within(tuple(range(len(self.shape))), kind)
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> ProjectionNoise:
         """Return the covariance of the table summed or sliced to the axes `keep`."""

@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -190,23 +190,8 @@ def _ranks(group: NDArray[np.int64]) -> tuple[NDArray[np.int8], bool]:
     return result, bool(new.all())
 
 
-class _Columns(Protocol):
-    """Report columns of records that share their channels, as codes and as packed bits."""
-
-    layout: Layout
-    rows: int
-    weights: Floats | None
-    multiplicity: NDArray[np.int64] | None
-
-    def codes(self, name: str) -> Codes:
-        """Return the report codes of a variable."""
-
-    def packed(self, name: str, wanted: NDArray[np.bool_]) -> Words:
-        """Return one bit per record: whether its report is a wanted one."""
-
-
-class _CodedColumns:
-    """The columns of a `Store`; rows that stand for several are spread out again before packing."""
+class CodedColumns:
+    """The report columns of a `Store`; rows that stand for several are spread out again before packing."""
 
     def __init__(self, store: Store) -> None:
         self._columns = store.columns
@@ -214,9 +199,11 @@ class _CodedColumns:
         self.weights, self.multiplicity = store.weights, store.multiplicity
 
     def codes(self, name: str) -> Codes:
+        """Return the report codes of a variable."""
         return self._columns[name]
 
     def packed(self, name: str, wanted: NDArray[np.bool_]) -> Words:
+        """Return one bit per record: whether its report is a wanted one."""
         column = self._columns[name]
         return pack(column if self.multiplicity is None else np.repeat(column, self.multiplicity), wanted)
 
@@ -224,7 +211,7 @@ class _CodedColumns:
 class _Counter:
     """Answers supports of one list of items from columns; remembers what later, larger sets need."""
 
-    def __init__(self, columns: _Columns, items: tuple[Item, ...]) -> None:
+    def __init__(self, columns: CodedColumns, items: tuple[Item, ...]) -> None:
         self.columns = columns
         self.blocks = _Blocks(columns.layout, items)
         self._tree = ItemTree(len(items), columns.rows)
@@ -357,11 +344,11 @@ def supports_of(
     Cost: one AND and one popcount a word of 64 records for each set; inclusion and exclusion in as many
     steps as the set has disguised groups. One pass over the records for sets with other channels.
     """
-    return counted(owner, [_CodedColumns(store) for store in stores], question, n, weights)
+    return counted(owner, [CodedColumns(store) for store in stores], question, n, weights)
 
 
 def counted(
-    owner: object, parts: Sequence[_Columns], question: Supports, n: int, weights: Floats | None
+    owner: object, parts: Sequence[CodedColumns], question: Supports, n: int, weights: Floats | None
 ) -> SupportAnswer:
     """Answer a question from the parts of a source; counters are kept for as long as their owner lives."""
     question.check(parts[0].layout.schema)
