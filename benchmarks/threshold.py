@@ -23,8 +23,7 @@ from masquerade.protocols.threshold.class_opening import open_reports
 from masquerade.protocols.threshold.client import Client
 from masquerade.protocols.threshold.messages import Notice, Terms
 from masquerade.protocols.threshold.report_layout import Layout
-from masquerade.protocols.threshold.server import RandomnessServer
-from masquerade.protocols.threshold.stores import EvaluationLedger
+from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
 
 QUASI, SENSITIVE = 6, 10  # bytes of a row
 SHAPES = ((2, "all of size k"), (10, "Zipf"), (50, "Zipf"), (100, "all of size k"), (100, "Zipf"))

@@ -21,15 +21,14 @@ from masquerade.core.schema import Schema
 from masquerade.crypto.errors import ProofRejected
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.protocols.threshold import faithful
-from masquerade.protocols.threshold.class_opening import REASONS, Verdict
+from masquerade.protocols.threshold.class_opening import Verdict
 from masquerade.protocols.threshold.client import Client
 from masquerade.protocols.threshold.collector import Collector
 from masquerade.protocols.threshold.guarantee import faithful_guarantee, production_guarantee
 from masquerade.protocols.threshold.messages import Notice
 from masquerade.protocols.threshold.report_layout import Layout
 from masquerade.protocols.threshold.row_schema import Form
-from masquerade.protocols.threshold.server import RandomnessServer
-from masquerade.protocols.threshold.stores import EvaluationLedger
+from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
 from masquerade.simulation.costs import Cost, Culprit, Meter, Result
 from masquerade.simulation.people import People, Trouble, check_clear, name_of
 
@@ -175,8 +174,8 @@ def _production(
     others = [verdict for verdict in Verdict if verdict is not Verdict.OPENED]
     return (
         tuple(opening.rows()),
-        {REASONS[verdict]: n for verdict in others if (n := opening.count(verdict))},
-        tuple(Culprit(f"report {fault.report + 1}", fault.reason) for fault in opening.faults()),
+        {verdict.reason: n for verdict in others if (n := opening.count(verdict))},
+        tuple(Culprit(f"report {fault.report + 1}", fault.verdict.reason) for fault in opening.faults()),
     )
 
 

@@ -14,8 +14,7 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.threshold.client import Client
 from masquerade.protocols.threshold.collector import Collector
 from masquerade.protocols.threshold.messages import Credential, Notice, Terms
-from masquerade.protocols.threshold.server import RandomnessServer
-from masquerade.protocols.threshold.stores import EvaluationLedger
+from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
 from masquerade.services.collect.messages import Batch, ClientRecord, ShownNotice, mark_of
 
 KEY = SigningKey()

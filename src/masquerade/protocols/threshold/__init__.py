@@ -20,12 +20,11 @@ that hides the sender (a proxy, a mix): otherwise it sees whose report each row 
 
 from masquerade.protocols.threshold.class_opening import Opening, Verdict, open_reports
 from masquerade.protocols.threshold.client import Client
-from masquerade.protocols.threshold.collector import Collector
+from masquerade.protocols.threshold.collector import Collector, ReportStore
 from masquerade.protocols.threshold.guarantee import faithful_guarantee, production_guarantee
 from masquerade.protocols.threshold.messages import Closing, Notice, Terms
 from masquerade.protocols.threshold.row_schema import Form
-from masquerade.protocols.threshold.server import RandomnessServer
-from masquerade.protocols.threshold.stores import EvaluationLedger, ReportStore
+from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
 
 __all__ = [
     "Client",

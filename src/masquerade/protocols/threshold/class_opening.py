@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,49 +38,35 @@ Readable = Callable[[Rows], Bools]
 
 
 class Verdict(IntEnum):
-    """What became of a report. From `MALFORMED` on, something is wrong with the report itself."""
+    """What became of a report, and why. From `MALFORMED` on, something is wrong with the report itself."""
 
-    OPENED = 0
-    BELOW_K = 1
-    UNDECIDED = 2
-    WITHHELD = 3
-    MALFORMED = 4
-    OTHER_EPOCH = 5
-    OTHER_K = 6
-    OTHER_NOTICE = 7
-    REPEATED = 8
-    BAD_SHARE = 9
-    BAD_SEAL = 10
-    OTHER_QUASI = 11
+    reason: str
 
+    def __new__(cls, value: int, reason: str = "") -> Self:
+        """Return a verdict by its number, with the reason beside it."""
+        verdict = int.__new__(cls, value)
+        verdict._value_, verdict.reason = value, reason
+        return verdict
 
-REASONS: Final[Mapping[Verdict, str]] = {
-    Verdict.OPENED: "the row is open: its class has at least k good reports",
-    Verdict.BELOW_K: "the class has fewer than k good reports",
-    Verdict.UNDECIDED: "the class has k reports, but too few good ones to tell them from the bad",
-    Verdict.WITHHELD: "the class had k good shares, but fewer than k rows that could be read",
-    Verdict.MALFORMED: "it is not a report: a number out of range, or a row that nobody could have filled in",
-    Verdict.OTHER_EPOCH: "it belongs to another epoch",
-    Verdict.OTHER_K: "it was made for another k",
-    Verdict.OTHER_NOTICE: "it was made under another notice: its server may give people different keys",
-    Verdict.REPEATED: "it repeats the share of another report",
-    Verdict.BAD_SHARE: "its share does not lie on the polynomial of its class",
-    Verdict.BAD_SEAL: "its sealed part does not open with the key of its class",
-    Verdict.OTHER_QUASI: "its quasi-identifier is not the one that its class follows from",
-}
+    OPENED = 0, "the row is open: its class has at least k good reports"
+    BELOW_K = 1, "the class has fewer than k good reports"
+    UNDECIDED = 2, "the class has k reports, but too few good ones to tell them from the bad"
+    WITHHELD = 3, "the class had k good shares, but fewer than k rows that could be read"
+    MALFORMED = 4, "it is not a report: a number out of range, or a row that nobody could have filled in"
+    OTHER_EPOCH = 5, "it belongs to another epoch"
+    OTHER_K = 6, "it was made for another k"
+    OTHER_NOTICE = 7, "it was made under another notice: its server may give people different keys"
+    REPEATED = 8, "it repeats the share of another report"
+    BAD_SHARE = 9, "its share does not lie on the polynomial of its class"
+    BAD_SEAL = 10, "its sealed part does not open with the key of its class"
+    OTHER_QUASI = 11, "its quasi-identifier is not the one that its class follows from"
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """A report that is wrong: its place among those received, and what is wrong with it."""
 
     report: int
     verdict: Verdict
-
-    @property
-    def reason(self) -> str:
-        """Return what is wrong, for people."""
-        return REASONS[self.verdict]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +118,7 @@ class Opening:
         opened = f"{counted(self.opened, 'row')} of {classes} open"
         first = f"{counted(self.received, 'report')}, k = {self.terms.k}: {opened}"
         others = [(verdict, self.count(verdict)) for verdict in Verdict if verdict is not Verdict.OPENED]
-        return "\n".join([first, *(f"  {n:,} not: {REASONS[verdict]}" for verdict, n in others if n)])
+        return "\n".join([first, *(f"  {n:,} not: {verdict.reason}" for verdict, n in others if n)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +150,7 @@ class Classes:
 
     @property
     def which(self) -> Ints:
-        """Return the class of each report."""
+        """The class of each report."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
     def tag_bytes(self) -> list[bytes]:

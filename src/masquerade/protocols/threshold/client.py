@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
+from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto import oprf, symmetric
 from masquerade.crypto.class_secrets import key_of, random_place, secret_of, share_of, tag_of
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken
 from masquerade.crypto.oprf import POINT_SIZE
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.sealed_messages import seal
+from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.threshold.messages import (
     REFUSALS,
     Credential,
-    Evaluation,
     EvaluationRefusal,
     Notice,
     Request,
@@ -83,7 +83,10 @@ class Client:
         Raises `QueryRefused` if the server refused, and `RoundAborted` naming it if its proof does not hold.
         """
         if self._report is None:
-            self._report = sensitive, self._made(self._unblinded(reply), sensitive)
+            unblinded = self._unblinded(reply)
+            secret = secret_of(oprf.output_of(self._notice.terms.input_of(self._quasi), unblinded))
+            made = report_of(self._layout, secret, unblinded, self._quasi, sensitive, x=random_place())
+            self._report = sensitive, made
         elif sensitive != self._report[0]:
             raise InputError("A client makes one report in an epoch, and has made another.")
         return self._report[1]
@@ -96,28 +99,17 @@ class Client:
             raise QueryRefused([Refusal(answer.reason, REFUSALS[answer.reason])])
         own = slice(answer.place * POINT_SIZE, (answer.place + 1) * POINT_SIZE)
         if answer.elements[own] != self._blinded.element.encode():
-            raise RoundAborted("The evaluation is of another request.", spent=True, culprits=(SERVER,))
+            raise aborted("The evaluation is of another request.", SERVER, spent=True)
         try:
-            evaluated = self._verified(answer)
+            elements, evaluated = (
+                [group.decode(run[at : at + POINT_SIZE]) for at in range(0, len(run), POINT_SIZE)]
+                for run in (answer.elements, answer.evaluated)
+            )
+            oprf.verify(self._notice.public, elements, evaluated, answer.proof)
         except (DecodingError, ProofRejected) as error:
-            raise RoundAborted(
-                f"The randomness server did not prove that it used the published key: {error}",
-                spent=True,
-                culprits=(SERVER,),
-            ) from error
-        return oprf.unblind(self._blinded, group.decode(evaluated[own])).encode()
-
-    def _verified(self, answer: Evaluation) -> bytes:
-        places = range(0, len(answer.elements), POINT_SIZE)
-        elements = [group.decode(answer.elements[at : at + POINT_SIZE]) for at in places]
-        evaluated = [group.decode(answer.evaluated[at : at + POINT_SIZE]) for at in places]
-        oprf.verify(self._notice.public, elements, evaluated, answer.proof)
-        return answer.evaluated
-
-    def _made(self, unblinded: bytes, sensitive: bytes) -> bytes:
-        terms, layout = self._notice.terms, self._layout
-        secret = secret_of(oprf.output_of(terms.input_of(self._quasi), unblinded))
-        return report_of(layout, secret, unblinded, self._quasi, sensitive, x=random_place())
+            reason = f"The randomness server did not prove that it used the published key: {error}"
+            raise aborted(reason, SERVER, spent=True) from error
+        return oprf.unblind(self._blinded, evaluated[answer.place]).encode()
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise TypeError("a Client is not pickled: it would ask and report twice")

@@ -85,11 +85,9 @@ class PublicDeal(Message):
 
     def transcript(self, index: int, quasi: bytes, sealed: bytes) -> Transcript:
         """Return what a user's proof is bound to: its row too, so that nobody can replace the sealed part."""
-        query = hashlib.sha256(quasi).digest()
-        user = index.to_bytes(4, "big")
-        bound = Transcript(
-            Context("threshold faithful", self.epoch.encode(), self.digest, query, user, "user")
-        )
+        query, user = hashlib.sha256(quasi).digest(), index.to_bytes(4, "big")
+        context = Context("threshold faithful", self.epoch.encode(), self.digest, query, user, "user")
+        bound = Transcript(context)
         bound.absorb("sealed", hashlib.sha256(sealed).digest())
         return bound
 
@@ -259,7 +257,9 @@ class Miner:
         return OpenRows(tuple(rows), tuple(sorted(faults)))
 
     def _read(self, one: Submission, members: Sequence[Submission]) -> bytes | None:
-        point = opened_point(self._dealing, members[: self._dealing.k], one.index)
+        some = members[: self._dealing.k]
+        xs = [self._dealing.users + other.index for other in some]
+        point = interpolate_points(xs, [other.point for other in some], one.index, group)
         if point.is_identity:
             return None
         try:
@@ -269,9 +269,3 @@ class Miner:
         length = int.from_bytes(plain[:_LENGTH], "big")
         part, padding = plain[_LENGTH : _LENGTH + length], plain[_LENGTH + length :]
         return part if length <= self._dealing.sensitive_size and not any(padding) else None
-
-
-def opened_point(dealing: PublicDeal, members: Sequence[Submission], index: int) -> Point:
-    """Return f(index)·H from the points of k members of a class."""
-    xs = [dealing.users + one.index for one in members]
-    return interpolate_points(xs, [one.point for one in members], index, group)

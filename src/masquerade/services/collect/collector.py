@@ -15,10 +15,9 @@ from typing import Any
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.threshold.class_opening import Opening
-from masquerade.protocols.threshold.collector import Collector
+from masquerade.protocols.threshold.collector import Collector, ReportStore
 from masquerade.protocols.threshold.messages import Closing, Notice
 from masquerade.protocols.threshold.report_layout import Layout
-from masquerade.protocols.threshold.stores import ReportStore
 from masquerade.services.collect.guarantee import service_guarantee
 from masquerade.services.collect.messages import ShownNotice
 from masquerade.services.collect.results import packed, summary_of

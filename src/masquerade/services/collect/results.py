@@ -17,7 +17,7 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.label_codes import decode
 from masquerade.frames.metadata import INCOMPLETE
-from masquerade.protocols.threshold.class_opening import REASONS, Opening, Verdict
+from masquerade.protocols.threshold.class_opening import Opening, Verdict
 from masquerade.protocols.threshold.messages import Terms
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.sources.opened import OpenedRows
@@ -45,13 +45,13 @@ def summary_of(opening: Opening, evaluations: int) -> dict[str, Any]:
         "opened": opening.opened,
         "classes": len(opening.quasi),
         "not_opened": {
-            REASONS[verdict]: opening.count(verdict)
+            verdict.reason: opening.count(verdict)
             for verdict in Verdict
             if verdict is not Verdict.OPENED and opening.count(verdict)
         },
         "small_classes": {str(size): number for size, number in opening.small.items()},
         "bad_reports": len(faults),
-        "bad": [{"report": fault.report + 1, "reason": fault.reason} for fault in faults[:MOST_NAMED]],
+        "bad": [{"report": fault.report + 1, "reason": fault.verdict.reason} for fault in faults[:MOST_NAMED]],
         "more_reports_than_evaluations": max(0, opening.received - evaluations),
     }
 

@@ -7,10 +7,9 @@ from tests.unit.protocols.threshold.world import World
 
 from masquerade.core.errors import FileError, InputError, QueryRefused
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.protocols.threshold.collector import Collector
+from masquerade.protocols.threshold.collector import Collector, ReportStore
 from masquerade.protocols.threshold.messages import Closing, Terms
-from masquerade.protocols.threshold.server import RandomnessServer
-from masquerade.protocols.threshold.stores import EvaluationLedger, ReportStore
+from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
 
 
 def code(caught):

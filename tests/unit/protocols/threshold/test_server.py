@@ -26,8 +26,7 @@ from masquerade.protocols.threshold.messages import (
     Terms,
     read_reply,
 )
-from masquerade.protocols.threshold.server import RandomnessServer
-from masquerade.protocols.threshold.stores import EvaluationLedger
+from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
 
 
 def reason(reply):

@@ -9,8 +9,7 @@ from masquerade.protocols.threshold.client import Client, report_of
 from masquerade.protocols.threshold.collector import Collector
 from masquerade.protocols.threshold.messages import Notice, Terms
 from masquerade.protocols.threshold.report_layout import Layout
-from masquerade.protocols.threshold.server import RandomnessServer
-from masquerade.protocols.threshold.stores import EvaluationLedger
+from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
 
 SEED = bytes(range(32))
 
