@@ -22,19 +22,18 @@ from typing import NamedTuple
 from benchmarks.timing import keep
 
 import masquerade as mq
+from masquerade.crypto.ballots import BallotKeys, mask
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.proof_batches import rejected
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency import Question, Terms
+from masquerade.protocols.frequency.agreement import Terms
 from masquerade.protocols.frequency.ballots import (
     POINT,
     Booth,
-    Pair,
     PublicKeys,
     Setting,
     keys_claim,
     make_keys,
-    mask,
     public_keys,
     spans_of,
     sum_of_keys,
@@ -42,6 +41,7 @@ from masquerade.protocols.frequency.ballots import (
 from masquerade.protocols.mix import Leader, Miner, MixTerms, Respondent
 from masquerade.protocols.mix.key_holder import opened_batch
 from masquerade.protocols.mix.messages import Board
+from masquerade.protocols.people.questions import Question
 
 TARGET = 100_000
 CORES = 2
@@ -119,7 +119,7 @@ def additions(full, short=0):
 
 def pairs_of(numbers):
     """Return secret keys of stored numbers."""
-    return [Pair(secp256k1.secret(x), secp256k1.secret(y)) for x, y in numbers]
+    return [BallotKeys(secp256k1.secret(x), secp256k1.secret(y)) for x, y in numbers]
 
 
 def cast_many(task):
@@ -157,9 +157,9 @@ def election(votes):
 
 def clients(prices, results):
     """Measure one user."""
-    pair = Pair(secp256k1.random_secret(), secp256k1.random_secret())
+    pair = BallotKeys.fresh(secp256k1)
     own = public_keys([pair])
-    total = sum_of_keys([own, public_keys([Pair(secp256k1.random_secret(), secp256k1.random_secret())])])
+    total = sum_of_keys([own, public_keys([BallotKeys.fresh(secp256k1)])])
     booth = Booth(SPANS, total, {"u0": own}, SETTING)
 
     def without_proof():

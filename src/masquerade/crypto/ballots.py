@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.group import Point, Secret
+from masquerade.crypto.group import Group, Point, Secret
 from masquerade.crypto.proofs import Knows
-from masquerade.crypto.statements import Ballot
 
 
 class BallotKeys(NamedTuple):
@@ -17,12 +16,17 @@ class BallotKeys(NamedTuple):
     x: Secret
     y: Secret
 
+    @classmethod
+    def fresh(cls, group: Group) -> Self:
+        """Return new keys."""
+        return cls(group.random_secret(), group.random_secret())
 
-def cast(bit: int, keys: BallotKeys, X: Point, Y: Point) -> Ballot:
+
+def mask(bit: int, keys: BallotKeys, X: Point, Y: Point) -> tuple[Point, Point]:
     """Return the masked bit: m = bit·G + y·X and h = x·Y, X and Y the sums of all users' keys.
 
     Both maskings are made and one is chosen, so the time taken does not tell the bit.
-    Cost: two constant-time multiplications, and two by the generator for the user's public keys.
+    Cost: two constant-time multiplications.
     """
     if bit not in (0, 1):
         raise InputError("A ballot masks 0 or 1.")
@@ -30,18 +34,16 @@ def cast(bit: int, keys: BallotKeys, X: Point, Y: Point) -> Ballot:
         raise InputError("The users' keys cancel out and would mask nothing: the roster needs other keys.")
     group = X.group
     zero = group.multiply(X, keys.y)
-    masked = (zero, zero + group.generator)[bit]
-    X_i, Y_i = group.multiply_generator(keys.x), group.multiply_generator(keys.y)
-    return Ballot(X, Y, X_i, Y_i, masked, group.multiply(Y, keys.x))
+    return (zero, zero + group.generator)[bit], group.multiply(Y, keys.x)
 
 
 def knows_bit(bit: int, keys: BallotKeys) -> tuple[Knows, ...]:
-    """Return what proves `valid_bit`."""
+    """Return what proves `statements.valid_bit`."""
     return Knows((keys.x,)), Knows((keys.y,), bit)
 
 
 def knows_one_hot(bits: Sequence[int], keys: Sequence[BallotKeys]) -> tuple[Knows, ...]:
-    """Return what proves `one_hot`."""
+    """Return what proves `statements.one_hot`."""
     if sum(bits) != 1:
         raise InputError("Exactly one bit of a one-hot ballot must be 1.")
     each = [known for bit, pair in zip(bits, keys, strict=True) for known in knows_bit(bit, pair)]

@@ -10,9 +10,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from masquerade.crypto.ballots import BallotKeys, mask
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.small_log import SmallLog
-from masquerade.protocols.frequency.ballots import POINT, Pair, mask, public_keys, sum_of_keys
+from masquerade.protocols.frequency.ballots import POINT, public_keys, sum_of_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,7 @@ class Mined:
 def mined(bits: Sequence[Sequence[int]]) -> Mined:
     """Return the frequencies of users' bits, one row a user; key setup is not timed, as in the talk."""
     counts = len(bits[0])
-    pairs = [
-        [Pair(secp256k1.random_secret(), secp256k1.random_secret()) for _ in range(counts)] for _ in bits
-    ]
+    pairs = [[BallotKeys.fresh(secp256k1) for _ in range(counts)] for _ in bits]
     X, Y = sum_of_keys([public_keys(own) for own in pairs])
     start = time.process_time()
     masked = [

@@ -20,7 +20,7 @@ from masquerade.core.words import gamma_text
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.aggregation.agreement import aggregation_guarantee
 from masquerade.protocols.aggregation.parameters import Parameters
-from masquerade.protocols.frequency import Terms as FrequencyTerms
+from masquerade.protocols.frequency.agreement import Terms as FrequencyTerms
 from masquerade.protocols.frequency.agreement import frequency_guarantee
 from masquerade.protocols.linking import Joiner, keyed_guarantee
 from masquerade.protocols.mix import MixTerms, mix_guarantee

@@ -7,7 +7,9 @@ import hashlib
 import json
 from pathlib import Path
 
-from masquerade.crypto.ballots import BallotKeys, cast, knows_bit, knows_one_hot
+from tests.unit.crypto.votes import cast
+
+from masquerade.crypto.ballots import BallotKeys, knows_bit, knows_one_hot
 from masquerade.crypto.keys import AgreementKey, SigningKey, derive
 from masquerade.crypto.proofs import Drawn, Knows, _prove_from_parts
 from masquerade.crypto.ristretto255 import ristretto255

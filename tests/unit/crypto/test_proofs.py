@@ -1,10 +1,10 @@
 """Proofs hold for true statements in their context, and for nothing else."""
 
 import pytest
-from tests.unit.crypto.votes import election, proved_bits, proved_one_hot, transcript
+from tests.unit.crypto.votes import cast, election, proved_bits, proved_one_hot, transcript
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.ballots import BallotKeys, cast, knows_bit, knows_one_hot
+from masquerade.crypto.ballots import BallotKeys, knows_bit, knows_one_hot
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.proofs import Knows, proof_size, prove, verify
 from masquerade.crypto.ristretto255 import ristretto255

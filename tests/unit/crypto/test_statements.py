@@ -7,7 +7,7 @@ import sys
 import pytest
 from tests.unit.crypto.votes import election, transcript
 
-from masquerade.crypto.ballots import cast, knows_bit
+from masquerade.crypto.ballots import knows_bit, mask
 from masquerade.crypto.proofs import open_proof, prove
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.crypto.secp256k1 import secp256k1
@@ -80,7 +80,7 @@ def test_neither_casting_nor_proving_tells_the_bit_by_the_work_done(monkeypatch,
         [operations(monkeypatch, group, lambda bit=bit, act=act: act(bit)) for bit in (0, 1)]
         for act in (
             lambda bit: prove(valid_bit(ballots[bit]), knows_bit(bit, keys[bit]), transcript()),
-            lambda bit: cast(bit, keys[bit], X, Y),
+            lambda bit: mask(bit, keys[bit], X, Y),
         )
     )
     assert proving[0] == proving[1]

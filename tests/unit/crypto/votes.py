@@ -1,8 +1,8 @@
 """Small elections for the tests: users with keys, sums of keys, ballots and their proofs."""
 
-from masquerade.crypto.ballots import BallotKeys, cast, knows_bit, knows_one_hot
+from masquerade.crypto.ballots import BallotKeys, knows_bit, knows_one_hot, mask
 from masquerade.crypto.proofs import prove
-from masquerade.crypto.statements import one_hot, valid_bit
+from masquerade.crypto.statements import Ballot, one_hot, valid_bit
 from masquerade.crypto.transcript import Context, Transcript
 
 
@@ -20,6 +20,12 @@ def context(number=0, **changed):
 
 def transcript(number=0, **changed):
     return Transcript(context(number, **changed))
+
+
+def cast(bit, keys, X, Y):
+    """Return a masked bit beside all keys."""
+    own = [X.group.multiply_generator(key) for key in keys]
+    return Ballot(X, Y, *own, *mask(bit, keys, X, Y))
 
 
 def election(group, bits):

@@ -2,9 +2,9 @@
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.frequency import Question, Terms
-from masquerade.protocols.frequency.agreement import Enrolment
+from masquerade.protocols.frequency.agreement import Enrolment, Terms
 from masquerade.protocols.frequency.messages import Gathered, Invitation, Objection, Signed, Step
+from masquerade.protocols.people.questions import Question
 from tests.vectors.message_vectors import Example
 
 NAMES = ("ann", "bob", "zoë")

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from masquerade.crypto.ballots import BallotKeys, knows_bit, knows_one_hot, mask
+from masquerade.crypto.elgamal import decode_points
 from masquerade.crypto.errors import DecodingError
-from masquerade.crypto.group import Point, Secret
+from masquerade.crypto.group import Point
 from masquerade.crypto.proof_batches import Claim, rejected
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
@@ -29,13 +31,6 @@ if TYPE_CHECKING:  # processes that check proofs need this module, and no more t
 
 PROTOCOL = "frequency mining"
 POINT = secp256k1.point_size
-
-
-class Pair(NamedTuple):
-    """The secret keys of one frequency."""
-
-    x: Secret
-    y: Secret
 
 
 class PublicKeys(NamedTuple):
@@ -62,9 +57,9 @@ class Setting(NamedTuple):
         return Transcript(context)
 
 
-def make_keys(counts: int, setting: Setting, user: str) -> tuple[tuple[Pair, ...], bytes]:
+def make_keys(counts: int, setting: Setting, user: str) -> tuple[tuple[BallotKeys, ...], bytes]:
     """Return fresh keys and the payload that publishes them: all X, all Y, the proof that they are known."""
-    pairs = tuple(Pair(secp256k1.random_secret(), secp256k1.random_secret()) for _ in range(counts))
+    pairs = tuple(BallotKeys.fresh(secp256k1) for _ in range(counts))
     keys = public_keys(pairs)
     statement = possession_of(keys)
     knowledge = [*[Knows((pair.x,)) for pair in pairs], *[Knows((pair.y,)) for pair in pairs]]
@@ -72,7 +67,7 @@ def make_keys(counts: int, setting: Setting, user: str) -> tuple[tuple[Pair, ...
     return pairs, keys.encode() + proof
 
 
-def public_keys(pairs: Sequence[Pair]) -> PublicKeys:
+def public_keys(pairs: Sequence[BallotKeys]) -> PublicKeys:
     """Return the public keys of secret ones."""
     return PublicKeys(
         tuple([secp256k1.multiply_generator(pair.x) for pair in pairs]),
@@ -104,12 +99,6 @@ def sum_of_keys(listed: Sequence[PublicKeys]) -> PublicKeys:
         tuple(secp256k1.sum_points(column) for column in zip(*[keys.X for keys in listed], strict=True)),
         tuple(secp256k1.sum_points(column) for column in zip(*[keys.Y for keys in listed], strict=True)),
     )
-
-
-def mask(bit: int, pair: Pair, X: Point, Y: Point) -> tuple[Point, Point]:
-    """Return m_i and h_i; both possible sums are made, so that the time does not tell the bit."""
-    masked = secp256k1.multiply(X, pair.y)
-    return (masked, masked + secp256k1.generator)[bit], secp256k1.multiply(Y, pair.x)
 
 
 def ballots_of(total: PublicKeys, own: PublicKeys, m: Sequence[Point], h: Sequence[Point]) -> list[Ballot]:
@@ -168,39 +157,21 @@ def validity(spans: Sequence[Span], ballots: Sequence[Ballot]) -> Statement:
     return tuple(parts)
 
 
-class Vote(NamedTuple):
-    """What a user sent, with the user's public keys as the roster has them."""
-
-    user: str
-    keys: bytes
-    payload: bytes
-
-
-def vote_claim(vote: Vote, spans: tuple[Span, ...], total: bytes, setting: Setting) -> Claim:
-    """Return what a vote claims, beside the sums of all keys."""
-    summed = decoded_keys(total)
+def vote_claim(
+    vote: tuple[str, bytes, bytes], spans: tuple[Span, ...], total: bytes, setting: Setting
+) -> Claim:
+    """Return what a vote (user, public keys as on the roster, payload) claims beside the sums of all keys."""
+    user, keys, payload = vote
+    summed = _decoded_keys(total)
     counts = len(summed.X)
-    points, proof = _points(vote.payload, 2 * counts)
-    own, _ = read_keys(vote.keys, counts)
-    ballots = ballots_of(summed, own, points[:counts], points[counts:])
-    return Claim(validity(spans, ballots), proof, setting.transcript(vote.user, "vote"))
+    points, proof = _points(payload, 2 * counts)
+    ballots = ballots_of(summed, read_keys(keys, counts)[0], points[:counts], points[counts:])
+    return Claim(validity(spans, ballots), proof, setting.transcript(user, "vote"))
 
 
-@lru_cache(maxsize=2)
-def decoded_keys(encoded: bytes) -> PublicKeys:
-    """Return keys from `PublicKeys.encode`: decoded once for all votes."""
+@lru_cache(maxsize=2)  # decoded once for all votes
+def _decoded_keys(encoded: bytes) -> PublicKeys:
     return read_keys(encoded, len(encoded) // (2 * POINT))[0]
-
-
-def knowledge_of(spans: Sequence[Span], pairs: Sequence[Pair], bits: Sequence[int]) -> list[Knows]:
-    """Return what a voter knows, in the order of `validity`."""
-    knows: list[Knows] = []
-    for alone, start, end in spans:
-        for pair, bit in zip(pairs[start:end], bits[start:end], strict=True):
-            knows += (Knows((pair.x,)), Knows((pair.y,), bit))
-        if not alone:
-            knows.append(Knows(tuple(pair.y for pair in pairs[start:end])))
-    return knows
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,17 +183,15 @@ class Booth:
     keys: dict[str, PublicKeys]
     setting: Setting
 
-    @property
-    def counts(self) -> int:
-        """Return how many frequencies are mined."""
-        return len(self.total.X)
-
-    def cast(self, user: str, pairs: Sequence[Pair], bits: Sequence[int]) -> bytes:
+    def cast(self, user: str, pairs: Sequence[BallotKeys], bits: Sequence[int]) -> bytes:
         """Return a vote: all m, all h, and the proof that they are valid."""
         masked = [mask(bit, pair, X, Y) for bit, pair, X, Y in zip(bits, pairs, *self.total, strict=True)]
         m, h = [first for first, _ in masked], [second for _, second in masked]
         statement = validity(self.spans, ballots_of(self.total, self.keys[user], m, h))
-        knows = knowledge_of(self.spans, pairs, bits)
+        knows: list[Knows] = []
+        for alone, start, end in self.spans:
+            own, cells = bits[start:end], pairs[start:end]
+            knows += knows_bit(own[0], cells[0]) if alone else knows_one_hot(own, cells)
         proof = prove(statement, knows, self.setting.transcript(user, "vote"))
         return b"".join([point.encode() for point in (*m, *h)]) + proof
 
@@ -230,20 +199,20 @@ class Booth:
         self, votes: Sequence[tuple[str, bytes]], *, workers: int = 2, alone: bool = False
     ) -> list[str]:
         """Return the users whose votes do not decode or are not proved valid; `alone`: one by one."""
-        listed = [Vote(user, self.keys[user].encode(), payload) for user, payload in votes]
+        listed = [(user, self.keys[user].encode(), payload) for user, payload in votes]
         claim = partial(vote_claim, spans=self.spans, total=self.total.encode(), setting=self.setting)
-        bad = rejected(listed, claim, workers=workers, each=self.counts, alone=alone)
+        bad = rejected(listed, claim, workers=workers, each=len(self.total.X), alone=alone)
         return [votes[place][0] for place in bad]
 
     def frequencies(self, votes: Sequence[bytes], *, workers: int = 2) -> list[int]:
         """Return every frequency; one outside 0 … n raises `LogOutOfRange`."""
         logs = SmallLog(secp256k1, len(votes))
-        half = self.counts * POINT
+        half = len(self.total.X) * POINT
         found = []
         for at in range(0, half, POINT):
-            m = secp256k1.sum_encoded(b"".join([vote[at : at + POINT] for vote in votes]), workers=workers)
-            h = secp256k1.sum_encoded(
-                b"".join([vote[half + at : half + at + POINT] for vote in votes]), workers=workers
+            m, h = (
+                secp256k1.sum_encoded(b"".join([vote[i : i + POINT] for vote in votes]), workers=workers)
+                for i in (at, half + at)
             )
             found.append(logs.find(m - h))
         return found
@@ -252,7 +221,4 @@ class Booth:
 def _points(payload: bytes, n: int) -> tuple[tuple[Point, ...], bytes]:
     if len(payload) < n * POINT:
         raise DecodingError(f"{n} points need {n * POINT} bytes. Got {len(payload)} instead.")
-    decode = secp256k1.decode
-    return tuple([decode(payload[at : at + POINT]) for at in range(0, n * POINT, POINT)]), payload[
-        n * POINT :
-    ]
+    return decode_points(payload[: n * POINT]), payload[n * POINT :]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from masquerade.core.errors import FileError, Refusal
 from masquerade.protocols.codec import Writer
@@ -18,14 +18,6 @@ from masquerade.protocols.people.questions import Question
 from masquerade.protocols.people.roster import flagged, flags_of
 
 ENDORSED, KEY, QUESTION, TERMS, VOTED = "endorsed", "key", "question", "terms", "voted"
-
-
-class CountedElsewhere(NamedTuple):
-    """Who was counted in a clear round under other terms, by their identities."""
-
-    epoch: str
-    minimum: int
-    users: frozenset[bytes]
 
 
 class VoteHistory(History):
@@ -84,33 +76,28 @@ class VoteHistory(History):
         if sums is not None:
             return [sums]
         now = frozenset(self._terms.members[user] for user in asked.users)
-        for before in self._elsewhere():
-            refusal = against_difference(now, before.users, max(self._terms.minimum, before.minimum))
-            if refusal is not None:
-                return [Refusal(refusal.code, f"as counted in epoch {before.epoch!r}: {refusal.reason}")]
-        return []
-
-    def _elsewhere(self) -> Iterator[CountedElsewhere]:
-        """Return the clear rounds under other terms, but for those of epochs that were agreed to."""
-        known: dict[bytes, Enrolment] = {}
         for vote in self.clear_votes():
             if vote.under == self._terms.id:
                 continue
-            if vote.under not in known:
-                known[vote.under] = self._enrolment(vote.under)
-            then = known[vote.under]
-            if then.epoch not in self._agreed:
-                users = frozenset(flagged(vote.flags, tuple(then.members.values())))
-                yield CountedElsewhere(then.epoch, then.minimum, users)
-
-    def _enrolment(self, name: bytes) -> Enrolment:
-        written = self.ledger.find(TERMS, name)
-        if written is None:
-            raise FileError("The ledger has a vote under terms that it does not have.")
-        return Enrolment.decode(written)
+            written = self.ledger.find(TERMS, vote.under)
+            if written is None:
+                raise FileError("The ledger has a vote under terms that it does not have.")
+            then = _enrolment(written)
+            if then.epoch in self._agreed:
+                continue
+            before = frozenset(flagged(vote.flags, tuple(then.members.values())))
+            refusal = against_difference(now, before, max(self._terms.minimum, then.minimum))
+            if refusal is not None:
+                return [Refusal(refusal.code, f"as counted in epoch {then.epoch!r}: {refusal.reason}")]
+        return []
 
     def _name(self, number: int) -> bytes:
         return self._terms.id + number.to_bytes(ROUND, "big")
+
+
+@lru_cache(maxsize=8)
+def _enrolment(written: bytes) -> Enrolment:
+    return Enrolment.decode(written)
 
 
 def question_id(question: Question, terms: Terms) -> bytes:

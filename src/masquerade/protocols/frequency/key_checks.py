@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from functools import partial
 
-from masquerade.core.errors import RoundAborted
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.proof_batches import rejected
 from masquerade.protocols.frequency.agreement import Terms
@@ -26,6 +24,7 @@ from masquerade.protocols.frequency.messages import (
     Step,
     roster_hash,
 )
+from masquerade.protocols.people.roster import aborted
 
 
 def setting_of(terms: Terms, number: int, invitation: bytes) -> Setting:
@@ -52,13 +51,12 @@ class RosterChecks:
             self._rosters = {digest: opened_booth(terms, invitation, roster, workers=workers)}
         return self._rosters[digest]
 
-    def endorsed(
-        self, terms: Terms, users: Sequence[str], number: int, roster: bytes, message: bytes
-    ) -> None:
+    def endorsed(self, terms: Terms, asked: Invitation, roster: bytes, message: bytes) -> None:
         """Raise `RoundAborted` unless every user signed this very roster."""
-        digest = hashlib.sha256(terms.id + roster + number.to_bytes(ROUND, "big") + message).digest()
+        number = asked.number.to_bytes(ROUND, "big")
+        digest = hashlib.sha256(terms.id + roster + number + message).digest()
         if digest not in self._endorsed:
-            check_endorsements(terms, users, number, roster, message)
+            check_endorsements(terms, asked, roster, message)
             self._endorsed = {digest}
 
 
@@ -69,76 +67,56 @@ def opened_booth(terms: Terms, invitation: bytes, roster: bytes, *, workers: int
     """
     asked = Invitation.decode(invitation, terms)
     counts = asked.counts(terms)
-    posts = _posts(terms, asked, Gathered.decode(roster))
+    posts = _signed_by_all(terms, asked, Step.KEYS, roster)
     setting = setting_of(terms, asked.number, invitation)
     claim = partial(keys_claim, counts=counts, setting=setting)
     sent = [(post.user, post.payload) for post in posts]
     bad = [posts[place].user for place in rejected(sent, claim, workers=workers, each=counts)]
     if bad:
-        raise RoundAborted(
-            f"The keys of {', '.join(bad[:5])} come without proof that they are known.",
-            spent=False,
-            culprits=bad,
-        )
+        raise aborted(f"The keys of {', '.join(bad[:5])} come without proof that they are known.", *bad)
     keys = {post.user: read_keys(post.payload, counts)[0] for post in posts}
     total = sum_of_keys(list(keys.values()))
     if any(point.is_identity for point in (*total.X, *total.Y)):
-        raise RoundAborted("The keys of all users cancel out.", spent=False)
+        raise aborted("The keys of all users cancel out.")
     sealed = setting._replace(roster=roster_hash(terms, invitation, [post.payload for post in posts]))
     return Booth(spans_of(asked.questions, terms.sizes), total, keys, sealed)
 
 
-def _posts(terms: Terms, asked: Invitation, gathered: Gathered) -> list[Signed]:
-    if gathered.step != Step.KEYS or gathered.number != asked.number:
-        raise DecodingError("This is not the roster of this round.")
-    posts = [Signed.decode(part) for part in gathered.parts]
-    said = [(post.user, post.step, post.number) for post in posts]
-    if said != [(user, Step.KEYS, asked.number) for user in asked.users]:
-        raise RoundAborted(
-            "The roster is not that of the users who were invited, once each and in order.",
-            spent=False,
-            culprits=("miner",),
-        )
-    for post in posts:
-        try:
-            post.check(terms)
-        except SealBroken:
-            raise RoundAborted(
-                f"The roster has keys for {post.user} that {post.user} did not sign.",
-                spent=False,
-                culprits=("miner",),
-            ) from None
-    return posts
-
-
-def check_endorsements(
-    terms: Terms, users: Sequence[str], number: int, roster: bytes, message: bytes
-) -> None:
+def check_endorsements(terms: Terms, asked: Invitation, roster: bytes, message: bytes) -> None:
     """Raise `RoundAborted` unless there is an endorsement of `roster` by every user."""
+    for one in _signed_by_all(terms, asked, Step.ENDORSEMENT, message):
+        if one.payload != roster:
+            reason = f"{one.user} was shown another roster: the miner tells users different things."
+            raise aborted(reason, "miner")
+
+
+_FAULTS = {
+    Step.KEYS: (
+        "This is not the roster of this round.",
+        "The roster is not that of the users who were invited, once each and in order.",
+        "The roster has keys for {0} that {0} did not sign.",
+    ),
+    Step.ENDORSEMENT: (
+        "These are not the endorsements of this round.",
+        "Not every user has endorsed the roster, once each and in order.",
+        "The endorsement of {0} was not signed by {0}.",
+    ),
+}
+
+
+def _signed_by_all(terms: Terms, asked: Invitation, step: Step, message: bytes) -> list[Signed]:
+    """Return what the users who were invited signed; where it is not that, the miner is to blame."""
+    other_round, other_users, forged = _FAULTS[step]
     gathered = Gathered.decode(message)
-    if gathered.step != Step.ENDORSEMENT or gathered.number != number:
-        raise DecodingError("These are not the endorsements of this round.")
+    if (gathered.step, gathered.number) != (step, asked.number):
+        raise DecodingError(other_round)
     signed = [Signed.decode(part) for part in gathered.parts]
-    if [(item.user, item.step, item.number) for item in signed] != [
-        (user, Step.ENDORSEMENT, number) for user in users
-    ]:
-        raise RoundAborted(
-            "Not every user has endorsed the roster, once each and in order.",
-            spent=False,
-            culprits=("miner",),
-        )
-    for item in signed:
+    due = [(user, step, asked.number) for user in asked.users]
+    if [(one.user, one.step, one.number) for one in signed] != due:
+        raise aborted(other_users, "miner")
+    for one in signed:
         try:
-            item.check(terms)
+            one.check(terms)
         except SealBroken:
-            raise RoundAborted(
-                f"The endorsement of {item.user} was not signed by {item.user}.",
-                spent=False,
-                culprits=("miner",),
-            ) from None
-        if item.payload != roster:
-            raise RoundAborted(
-                f"{item.user} was shown another roster: the miner tells users different things.",
-                spent=False,
-                culprits=("miner",),
-            )
+            raise aborted(forged.format(one.user), "miner") from None
+    return signed

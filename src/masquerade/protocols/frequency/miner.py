@@ -109,13 +109,13 @@ class Round:
 
     def _gather_endorsements(self, parts: tuple[bytes, ...]) -> None:
         message = Gathered(Step.ENDORSEMENT, self.invitation.number, parts).encode()
-        booth, number = self._opened(), self.invitation.number
+        booth = self._opened()
         wrong = [
             signed.user for signed in map(Signed.decode, parts) if signed.payload != booth.setting.roster
         ]
         if wrong:
             raise self._aborted(f"{', '.join(wrong[:5])} endorsed another roster.", wrong)
-        check_endorsements(self.terms, self.invitation.users, number, booth.setting.roster, message)
+        check_endorsements(self.terms, self.invitation, booth.setting.roster, message)
         self.phase, self.message = "votes", message
 
     def _count(self, parts: tuple[bytes, ...]) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal, RoundAborted
+from masquerade.crypto.ballots import BallotKeys
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.single_use import SingleUse
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.frequency.agreement import Terms
-from masquerade.protocols.frequency.ballots import Booth, Pair, bits_of, make_keys
+from masquerade.protocols.frequency.ballots import Booth, bits_of, make_keys
 from masquerade.protocols.frequency.history import VoteHistory
 from masquerade.protocols.frequency.key_checks import RosterChecks, setting_of
 from masquerade.protocols.frequency.messages import (
@@ -25,6 +26,7 @@ from masquerade.protocols.frequency.messages import (
 )
 from masquerade.protocols.people.ledger import Ledger, MemoryLedger
 from masquerade.protocols.people.reports import reports_of
+from masquerade.protocols.people.roster import aborted
 
 
 class _OpenRound(NamedTuple):
@@ -32,7 +34,7 @@ class _OpenRound(NamedTuple):
 
     asked: Invitation
     invitation: bytes
-    keys: SingleUse[tuple[Pair, ...]]
+    keys: SingleUse[tuple[BallotKeys, ...]]
     post: bytes
     booth: Booth | None = None
 
@@ -126,9 +128,7 @@ class User:
         booth = self._checks.booth(self.terms, current.invitation, message)
         own = Signed.decode(Gathered.decode(message).parts[current.asked.users.index(self.name)])
         if own.payload != current.post:
-            raise RoundAborted(
-                "The roster has other keys for me than I sent.", spent=False, culprits=("miner",)
-            )
+            raise aborted("The roster has other keys for me than I sent.", "miner")
         roster, number = booth.setting.roster, current.asked.number
         self._history.endorse(number, roster)
         self._round = current._replace(booth=booth)
@@ -138,7 +138,7 @@ class User:
         booth, asked = current.booth, current.asked
         if booth is None:
             raise InputError("The roster comes before its endorsements.")
-        self._checks.endorsed(self.terms, asked.users, asked.number, booth.setting.roster, message)
+        self._checks.endorsed(self.terms, asked, booth.setting.roster, message)
         reports, sizes = self._reports, self.terms.sizes
         bits = [bit for question in asked.questions for bit in bits_of(question, reports, sizes)]
         pairs = current.keys.take()

@@ -22,11 +22,11 @@ from masquerade.protocols.mix.messages import (
     OPENING,
     SHARE,
     Signed,
-    aborted,
     board_hash,
     opened_board,
     transcript_for,
 )
+from masquerade.protocols.people.roster import aborted
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Protocol, Self
 
-from masquerade.core.errors import RoundAborted
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.transcript import NOT_YET, Context, Transcript
 from masquerade.protocols.codec import Blob, Many, Message, OneOf, Signature, Text
 from masquerade.protocols.mix.agreement import MOST_ROWS, SUBMISSION, MixTerms
-from masquerade.protocols.people.roster import PersonName
+from masquerade.protocols.people.roster import PersonName, aborted
 
 PROTOCOL = "anonymous data collection"
 LARGEST = 2**30
@@ -77,11 +76,6 @@ class Board(Message):
 
     TAG: ClassVar[bytes] = b"masquerade mix board 1"
     parts: Annotated[tuple[Annotated[bytes, Blob(LARGEST)], ...], Many(MOST_ROWS)]
-
-
-def aborted(reason: str, *culprits: str, spent: bool = False) -> RoundAborted:
-    """Return the end of a round: why, through whose fault, and whether anything about records has left."""
-    return RoundAborted(reason, spent=spent, culprits=culprits)
 
 
 def opened_board(

@@ -29,13 +29,13 @@ from masquerade.protocols.mix.messages import (
     SHUFFLE,
     Board,
     Signed,
-    aborted,
     board_hash,
     opened_board,
     transcript_for,
 )
 from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
 from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
+from masquerade.protocols.people.roster import aborted
 
 Rows = tuple[Row, ...]
 

@@ -25,7 +25,6 @@ from masquerade.protocols.mix.messages import (
     SHUFFLE,
     Board,
     Signed,
-    aborted,
     board_hash,
     opened_board,
 )
@@ -43,7 +42,7 @@ from masquerade.protocols.partition.comparison import (
     outcome_of,
     quotients,
 )
-from masquerade.protocols.people.roster import PersonName
+from masquerade.protocols.people.roster import PersonName, aborted
 
 PROTOCOL = "distributed k-anonymity"
 _MOST_ATTRIBUTES = 1 << 10

@@ -19,7 +19,6 @@ from masquerade.protocols.mix.messages import (
     SHUFFLE,
     Board,
     Signed,
-    aborted,
     board_hash,
     opened_board,
 )
@@ -60,6 +59,7 @@ from masquerade.protocols.partition.messages import (
     word_of,
 )
 from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
+from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.threshold.class_opening import Opening
 from masquerade.protocols.threshold.client import Client
 from masquerade.protocols.threshold.collector import Collector

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.keys import SigningKey, decode_identity
 from masquerade.protocols.codec import Key, Text
 
@@ -85,6 +85,11 @@ def enrol(names: Sequence[str]) -> tuple[Roster, list[SigningKey]]:
     """Return a roster with fresh identities, and their secret keys: what enrolment does, for one process."""
     keys = [SigningKey() for _ in names]
     return Roster({name: key.public for name, key in zip(names, keys, strict=True)}), keys
+
+
+def aborted(reason: str, *culprits: str, spent: bool = False) -> RoundAborted:
+    """Return the end of a round: why, through whose fault, and whether anything about records has left."""
+    return RoundAborted(reason, spent=spent, culprits=culprits)
 
 
 def flags_of(places: Sequence[int], size: int) -> bytes:

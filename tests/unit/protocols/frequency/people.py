@@ -8,8 +8,12 @@ import pandas as pd
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.learn.prediction_rows import row_codes
-from masquerade.protocols.frequency import Question, RosterChecks, Round, Terms, User
+from masquerade.protocols.frequency.agreement import Terms
+from masquerade.protocols.frequency.key_checks import RosterChecks
 from masquerade.protocols.frequency.messages import Objection, Signed, Step
+from masquerade.protocols.frequency.miner import Round
+from masquerade.protocols.frequency.user import User
+from masquerade.protocols.people.questions import Question
 
 CLEAR = {
     "smoker": {"categories": ["yes", "no"]},

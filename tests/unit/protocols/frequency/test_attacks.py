@@ -8,25 +8,16 @@ from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, fr
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError, QueryRefused, RoundAborted
 from masquerade.crypto import proof_batches
+from masquerade.crypto.ballots import BallotKeys, knows_bit, mask
 from masquerade.crypto.errors import DecodingError, KeySpent, LogOutOfRange, SealBroken
 from masquerade.crypto.process_pool import spread
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency import (
-    FileLedger,
-    MemoryLedger,
-    Question,
-    Round,
-    User,
-)
 from masquerade.protocols.frequency.ballots import (
     POINT,
-    Pair,
     PublicKeys,
     ballots_of,
-    knowledge_of,
     make_keys,
-    mask,
     possession_of,
     public_keys,
     read_keys,
@@ -35,6 +26,10 @@ from masquerade.protocols.frequency.ballots import (
 )
 from masquerade.protocols.frequency.key_checks import setting_of
 from masquerade.protocols.frequency.messages import Gathered, Signed, Step
+from masquerade.protocols.frequency.miner import Round
+from masquerade.protocols.frequency.user import User
+from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
+from masquerade.protocols.people.questions import Question
 from masquerade.simulation import people_from
 from masquerade.simulation.frequency import Population
 from masquerade.sources.frequency import FrequencyTally
@@ -51,7 +46,7 @@ def payload(reply: bytes) -> bytes:
 
 
 def test_the_same_keys_twice_would_show_the_difference_of_two_bits():
-    pair = Pair(secp256k1.random_secret(), secp256k1.random_secret())
+    pair = BallotKeys.fresh(secp256k1)
     X, Y = (secp256k1.multiply_generator(secp256k1.random_secret()) for _ in range(2))
     (m1, _), (m0, _) = mask(1, pair, X, Y), mask(0, pair, X, Y)
     assert m1 - m0 == G  # this is what a second use gives away
@@ -102,7 +97,7 @@ def rogue(village, current, posts, cheat):
     """Return keys of the cheat that cancel everybody else's, with the best proof a cheat can make."""
     others = [read_keys(payload(post), 1)[0] for name, post in posts.items() if name != cheat]
     total = sum_of_keys(others)
-    pair = Pair(secp256k1.random_secret(), secp256k1.random_secret())
+    pair = BallotKeys.fresh(secp256k1)
     own = public_keys([pair])
     keys = PublicKeys((own.X[0] - total.X[0],), (own.Y[0] - total.Y[0],))
     setting = setting_of(village.terms, current.invitation.number, current.message)
@@ -116,7 +111,7 @@ def test_a_rogue_key_would_expose_everyone_and_is_refused_by_miner_and_users():
     posts = {name: user.receive(current.message) for name, user in village.users.items()}
     pair, forged = rogue(village, current, posts, "u3")
 
-    victim = Pair(secp256k1.random_secret(), secp256k1.random_secret())
+    victim = BallotKeys.fresh(secp256k1)
     m, _ = mask(1, victim, secp256k1.multiply_generator(pair.x), G)
     seen = secp256k1.multiply(secp256k1.multiply_generator(victim.y), pair.x)
     assert m - seen == G  # with such a key the sum X = x·G is the cheat's own, and every bit lies open
@@ -390,7 +385,11 @@ def cheating_vote(booth, user, pairs, bits, *, shift=0):
     ]
     h = [second - secp256k1.multiply_public(G, shift) for _, second in plain]
     ballots = ballots_of(booth.total, booth.keys[user], m, h)
-    knows = knowledge_of(booth.spans, pairs, [min(max(bit, 0), 1) for bit in bits])
+    knows = []
+    for alone, start, end in booth.spans:
+        for pair, bit in zip(pairs[start:end], bits[start:end], strict=True):
+            knows += knows_bit(min(max(bit, 0), 1), pair)
+        knows += [] if alone else [Knows(tuple(pair.y for pair in pairs[start:end]))]
     statement = validity(booth.spans, ballots)
     proof = prove(statement, knows, booth.setting.transcript(user, "vote"))
     return b"".join(point.encode() for point in (*m, *h)) + proof

@@ -9,9 +9,10 @@ from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, fr
 import masquerade as mq
 from masquerade.core.errors import QueryRefused
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.frequency import FileLedger, MemoryLedger, Question
 from masquerade.protocols.frequency.agreement import Enrolment, Terms
 from masquerade.protocols.frequency.messages import Signed, Step
+from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
+from masquerade.protocols.people.questions import Question
 from masquerade.simulation import people_from
 from masquerade.simulation.frequency import Population
 from masquerade.sources.frequency import FrequencyTally

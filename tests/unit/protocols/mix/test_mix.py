@@ -17,7 +17,6 @@ from masquerade.crypto.elgamal import POINT, decode_rows, encode_rows, encrypt, 
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency import FileLedger
 from masquerade.protocols.mix import (
     Collected,
     Leader,
@@ -36,6 +35,7 @@ from masquerade.protocols.mix.messages import (
     Board,
     Signed,
 )
+from masquerade.protocols.people.ledger import FileLedger
 from masquerade.sources.mixed import MixedRecords
 from masquerade.testing import check_tally
 

@@ -10,8 +10,7 @@ import pytest
 
 from masquerade.core.errors import FileError
 from masquerade.crypto.errors import KeySpent
-from masquerade.protocols.frequency import FileLedger, MemoryLedger
-from masquerade.protocols.people.ledger import Claim
+from masquerade.protocols.people.ledger import Claim, FileLedger, MemoryLedger
 
 
 @pytest.fixture(params=["memory", "file"])
