@@ -11,9 +11,9 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.frequency.agreement import Terms
 from masquerade.protocols.frequency.ballots import POINT
-from masquerade.protocols.frequency.key_checks import RosterChecks
 from masquerade.protocols.frequency.messages import Step
 from masquerade.protocols.frequency.user import User
+from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import MemoryLedger
 from masquerade.simulation.costs import Counted, Culprit, Learn, Meter
 from masquerade.simulation.people import People, Trouble, name_of
@@ -71,7 +71,7 @@ class Population:
         self.gone = {name_of(place) for place in leaving}
         self.agreed, self.meter = agreed, meter or Meter(len(people))
         self.users: dict[str, User] = {}
-        shared = RosterChecks()
+        shared = Checks()
         columns = {variable: people.codes[variable].tolist() for variable in people.policy.schema}
         for name, place in self.places.items():
             user = (DoubleVoter if place in cheating else User)(

@@ -14,7 +14,6 @@ from masquerade.core.guarantee import Guarantee
 from masquerade.crypto.keys import AgreementKey, SigningKey
 from masquerade.protocols.partition import (
     Boards,
-    Checks,
     Distances,
     GroupRandomness,
     KeyHolder,
@@ -23,8 +22,11 @@ from masquerade.protocols.partition import (
     PartitionTerms,
     Person,
     check_cost,
+    distances_on,
     partition_guarantee,
 )
+from masquerade.protocols.partition.messages import signed_groups
+from masquerade.protocols.people.checks import Checks
 from masquerade.simulation.costs import Cost, Culprit, Meter, Result
 from masquerade.simulation.mix import spoilt
 from masquerade.simulation.people import People, Trouble, check_clear, name_of
@@ -174,8 +176,8 @@ class Population:
         agreement = self.agreement(boards)
         release = self.release(agreement)
         table, *_ = [person.accept(release) for person in self.people]
-        distances = self.checks.distances(self.terms, boards)
-        agreed = self.checks.groups(self.terms, agreement)
+        distances = self.checks.once(distances_on, self.terms, boards)
+        agreed = self.checks.once(signed_groups, self.terms, agreement)
         return SuppressedTable(
             tuple(table[name] for name in distances.names),
             tuple(agreed.group_of(name) for name in distances.names),

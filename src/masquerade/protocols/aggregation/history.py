@@ -4,7 +4,7 @@ What a malicious server learns in a session of clear votes is the sum over every
 quorum of witnesses signed, and these lists form a chain: each is contained in those before it, and equal to
 them or smaller by at least `minimum` users. So whatever is computed from the sums comes from the last list
 and from what left between two: at least `minimum` users each, two of them honest, who hide each other
-(`people.differencing`). The argument, in which k, t, c and gaps are those of `Parameters.of`, and its chance
+(`people.history`). The argument, in which k, t, c and gaps are those of `Parameters.of`, and its chance
 of 2⁻⁴⁰ is left out:
 
 1. *One list a round.* Two quorums share an honest witness, and a witness signs one list in a round. Users
@@ -40,8 +40,7 @@ import hashlib
 from masquerade.core.errors import Refusal
 from masquerade.protocols.aggregation.agreement import RoundContext, Terms
 from masquerade.protocols.aggregation.survivor_tree import NODE_SIZE, Shown, count_of
-from masquerade.protocols.people.differencing import against_few_departed
-from masquerade.protocols.people.history import TERMS_SIZE, History
+from masquerade.protocols.people.history import TERMS_SIZE, History, against_few_departed
 from masquerade.protocols.people.ledger import Claim, Ledger
 
 NO_PAST = bytes(32)

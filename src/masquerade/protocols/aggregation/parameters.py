@@ -9,6 +9,7 @@ import math
 from dataclasses import astuple, dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate
 
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import ADVERSARIES, Adversary
@@ -158,23 +159,15 @@ def witness_quorum(n: int, colluding: int, leaving: int) -> tuple[int, int]:
 def least_unreached(population: int, drawn: int, colluding: int, tries: int) -> int:
     """Return the smallest r that fewer than r of those drawn collude, in all tries, but for 2⁻⁴⁰."""
     weights, whole = hypergeometric(population, min(colluding, population), drawn)
-    tail = 0
-    for r in range(drawn, -1, -1):
-        tail += weights[r]
-        if (tries * tail) << PRIVACY_BITS > whole:
-            return r + 1
-    return 0
+    tails = accumulate(reversed(weights))  # P[c ≥ drawn], P[c ≥ drawn − 1], …
+    return drawn + 1 - sum((tries * tail) << PRIVACY_BITS <= whole for tail in tails)
 
 
 def largest_safe(population: int, drawn: int, surviving: int, rare: int) -> int:
     """Return the largest t such that fewer than t of those drawn survive once in `rare` times at most."""
     weights, whole = hypergeometric(population, max(surviving, 0), drawn)
-    tail = 0
-    for t in range(drawn + 1):
-        tail += weights[t]  # P[s ≤ t] decides whether t + 1 is still safe
-        if rare * tail > whole:
-            return t
-    return drawn
+    tails = accumulate(weights)  # P[s ≤ t] decides whether t + 1 is still safe
+    return min(sum(rare * tail <= whole for tail in tails), drawn)
 
 
 def hypergeometric(population: int, marked: int, drawn: int) -> tuple[list[int], int]:

@@ -13,7 +13,7 @@ from masquerade.channels.privacy import ASSUMPTIONS, guarantee_of
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.protocols.codec import U32, Many, Message, Text
-from masquerade.protocols.people.differencing import tolerated
+from masquerade.protocols.people.history import tolerated
 from masquerade.protocols.people.questions import Question
 from masquerade.protocols.people.roster import Members, Roster
 

@@ -11,8 +11,7 @@ from masquerade.protocols.codec import Writer
 from masquerade.protocols.frequency.agreement import MOST_PROOFS, Enrolment, Terms
 from masquerade.protocols.frequency.ballots import counts_of
 from masquerade.protocols.frequency.messages import ROUND, Invitation
-from masquerade.protocols.people.differencing import against_difference, against_newcomers
-from masquerade.protocols.people.history import History
+from masquerade.protocols.people.history import History, against_difference, against_newcomers
 from masquerade.protocols.people.ledger import Claim, Ledger
 from masquerade.protocols.people.questions import Question
 from masquerade.protocols.people.roster import flagged, flags_of

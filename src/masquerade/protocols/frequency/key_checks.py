@@ -32,36 +32,8 @@ def setting_of(terms: Terms, number: int, invitation: bytes) -> Setting:
     return Setting(terms.id + number.to_bytes(ROUND, "big"), hashlib.sha256(invitation).digest())
 
 
-class RosterChecks:
-    """Checks rosters and endorsements, and remembers the last of each.
-
-    Every user has one of their own: the miner is the adversary, so nobody relies on its checks or on another
-    user's. A simulation may hand one object to all users of a process: the roster is then checked once, which
-    proves the same to a process that holds all users anyway, and the guarantee says so.
-    """
-
-    def __init__(self) -> None:
-        self._rosters: dict[bytes, Booth] = {}
-        self._endorsed: set[bytes] = set()
-
-    def booth(self, terms: Terms, invitation: bytes, roster: bytes, *, workers: int = 1) -> Booth:
-        """Return where votes are cast, or raise `RoundAborted` with the culprits named."""
-        digest = hashlib.sha256(len(invitation).to_bytes(8, "big") + invitation + roster + terms.id).digest()
-        if digest not in self._rosters:
-            self._rosters = {digest: opened_booth(terms, invitation, roster, workers=workers)}
-        return self._rosters[digest]
-
-    def endorsed(self, terms: Terms, asked: Invitation, roster: bytes, message: bytes) -> None:
-        """Raise `RoundAborted` unless every user signed this very roster."""
-        number = asked.number.to_bytes(ROUND, "big")
-        digest = hashlib.sha256(terms.id + roster + number + message).digest()
-        if digest not in self._endorsed:
-            check_endorsements(terms, asked, roster, message)
-            self._endorsed = {digest}
-
-
-def opened_booth(terms: Terms, invitation: bytes, roster: bytes, *, workers: int) -> Booth:
-    """Check all keys of a roster and add them up.
+def opened_booth(terms: Terms, invitation: bytes, roster: bytes, *, workers: int = 1) -> Booth:
+    """Return where votes are cast: all keys of a roster are checked and added up, or the culprits named.
 
     Cost: two Schnorr proofs for every user and count, checked as one batch.
     """

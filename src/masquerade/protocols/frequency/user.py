@@ -15,7 +15,7 @@ from masquerade.protocols.codec import tag_of
 from masquerade.protocols.frequency.agreement import Terms
 from masquerade.protocols.frequency.ballots import Booth, bits_of, make_keys
 from masquerade.protocols.frequency.history import VoteHistory
-from masquerade.protocols.frequency.key_checks import RosterChecks, setting_of
+from masquerade.protocols.frequency.key_checks import check_endorsements, opened_booth, setting_of
 from masquerade.protocols.frequency.messages import (
     Gathered,
     Invitation,
@@ -24,6 +24,7 @@ from masquerade.protocols.frequency.messages import (
     Step,
     bounded,
 )
+from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import Ledger, MemoryLedger
 from masquerade.protocols.people.reports import reports_of
 from masquerade.protocols.people.roster import aborted
@@ -64,7 +65,7 @@ class User:
         terms: Terms,
         *,
         ledger: Ledger | None = None,
-        checks: RosterChecks | None = None,
+        checks: Checks | None = None,
         agreed: Iterable[str] = (),
     ) -> None:
         if terms.members.get(name) != identity.public:
@@ -73,7 +74,7 @@ class User:
         self._identity = identity
         kept: Ledger = MemoryLedger() if ledger is None else ledger
         self._history = VoteHistory(kept, terms, agreed)
-        self._checks = RosterChecks() if checks is None else checks
+        self._checks = checks or Checks()
         self._reports = reports_of(record, terms.policy, name, kept)
         self._round: _OpenRound | None = None
         self._last: tuple[bytes, bytes] | None = None
@@ -125,7 +126,7 @@ class User:
             raise QueryRefused(refusals)
 
     def _endorse(self, current: _OpenRound, message: bytes) -> tuple[Step, int, bytes]:
-        booth = self._checks.booth(self.terms, current.invitation, message)
+        booth = self._checks.once(opened_booth, self.terms, current.invitation, message)
         own = Signed.decode(Gathered.decode(message).parts[current.asked.users.index(self.name)])
         if own.payload != current.post:
             raise aborted("The roster has other keys for me than I sent.", "miner")
@@ -138,7 +139,7 @@ class User:
         booth, asked = current.booth, current.asked
         if booth is None:
             raise InputError("The roster comes before its endorsements.")
-        self._checks.endorsed(self.terms, asked, booth.setting.roster, message)
+        self._checks.once(check_endorsements, self.terms, asked, booth.setting.roster, message)
         reports, sizes = self._reports, self.terms.sizes
         bits = [bit for question in asked.questions for bit in bits_of(question, reports, sizes)]
         pairs = current.keys.take()

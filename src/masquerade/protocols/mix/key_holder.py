@@ -26,6 +26,7 @@ from masquerade.protocols.mix.messages import (
     opened_board,
     transcript_for,
 )
+from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.roster import aborted
 
 
@@ -48,7 +49,7 @@ class Holder:
         self._identity, self._secret = identity, secp256k1.random_secret()
         self._share: bytes | None = None
         self._key: PublicKey | None = None
-        self._batch: tuple[bytes, tuple[Row, ...]] | None = None
+        self._checked_batches = Checks()
         self._opened = False
 
     def __repr__(self) -> str:
@@ -81,11 +82,7 @@ class Holder:
         return self._key
 
     def _rows_of(self, batch: bytes) -> tuple[Row, ...]:
-        """Return the rows of a batch, checked once."""
-        digest = board_hash(b"batch", batch)
-        if self._batch is None or self._batch[0] != digest:
-            self._batch = (digest, opened_batch(self.terms, self.key, batch))
-        return self._batch[1]
+        return self._checked_batches.once(opened_batch, self.terms, self.key, batch)
 
     def _partial(self, rows: Sequence[Row]) -> tuple[Point, ...]:
         return tuple([secp256k1.multiply(pair.a, self._secret) for row in rows for pair in row])

@@ -22,12 +22,11 @@ not at hand: this is a reconstruction from the talk's slides with the proofs tha
 
 from masquerade.protocols.partition.agreement import PartitionTerms, partition_guarantee
 from masquerade.protocols.partition.comparison import check_cost
-from masquerade.protocols.partition.messages import Boards, Checks, Distances, Partition, distances_on
+from masquerade.protocols.partition.messages import Boards, Distances, Partition, distances_on
 from masquerade.protocols.partition.roles import GroupRandomness, KeyHolder, Miner, Person
 
 __all__ = [
     "Boards",
-    "Checks",
     "Distances",
     "GroupRandomness",
     "KeyHolder",

@@ -37,8 +37,9 @@ from masquerade.crypto.transcript import NOT_YET, Context, Transcript
 from masquerade.protocols.codec import Blob, Many, Message
 from masquerade.protocols.mix.agreement import MixTerms
 from masquerade.protocols.mix.key_holder import PublicKey, opening_statement
-from masquerade.protocols.mix.messages import LARGEST, SHUFFLE, Signed, aborted, transcript_for
+from masquerade.protocols.mix.messages import LARGEST, SHUFFLE, Signed, transcript_for
 from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
+from masquerade.protocols.people.roster import aborted
 
 Between = NDArray[np.uint16]
 Where = Callable[[bytes], Transcript]

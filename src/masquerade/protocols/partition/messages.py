@@ -189,28 +189,6 @@ class SignedGroups:
         return next(number for number, members in enumerate(self.groups) if name in members)
 
 
-class Checks:
-    """Remembers what was checked, so that people in one process do not all check the same boards."""
-
-    def __init__(self) -> None:
-        self._distances: dict[bytes, Distances] = {}
-        self._groups: dict[bytes, SignedGroups] = {}
-
-    def distances(self, terms: PartitionTerms, boards: Boards) -> Distances:
-        """Return what `distances_on` returns."""
-        key = terms.id + boards.digest
-        if key not in self._distances:
-            self._distances[key] = distances_on(terms, boards)
-        return self._distances[key]
-
-    def groups(self, terms: PartitionTerms, board: bytes) -> SignedGroups:
-        """Return what `signed_groups` returns."""
-        key = terms.id + hashlib.sha256(board).digest()
-        if key not in self._groups:
-            self._groups[key] = signed_groups(terms, board)
-        return self._groups[key]
-
-
 def distances_on(terms: PartitionTerms, boards: Boards, *, audit: bool = False) -> Distances:
     """Return the distances that the boards show.
 

@@ -43,7 +43,6 @@ from masquerade.protocols.partition.messages import (
     AddressedReport,
     Boards,
     Bundle,
-    Checks,
     Closings,
     Distances,
     GroupVote,
@@ -52,12 +51,14 @@ from masquerade.protocols.partition.messages import (
     Release,
     SignedGroups,
     Word,
+    distances_on,
     groups_of,
     sealed_for,
     signed_groups,
     unsealed,
     word_of,
 )
+from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
 from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.threshold.class_opening import Opening
@@ -240,7 +241,7 @@ class Miner(mix.Miner):
 
     def agreement_board(self, boards: Boards, words: Sequence[bytes], partition: Partition) -> bytes:
         """Return the board on which all people sign the groups; anyone missing or differing aborts."""
-        view = self._checks.distances(self.agreed_terms, boards)
+        view = self._checks.once(distances_on, self.agreed_terms, boards)
         first = Word.first(words, self.agreed_terms, AGREEMENT)
         missing = [name for name in view.names if name not in first]
         if missing:
@@ -257,7 +258,7 @@ class Miner(mix.Miner):
         if self._released:
             raise KeySpent("The table of this session has been released already.")
         terms = self.agreed_terms
-        agreed = self._checks.groups(terms, agreement)
+        agreed = self._checks.once(signed_groups, terms, agreement)
         collectors = self._collectors(agreed, notices, closings)
         self._released = True
         for one in sealed:
@@ -356,7 +357,7 @@ class Person:
             raise KeySpent(f"{self.name} has signed the groups of this session already.")
         if not self._sent or self._sent not in Board.decode(boards.batch).parts:
             raise aborted("My row is not among those compared.", MINER, spent=True)
-        view = self._checks.distances(self.terms, boards)
+        view = self._checks.once(distances_on, self.terms, boards)
         groups = groups_of(view, self.terms.k, partition)
         self._view = view
         said = GroupVote(view.digest, self._box.public, groups)
@@ -366,7 +367,7 @@ class Person:
         """Return one blinded value for each attribute, once all have signed the groups that I signed."""
         if self._clients:
             raise KeySpent(f"{self.name} has asked for the values of this session already.")
-        agreed = self._checks.groups(self.terms, agreement)
+        agreed = self._checks.once(signed_groups, self.terms, agreement)
         view, own = self._view, agreed.keys.get(self.name)
         if view is None or (agreed.view, agreed.names, own) != (view.digest, view.names, self._box.public):
             raise aborted("The board of agreements is not of the groups that I signed.", MINER, spent=True)

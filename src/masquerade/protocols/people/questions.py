@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,6 @@ Sizes = Mapping[str, int]
 Counts = NDArray[np.int64]
 MOST_QUESTIONS = 1 << 16
 MOST_VARIABLES = 255
-
-
-class Sized(Protocol):
-    """What both sides of a message know: how many reports each variable has."""
-
-    @property
-    def sizes(self) -> Sizes:
-        """The numbers of reports, in the order of the schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,5 +145,5 @@ def tables_of(
 
 
 def _sizes(where: Reader | Writer) -> Sizes:
-    context: Sized = where.context  # type: ignore[assignment]  # what reads and writes questions has sizes
-    return context.sizes
+    sizes: Sizes = where.context.sizes  # type: ignore[attr-defined]  # what reads and writes questions has sizes
+    return sizes

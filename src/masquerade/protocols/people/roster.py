@@ -43,6 +43,8 @@ class Roster(Mapping[str, bytes]):
     def __init__(self, members: Mapping[str, bytes]) -> None:
         check_members(members)
         self._members = dict(members)
+        self.names, self.identities = tuple(members), tuple(members.values())  # in one order
+        self.places = {name: place for place, name in enumerate(self.names)}
 
     def __getitem__(self, name: str) -> bytes:
         return self._members[name]
@@ -55,21 +57,6 @@ class Roster(Mapping[str, bytes]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} people)"
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Return the names in order."""
-        return tuple(self._members)
-
-    @cached_property
-    def identities(self) -> tuple[bytes, ...]:
-        """Return the identity keys in the order of the names."""
-        return tuple(self._members.values())
-
-    @cached_property
-    def places(self) -> dict[str, int]:
-        """Return the place of every name."""
-        return {name: place for place, name in enumerate(self._members)}
 
     @cached_property
     def hash(self) -> bytes:

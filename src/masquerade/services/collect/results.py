@@ -51,7 +51,9 @@ def summary_of(opening: Opening, evaluations: int) -> dict[str, Any]:
         },
         "small_classes": {str(size): number for size, number in opening.small.items()},
         "bad_reports": len(faults),
-        "bad": [{"report": fault.report + 1, "reason": fault.verdict.reason} for fault in faults[:MOST_NAMED]],
+        "bad": [
+            {"report": fault.report + 1, "reason": fault.verdict.reason} for fault in faults[:MOST_NAMED]
+        ],
         "more_reports_than_evaluations": max(0, opening.received - evaluations),
     }
 

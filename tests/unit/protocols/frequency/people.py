@@ -9,10 +9,10 @@ import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.learn.prediction_rows import row_codes
 from masquerade.protocols.frequency.agreement import Terms
-from masquerade.protocols.frequency.key_checks import RosterChecks
 from masquerade.protocols.frequency.messages import Objection, Signed, Step
 from masquerade.protocols.frequency.miner import Round
 from masquerade.protocols.frequency.user import User
+from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.questions import Question
 
 CLEAR = {
@@ -76,7 +76,7 @@ class Village:
         self.terms = Terms(
             epoch, self.policy, {name: key.public for name, key in self.identities.items()}, minimum
         )
-        checks = None if alone else RosterChecks()
+        checks = None if alone else Checks()
         self.users = {
             name: User(
                 name,

@@ -24,7 +24,7 @@ from masquerade.protocols.frequency.ballots import (
     sum_of_keys,
     validity,
 )
-from masquerade.protocols.frequency.key_checks import setting_of
+from masquerade.protocols.frequency.key_checks import opened_booth, setting_of
 from masquerade.protocols.frequency.messages import Gathered, Signed, Step
 from masquerade.protocols.frequency.miner import Round
 from masquerade.protocols.frequency.user import User
@@ -475,7 +475,7 @@ def test_malformed_points_are_refused_wherever_they_stand(phase, bad):
             continue
         attempt = {**replies, "u1": village.signed("u1", kind, 1, spoilt)}
         with pytest.raises(RoundAborted) as caught:
-            village.users["u0"]._checks.booth(
+            opened_booth(
                 village.terms, current.message, Gathered(Step.KEYS, 1, tuple(attempt.values())).encode()
             )
         assert caught.value.culprits == ("u1",)

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from masquerade.protocols.people.differencing import against_difference
+from masquerade.protocols.people.history import against_difference
 
 
 @pytest.mark.parametrize(("before", "least"), [(12, 11), (13, 11), (20, 15), (21, 15), (22, 16), (40, 25)])
