@@ -65,8 +65,7 @@ from masquerade.protocols.threshold.class_opening import Opening
 from masquerade.protocols.threshold.client import Client
 from masquerade.protocols.threshold.collector import Collector
 from masquerade.protocols.threshold.messages import Closing, EvaluationRefusal, Notice
-from masquerade.protocols.threshold.server import RandomnessServer
-from masquerade.protocols.threshold.server import EvaluationLedger
+from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
 
 CREDENTIAL = "distributed k-anonymity: credential"
 Table = dict[str, tuple[str | None, ...]]
