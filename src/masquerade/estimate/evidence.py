@@ -14,9 +14,11 @@ from masquerade.core.axes import Floats
 from masquerade.core.covariance import Covariance, ScaledCovariance, SumCovariance
 from masquerade.core.errors import InputError
 from masquerade.core.evidence import Evidence, Fit, Pool, Projection, Reduction, Sample
+from masquerade.core.link_fits import LinkFits, fit_one_by_one, merged
 from masquerade.estimate.gaussian import curvature, loglinear_distance, nearest_nonnegative
 from masquerade.estimate.indirect import IndirectFit
 from masquerade.estimate.likelihood import likelihood
+from masquerade.estimate.links import fit_reports, is_simple
 from masquerade.estimate.loglinear import generators_of, parameters, proportional_fit
 from masquerade.estimate.pooling import added_reports, pooled_reports
 from masquerade.estimate.reports import Reports
@@ -85,6 +87,23 @@ class ReportEvidence:
         model = generators_of(generators, len(shape))
         df = prod(shape) - parameters(model, shape) + sum(part.spare for part in self.parts)
         return self._fitted(lambda margin: proportional_fit(margin, model), df)
+
+    @classmethod
+    def fit_links(
+        cls, batch: Sequence[Evidence], places: Sequence[Sequence[int]], least: Floats, tolerance: float
+    ) -> LinkFits:
+        """Fit links as `masquerade.core.link_fits.fit_links` does, together where that is possible."""
+        parts = [each.seen() if isinstance(each, ReportEvidence) else [] for each in batch]
+        together = [i for i, seen in enumerate(parts) if len(seen) == 1 and is_simple(seen[0])]
+        alone = sorted(set(range(len(batch))) - set(together))
+        found: list[tuple[list[int], LinkFits]] = []
+        if together:
+            simple, where = [parts[i][0] for i in together], [places[i] for i in together]
+            found.append((together, fit_reports(simple, where, least[together], tolerance)))
+        if alone:
+            others, where = [batch[i] for i in alone], [places[i] for i in alone]
+            found.append((alone, fit_one_by_one(others, where, least[alone], tolerance)))
+        return merged(found, len(batch))
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> ReportEvidence:
         """Return the evidence of the table summed or sliced to the axes `keep`."""

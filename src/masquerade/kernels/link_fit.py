@@ -1,0 +1,436 @@
+"""Compiled fits of links: is a child independent of a new parent, given the parents already there?
+
+Tables stand one behind the other in flat arrays, each in C order over (parents already there …, new parent,
+child). The channel of an axis is clear, even (a·x + b·Σx, one pass over the table) or a matrix.
+"""
+
+from typing import Final, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.kernels.jit import compiled
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+CLEAR: Final = 0
+EVEN: Final = 1
+MATRIX: Final = 2
+# the ways through a channel; plain constants would be compiled for each of their values
+_THERE: Final = cast("int", np.int64(0))
+_BACK: Final = cast("int", np.int64(1))
+_INVERSE: Final = cast("int", np.int64(2))
+_ONE: Final = cast("int", np.int64(1))
+
+_LEAST: Final = 1e-3  # share of an even margin that a start has at least: EM cannot leave a zero
+_VANISHED: Final = 1e-13  # share of the records below which a parameter is not extrapolated
+_FAR: Final = 12.0  # the most that the logarithm of a parameter moves in one extrapolation
+_SLOW: Final = 1e4  # how much further than a step the slowest direction is taken to go at most
+_CYCLES: Final = 2000
+_ROUNDING: Final = 1e-13  # of the records: what rounding makes of a deviance
+
+
+class Links(NamedTuple):
+    """Many tables and their channels.
+
+    Axis a of table i has `sizes[i, 0, a]` truths and `sizes[i, 1, a]` reports. For the ways there, back and
+    inverse its channel has `scalars[i, way, a]` = (a, b) if it is even, or a matrix (before × after) from
+    `entries[starts[i, way, a]]` on. Reports and truths of it begin at `offsets[0, i]`, `offsets[1, i]`.
+    """
+
+    reports: Floats
+    offsets: Ints
+    axes: Ints
+    sizes: Ints
+    kinds: Ints
+    scalars: Floats
+    entries: Floats
+    starts: Ints
+
+
+class Found(NamedTuple):
+    """What the fits found: deviances (independent, free), states (see `fit_links`; EM steps), both tables."""
+
+    deviances: Floats
+    states: Ints
+    expected: Floats
+    likely: Floats
+
+
+class _Link(NamedTuple):
+    observed: Floats
+    axes: int
+    cells: int
+    sizes: Ints
+    kinds: Ints
+    scalars: Floats
+    entries: Floats
+    starts: Ints
+
+
+class _Model(NamedTuple):
+    """Configurations of the parents, categories of the new one and of the child; (cells, 0, 0) if free."""
+
+    given: int
+    parents: int
+    children: int
+
+
+class _Room(NamedTuple):
+    """Working memory: tables, and parameters of a model."""
+
+    truth: Floats
+    x: Floats
+    spare: Floats
+    sums: Floats
+    first: Floats
+    second: Floats
+    third: Floats
+    plain: Floats
+    weights: Floats
+
+
+@compiled
+def _copy(source: Floats, target: Floats, size: int) -> None:
+    for i in range(size):
+        target[i] = source[i]
+
+
+@compiled
+def _even(x: Floats, shape: tuple[int, int, int], a: float, b: float, sums: Floats) -> None:
+    """Replace x by a·x + b·Σx along the middle axis."""
+    outer, size, inner = shape
+    for o in range(outer):
+        base = o * size * inner
+        for i in range(inner):
+            sums[i] = 0.0
+        for k in range(base, base + size * inner, inner):
+            for i in range(inner):
+                sums[i] += x[k + i]
+        for k in range(base, base + size * inner, inner):
+            for i in range(inner):
+                x[k + i] = a * x[k + i] + b * sums[i]
+
+
+@compiled
+def _matrix(x: Floats, y: Floats, shape: tuple[int, int, int, int], entries: Floats, start: int) -> None:
+    """Contract an axis of x with a matrix (before × after, flat from its start on) into y."""
+    outer, before, after, inner = shape
+    for o in range(outer):
+        for m in range(after):
+            row = (o * after + m) * inner
+            for i in range(inner):
+                y[row + i] = 0.0
+            for k in range(before):
+                weight = entries[start + k * after + m]
+                source = (o * before + k) * inner
+                for i in range(inner):
+                    y[row + i] += weight * x[source + i]
+
+
+@compiled
+def _contract(link: _Link, way: int, room: _Room) -> None:
+    """Contract every axis of room.x with its channel, there, back or inverse."""
+    before = 0 if way == _THERE else 1
+    x, spare = room.x, room.spare
+    outer = inner = _ONE
+    for axis in range(link.axes):
+        inner *= link.sizes[before, axis]
+    for axis in range(link.axes):
+        size, after = link.sizes[before, axis], link.sizes[1 - before, axis]
+        inner //= size
+        if link.kinds[axis] == EVEN:
+            a, b = link.scalars[way, axis, 0], link.scalars[way, axis, 1]
+            _even(x, (outer, size, inner), a, b, room.sums)
+        elif link.kinds[axis] == MATRIX:
+            _matrix(x, spare, (outer, size, after, inner), link.entries, link.starts[way, axis])
+            _copy(spare, x, outer * after * inner)
+        outer *= after
+
+
+@compiled
+def _total(counts: Floats) -> float:
+    total = 0.0
+    for i in range(counts.size):
+        total += counts[i]
+    return total
+
+
+@compiled
+def _deviance(observed: Floats, expected: Floats) -> float:
+    """Return 2Σ[Ñ log(Ñ/e) − Ñ + e], a sum of terms that are not negative."""
+    total = 0.0
+    for i in range(observed.size):
+        seen, fitted = observed[i], expected[i]
+        if seen > 0.0:
+            if fitted <= 1e-200 * seen:
+                return np.inf
+            total += seen * np.log(seen / fitted) - seen
+        total += fitted
+    return 2.0 * total
+
+
+@compiled
+def _composed(theta: Floats, model: _Model, truth: Floats) -> float:
+    """Fill the table with the model's counts; return their sum."""
+    given, parents, children = model
+    total = 0.0
+    if parents == 0:
+        for i in range(given):
+            truth[i] = theta[i]
+            total += theta[i]
+        return total
+    other = given * parents
+    for j in range(given):
+        right = other + j * children
+        for z in range(parents):
+            left = theta[j * parents + z]
+            row = (j * parents + z) * children
+            for x in range(children):
+                value = left * theta[right + x]
+                truth[row + x] = value
+                total += value
+    return total
+
+
+@compiled
+def _maximised(counts: Floats, model: _Model, theta: Floats, weights: Floats) -> None:
+    """Fit the model to clear counts: theta M_jz/√M_j and M_jx/√M_j, weights M_jz and M_jx."""
+    given, parents, children = model
+    if parents == 0:
+        for i in range(given):
+            theta[i] = weights[i] = counts[i]
+        return
+    other = given * parents
+    for j in range(given):
+        right = other + j * children
+        for x in range(children):
+            weights[right + x] = 0.0
+        total = 0.0
+        for z in range(parents):
+            row = 0.0
+            for x in range(children):
+                value = counts[(j * parents + z) * children + x]
+                row += value
+                weights[right + x] += value
+            weights[j * parents + z] = row
+            total += row
+        scale = 1.0 / np.sqrt(total) if total > 0.0 else 0.0
+        for z in range(j * parents, (j + 1) * parents):
+            theta[z] = weights[z] * scale
+        for x in range(right, right + children):
+            theta[x] = weights[x] * scale
+
+
+@compiled
+def _expected(theta: Floats, model: _Model, link: _Link, room: _Room) -> None:
+    """Leave the model's table in room.truth and the reports that it expects in room.x."""
+    _composed(theta, model, room.truth)
+    _copy(room.truth, room.x, link.cells)
+    _contract(link, _THERE, room)
+
+
+@compiled
+def _em(target: Floats, model: _Model, link: _Link, room: _Room) -> None:
+    """Take the EM step from what `_expected` left."""
+    observed, x, truth = link.observed, room.x, room.truth
+    for i in range(observed.size):
+        x[i] = observed[i] / max(x[i], 1e-300) if observed[i] > 0.0 else 0.0
+    _contract(link, _BACK, room)
+    for i in range(link.cells):
+        truth[i] *= x[i]
+    _maximised(truth, model, target, room.weights)
+
+
+@compiled
+def _logs(size: int, moving: float, room: _Room) -> tuple[float, float]:
+    """Turn the second and third point into a step r and its change v, as logarithms; return their squares."""
+    far = bend = 0.0
+    first, second, third = room.first, room.second, room.third
+    for i in range(size):
+        if room.weights[i] > moving and first[i] > 0.0:
+            r = np.log(second[i] / first[i])
+            v = np.log(third[i] / second[i]) - r
+            far += room.weights[i] * r * r
+            bend += room.weights[i] * v * v
+            second[i], third[i] = r, v
+        else:
+            first[i] = third[i]
+            second[i] = third[i] = 0.0
+    return far, bend
+
+
+@compiled
+def _jumped(length: float, size: int, n: float, model: _Model, room: _Room) -> None:
+    """Extrapolate along the steps, and scale to n records."""
+    first = room.first
+    for i in range(size):
+        move = 2.0 * length * room.second[i] + length * length * room.third[i]
+        first[i] *= np.exp(min(max(move, -_FAR), _FAR))
+    scale = n / _composed(first, model, room.truth)
+    for i in range(model.given * max(model.parents, 1)):
+        first[i] *= scale
+
+
+@compiled
+def _climb(
+    start: Floats, model: _Model, link: _Link, room: _Room, goals: tuple[float, float]
+) -> tuple[float, int, int]:
+    """Climb from the model's fit to `start` to its likeliest table, which replaces `start`.
+
+    EM with squared extrapolation on the scale of logarithms; a jump that is less likely is taken back to the
+    plain steps. Returns the deviance, 1 if it stands still to the tolerance, 0 if not after many steps and −1
+    if it fell to the least that matters and was given up, and the number of EM steps.
+    """
+    least, tolerance = goals
+    first, plain = room.first, room.plain
+    size = model.given * max(model.parents + model.children, 1)
+    n = _total(link.observed)
+    _maximised(start, model, first, room.weights)
+    lowest, longest, slowest = np.inf, 4.0, 1.0
+    calm, steps, ended = 0, 0, 0
+    for _ in range(_CYCLES):
+        _expected(first, model, link, room)
+        now = _deviance(link.observed, room.x)
+        if now > lowest + _ROUNDING * n:
+            longest = max(longest / 4.0, 1.0)
+            _copy(plain, first, size)
+            _expected(first, model, link, room)
+            now = _deviance(link.observed, room.x)
+            steps += 1
+        gained, lowest = lowest - now, now
+        if now <= least:
+            ended = -1
+            break
+        _em(room.second, model, link, room)
+        _expected(room.second, model, link, room)
+        _em(room.third, model, link, room)
+        steps += 2
+        _copy(room.third, plain, size)
+        far, bend = _logs(size, _VANISHED * n, room)
+        length = np.sqrt(far / bend) if bend > 0.0 else 1.0
+        slowest = max(min(length, _SLOW), 0.5 * slowest)
+        # what the deviance still lacks, if the slowest direction stood for all
+        calm = calm + 1 if slowest * far < tolerance and gained < tolerance else 0
+        if calm > 1 or far <= _ROUNDING**2 * n:
+            ended = 1
+            break
+        if length >= longest:
+            length = longest
+            longest *= 4.0
+        if length > 1.0:
+            _jumped(length, size, n, model, room)
+        else:
+            _copy(plain, first, size)
+    _composed(first, model, start)
+    return lowest, ended, steps
+
+
+@compiled
+def _lifted(margin: Floats, begin: int, end: int, least: float) -> float:
+    """Raise entries of a margin to the least; return their sum."""
+    total = 0.0
+    for i in range(begin, end):
+        margin[i] = max(margin[i], least)
+        total += margin[i]
+    return total
+
+
+@compiled
+def _started(moment: Floats, model: _Model, certain: tuple[bool, bool, bool], room: _Room) -> None:
+    """Leave parameters in room.weights and room.first: the margins of an unbiased table, made positive.
+
+    `certain` tells which margins (given; given and parent; given and child) were not disguised at all: their
+    zeros are zeros.
+    """
+    given, parents, children = model
+    margins = room.weights
+    _maximised(moment, model, room.first, margins)
+    n = _total(moment)
+    for j in range(given):
+        rows, columns = j * parents, given * parents + j * children
+        total = 0.0
+        for z in range(rows, rows + parents):
+            total += margins[z]
+        total = max(total, 0.0 if certain[0] else _LEAST * n / given)
+        left = _lifted(margins, rows, rows + parents, 0.0 if certain[1] else _LEAST * total / parents)
+        least = 0.0 if certain[2] else _LEAST * total / children
+        right = _lifted(margins, columns, columns + children, least)
+        for z in range(rows, rows + parents):
+            room.first[z] = margins[z] / left * total if left > 0.0 else 0.0
+        for x in range(columns, columns + children):
+            room.first[x] = margins[x] / right if right > 0.0 else 0.0
+
+
+@compiled
+def _fit(
+    link: _Link, room: _Room, goals: tuple[float, float], null: Floats, free: Floats
+) -> tuple[float, float, int, int]:
+    """Fit one table; return both deviances, the state, and the number of EM steps."""
+    observed, sizes = link.observed, link.sizes
+    n = _total(observed)
+    parent, child = link.axes - 2, link.axes - 1
+    given, certain = _ONE, n >= 0.0
+    for axis in range(parent):
+        given *= sizes[0, axis]
+        certain = certain and link.kinds[axis] == CLEAR
+    model = _Model(given, sizes[0, parent], sizes[0, child])
+    clear = link.kinds[parent] == CLEAR, link.kinds[child] == CLEAR
+    _copy(observed, room.x, observed.size)
+    _contract(link, _INVERSE, room)
+    _copy(room.x, free, link.cells)
+    if n <= 0.0 or (certain and clear[0] and clear[1]):
+        _maximised(free, model, room.first, room.weights)
+        _composed(room.first, model, null)
+        return _deviance(observed, null) if n > 0.0 else 0.0, 0.0, 1, 0
+    _started(free, model, (certain, certain and clear[0], certain and clear[1]), room)
+    scale = n / _composed(room.first, model, null)
+    for i in range(link.cells):
+        null[i] *= scale
+    independent, state, steps = _climb(null, model, link, room, goals)
+    best, other, more = 0.0, 1, 0
+    # with as many reports as truths an unbiased table without negative cells explains the reports exactly
+    positive = _lifted(free, link.cells - link.cells, link.cells, 0.0) <= n * (1.0 + _ROUNDING)
+    if state >= 0 and not (positive and observed.size == link.cells):
+        scale = n / _lifted(free, link.cells - link.cells, link.cells, _LEAST * n / link.cells)
+        for i in range(link.cells):
+            free[i] *= scale
+        best, other, more = _climb(free, _Model(link.cells, 0, 0), link, room, (-np.inf, goals[1]))
+    return independent, best, min(state, other), steps + more
+
+
+@compiled
+def fit_links(which: Ints, links: Links, least: Floats, tolerance: float, found: Found) -> None:
+    """Fit independence given the other parents, then no model at all, to the tables `which`.
+
+    A state is 1 if both fits stand still to the tolerance, 0 if one does not, −1 if the link was given up
+    because its deviance of independence is at most the least that matters.
+
+    Cost: a forward and a backward contraction an EM step: some nanoseconds a cell and axis.
+    """
+    largest = 1
+    for i in which:
+        cells = 1
+        for axis in range(links.axes[i]):
+            cells *= max(links.sizes[i, 0, axis], links.sizes[i, 1, axis])
+        largest = max(largest, cells)
+    tables, theta = np.empty((4, largest)), np.empty((5, 2 * largest))
+    room = _Room(tables[0], tables[1], tables[2], tables[3], theta[0], theta[1], theta[2], theta[3], theta[4])
+    for i in which:
+        begin, end = links.offsets[1, i], links.offsets[1, i + 1]
+        link = _Link(
+            links.reports[links.offsets[0, i] : links.offsets[0, i + 1]],
+            links.axes[i],
+            end - begin,
+            links.sizes[i],
+            links.kinds[i],
+            links.scalars[i],
+            links.entries,
+            links.starts[i],
+        )
+        independent, free, state, steps = _fit(
+            link, room, (least[i], tolerance), found.expected[begin:end], found.likely[begin:end]
+        )
+        found.deviances[i, 0], found.deviances[i, 1] = independent, free
+        found.states[i, 0], found.states[i, 1] = state, steps
