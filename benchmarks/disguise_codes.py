@@ -17,7 +17,7 @@ import numpy as np
 from multi_freq_ldpy.pure_frequency_oracles.GRR import GRR_Client
 from pure_ldp.frequency_oracles.direct_encoding import DEClient
 
-from masquerade.crypto.keystream import Keystream
+from masquerade.crypto.symmetric import Keystream
 from masquerade.kernels.draw import draw, draw_table
 
 RECORDS = 10_000_000

@@ -14,7 +14,7 @@ from benchmarks.timing import json_option, keep
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.keystream import Keystream
+from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.report_draws import fresh_draws
 from masquerade.protocols.linking import Joiner, LinkingParty
 from masquerade.protocols.pooling import MaskedSum

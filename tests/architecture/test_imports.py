@@ -87,7 +87,7 @@ RELEASING = [
     module
     for module in MODULES
     if (module.part in {"disguising", "kernels", "channels", "core", "frames"} and module.name not in SEEDED)
-    or module.name == "masquerade.crypto.keystream"
+    or module.name == "masquerade.crypto.symmetric"
 ]
 
 

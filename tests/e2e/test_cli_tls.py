@@ -12,7 +12,8 @@ from tests.e2e import test_cli_app
 from tests.e2e.test_cli_app import refused
 
 from masquerade.cli import node_config
-from masquerade.crypto import certificates, identity_keys, tokens
+from masquerade.crypto import certificates
+from masquerade.crypto.keys import load_identity, token_matches
 from masquerade.services.common.settings import Limits, Listen, PeerSettings, SecretFile, Strict, Tls
 
 FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}\n")
@@ -87,7 +88,7 @@ def test_a_token_is_in_its_file_and_its_digest_is_shown(tmp_path):
     printed = ok("tls", "token", path).strip()
     token = path.read_text().strip()
     assert mode(path) == 0o600
-    assert tokens.matches(token, printed)
+    assert token_matches(token, printed)
     assert token not in printed
     assert "never overwritten" in refused("tls", "token", path)
     assert path.read_text().strip() == token
@@ -98,7 +99,7 @@ def test_an_identity_is_in_its_file_and_its_public_part_is_shown(tmp_path):
     path = tmp_path / "north.identity"
     printed = ok("tls", "identity", path).strip()
     assert mode(path) == 0o600
-    assert identity_keys.public_text(identity_keys.load(path)) == printed
+    assert load_identity(path).public.hex() == printed
     assert "never overwritten" in refused("tls", "identity", path)
 
 

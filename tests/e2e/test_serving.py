@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
-from masquerade.crypto import certificates, tokens
+from masquerade.crypto import certificates
+from masquerade.crypto.keys import new_token, token_digest
 from masquerade.protocols.session import ask
 from masquerade.services.common import client
 from masquerade.services.common.client import HttpTransport
@@ -40,7 +41,7 @@ from masquerade.services.common.state import State
 from masquerade.services.common.tls_contexts import TlsFiles
 
 SECRET = b"the patient smokes"
-TOKEN = tokens.make()
+TOKEN = new_token()
 VERSION = {"Masquerade-Version": "1"}
 START = (
     f"POST /v1/echo HTTP/1.1\r\nHost: x\r\nMasquerade-Version: 1\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -100,8 +101,8 @@ class Recorder:
 def plain(handler, *, limits=None, **more):
     """Serve with a token on loopback without TLS: for what does not depend on TLS."""
     peers = [
-        Peer("south", token_digest=tokens.digest(TOKEN)),
-        Peer("west", token_digest=tokens.digest("w" * 20)),
+        Peer("south", token_digest=token_digest(TOKEN)),
+        Peer("west", token_digest=token_digest("w" * 20)),
     ]
     service = Service("party", peers=peers, limits=limits or Limits(), handler=handler, **more)
     with background(service, grace_seconds=5) as url:
@@ -296,7 +297,7 @@ def test_both_fingerprints_are_accepted_while_a_party_rotates(tmp_path):
 
 def test_tokens_over_tls_beside_certificates(world):
     handler = Recorder()
-    peers = [world.south(), Peer("west", token_digest=tokens.digest(TOKEN))]
+    peers = [world.south(), Peer("west", token_digest=token_digest(TOKEN))]
     service = Service("party", peers=peers, limits=Limits(), handler=handler)
     with background(service, **world.tls("north")) as url:
         north = world.north(url, token=TOKEN)
@@ -338,17 +339,17 @@ def test_wrong_tokens_are_refused(capfd):
     with plain(handler) as url:
         for credentials in (
             {},
-            {"Authorization": "Bearer " + tokens.make()},
+            {"Authorization": "Bearer " + new_token()},
             {"Authorization": f"Basic {TOKEN}"},
             {"Authorization": "Bearer"},
-            {"Authorization": tokens.digest(TOKEN)},
+            {"Authorization": token_digest(TOKEN)},
         ):
             answer = httpx.post(
                 f"{url}/v1/echo", content=SECRET, headers={**VERSION, **credentials}, trust_env=False
             )
             assert (answer.status_code, answer.json()["error"]) == (401, "not_admitted")
             assert answer.headers["WWW-Authenticate"] == "Bearer"
-        with transport(url, token=tokens.make()) as sending, pytest.raises(NotAdmitted):
+        with transport(url, token=new_token()) as sending, pytest.raises(NotAdmitted):
             sending.exchange("north", SECRET)
         with transport(url) as sending:
             assert sending.exchange("north", SECRET)[2:] == SECRET
@@ -772,7 +773,7 @@ def test_health_readiness_and_metrics(world):
     ready = threading.Event()
     service = Service(
         "party",
-        peers=[Peer("west", token_digest=tokens.digest(TOKEN))],
+        peers=[Peer("west", token_digest=token_digest(TOKEN))],
         limits=Limits(),
         handler=Recorder(),
         ready=ready.is_set,
@@ -844,7 +845,7 @@ print("ended", flush=True)
 
 @contextmanager
 def process(grace, seconds=60):
-    command = [sys.executable, "-c", SERVER, tokens.digest(TOKEN), str(grace), str(seconds)]
+    command = [sys.executable, "-c", SERVER, token_digest(TOKEN), str(grace), str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603
         try:
             line = running.stdout.readline().strip()

@@ -104,11 +104,11 @@ def token(
     The file goes to the service that shows the token (token_file), the digest to the one that is shown it
     (token_digest). Example: masquerade tls token north.token
     """
-    from masquerade.crypto import tokens  # noqa: PLC0415
+    from masquerade.crypto.keys import new_token, token_digest  # noqa: PLC0415
 
-    made = tokens.make()
+    made = new_token()
     write_new(file, made + "\n", what="a token")
-    emit(tokens.digest(made) + "\n")
+    emit(token_digest(made) + "\n")
 
 
 @tls_app.command("identity")
@@ -118,9 +118,9 @@ def identity(
     ],
 ) -> None:
     """Make the key that a service signs with, in a file of its own, and print its public part."""
-    from masquerade.crypto import identity_keys  # noqa: PLC0415
+    from masquerade.crypto.keys import create_identity  # noqa: PLC0415
 
-    emit(identity_keys.public_text(identity_keys.create(file)) + "\n")
+    emit(create_identity(file).public.hex() + "\n")
 
 
 def show(made: Pair, *, json: bool) -> None:

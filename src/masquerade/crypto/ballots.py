@@ -38,12 +38,12 @@ def mask(bit: int, keys: BallotKeys, X: Point, Y: Point) -> tuple[Point, Point]:
 
 
 def knows_bit(bit: int, keys: BallotKeys) -> tuple[Knows, ...]:
-    """Return what proves `statements.valid_bit`."""
+    """Return what proves `proofs.valid_bit`."""
     return Knows((keys.x,)), Knows((keys.y,), bit)
 
 
 def knows_one_hot(bits: Sequence[int], keys: Sequence[BallotKeys]) -> tuple[Knows, ...]:
-    """Return what proves `statements.one_hot`."""
+    """Return what proves `proofs.one_hot`."""
     if sum(bits) != 1:
         raise InputError("Exactly one bit of a one-hot ballot must be 1.")
     each = [known for bit, pair in zip(bits, keys, strict=True) for known in knows_bit(bit, pair)]

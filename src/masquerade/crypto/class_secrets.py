@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.crypto.keys import KEY_SIZE
-from masquerade.crypto.keystream import Keystream
+from masquerade.crypto.symmetric import Keystream
 from masquerade.kernels.field61 import PRIME, Elements, decode, evaluate, fold_pairs, lagrange_at_zero
 
 Ints = NDArray[np.int64]

@@ -7,15 +7,19 @@ result, never an input: it has no encoding. A secret multiplies on the constant-
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from math import isqrt
 from typing import Any, ClassVar, Literal, NoReturn, final
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.errors import DecodingError, LogOutOfRange
 
 SCALAR_SIZE = 32
+LARGEST = 10**7  # number that is searched for
+_DIGEST, _BLOCK = 64, 128  # of SHA-512
 
 
 @final
@@ -110,11 +114,7 @@ class Group(ABC):
 
     @abstractmethod
     def sum_points(self, points: Iterable[Point]) -> Point:
-        """Return the sum; of no points, the identity."""
-
-    @abstractmethod
-    def sum_encoded(self, encodings: bytes, *, workers: int = 2) -> Point:
-        """Return the sum of many points given as one run of encodings, each decoded strictly."""
+        """Return the sum; of no points, and where it cancels out, the identity."""
 
     @abstractmethod
     def negate(self, point: Point) -> Point:
@@ -175,6 +175,12 @@ class Group(ABC):
             raise DecodingError(f"A scalar of {self.name} must be below the group's order.")
         return value
 
+    def _check_pairs(self, points: Sequence[Point], scalars: Sequence[int]) -> None:
+        if len(points) != len(scalars):
+            raise InputError(
+                f"Each point needs its number. Got {len(points)} points, {len(scalars)} numbers."
+            )
+
     def _check_length(self, encoding: bytes) -> None:
         if len(encoding) != self.point_size:
             raise DecodingError(
@@ -190,3 +196,57 @@ class Group(ABC):
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise TypeError("a Group is named, not pickled")
+
+
+def expand_message(message: bytes, domain: bytes, length: int) -> bytes:
+    """Return `length` bytes that look random to all who cannot hash, different for every `domain`.
+
+    Reference: RFC 9380, section 5.3.1, with SHA-512; the form that RFC 9497 builds on.
+    """
+    if not 1 <= len(domain) <= 255:
+        raise InputError(f"The domain of a hash must have 1 to 255 bytes. Got {len(domain)} instead.")
+    if not 1 <= length <= 255 * _DIGEST:
+        raise InputError(f"A hash expands to between 1 and {255 * _DIGEST} bytes. Got {length} instead.")
+    suffix = domain + bytes([len(domain)])
+    first = hashlib.sha512(bytes(_BLOCK) + message + length.to_bytes(2, "big") + b"\x00" + suffix).digest()
+    blocks = [hashlib.sha512(first + b"\x01" + suffix).digest()]
+    for i in range(2, -(-length // _DIGEST) + 1):
+        mixed = bytes(a ^ b for a, b in zip(first, blocks[-1], strict=True))
+        blocks.append(hashlib.sha512(mixed + bytes([i]) + suffix).digest())
+    return b"".join(blocks)[:length]
+
+
+class SmallLog:
+    """Finds d with point = d·G for 0 ≤ d ≤ n; the baby steps are made once and serve every point.
+
+    Cost: √n additions to prepare and at most √n to find; 20 ms each for n = 10⁷ on secp256k1.
+
+    >>> from masquerade.crypto.secp256k1 import secp256k1
+    >>> logs = SmallLog(secp256k1, 1000)
+    >>> logs.find(secp256k1.multiply_public(secp256k1.generator, 987))
+    987
+    """
+
+    __slots__ = ("_baby", "_giant", "_n", "_stride")
+
+    def __init__(self, group: Group, n: int) -> None:
+        if not 0 <= n <= LARGEST:
+            raise InputError(f"A sum to be found must have a bound from 0 to {LARGEST}. Got {n} instead.")
+        self._n, self._stride = n, isqrt(n) + 1
+        self._baby: dict[Point, int] = {}
+        step = group.identity
+        for d in range(self._stride):
+            self._baby[step] = d
+            step = step + group.generator
+        self._giant = -step
+
+    def find(self, point: Point) -> int:
+        """Return d, or raise `LogOutOfRange`: some vote, key or sum was not what it should be."""
+        for giant in range(self._n // self._stride + 1):
+            d = self._baby.get(point)
+            if d is not None and d + giant * self._stride <= self._n:
+                return d + giant * self._stride
+            point = point + self._giant
+        raise LogOutOfRange(
+            f"The sum is not a whole number from 0 to {self._n}: an input was not as it should be."
+        )

@@ -1,8 +1,15 @@
-"""Keys of people and sessions: deriving, agreeing, signing; by `cryptography`, only the edges are ours."""
+"""Keys of people and sessions, and the tokens of callers: by `cryptography`, only the edges are ours."""
 
 from __future__ import annotations
 
-from typing import NoReturn, final
+import hmac
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Generic, NoReturn, TypeVar, final
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
@@ -10,11 +17,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from masquerade.core.errors import InputError
-from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.core.atomic import write_new
+from masquerade.core.errors import FileError, InputError
+from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
+
+T = TypeVar("T")
 
 KEY_SIZE = 32
 SIGNATURE_SIZE = 64
+TOKEN_SIZE = 32  # random bytes, so a digest without salt or stretching cannot be reversed
 _P = 2**255 - 19
 _ORDER_8 = 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 # y of the points of order 1, 2, 4 and 8 on edwards25519: as keys they accept one signature for many messages
@@ -31,7 +42,15 @@ def derive(secret: bytes, label: str, *context: bytes, size: int = KEY_SIZE) -> 
         raise InputError(f"Keys are derived from at least 16 secret bytes. Got {len(secret)} instead.")
     if not 1 <= size <= 255 * 32:
         raise InputError(f"A derived key has from 1 to {255 * 32} bytes. Got {size} instead.")
-    return HKDF(hashes.SHA256(), size, salt=None, info=_framed(b"derive", label, context)).derive(secret)
+    return expand(secret, _framed(b"derive", label, context), size)
+
+
+def expand(secret: bytes, info: bytes, size: int) -> bytes:
+    """Return `size` bytes from a secret, for the purpose that `info` names (HKDF with SHA-256, RFC 5869).
+
+    `info` is taken as it is: new purposes use `derive`, which frames label and context.
+    """
+    return HKDF(hashes.SHA256(), size, salt=None, info=info).derive(secret)
 
 
 @final
@@ -143,3 +162,74 @@ def _framed(use: bytes, label: str, fields: tuple[bytes, ...]) -> bytes:
         raise InputError("A key is used under a label that names the purpose.")
     parts = (b"masquerade 1", use, label.encode(), *fields)
     return b"".join([len(part).to_bytes(8, "big") + part for part in parts])
+
+
+def create_identity(path: str | Path) -> SigningKey:
+    """Make a new identity and write it to a new file; one that is there is never replaced."""
+    target, key = Path(path), SigningKey()
+    write_new(target, key.reveal().hex() + "\n", what="an identity")
+    return key
+
+
+def load_identity(path: str | Path) -> SigningKey:
+    """Return the identity in a file; one that others may read is refused."""
+    target = Path(path)
+    try:
+        with target.open("rb") as stream:
+            mode, content = os.fstat(stream.fileno()).st_mode, stream.read(1024)
+    except OSError as error:
+        raise FileError(f"{target}: cannot be read ({os.strerror(error.errno or 5).lower()}).") from None
+    if mode & 0o077:
+        raise FileError(f"{target}: others may read it; make it private with: chmod 600 {target}")
+    try:
+        return SigningKey.from_seed(bytes.fromhex(content.decode("ascii").strip()))
+    except ValueError:
+        raise FileError(f"{target}: is not an identity; make one with `create_identity`.") from None
+
+
+def new_token() -> str:
+    """Return a new token: 32 random bytes as text that is safe in a header, a file or an address."""
+    return secrets.token_urlsafe(TOKEN_SIZE)
+
+
+def token_digest(token: str) -> str:
+    """Return what a server keeps of a token.
+
+    >>> token_digest("a token")[:19]
+    'sha256:e3316e2bafeb'
+    """
+    return "sha256:" + sha256(token.encode()).hexdigest()
+
+
+def token_matches(token: str, kept: str) -> bool:
+    """Tell whether a token belongs to a digest, in a time that does not depend on where they differ."""
+    return hmac.compare_digest(token_digest(token).encode(), kept.strip().lower().encode())
+
+
+class SingleUse(Generic[T]):
+    """Holds a secret that comes out once.
+
+    `burn` runs before it does and must leave a durable record: if it raises, the secret is gone all the same,
+    since nobody can tell what was written. Two threads cannot both succeed; copies cannot be made.
+    """
+
+    __slots__ = ("_burn", "_lock", "_name", "_value")
+
+    def __init__(self, value: T, name: str, burn: Callable[[str], None]) -> None:
+        self._value: T | None = value
+        self._name, self._burn, self._lock = name, burn, threading.Lock()
+
+    def take(self) -> T:
+        """Burn the key, then return it; a second call raises `KeySpent`."""
+        with self._lock:
+            value, self._value = self._value, None
+        if value is None:
+            raise KeySpent(f"The key {self._name!r} may be used once and was used already.")
+        self._burn(self._name)
+        return value
+
+    def __repr__(self) -> str:
+        return f"SingleUse({self._name!r}, {'spent' if self._value is None else 'unused'})"
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("a key that may be used once cannot be copied or pickled")

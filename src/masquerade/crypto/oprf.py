@@ -19,13 +19,12 @@ from masquerade.crypto.ristretto255 import ristretto255 as group
 
 POINT_SIZE: Final = group.point_size
 PROOF_SIZE: Final = 2 * SCALAR_SIZE
-OUTPUT_SIZE: Final = 64
 MOST_IN_BATCH: Final = 2**16 - 1  # places in a batch are numbered by two bytes
 MOST_INPUT: Final = 2**16 - 1
 
 _CONTEXT = b"OPRFV1-\x01-ristretto255-SHA512"
 _TO_GROUP, _TO_SCALAR = b"HashToGroup-" + _CONTEXT, b"HashToScalar-" + _CONTEXT
-_DERIVE, _SEED = b"DeriveKeyPair" + _CONTEXT, b"Seed-" + _CONTEXT
+_SEED = b"Seed-" + _CONTEXT
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -49,19 +48,6 @@ def random_key() -> ServerKey:
     """Return a fresh key."""
     secret = group.random_secret()
     return ServerKey(secret, group.multiply_generator(secret))
-
-
-def derive_key(seed: bytes, info: bytes) -> ServerKey:
-    """Return the key that follows from 32 secret bytes (RFC 9497, section 3.2.1)."""
-    if len(seed) != SCALAR_SIZE:
-        raise InputError(f"A key is derived from {SCALAR_SIZE} bytes. Got {len(seed)} instead.")
-    given = seed + _prefixed(info)
-    for counter in range(256):
-        number = group.hash_to_scalar(given + bytes([counter]), _DERIVE)
-        if number:
-            secret = group.secret(number)
-            return ServerKey(secret, group.multiply_generator(secret))
-    raise InputError("No key follows from this seed.")
 
 
 def blind(value: bytes) -> Blinded:
@@ -134,11 +120,6 @@ def unblind(blinded: Blinded, evaluated: Point) -> Point:
 def output_of(value: bytes, unblinded: bytes) -> bytes:
     """Return the 64 bytes of output of an input and its unblinded element (RFC 9497: Finalize)."""
     return hashlib.sha512(_prefixed(value) + _prefixed(unblinded) + b"Finalize").digest()
-
-
-def evaluate_alone(key: ServerKey, value: bytes) -> bytes:
-    """Return the output as whoever holds the key computes it, without a client (RFC 9497: Evaluate)."""
-    return output_of(value, group.multiply(_hashed(value), key.secret).encode())
 
 
 def _hashed(value: bytes) -> Point:

@@ -1,4 +1,9 @@
-"""Sigma protocols made non-interactive: proving and verifying a `Statement` under one challenge.
+"""Sigma protocols made non-interactive: what can be proved, in which context, and the proofs.
+
+A statement is a list of parts that all hold, under one challenge. A `Linear` part says that its prover knows
+numbers w with image − shift·G = Σ w_k·base_k in each of its equations, the same w in all. An `Either` part
+says that one of its branches holds, not which. The challenge is a hash of everything that the proof is about
+and for (strong Fiat–Shamir).
 
 A proof is its commitments, one point for each equation, followed for every part by the challenges of all
 branches but the last and by the responses, all in the statement's order; its length follows from that.
@@ -9,14 +14,202 @@ the branches' challenges add up to c; all but the true one are simulated (Cramer
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from typing import NamedTuple, TypeAlias
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.group import SCALAR_SIZE, Group, Point, Secret
-from masquerade.crypto.statements import Either, Linear, Statement, branches_of, describe, group_of
-from masquerade.crypto.transcript import Transcript
+
+NOT_YET = b"not yet"  # for a proof made before there is a roster or a query, and said so
+_VERSION = b"masquerade transcript 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a proof is for; all of it enters every challenge, so a proof is worth nothing anywhere else.
+
+    `protocol` and `role` are names; `roster` is the hash of the signed roster and `query` the identifier of
+    the question, or `NOT_YET` for a proof that comes before them.
+    """
+
+    protocol: str
+    session: bytes
+    roster: bytes
+    query: bytes
+    user: bytes
+    role: str
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value, kind = getattr(self, item.name), str if item.type == "str" else bytes
+            if not isinstance(value, kind) or not value:
+                raise InputError(
+                    f"The {item.name!r} of a proof's context must be {kind.__name__} and not empty."
+                )
+
+
+class Transcript:
+    """A running SHA-512 over labelled, length-prefixed fields, begun with the whole context.
+
+    >>> from masquerade.crypto.ristretto255 import ristretto255
+    >>> context = Context("demo", b"session 1", NOT_YET, NOT_YET, b"user 7", "voter")
+    >>> transcript = Transcript(context)
+    >>> transcript.absorb("statement", b"one", b"two")
+    >>> 0 < transcript.challenge(ristretto255) < ristretto255.order
+    True
+    """
+
+    __slots__ = ("_hash",)
+
+    def __init__(self, context: Context) -> None:
+        if not isinstance(context, Context):
+            raise TypeError("a Transcript begins with a Context")
+        self._hash = hashlib.sha512(_VERSION)
+        self.absorb(
+            "context",
+            context.protocol.encode(),
+            context.session,
+            context.roster,
+            context.query,
+            context.user,
+            context.role.encode(),
+        )
+
+    def absorb(self, label: str, *values: bytes) -> None:
+        """Take in a labelled list of byte strings; no two sequences of calls hash the same bytes."""
+        name = label.encode()
+        parts = [len(name).to_bytes(4, "big"), name, len(values).to_bytes(8, "big")]
+        for value in values:
+            parts += (len(value).to_bytes(8, "big"), value)
+        self._hash.update(b"".join(parts))
+
+    def challenge(self, group: Group) -> int:
+        """Return a number below the group's order: 64 bytes reduced, a bias below 2⁻²⁵⁵; never zero."""
+        self.absorb("challenge", group.name.encode())
+        return int.from_bytes(self._hash.digest(), "big") % group.order or 1
+
+    def copy(self) -> Transcript:
+        """Return an independent transcript that has taken in the same fields."""
+        other = object.__new__(Transcript)
+        other._hash = self._hash.copy()
+        return other
+
+
+class Equation(NamedTuple):
+    """image − shift·G = Σ witness[k]·base over `terms`, the pairs (k, base)."""
+
+    image: Point
+    terms: tuple[tuple[int, Point], ...]
+    shift: int = 0
+
+
+class Linear(NamedTuple):
+    """Equations that hold together for one list of `witnesses` numbers."""
+
+    equations: tuple[Equation, ...]
+    witnesses: int = 1
+
+
+class Either(NamedTuple):
+    """One of the branches holds."""
+
+    branches: tuple[Linear, ...]
+
+
+Part: TypeAlias = Linear | Either
+Statement: TypeAlias = tuple[Part, ...]
+
+
+def possession(key: Point) -> Statement:
+    """State: I know x with key = x·G (Schnorr); without it a key could be made from other people's keys."""
+    return (Linear((Equation(key, ((0, key.group.generator),)),)),)
+
+
+def equal_logs(pairs: Sequence[tuple[Point, Point]]) -> Statement:
+    """State: I know one x with image = x·base for every pair (image, base) (Chaum–Pedersen for two)."""
+    if any(base.is_identity for _, base in pairs):
+        raise InputError("A base must not be the identity: its multiples say nothing.")
+    return (Linear(tuple(Equation(image, ((0, base),)) for image, base in pairs)),)
+
+
+class Ballot(NamedTuple):
+    """A user's keys and masked bit beside the sums of all keys, in the letters of the frequency protocol.
+
+    X_i = x·G, Y_i = y·G, m_i = d·G + y·X, h_i = x·Y, where X and Y are the sums of all users' X_i and Y_i.
+    """
+
+    X: Point
+    Y: Point
+    X_i: Point
+    Y_i: Point
+    m_i: Point
+    h_i: Point
+
+
+def valid_bit(ballot: Ballot) -> Statement:
+    """State: h_i is honest and m_i masks 0 or 1.
+
+    Formula: log_G X_i = log_Y h_i, and for d = 0 or d = 1: log_G Y_i = log_X (m_i − d·G).
+    """
+    if ballot.X.is_identity or ballot.Y.is_identity:
+        raise InputError("The users' keys cancel out and would mask nothing: the roster needs other keys.")
+    g = ballot.X.group.generator
+    honest = Linear((Equation(ballot.X_i, ((0, g),)), Equation(ballot.h_i, ((0, ballot.Y),))))
+    own, over = Equation(ballot.Y_i, ((0, g),)), ((0, ballot.X),)
+    bits = Either((Linear((own, Equation(ballot.m_i, over))), Linear((own, Equation(ballot.m_i, over, 1)))))
+    return (honest, bits)
+
+
+def one_hot(ballots: Sequence[Ballot]) -> Statement:
+    """State: every ballot masks 0 or 1, and their bits add up to one.
+
+    Formula: `valid_bit` for each l, and with the same y_l: Y_il = y_l·G, Σ m_il − G = Σ y_l·X_l.
+    """
+    if not ballots:
+        raise InputError("A one-hot statement needs at least one ballot.")
+    group = ballots[0].X.group
+    keys = tuple(Equation(b.Y_i, ((l, group.generator),)) for l, b in enumerate(ballots))
+    total = group.sum_points(b.m_i for b in ballots)
+    adds_up = Equation(total, tuple((l, b.X) for l, b in enumerate(ballots)), 1)
+    parts = [part for ballot in ballots for part in valid_bit(ballot)]
+    return (*parts, Linear((*keys, adds_up), len(ballots)))
+
+
+def branches_of(part: Part) -> tuple[Linear, ...]:
+    """Return the alternatives of a part; a linear one has itself alone."""
+    return part.branches if isinstance(part, Either) else (part,)
+
+
+def bases_of(part: Part) -> list[Point]:
+    """Return the points that are multiplied by what the prover knows."""
+    return [base for linear in branches_of(part) for row in linear.equations for _, base in row.terms]
+
+
+def group_of(statement: Statement) -> Group:
+    """Return the group that a statement is about."""
+    return branches_of(statement[0])[0].equations[0].image.group
+
+
+def describe(statement: Statement) -> tuple[bytes, bytes]:
+    """Return everything a statement says, for a transcript: its structure, then its points in that order."""
+    structure: list[int] = [len(statement)]
+    points: list[bytes] = []
+    for part in statement:
+        branches = branches_of(part)
+        structure += (isinstance(part, Either), len(branches))
+        for linear in branches:
+            structure += (linear.witnesses, len(linear.equations))
+            for image, terms, shift in linear.equations:
+                structure += (shift, len(terms))
+                points.append(image.hashed)
+                for k, base in terms:
+                    structure.append(k)
+                    points.append(base.hashed)
+    return struct.pack(f">{len(structure)}I", *structure), b"".join(points)
 
 
 class Knows(NamedTuple):
@@ -149,15 +342,11 @@ def _commit(group: Group, linear: Linear, draw: Drawn) -> list[Point]:
     for image, terms, shift in linear.equations:
         products = [_times(group, base, draw.numbers[k]) for k, base in terms]
         # for true branches too, or the time taken would tell which branch is true
-        claimed = image - _multiple(group, shift) if shift else image
+        claimed = image - group.multiply_public(group.generator, shift) if shift else image
         if draw.challenge is not None:
             products.append(-group.multiply(claimed, draw.challenge))
         points.append(group.sum_points(products))
     return points
-
-
-def _multiple(group: Group, n: int) -> Point:
-    return group.generator if n == 1 else group.multiply_public(group.generator, n)
 
 
 def _times(group: Group, base: Point, secret: Secret) -> Point:

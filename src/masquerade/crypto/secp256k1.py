@@ -17,8 +17,7 @@ except ImportError as error:
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
-from masquerade.crypto.expand_message import expand_message
-from masquerade.crypto.group import SCALAR_SIZE, Group, Point, Secret
+from masquerade.crypto.group import SCALAR_SIZE, Group, Point, Secret, expand_message
 from masquerade.crypto.point_sums import combine_pointers, sum_in_buckets, sum_of_encodings
 
 _CONTEXT = GLOBAL_CONTEXT.ctx
@@ -37,7 +36,7 @@ def _whole_point(output: Any, x: Any, y: Any, _data: Any) -> int:
 
 
 @final
-class Secp256k1(Group):
+class _Secp256k1(Group):
     """secp256k1 with 33-byte encodings; a point is libsecp256k1's own, so sums cost 0.35 µs a point."""
 
     name: ClassVar[str] = "secp256k1"
@@ -70,7 +69,6 @@ class Secp256k1(Group):
         raise InputError("No point was found for this label: choose another.")
 
     def sum_points(self, points: Iterable[Point]) -> Point:
-        """Return the sum; of no points, and where it cancels out, the identity."""
         handles = [point.handle for point in map(self._ours, points) if point.handle is not None]
         return Point(self, combine_pointers(handles))
 
@@ -79,7 +77,6 @@ class Secp256k1(Group):
         return Point(self, sum_of_encodings(encodings, workers))
 
     def negate(self, point: Point) -> Point:
-        """Return the inverse."""
         if self._ours(point).handle is None:
             return point
         handle = self._copy(point)
@@ -101,7 +98,6 @@ class Secp256k1(Group):
         return Point(self, handle)
 
     def multiply_generator(self, secret: Secret) -> Point:
-        """Return secret·G in constant time."""
         self._check_ours(secret, Secret)
         handle = ffi.new(_POINTER)
         if not lib.secp256k1_ec_pubkey_create(_CONTEXT, handle, secret._encoded):  # noqa: SLF001
@@ -109,7 +105,6 @@ class Secp256k1(Group):
         return Point(self, handle)
 
     def multiply_public(self, point: Point, scalar: int) -> Point:
-        """Return scalar·point for a public number, reduced by the order; its time tells the number."""
         scalar %= self.order
         if scalar == 0 or self._ours(point).handle is None:
             return self.identity
@@ -121,10 +116,7 @@ class Secp256k1(Group):
 
     def combine_public(self, points: Sequence[Point], scalars: Sequence[int]) -> Point:
         """Return the sum of scalar·point over many public pairs: bit by bit, in shared buckets."""
-        if len(points) != len(scalars):
-            raise InputError(
-                f"Each point needs its number. Got {len(points)} points, {len(scalars)} numbers."
-            )
+        self._check_pairs(points, scalars)
         order = self.order
         reduced = [scalar % order for scalar in scalars]
         # two lists, not one of pairs: a million pairs would keep the garbage collector busy
@@ -157,7 +149,6 @@ class Secp256k1(Group):
         return point
 
     def respond(self, nonce: Secret, challenge: int, witness: Secret) -> int:
-        """Return nonce + challenge·witness modulo the order, in constant time."""
         self._check_ours(nonce, Secret)
         self._check_ours(witness, Secret)
         scalar = ffi.new("unsigned char[32]", witness._encoded)  # noqa: SLF001
@@ -183,4 +174,4 @@ class Secp256k1(Group):
         return bytes(output)
 
 
-secp256k1 = Secp256k1()
+secp256k1 = _Secp256k1()

@@ -1,20 +1,35 @@
-"""What follows from a secret key: codes that prove its possession, streams, blocks; by `cryptography`.
+"""Ciphers and codes, by `cryptography`: what follows from a secret key, fresh bytes, sealed messages.
 
-Every function here is deterministic: whoever has the key gets the same bytes. A key for a stream is used
-once; keys for several purposes are derived (`crypto.keys.derive`), never shared.
+Codes, streams and blocks are deterministic: whoever has the key gets the same bytes. A key for a stream is
+used once; keys for several purposes are derived (`crypto.keys.derive`), never shared.
+
+Messages are sealed by ChaCha20-Poly1305 (RFC 8439) with nonces that the caller never chooses: `seal` draws a
+random nonce and sends it along, for keys that several people hold or that survive a restart; `seal_once`
+sends none, for a key that seals one message.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import NoReturn
 
+import numpy as np
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
+from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.crypto.keys import KEY_SIZE
+
+NONCE_SIZE, TAG_SIZE = 12, 16
+OVERHEAD = NONCE_SIZE + TAG_SIZE  # of `seal`
+_ZEROS = bytes(1 << 20)
 
 
 def code(key: bytes, message: bytes) -> bytes:
@@ -45,14 +60,6 @@ def same(first: bytes, second: bytes) -> bool:
     return hmac.compare_digest(first, second)
 
 
-def expand(secret: bytes, info: bytes, size: int) -> bytes:
-    """Return `size` bytes from a secret, for the purpose that `info` names (HKDF with SHA-256, RFC 5869).
-
-    `info` is taken as it is: new purposes use `crypto.keys.derive`, which frames label and context.
-    """
-    return HKDF(SHA256(), size, salt=None, info=info).derive(secret)
-
-
 class KeyedStream:
     """The bytes that a key of 32 bytes stands for, one after another (AES-256 in counter mode from zero)."""
 
@@ -81,3 +88,98 @@ class BlockFunction:
     def __call__(self, blocks: bytes) -> bytes:
         """Return the results of whole blocks, in order."""
         return self._cipher.encryptor().update(blocks)
+
+
+class Keystream(threading.local):
+    """A source of fresh uniform bytes: ``Keystream()(n)`` returns ``n`` of them.
+
+    Every thread and every forked process gets a key of its own, so no byte is ever handed out twice;
+    for the same reason an instance cannot be copied or pickled. There is no seed.
+    """
+
+    def __init__(self) -> None:
+        self._rekey()
+
+    def __call__(self, n: int) -> NDArray[np.uint8]:
+        """Return ``n`` bytes that nobody has seen."""
+        if self._process != os.getpid():
+            self._rekey()
+        fresh = np.empty(n, dtype=np.uint8)
+        target = fresh.data
+        zeros = memoryview(_ZEROS)
+        for start in range(0, n, len(_ZEROS)):
+            size = min(n - start, len(_ZEROS))
+            self._cipher.update_into(zeros[:size], target[start : start + size])
+        return fresh
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("a Keystream cannot be copied or pickled: its bytes would be handed out twice")
+
+    def _rekey(self) -> None:
+        self._process = os.getpid()
+        self._cipher = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(os.urandom(16))).encryptor()
+
+
+def seal(key: bytes, message: bytes, context: bytes) -> bytes:
+    """Return nonce and ciphertext, 28 bytes longer than the message; `context` is bound to it but not sent.
+
+    A key serves at most 2³² messages, over all who hold it: a nonce then repeats with probability 2⁻³³.
+    """
+    return _seal_from_parts(key, message, context, os.urandom(NONCE_SIZE))
+
+
+def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
+    """Return the message, or raise `SealBroken` when key, context or any bit is another."""
+    if len(sealed) < OVERHEAD:
+        raise DecodingError(f"A sealed message has at least {OVERHEAD} bytes. Got {len(sealed)} instead.")
+    return _open(_cipher(key), sealed[:NONCE_SIZE], sealed[NONCE_SIZE:], context)
+
+
+def seal_once(key: bytes, message: bytes, context: bytes) -> bytes:
+    """Return the ciphertext, 16 bytes longer, of the only message that this key seals; the nonce is zero."""
+    return _cipher(key).encrypt(bytes(NONCE_SIZE), message, context)
+
+
+def unseal_once(key: bytes, sealed: bytes, context: bytes) -> bytes:
+    """Return the one message that was sealed with this key, or raise `SealBroken`."""
+    return _open(_cipher(key), bytes(NONCE_SIZE), sealed, context)
+
+
+def unseal_run(
+    run: bytes, size: int, groups: Iterable[tuple[bytes, bytes, int, int]], wanted: Sequence[bool]
+) -> tuple[bytes, list[bool]]:
+    """Return the messages of a run of sealed ones of one size, and which did open: `unseal` for a million.
+
+    Each group has a key, a context, and the places from its first to before its last. What does not open, or
+    is not wanted, is zeros.
+    """
+    blank, parts, opened = bytes(size - OVERHEAD), [], list(wanted)
+    for key, context, first, last in groups:
+        decrypt = _cipher(key).decrypt
+        for i in range(first, last):
+            at, part = i * size, blank
+            if opened[i]:
+                try:
+                    part = decrypt(run[at : at + NONCE_SIZE], run[at + NONCE_SIZE : at + size], context)
+                except InvalidTag:
+                    opened[i] = False
+            parts.append(part)
+    return b"".join(parts), opened
+
+
+def _seal_from_parts(key: bytes, message: bytes, context: bytes, nonce: bytes) -> bytes:
+    """Seal with a given nonce: for vectors, and with a fresh one for `seal`."""
+    return nonce + _cipher(key).encrypt(nonce, message, context)
+
+
+def _open(cipher: ChaCha20Poly1305, nonce: bytes, sealed: bytes, context: bytes) -> bytes:
+    try:
+        return cipher.decrypt(nonce, sealed, context)
+    except InvalidTag:
+        raise SealBroken("The sealed message was changed or belongs to another key or context.") from None
+
+
+def _cipher(key: bytes) -> ChaCha20Poly1305:
+    if len(key) != KEY_SIZE:
+        raise InputError(f"A key for sealing has {KEY_SIZE} bytes. Got {len(key)} instead.")
+    return ChaCha20Poly1305(key)

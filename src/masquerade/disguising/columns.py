@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.crypto.keystream import Keystream
+from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.report_draws import Draws, disguise_codes
 from masquerade.frames.label_codes import decode, encode
 from masquerade.frames.metadata import INCOMPLETE

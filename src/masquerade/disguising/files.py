@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import UnknownValue
-from masquerade.crypto.keystream import Keystream
+from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import checked_keep, disguise_columns, marks, permutation, refuse_disguised
 from masquerade.disguising.memo import Memo, chosen_draws, memo_of
 from masquerade.disguising.report_draws import Draws, fresh_draws

@@ -8,7 +8,7 @@ from typing import Any
 
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError
-from masquerade.crypto.keystream import Keystream
+from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import checked_keep, disguise_columns, marks, permutation, refuse_disguised
 from masquerade.disguising.memo import chosen_draws, memo_of
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws

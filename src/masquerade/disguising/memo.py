@@ -26,7 +26,8 @@ from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, UnknownValue
-from masquerade.crypto.symmetric import BlockFunction, code, expand
+from masquerade.crypto.keys import expand
+from masquerade.crypto.symmetric import BlockFunction, code
 from masquerade.disguising.report_draws import Codes, Draws
 from masquerade.kernels.draw import report_of_word
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, MasqueradeError, SchemaError, UnknownValue, did_you_mean
-from masquerade.crypto.keystream import Keystream
+from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import checked_keep, disguise_columns, refuse_disguised
 from masquerade.disguising.memo import Memo, chosen_draws, memo_of, person_tags
 from masquerade.disguising.report_draws import fresh_draws

@@ -30,8 +30,15 @@ from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Adversary, Disclosure, Guarantee
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
-from masquerade.crypto.point_masks import POINT_SIZE, decoded_set, encoded_set, hashed, masked, quotient
-from masquerade.crypto.ristretto255 import ristretto255
+from masquerade.crypto.ristretto255 import (
+    POINT_SIZE,
+    decoded_set,
+    encoded_set,
+    hashed,
+    masked,
+    quotient,
+    ristretto255,
+)
 from masquerade.crypto.symmetric import coder
 from masquerade.disguising.columns import permutation
 from masquerade.protocols.codec import (

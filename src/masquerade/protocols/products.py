@@ -25,7 +25,7 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import KeySpent, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
-from masquerade.crypto.sealed_messages import seal, unseal
+from masquerade.crypto.symmetric import seal, unseal
 from masquerade.protocols.codec import (
     Array,
     Blob,

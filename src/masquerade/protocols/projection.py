@@ -23,8 +23,7 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.sealed_messages import seal, unseal
-from masquerade.crypto.symmetric import KeyedStream, code
+from masquerade.crypto.symmetric import KeyedStream, code, seal, unseal
 from masquerade.estimate.rotation import Normals, Reduction, rotated
 from masquerade.estimate.walsh import product_columns
 from masquerade.protocols.codec import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.keystream import Keystream
 from masquerade.crypto.secp256k1 import secp256k1
+from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
 from masquerade.protocols.mix import Leader, Miner, MixTerms, Respondent, collect, packed, record_width
 from masquerade.protocols.mix.agreement import SUBMISSION

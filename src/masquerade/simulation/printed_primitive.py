@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from masquerade.crypto.ballots import BallotKeys, mask
+from masquerade.crypto.group import SmallLog
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.small_log import SmallLog
 from masquerade.protocols.frequency.ballots import POINT, public_keys, sum_of_keys
 
 

@@ -19,7 +19,7 @@ from tests.services.parties.deployments import (
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
-from masquerade.crypto import identity_keys
+from masquerade.crypto.keys import create_identity
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import disguise_codes
 from masquerade.protocols.pooling import MaskedSum
@@ -156,7 +156,7 @@ def test_a_respelt_key_is_not_disguised_anew(tmp_path):
 
 def test_keyed_pseudonyms_of_two_sessions_have_nothing_in_common(tmp_path):
     holding = holding_of(tmp_path / "a", [f"p{i}" for i in range(30)])
-    node = NodeIdentity("north", identity_keys.create(tmp_path / "identity"), {}, tmp_path / "memo.json")
+    node = NodeIdentity("north", create_identity(tmp_path / "identity"), {}, tmp_path / "memo.json")
     found = []
     for session in ("first", "second"):
         spec = SessionSpec(

@@ -17,7 +17,8 @@ from tests.services.parties.deployments import (
 import masquerade as mq
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
-from masquerade.crypto import certificates, tokens
+from masquerade.crypto import certificates
+from masquerade.crypto.keys import new_token, token_digest
 from masquerade.data.example_networks import eleven_nodes
 from masquerade.services.common.node import Operator
 from masquerade.services.common.problems import NotAdmitted
@@ -27,7 +28,7 @@ GOAL = Goal(model="tables", tables=(("A", "S"), ("T",)))
 
 def with_tokens(deployment):
     """Take certificates away, and give every pair of nodes a token for each direction."""
-    made = {(a, b): tokens.make() for a in deployment.files for b in deployment.files}
+    made = {(a, b): new_token() for a in deployment.files for b in deployment.files}
     for name, file in deployment.files.items():
         values = yaml.safe_load(file.read_text())
         del values["tls"]
@@ -39,7 +40,7 @@ def with_tokens(deployment):
                 "url": facts["url"].replace("https", "http"),
                 "fingerprints": [],
                 "token_file": f"{peer}.token",
-                "token_digest": tokens.digest(made[peer, name]),
+                "token_digest": token_digest(made[peer, name]),
             }
         file.write_text(yaml.safe_dump(values))
 
@@ -65,13 +66,13 @@ def test_a_session_between_nodes_with_tokens(deployment):
 
 def test_a_wrong_token_is_refused_and_nothing_begins(deployment):
     file = deployment.files[MINER]
-    write_whole(file.parent / "south.token", tokens.make(), private=True)
+    write_whole(file.parent / "south.token", new_token(), private=True)
     deployment.start()
     status = deployment.run()
     assert status["state"] == "interrupted"
     assert "token" in status["reason"]
     assert deployment.ledger("south") == []
-    write_whole(file.parent / "operator.token", tokens.make(), private=True)
+    write_whole(file.parent / "operator.token", new_token(), private=True)
     with Operator(deployment.settings(MINER)) as operator, pytest.raises(NotAdmitted):
         operator.ask("status", {})
 

@@ -11,12 +11,22 @@ from tests.unit.crypto.votes import cast
 
 from masquerade.crypto.ballots import BallotKeys, knows_bit, knows_one_hot
 from masquerade.crypto.keys import AgreementKey, SigningKey, derive
-from masquerade.crypto.proofs import Drawn, Knows, _prove_from_parts
+from masquerade.crypto.proofs import (
+    Ballot,
+    Context,
+    Drawn,
+    Knows,
+    Transcript,
+    _prove_from_parts,
+    branches_of,
+    equal_logs,
+    one_hot,
+    possession,
+    valid_bit,
+)
 from masquerade.crypto.ristretto255 import ristretto255
-from masquerade.crypto.sealed_messages import _seal_from_parts
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.statements import Ballot, branches_of, equal_logs, one_hot, possession, valid_bit
-from masquerade.crypto.transcript import Context, Transcript
+from masquerade.crypto.symmetric import _seal_from_parts
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "crypto"
 GROUPS = {group.name: group for group in (secp256k1, ristretto255)}

@@ -77,7 +77,7 @@ def test_random_bytes_decode_canonically_or_not_at_all(group, data):
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(data=st.binary(max_size=80))
 def test_fuzzed_points_scalars_and_sums_raise_the_one_error(group, data):
-    for parse in (group.decode, group.decode_scalar, group.sum_encoded):
+    for parse in (group.decode, group.decode_scalar, secp256k1.sum_encoded):
         with suppress(DecodingError):
             parse(data)
 

@@ -15,13 +15,13 @@ from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import (
     AgreementKey,
     SigningKey,
+    SingleUse,
     decode_agreement_key,
     decode_identity,
     derive,
     verify_signature,
 )
-from masquerade.crypto.sealed_messages import OVERHEAD, TAG_SIZE, seal, seal_once, unseal, unseal_once
-from masquerade.crypto.single_use import SingleUse
+from masquerade.crypto.symmetric import OVERHEAD, TAG_SIZE, seal, seal_once, unseal, unseal_once
 
 P = 2**255 - 19
 D = -121665 * pow(121666, -1, P) % P
@@ -227,10 +227,10 @@ def test_secret_bytes_do_not_print():
 def test_a_key_comes_out_once_and_is_burnt_first():
     burnt = []
     key = SingleUse("secret", "vote 7", burnt.append)
-    assert not key.is_spent
+    assert "unused" in repr(key)
     assert key.take() == "secret"
     assert burnt == ["vote 7"]
-    assert key.is_spent
+    assert "spent" in repr(key)
     with pytest.raises(KeySpent, match="vote 7"):
         key.take()
     assert burnt == ["vote 7"]

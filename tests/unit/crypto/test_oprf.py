@@ -14,16 +14,18 @@ from masquerade.crypto.ristretto255 import ristretto255 as group
 
 FILE = Path(__file__).parents[2] / "vectors" / "oprf" / "ristretto255_sha512_voprf.json"
 RFC = json.loads(FILE.read_text(encoding="utf-8"))
-KEY = oprf.derive_key(bytes.fromhex(RFC["seed"]), bytes.fromhex(RFC["key_info"]))
 
 
 def scalar(text):
     return group.secret(group.decode_scalar(bytes.fromhex(text)))
 
 
-def test_the_key_of_the_rfc_is_derived():
-    assert group.encode_scalar(KEY.secret.reveal()).hex() == RFC["secret"]
-    assert KEY.public.encode().hex() == RFC["public"]
+def alone(key, value):
+    """Return the output as whoever holds the key computes it, without a client."""
+    return oprf.output_of(value, group.multiply(oprf._hashed(value), key.secret).encode())
+
+
+KEY = oprf.ServerKey(scalar(RFC["secret"]), group.decode(bytes.fromhex(RFC["public"])))
 
 
 @pytest.mark.parametrize("vector", RFC["vectors"], ids=lambda vector: vector["name"])
@@ -41,7 +43,7 @@ def test_vectors_of_the_rfc(vector):
     oprf.verify(KEY.public, elements, evaluated, proof)
     for value, one, point, output in zip(inputs, blinded, evaluated, vector["outputs"], strict=True):
         assert oprf.output_of(value, oprf.unblind(one, point).encode()).hex() == output
-        assert oprf.evaluate_alone(KEY, value).hex() == output
+        assert alone(KEY, value).hex() == output
 
 
 @settings(max_examples=15, deadline=None)
@@ -56,7 +58,7 @@ def test_outputs_depend_on_input_and_key_only(values):
         oprf.output_of(one.value, oprf.unblind(one, point).encode())
         for one, point in zip(blinded, evaluated, strict=True)
     ]
-    assert outputs == [oprf.evaluate_alone(key, value) for value in values]
+    assert outputs == [alone(key, value) for value in values]
     assert len({element.encode() for element in elements}) == len(values)  # equal inputs do not look equal
 
 
@@ -85,8 +87,6 @@ def test_every_way_of_cheating_in_a_batch_is_rejected():
 
 
 def test_limits_are_refused():
-    with pytest.raises(InputError, match="32 bytes"):
-        oprf.derive_key(b"short", b"")
     with pytest.raises(InputError, match="batch"):
         oprf.evaluate(KEY, [])
     with pytest.raises(InputError, match="65,535 bytes"):

@@ -11,12 +11,11 @@ from functools import partial
 import pytest
 from tests.unit.crypto.votes import proved_bits, transcript
 
-from masquerade.crypto import process_pool, proof_batches
+from masquerade.crypto import proof_batches
 from masquerade.crypto.errors import DecodingError
-from masquerade.crypto.process_pool import spread
-from masquerade.crypto.proof_batches import Claim, rejected
+from masquerade.crypto.proof_batches import Claim, rejected, spread
+from masquerade.crypto.proofs import Ballot, valid_bit
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.statements import Ballot, valid_bit
 
 
 def cube(number):
@@ -64,7 +63,7 @@ def test_a_process_that_dies_leaves_no_task_undone():
 
 
 def test_without_another_interpreter_the_work_is_done_here(monkeypatch):
-    monkeypatch.setattr(process_pool.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(proof_batches.sys, "executable", "/nowhere/python")
     assert spread(cube, range(3), 2) == [0, 1, 8]
 
 
@@ -78,7 +77,7 @@ def test_scripts_need_no_guard(tmp_path):
     """A script that shares work out is not run again by the processes that it starts."""
     script = tmp_path / "script.py"
     script.write_text(
-        "from masquerade.crypto.process_pool import spread\nprint(spread(abs, [-1, -2, 3], 2))\n",
+        "from masquerade.crypto.proof_batches import spread\nprint(spread(abs, [-1, -2, 3], 2))\n",
         encoding="utf-8",
     )
     done = subprocess.run(  # noqa: S603

@@ -6,10 +6,21 @@ from tests.unit.crypto.votes import cast, election, proved_bits, proved_one_hot,
 from masquerade.core.errors import InputError
 from masquerade.crypto.ballots import BallotKeys, knows_bit, knows_one_hot
 from masquerade.crypto.errors import DecodingError, ProofRejected
-from masquerade.crypto.proofs import Knows, proof_size, prove, verify
+from masquerade.crypto.proofs import (
+    Either,
+    Equation,
+    Knows,
+    Linear,
+    equal_logs,
+    one_hot,
+    possession,
+    proof_size,
+    prove,
+    valid_bit,
+    verify,
+)
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.statements import Either, Equation, Linear, equal_logs, one_hot, possession, valid_bit
 
 both = pytest.mark.parametrize("group", [secp256k1, ristretto255], ids=str)
 REFUSED = (ProofRejected, DecodingError)

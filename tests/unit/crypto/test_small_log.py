@@ -4,9 +4,9 @@ import pytest
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import LogOutOfRange
+from masquerade.crypto.group import LARGEST, SmallLog
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.small_log import LARGEST, SmallLog
 
 
 def of(group, k):

@@ -8,19 +8,20 @@ import pytest
 from tests.unit.crypto.votes import election, transcript
 
 from masquerade.crypto.ballots import knows_bit, mask
-from masquerade.crypto.proofs import open_proof, prove
-from masquerade.crypto.ristretto255 import ristretto255
-from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.statements import (
+from masquerade.crypto.proofs import (
     Either,
     Equation,
     Linear,
     describe,
     equal_logs,
     one_hot,
+    open_proof,
     possession,
+    prove,
     valid_bit,
 )
+from masquerade.crypto.ristretto255 import ristretto255
+from masquerade.crypto.secp256k1 import secp256k1
 
 
 @pytest.mark.parametrize("group", [secp256k1, ristretto255], ids=str)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.symmetric import BlockFunction, KeyedStream, code, coder, expand, same, stream
+from masquerade.crypto.keys import expand
+from masquerade.crypto.symmetric import BlockFunction, KeyedStream, code, coder, same, stream
 
 KEY = bytes(range(32))
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from tests.unit.crypto.votes import context, transcript
 
 from masquerade.core.errors import InputError
+from masquerade.crypto.proofs import NOT_YET, Context, Transcript
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.transcript import NOT_YET, Context, Transcript
 
 OTHER = {
     "protocol": "other",

@@ -7,7 +7,7 @@ from tests.unit.crypto.make_vectors import FOLDER, GROUPS, KEY, begin, everythin
 
 from masquerade.crypto import errors
 from masquerade.crypto.proofs import verify
-from masquerade.crypto.sealed_messages import unseal
+from masquerade.crypto.symmetric import unseal
 
 
 def read(name):

@@ -1,9 +1,7 @@
 """Small elections for the tests: users with keys, sums of keys, ballots and their proofs."""
 
 from masquerade.crypto.ballots import BallotKeys, knows_bit, knows_one_hot, mask
-from masquerade.crypto.proofs import prove
-from masquerade.crypto.statements import Ballot, one_hot, valid_bit
-from masquerade.crypto.transcript import Context, Transcript
+from masquerade.crypto.proofs import Ballot, Context, Transcript, one_hot, prove, valid_bit
 
 
 def context(number=0, **changed):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from masquerade.crypto.keystream import Keystream
+from masquerade.crypto.symmetric import Keystream
 from masquerade.kernels.draw import UNDECIDED, draw, draw_table, report_of_word
 
 LAST_WORD = (1 << 64) - 1

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey, derive
-from masquerade.crypto.sealed_messages import TAG_SIZE, seal_once, unseal_once
 from masquerade.crypto.seed_shares import SHARE_SIZE
-from masquerade.crypto.symmetric import stream
+from masquerade.crypto.symmetric import TAG_SIZE, seal_once, stream, unseal_once
 
 Ring = NDArray[np.unsignedinteger[Any]]
 AT_ONCE = 256

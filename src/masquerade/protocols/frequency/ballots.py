@@ -18,13 +18,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from masquerade.crypto.ballots import BallotKeys, knows_bit, knows_one_hot, mask
 from masquerade.crypto.elgamal import decode_points
 from masquerade.crypto.errors import DecodingError
-from masquerade.crypto.group import Point
+from masquerade.crypto.group import Point, SmallLog
 from masquerade.crypto.proof_batches import Claim, rejected
-from masquerade.crypto.proofs import Knows, prove
+from masquerade.crypto.proofs import (
+    NOT_YET,
+    Ballot,
+    Context,
+    Knows,
+    Part,
+    Statement,
+    Transcript,
+    one_hot,
+    possession,
+    prove,
+    valid_bit,
+)
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.small_log import SmallLog
-from masquerade.crypto.statements import Ballot, Part, Statement, one_hot, possession, valid_bit
-from masquerade.crypto.transcript import NOT_YET, Context, Transcript
 
 if TYPE_CHECKING:  # processes that check proofs need this module, and no more than they must
     from masquerade.protocols.people.questions import Question, Sizes

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal, RoundAborted
 from masquerade.crypto.ballots import BallotKeys
 from masquerade.crypto.errors import DecodingError, KeySpent
-from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.single_use import SingleUse
+from masquerade.crypto.keys import SigningKey, SingleUse
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.frequency.agreement import Terms
 from masquerade.protocols.frequency.ballots import Booth, bits_of, make_keys

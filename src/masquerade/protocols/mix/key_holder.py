@@ -12,10 +12,8 @@ from masquerade.crypto.errors import DecodingError, KeySpent, ProofRejected
 from masquerade.crypto.group import Point
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.proof_batches import Claim, Weighed, rejected
-from masquerade.crypto.proofs import Knows, prove, verify
+from masquerade.crypto.proofs import Knows, Statement, Transcript, equal_logs, possession, prove, verify
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.statements import Statement, equal_logs, possession
-from masquerade.crypto.transcript import Transcript
 from masquerade.protocols.mix.agreement import SUBMISSION, MixTerms
 from masquerade.protocols.mix.messages import (
     ENDORSEMENT,

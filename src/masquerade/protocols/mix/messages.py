@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Protocol, Self
 
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
-from masquerade.crypto.transcript import NOT_YET, Context, Transcript
+from masquerade.crypto.proofs import NOT_YET, Context, Transcript
 from masquerade.protocols.codec import Blob, Many, Message, OneOf, Signature, Text
 from masquerade.protocols.mix.agreement import MOST_ROWS, SUBMISSION, MixTerms
 from masquerade.protocols.people.roster import PersonName, aborted

@@ -11,8 +11,8 @@ from masquerade.crypto.elgamal import Row, embedded, pieces_of, record_of
 from masquerade.crypto.errors import DecodingError, KeySpent, ProofRejected
 from masquerade.crypto.group import Point
 from masquerade.crypto.keys import SigningKey
+from masquerade.crypto.proofs import Transcript
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.transcript import Transcript
 from masquerade.protocols.mix.agreement import SUBMISSION, MixTerms
 from masquerade.protocols.mix.key_holder import (
     Holder,

@@ -32,10 +32,8 @@ from masquerade.crypto.elgamal import POINT, Row, decode_points, decode_rows, en
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.group import Point
 from masquerade.crypto.proof_batches import Claim, Weighed
-from masquerade.crypto.proofs import Knows, prove
+from masquerade.crypto.proofs import Equation, Knows, Linear, Statement, Transcript, prove
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.statements import Equation, Linear, Statement
-from masquerade.crypto.transcript import Transcript
 
 _ORDER = secp256k1.order
 

@@ -10,8 +10,7 @@ from functools import cached_property
 
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.crypto.expand_message import expand_message
-from masquerade.crypto.group import Secret
+from masquerade.crypto.group import Secret, expand_message
 from masquerade.crypto.keys import KEY_SIZE, decode_agreement_key, decode_identity
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.codec import Many, Text, Writer

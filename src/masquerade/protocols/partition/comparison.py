@@ -30,10 +30,8 @@ from masquerade.crypto.elgamal import Ciphertext, Row, decode_rows, encode_rows,
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.group import Point, Secret
 from masquerade.crypto.proof_batches import Claim, Weighed
-from masquerade.crypto.proofs import Knows, prove
+from masquerade.crypto.proofs import NOT_YET, Context, Knows, Part, Statement, Transcript, equal_logs, prove
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.statements import Part, Statement, equal_logs
-from masquerade.crypto.transcript import NOT_YET, Context, Transcript
 from masquerade.protocols.codec import Blob, Many, Message
 from masquerade.protocols.mix.agreement import MixTerms
 from masquerade.protocols.mix.key_holder import PublicKey, opening_statement

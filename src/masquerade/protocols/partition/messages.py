@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey
-from masquerade.crypto.sealed_messages import seal, unseal
+from masquerade.crypto.symmetric import seal, unseal
 from masquerade.protocols.codec import U32, Blob, Digest, Key, Many, Message, OneOf, Text
 from masquerade.protocols.mix.agreement import MOST_ROWS, SUBMISSION
 from masquerade.protocols.mix.key_holder import check_endorsed, opened_batch, opened_key, opened_partial

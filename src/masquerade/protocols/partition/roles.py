@@ -10,8 +10,8 @@ from typing import ClassVar, NoReturn
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey, derive
-from masquerade.crypto.sealed_messages import seal, unseal
 from masquerade.crypto.secp256k1 import secp256k1
+from masquerade.crypto.symmetric import seal, unseal
 from masquerade.protocols.mix import roles as mix
 from masquerade.protocols.mix.key_holder import check_endorsed, opened_key, submission
 from masquerade.protocols.mix.messages import (

@@ -10,7 +10,7 @@ from masquerade.crypto.class_secrets import key_of, random_place, secret_of, sha
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken
 from masquerade.crypto.oprf import POINT_SIZE
 from masquerade.crypto.ristretto255 import ristretto255 as group
-from masquerade.crypto.sealed_messages import seal
+from masquerade.crypto.symmetric import seal
 from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.threshold.messages import (
     REFUSALS,

@@ -26,11 +26,18 @@ from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken, S
 from masquerade.crypto.group import Point
 from masquerade.crypto.interpolation import interpolate_points
 from masquerade.crypto.keys import derive
-from masquerade.crypto.proofs import Knows, proof_size, prove, verify
+from masquerade.crypto.proofs import (
+    Context,
+    Knows,
+    Statement,
+    Transcript,
+    equal_logs,
+    proof_size,
+    prove,
+    verify,
+)
 from masquerade.crypto.ristretto255 import ristretto255 as group
-from masquerade.crypto.sealed_messages import OVERHEAD, seal, unseal
-from masquerade.crypto.statements import Statement, equal_logs
-from masquerade.crypto.transcript import Context, Transcript
+from masquerade.crypto.symmetric import OVERHEAD, seal, unseal
 from masquerade.protocols.codec import U32, Blob, Many, Message, Text, point_of, scalar_of
 
 MOST_USERS: Final = 100_000

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError
 from masquerade.crypto.class_secrets import LIMBS, TAG_SIZE
 from masquerade.crypto.oprf import POINT_SIZE
-from masquerade.crypto.sealed_messages import OVERHEAD
+from masquerade.crypto.symmetric import OVERHEAD
 from masquerade.protocols.threshold.messages import Notice, Terms
 
 MAGIC: Final = int.from_bytes(b"mqt1", "little")

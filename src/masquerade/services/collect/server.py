@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from masquerade.core.errors import InputError
-from masquerade.crypto import identity_keys
+from masquerade.crypto.keys import load_identity
 from masquerade.services.collect.settings import CollectSettings, load_form
 from masquerade.services.common import logs
 from masquerade.services.common.jobs import Call, Handler
@@ -33,8 +33,8 @@ class CollectServer:
 
     def __init__(self, settings: CollectSettings, other: str) -> None:
         self.settings = settings
-        self.identity = identity_keys.load(settings.identity)
-        if settings.peers[other].identity == identity_keys.public_text(self.identity):
+        self.identity = load_identity(settings.identity)
+        if settings.peers[other].identity == self.identity.public.hex():
             raise InputError(
                 f"{other!r} has the same identity as this server: the two must be different ones."
             )

@@ -13,7 +13,8 @@ import yaml
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
-from masquerade.crypto import certificates, identity_keys
+from masquerade.crypto import certificates
+from masquerade.crypto.keys import create_identity
 
 PORTS, MOST_TRIED = range(10_000, 32_000), 1000
 
@@ -43,8 +44,8 @@ class ExampleDeployment:
             marks = {"fingerprints": [certificates.fingerprint(tls / f"{name}.pem")]}
             self.known[name] = marks
             if name in services:
-                key = identity_keys.create(folder / name / "identity.key")
-                url, identity = f"https://127.0.0.1:{self.ports[name]}", identity_keys.public_text(key)
+                key = create_identity(folder / name / "identity.key")
+                url, identity = f"https://127.0.0.1:{self.ports[name]}", key.public.hex()
                 self.known[name] = {"url": url, **marks, "identity": identity}
 
     def settings(self, name: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
 from masquerade.core.errors import InputError
-from masquerade.crypto import tokens
 from masquerade.crypto.certificates import fingerprint
+from masquerade.crypto.keys import token_digest
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import NotAdmitted, PartyUnreachable
@@ -28,7 +28,7 @@ def peers_of(settings: NodeSettings) -> dict[str, Peer]:
         settings.name: Peer(
             settings.name,
             fingerprints=() if settings.tls is None else (fingerprint(settings.tls.certificate),),
-            token_digest=None if own_token is None else tokens.digest(own_token),
+            token_digest=None if own_token is None else token_digest(own_token),
         )
     }
     for name, peer in settings.peers.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from masquerade.core.errors import InputError
-from masquerade.crypto import tokens
+from masquerade.crypto.keys import token_matches
 from masquerade.services.common.problems import NotAdmitted
 
 
@@ -82,7 +82,7 @@ def recognise(
         found += _only([peer for peer in known if mark in peer.fingerprints], f"The certificate {mark}")
     if bearer is not None:
         # every digest is compared, so the time taken does not tell whose token came close
-        matching = [tokens.matches(bearer, peer.token_digest or "") for peer in known]
+        matching = [token_matches(bearer, peer.token_digest or "") for peer in known]
         found += _only([peer for peer, same in zip(known, matching, strict=True) if same], "The bearer token")
     if len({peer.name for peer in found}) != 1:
         raise NotAdmitted("The certificate and the bearer token belong to different peers.")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_you_mean
-from masquerade.crypto.keystream import Keystream
+from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import refuse_disguised
 from masquerade.disguising.memo import MOST_PLACES, Memo
 from masquerade.disguising.report_draws import Codes, Draws, disguise_codes, fresh_draws

@@ -12,7 +12,7 @@ from typing import Any
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, MasqueradeError
-from masquerade.crypto import identity_keys
+from masquerade.crypto.keys import load_identity
 from masquerade.protocols.vertical import Room
 from masquerade.services.common import logs
 from masquerade.services.common.jobs import Call
@@ -50,7 +50,7 @@ class Node:
             self.peers = peers_of(settings)
             identity = NodeIdentity(
                 settings.name,
-                identity_keys.load(settings.identity),
+                load_identity(settings.identity),
                 {name: bytes.fromhex(p.identity) for name, p in settings.peers.items() if p.identity},
                 settings.state / MEMO,
             )

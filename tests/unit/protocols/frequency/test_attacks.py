@@ -10,7 +10,7 @@ from masquerade.core.errors import FileError, InputError, QueryRefused, RoundAbo
 from masquerade.crypto import proof_batches
 from masquerade.crypto.ballots import BallotKeys, knows_bit, mask
 from masquerade.crypto.errors import DecodingError, KeySpent, LogOutOfRange, SealBroken
-from masquerade.crypto.process_pool import spread
+from masquerade.crypto.proof_batches import spread
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.frequency.ballots import (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.point_masks import encoded_set, hashed
+from masquerade.crypto.ristretto255 import encoded_set, hashed
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.linking import (
     DOMAIN,

@@ -20,9 +20,8 @@ from masquerade.crypto.elgamal import (
     refreshed,
 )
 from masquerade.crypto.errors import DecodingError, ProofRejected
-from masquerade.crypto.proofs import Knows, prove
+from masquerade.crypto.proofs import NOT_YET, Context, Knows, Transcript, prove
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.crypto.transcript import NOT_YET, Context, Transcript
 from masquerade.protocols.mix import shuffle as module
 from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
 

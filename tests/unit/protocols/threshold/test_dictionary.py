@@ -6,7 +6,7 @@ from tests.unit.protocols.threshold.world import World
 
 from masquerade.crypto.class_secrets import key_of, secret_of, tag_of
 from masquerade.crypto.oprf import POINT_SIZE, output_of
-from masquerade.crypto.sealed_messages import unseal
+from masquerade.crypto.symmetric import unseal
 from masquerade.protocols.threshold.client import report_of
 from masquerade.protocols.threshold.messages import EvaluationRefusal, read_reply
 

@@ -10,7 +10,7 @@ from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken, S
 from masquerade.crypto.interpolation import interpolate_points, lagrange
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.ristretto255 import ristretto255 as group
-from masquerade.crypto.sealed_messages import unseal
+from masquerade.crypto.symmetric import unseal
 from masquerade.protocols.threshold.faithful import Dealer, Miner, PrivateDeal, PublicDeal, Submission, User
 
 SIZE = 24

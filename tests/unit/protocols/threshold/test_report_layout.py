@@ -8,7 +8,7 @@ from tests.vectors.examples.threshold import KEY, POINTS
 
 from masquerade.crypto.class_secrets import key_of, secret_of, share_of, tag_of
 from masquerade.crypto.oprf import output_of
-from masquerade.crypto.sealed_messages import _seal_from_parts
+from masquerade.crypto.symmetric import _seal_from_parts
 from masquerade.protocols.threshold.class_opening import Verdict, open_reports
 from masquerade.protocols.threshold.messages import Notice, Terms
 from masquerade.protocols.threshold.report_layout import Layout

@@ -7,7 +7,7 @@ import numpy as np
 
 import masquerade as mq
 from masquerade.core.errors import MasqueradeWarning
-from masquerade.crypto.keystream import Keystream
+from masquerade.crypto.symmetric import Keystream
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.disguising.report_draws import fresh_draws
 from masquerade.disguising.seeded import seeded_bytes
