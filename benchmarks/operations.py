@@ -113,7 +113,7 @@ def learning():
         "parameters": lambda tally: mq.learn.bayesian_network(
             tally, {name: NAMES[max(i - 2, 0) : i] for i, name in enumerate(NAMES)}
         ),
-        "linear classifier": lambda tally: mq.learn.linear_classifier(tally, "v0", loss="squares"),
+        "linear classifier": lambda tally: mq.learn.linear_classifier(tally, "v0", NAMES[1:4], "squares"),
     }
     for name, learn in learners.items():
         yield name, lambda learn=learn: learn(mq.tally(seen, POLICY))
