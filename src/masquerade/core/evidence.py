@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, NamedTuple, Protocol
 
 from masquerade.core.axes import Floats
@@ -45,10 +46,11 @@ class Reduction:
     keep: tuple[int, ...]
     at: tuple[tuple[int, int], ...] = ()
 
-    @classmethod
-    def none(cls, axes: int) -> Reduction:
+    @staticmethod
+    @cache
+    def none(axes: int) -> Reduction:
         """Return the reduction that changes nothing."""
-        return cls(tuple(range(axes)))
+        return Reduction(tuple(range(axes)))
 
     def then(self, keep: Sequence[int], at: Mapping[int, int]) -> Reduction:
         """Return this reduction followed by another one."""

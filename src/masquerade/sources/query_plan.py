@@ -45,6 +45,11 @@ class Axis:
     map: AxisMap
     given: Conditions = ()
 
+    @property
+    def matrix(self) -> Floats | None:
+        """Return the chances of reports (truths × reports), None for clear columns."""
+        return None if self.channel.is_identity else self.channel.matrix
+
 
 @dataclass(frozen=True, slots=True)
 class Factor:
@@ -82,6 +87,8 @@ class QueryPlan:
     @cached_property
     def joint_columns(self) -> tuple[str, ...]:
         """The columns to tabulate and those of conditions: their joint table answers everything."""
+        if not self.factors:
+            return self.columns
         return (*self.columns, *(name for factor in self.factors for name in factor.columns))
 
     @cached_property
@@ -92,6 +99,8 @@ class QueryPlan:
     @cached_property
     def joint_shape(self) -> tuple[int, ...]:
         """The shape of the joint table: the observed axes, then one for every factor."""
+        if not self.factors:
+            return self.observed_shape
         return (*self.observed_shape, *(prod(factor.sizes) for factor in self.factors))
 
     @cached_property
@@ -101,6 +110,8 @@ class QueryPlan:
 
     def met(self, joint: Floats) -> Floats:
         """Return the part of a joint table that meets the conditions on clear columns."""
+        if not self.factors:
+            return joint
         open_axes: list[Any] = [slice(None)] * len(self.axes)
         codes = [slice(None) if factor.code is None else factor.code for factor in self.factors]
         return np.asarray(joint[tuple(open_axes + codes)])
@@ -116,6 +127,15 @@ class QueryPlan:
 
     @cached_property
     def _latent(self) -> tuple[tuple[Floats | None, ...], tuple[int, ...], Reduction]:
+        if not self.factors and all(len(axis.columns) == 1 for axis in self.axes):  # most often, so at once
+            order = [axis.map.axes[0] for axis in self.axes]
+            whole = Reduction.none(len(order))
+            reduction = whole if order == [*whole.keep] else Reduction(tuple(map(order.index, whole.keep)))
+            return (
+                tuple([axis.matrix for axis in self.axes]),
+                tuple([axis.truth_sizes[0] for axis in self.axes]),
+                reduction,
+            )
         place: dict[int, int] = {}
         given: dict[int, int] = {}
         truths: list[int] = []
@@ -124,7 +144,7 @@ class QueryPlan:
             place |= {at: len(truths) + i for at, i in zip(axis.map.axes, axis.asked, strict=True)}
             given |= {len(truths) + i: code for i, code in axis.given}
             truths += axis.truth_sizes
-            channels.append(None if axis.channel.is_identity else axis.channel.matrix)
+            channels.append(axis.matrix)
         for factor in self.weighing:
             given |= {len(truths) + i: code for i, code in factor.given}
             truths += factor.truth_sizes

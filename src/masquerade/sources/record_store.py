@@ -45,6 +45,8 @@ class Observed:
 
         With survey weights the table holds their sums, `squares` and `fixed` those of their squares.
         """
+        if squares is None and not plan.factors:
+            return cls(counted, counted, counted, counted)
         weight = 1.0 if squares is None else mean_weight(counted, squares if fixed is None else fixed)
         firsts = counted
         squares = counted if squares is None else squares
@@ -121,11 +123,11 @@ class Store:
     def _count(self, plans: Sequence[QueryPlan]) -> list[Observed]:
         if not plans:
             return []
-        names = list(self.columns)
+        place = {name: i for i, name in enumerate(self.columns)}
         tables = count_many(
-            [self.columns[name] for name in names],
-            [self.sizes[name] for name in names],
-            [tuple(names.index(name) for name in plan.joint_columns) for plan in plans],
+            list(self.columns.values()),
+            [self.sizes[name] for name in self.columns],
+            [tuple([place[name] for name in plan.joint_columns]) for plan in plans],
             self.multiplicity,
         )
         return [
