@@ -24,6 +24,7 @@ _INVERSE: Final = cast("int", np.int64(2))
 _ONE: Final = cast("int", np.int64(1))
 
 _LEAST: Final = 1e-3  # share of an even margin that a start has at least: EM cannot leave a zero
+_LEVEL: Final = 0.7  # of the way towards margins that do not depend on the parents: the second start
 _VANISHED: Final = 1e-13  # share of the records below which a parameter is not extrapolated
 _FAR: Final = 12.0  # the most that the logarithm of a parameter moves in one extrapolation
 _SLOW: Final = 1e4  # how much further than a step the slowest direction is taken to go at most
@@ -89,6 +90,7 @@ class _Room(NamedTuple):
     third: Floats
     plain: Floats
     weights: Floats
+    another: Floats
 
 
 @compiled
@@ -364,6 +366,32 @@ def _started(moment: Floats, model: _Model, certain: tuple[bool, bool, bool], ro
 
 
 @compiled
+def _levelled(model: _Model, room: _Room) -> None:
+    """Move the distributions of parent and child in every configuration towards their average over all."""
+    given, parents, children = model
+    first, mean = room.first, room.second
+    for i in range(parents + children):
+        mean[i] = 0.0
+    whole = 0.0
+    for j in range(given):
+        total = 0.0
+        for z in range(parents):
+            total += first[j * parents + z]
+            mean[z] += first[j * parents + z]
+        for x in range(children):
+            mean[parents + x] += total * first[given * parents + j * children + x]
+        whole += total
+        room.third[j] = total
+    for j in range(given):
+        for z in range(j * parents, (j + 1) * parents):
+            own = first[z] / room.third[j] if room.third[j] > 0.0 else 0.0
+            first[z] = room.third[j] * (own + _LEVEL * (mean[z - j * parents] / whole - own))
+        begin = given * parents + j * children
+        for x in range(begin, begin + children):
+            first[x] += _LEVEL * (mean[parents + x - begin] / whole - first[x])
+
+
+@compiled
 def _fit(
     link: _Link, room: _Room, goals: tuple[float, float], null: Floats, free: Floats
 ) -> tuple[float, float, int, int]:
@@ -389,6 +417,18 @@ def _fit(
     for i in range(link.cells):
         null[i] *= scale
     independent, state, steps = _climb(null, model, link, room, goals)
+    if state >= 0 and not certain:
+        # given disguised parents there may be other tops, mostly where parent and child vary less with them
+        _started(free, model, (certain, False, False), room)
+        _levelled(model, room)
+        scale = n / _composed(room.first, model, room.another)
+        for i in range(link.cells):
+            room.another[i] *= scale
+        again, arrived, more = _climb(room.another, model, link, room, goals)
+        steps += more
+        if again < independent:
+            independent, state = again, arrived
+            _copy(room.another, null, link.cells)
     best, other, more = 0.0, 1, 0
     # with as many reports as truths an unbiased table without negative cells explains the reports exactly
     positive = _lifted(free, link.cells - link.cells, link.cells, 0.0) <= n * (1.0 + _ROUNDING)
@@ -397,7 +437,8 @@ def _fit(
         for i in range(link.cells):
             free[i] *= scale
         best, other, more = _climb(free, _Model(link.cells, 0, 0), link, room, (-np.inf, goals[1]))
-    return independent, best, min(state, other), steps + more
+        steps += more
+    return independent, best, min(state, other), steps
 
 
 @compiled
@@ -415,8 +456,19 @@ def fit_links(which: Ints, links: Links, least: Floats, tolerance: float, found:
         for axis in range(links.axes[i]):
             cells *= max(links.sizes[i, 0, axis], links.sizes[i, 1, axis])
         largest = max(largest, cells)
-    tables, theta = np.empty((4, largest)), np.empty((5, 2 * largest))
-    room = _Room(tables[0], tables[1], tables[2], tables[3], theta[0], theta[1], theta[2], theta[3], theta[4])
+    tables, theta = np.empty((5, largest)), np.empty((5, 2 * largest))
+    room = _Room(
+        tables[0],
+        tables[1],
+        tables[2],
+        tables[3],
+        theta[0],
+        theta[1],
+        theta[2],
+        theta[3],
+        theta[4],
+        tables[4],
+    )
     for i in which:
         begin, end = links.offsets[1, i], links.offsets[1, i + 1]
         link = _Link(
