@@ -1,11 +1,17 @@
 """What a data owner does before anything is disguised or shown: nobody stands alone."""
 
 from masquerade.anonymity.anonymize import Anonymized, Utility, anonymize
-from masquerade.anonymity.cover import ball_cover, lean_cover, subset_cover
 from masquerade.anonymity.hierarchy import Hierarchy, as_hierarchies, load_hierarchies
 from masquerade.anonymity.measures import AnonymityReport, SensitiveReport, check
 from masquerade.anonymity.mgas import Bins, Groups, mgas, mgas_groups
-from masquerade.anonymity.suppression import Suppression, open_repeated, suppress
+from masquerade.anonymity.suppression import (
+    Suppression,
+    ball_cover,
+    lean_cover,
+    open_repeated,
+    subset_cover,
+    suppress,
+)
 
 __all__ = [
     "AnonymityReport",

@@ -1,7 +1,7 @@
 """A k-anonymous table with few stars, for tables of any size.
 
 Rows are shown by value, by generalised value or with stars, each row on its own (local recoding). The
-search is over patterns: see `board` and `local_search`.
+search is over patterns: see `lattice` and `local_search`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.anonymity.board import Board, new_board
-from masquerade.anonymity.columns import STAR, Column, checked, coded, text_column
+from masquerade.anonymity.columns import STAR, Column, Int64, checked, coded, collapsed, text_column
 from masquerade.anonymity.hierarchy import Hierarchy, as_hierarchies, check_columns
-from masquerade.anonymity.lattice import Kinds, Ladder, collapsed, finest_nodes, nodes_for
-from masquerade.anonymity.local_search import fewest_stars
+from masquerade.anonymity.lattice import Kinds, Ladder, finest_nodes, nodes_for
+from masquerade.anonymity.local_search import Board, fewest_stars, new_board
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
 
-Int64 = NDArray[np.int64]
 Words = tuple[str | None, ...]
 
 
@@ -202,30 +200,17 @@ def _result(  # noqa: PLR0917
     frame: Any, names: tuple[str, ...], k: int, kinds: Kinds, kind: Int64, levels: NDArray[np.int8]
 ) -> Anonymized:
     """Return the table with its classes (rows that look alike) and its losses."""
-    tops = np.array(kinds.root, dtype=np.int8)
-    loss = np.zeros(len(kind))
-    shown = []
+    loss, shown = 0.0, []
     for place, ladder in enumerate(kinds.ladders):
         values, own = kinds.codes[kind, place], levels[:, place]
-        loss += np.stack(ladder.loss)[own, values]
+        loss += float(np.stack(ladder.loss)[own, values].sum())
         shown.append(np.stack(ladder.codes)[own, values] * (ladder.top + 1) + own)
     _, groups, sizes = collapsed(np.stack(shown, axis=1))
     if len(sizes) and sizes.min() < k:
         raise RuntimeError("A class is smaller than k: this is a bug; nothing is returned.")
-    return Anonymized(frame, names, k, groups, levels, kinds.root, _measured(levels, tops, loss, sizes, k))
-
-
-def _measured(
-    levels: NDArray[np.int8],
-    tops: NDArray[np.int8],
-    loss: NDArray[np.float64],
-    sizes: NDArray[np.int64],
-    k: int,
-) -> Utility:
-    """Return the measures of a table from the level of every cell, the loss of every row and the classes."""
     rows, columns = levels.shape
-    stars = int((levels == tops).sum())
-    return Utility(
+    stars = int((levels == np.array(kinds.root, dtype=np.int8)).sum())
+    utility = Utility(
         rows=rows,
         cells=rows * columns,
         suppressed_cells=stars,
@@ -233,5 +218,6 @@ def _measured(
         classes=len(sizes),
         discernibility=int((sizes.astype(object) ** 2).sum()) if len(sizes) else 0,
         average_class=rows / len(sizes) / k if len(sizes) else 0.0,
-        loss=float(loss.sum()) / max(rows * columns, 1),
+        loss=loss / max(rows * columns, 1),
     )
+    return Anonymized(frame, names, k, groups, levels, kinds.root, utility)

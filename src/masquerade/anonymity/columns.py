@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
+from functools import reduce
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -16,6 +17,9 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError, did_you_mean
 
 STAR = "*"
+LARGEST_KEY = 1 << 62
+
+Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +27,7 @@ class Column:
     """A column: a code for every row, and the distinct values in order; a missing one is None, at the end."""
 
     name: str
-    codes: NDArray[np.int64]
+    codes: Int64
     values: tuple[Hashable, ...]
 
     @property
@@ -82,7 +86,7 @@ def coded(series: nw.Series[Any]) -> Column:
     return Column(series.name, rank[given], values)
 
 
-def _by_arrow(series: nw.Series[Any]) -> tuple[NDArray[np.int64], list[Hashable]]:
+def _by_arrow(series: nw.Series[Any]) -> tuple[Int64, list[Hashable]]:
     values = series.to_arrow()
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -97,7 +101,7 @@ def _by_arrow(series: nw.Series[Any]) -> tuple[NDArray[np.int64], list[Hashable]
     return codes, words.dictionary.to_pylist()
 
 
-def _by_value(series: nw.Series[Any]) -> tuple[NDArray[np.int64], list[Hashable]]:
+def _by_value(series: nw.Series[Any]) -> tuple[Int64, list[Hashable]]:
     known: dict[Any, int] = {}
     codes = []
     for value in series.to_list():
@@ -110,3 +114,26 @@ def _by_value(series: nw.Series[Any]) -> tuple[NDArray[np.int64], list[Hashable]
 def text_column(name: str, words: Sequence[str | None], table: nw.DataFrame[Any]) -> nw.Series[Any]:
     """Return a column of text for the frame."""
     return nw.new_series(name, list(words), nw.String, backend=table.implementation)
+
+
+def collapsed(codes: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return the distinct rows in order, their kind for every row, and how many rows each has."""
+    sizes = [int(column.max(initial=0)) + 1 for column in codes.T]
+    keys = keys_of(list(codes.T), sizes, rows=len(codes))
+    _, first, kind, weights = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    return codes[first], kind, weights
+
+
+def keys_of(columns: Sequence[Int64], sizes: Sequence[int], *, rows: int) -> Int64:
+    """Return one number for every row, equal exactly for equal rows and in their order."""
+    if not columns:
+        return np.zeros(rows, dtype=np.int64)
+
+    def join(left: tuple[Int64, int], right: tuple[Int64, int]) -> tuple[Int64, int]:
+        keys, largest = left
+        if largest * right[1] > LARGEST_KEY:  # ranks keep the order and need less room
+            keys = np.unique(keys, return_inverse=True)[1]
+            largest = int(keys.max(initial=0)) + 1
+        return keys * right[1] + right[0], largest * right[1]
+
+    return reduce(join, zip(columns, sizes, strict=True))[0]

@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import product
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.anonymity.cover import lean_cover, partition
+from masquerade.anonymity.columns import Int64, keys_of
+from masquerade.anonymity.suppression import lean_cover, partition
 
-Int64 = NDArray[np.int64]
 Node = tuple[int, ...]  # a level of generalisation for every quasi-identifier
-LARGEST_KEY = 1 << 62
 MOST_ENTRIES = 64_000_000  # kinds times nodes: about 24 bytes each
 BLOCK = 256  # rows compared pair by pair
 BLOCKS = 48
@@ -67,21 +65,15 @@ class Kinds:
         """Return the node at which every cell is a star."""
         return tuple(ladder.top for ladder in self.ladders)
 
-    def at(self, node: Sequence[int]) -> list[Int64]:
-        """Return the generalised columns at a node; columns of stars are left out."""
-        return [
-            ladder.codes[level][column]
+    def keys_at(self, node: Sequence[int]) -> Int64:
+        """Return one number for every kind, equal for those that look alike at a node."""
+        shown = [
+            (ladder.codes[level], column)
             for ladder, level, column in zip(self.ladders, node, self.codes.T, strict=True)
             if level < ladder.top
         ]
-
-    def sizes_at(self, node: Sequence[int]) -> list[int]:
-        """Return how many codes each of those columns can have."""
-        return [
-            int(ladder.codes[level].max(initial=0)) + 1
-            for ladder, level in zip(self.ladders, node, strict=True)
-            if level < ladder.top
-        ]
+        sizes = [int(codes.max(initial=0)) + 1 for codes, _ in shown]
+        return keys_of([codes[column] for codes, column in shown], sizes, rows=len(self.weights))
 
     def loss_at(self, node: Sequence[int]) -> NDArray[np.float64]:
         """Return what a node takes away from a row of each kind, in stars."""
@@ -90,29 +82,6 @@ class Kinds:
             if level:
                 loss += ladder.loss[level][column]
         return loss
-
-
-def collapsed(codes: Int64) -> tuple[Int64, Int64, Int64]:
-    """Return the distinct rows in order, their kind for every row, and how many rows each has."""
-    sizes = [int(column.max(initial=0)) + 1 for column in codes.T]
-    keys = keys_of(list(codes.T), sizes, rows=len(codes))
-    _, first, kind, weights = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-    return codes[first], kind, weights
-
-
-def keys_of(columns: Sequence[Int64], sizes: Sequence[int], *, rows: int) -> Int64:
-    """Return one number for every row, equal exactly for equal rows and in their order."""
-    if not columns:
-        return np.zeros(rows, dtype=np.int64)
-
-    def join(left: tuple[Int64, int], right: tuple[Int64, int]) -> tuple[Int64, int]:
-        keys, largest = left
-        if largest * right[1] > LARGEST_KEY:  # ranks keep the order and need less room
-            keys = np.unique(keys, return_inverse=True)[1]
-            largest = int(keys.max(initial=0)) + 1
-        return keys * right[1] + right[0], largest * right[1]
-
-    return reduce(join, zip(columns, sizes, strict=True))[0]
 
 
 def nodes_for(kinds: Kinds, k: int) -> list[Node]:
@@ -137,14 +106,14 @@ def nodes_for(kinds: Kinds, k: int) -> list[Node]:
     seen[tuple(0 for _ in levels)] += 1
     beside: Counter[Node] = Counter()
     for node, times in seen.items():
-        beside.update(dict.fromkeys(one_level_away(node, kinds.root), times))
+        beside.update(dict.fromkeys(_one_level_away(node, kinds.root), times))
     usable = max(MOST_ENTRIES // max(len(kinds.weights), 1) - 1, 1)
     ranked = sorted(beside | seen, key=lambda node: (node not in seen, -seen[node], -beside[node], node))
     chosen = [node for node in ranked if node != kinds.root][:usable]
     return [*sorted(chosen, key=lambda node: (sum(node), node)), kinds.root]
 
 
-def one_level_away(node: Node, root: Node) -> Iterator[Node]:
+def _one_level_away(node: Node, root: Node) -> Iterator[Node]:
     """Yield the nodes that differ from one by a level in a column."""
     for place, level in enumerate(node):
         for other in (level - 1, level + 1):

@@ -13,8 +13,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.anonymity.columns import coded, listed
-from masquerade.anonymity.lattice import collapsed
+from masquerade.anonymity.columns import coded, collapsed, listed
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
 

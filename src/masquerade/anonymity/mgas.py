@@ -129,13 +129,13 @@ def mgas(values: ArrayLike, k_min: int, g: float) -> Bins:
     ([1.0, 6.0, 11.5, 30.0], [2.0, 10.5, 21.0], [4, 2, 2])
     """
     numbers = finite(values, 1)
-    check_requirements(len(numbers), k_min, np.array([g], dtype=float))
+    _check_requirements(len(numbers), k_min, np.array([g], dtype=float))
     points, counts = np.unique(numbers, return_counts=True)
-    starts, means, sizes = merged_neighbours(points, counts.astype(np.int64), k_min, float(g))
-    warn_if_narrow(np.array([points[-1] - points[0]]), np.array([g], dtype=float))
+    starts, means, sizes = _merged_neighbours(points, counts.astype(np.int64), k_min, float(g))
+    _warn_if_narrow(np.array([points[-1] - points[0]]), np.array([g], dtype=float))
     lows, highs = points[starts], points[np.append(starts[1:], len(points)) - 1]
     inner = cuts_between(highs[:-1], lows[1:])
-    first, last = outer_edges(lows, highs, float(g))
+    first, last = _outer_edges(lows, highs, float(g))
     if inner.size and inner[-1] == last:  # neighbouring floats: no number lies between the last two groups
         last = math.nextafter(last, math.inf)
     return Bins(np.array([first, *inner, last]), np.clip(means, lows, highs), sizes)
@@ -159,15 +159,15 @@ def mgas_groups(rows: ArrayLike, k_min: int, g: float | Sequence[float]) -> Grou
     )
     if spans.shape != (columns,) or columns == 0:
         raise InputError(f"'g' must be one number or one for each of the {columns} columns.")
-    check_requirements(len(numbers), k_min, spans)
+    _check_requirements(len(numbers), k_min, spans)
     points, inverse, counts = np.unique(numbers, axis=0, return_inverse=True, return_counts=True)
     if len(points) > MOST_POINTS:
         raise InputError(
             f"Grouping several columns compares all pairs of {len(points):,} distinct records (at most "
             f"{MOST_POINTS:,}). Round the columns first, or group each alone with mgas()."
         )
-    warn_if_narrow(np.ptp(points, axis=0), spans)
-    owner = merged_pairs(points, counts, k_min, spans)
+    _warn_if_narrow(np.ptp(points, axis=0), spans)
+    owner = _merged_pairs(points, counts, k_min, spans)
     heads, order = np.unique(owner, return_inverse=True)
     sizes = np.bincount(order, weights=counts).astype(np.int64)
     means = np.stack(
@@ -195,7 +195,7 @@ def cuts_between(lows: Floats, highs: Floats) -> Floats:
     return cuts
 
 
-def outer_edges(lows: Floats, highs: Floats, g: float) -> tuple[float, float]:
+def _outer_edges(lows: Floats, highs: Floats, g: float) -> tuple[float, float]:
     """Return the first and the last edge: the extremes, rounded outward to a tenth of their group's span."""
     first, last = float(lows[0]), float(highs[-1])
     if first == last:  # all values equal: a bin around them
@@ -203,7 +203,7 @@ def outer_edges(lows: Floats, highs: Floats, g: float) -> tuple[float, float]:
         return min(first - half, math.nextafter(first, -math.inf)), max(
             last + half, math.nextafter(last, math.inf)
         )
-    below, above = unit(highs[0] - first), unit(last - lows[-1])
+    below, above = _unit(highs[0] - first), _unit(last - lows[-1])
     if below:
         first = min(first, float(f"{math.floor(first / below) * below:.{LABEL_DIGITS}g}"))
     if above:
@@ -211,7 +211,7 @@ def outer_edges(lows: Floats, highs: Floats, g: float) -> tuple[float, float]:
     return first, last
 
 
-def unit(span: float) -> float:
+def _unit(span: float) -> float:
     """Return the power of ten between a hundredth and a tenth of a span; 0 for none."""
     return 10.0 ** (math.floor(math.log10(span)) - 1) if span > 0 else 0.0
 
@@ -230,8 +230,7 @@ def finite(values: ArrayLike, ways: int) -> Floats:
     return numbers
 
 
-def check_requirements(n: int, k_min: int, spans: Floats) -> None:
-    """Refuse requirements that are none, and data that cannot meet the number of records."""
+def _check_requirements(n: int, k_min: int, spans: Floats) -> None:
     if isinstance(k_min, bool) or not isinstance(k_min, (int, np.integer)) or k_min < 1:
         raise InputError(
             f"The 'k_min' parameter must be a whole number of at least 1. Got {k_min!r} instead."
@@ -242,8 +241,7 @@ def check_requirements(n: int, k_min: int, spans: Floats) -> None:
         raise InputError(f"{n:,} records cannot make a group of {k_min:,} (k_min).")
 
 
-def warn_if_narrow(spans: Floats, wanted: Floats) -> None:
-    """Warn if even all records together are narrower than asked."""
+def _warn_if_narrow(spans: Floats, wanted: Floats) -> None:
     if np.any(spans < wanted):
         warnings.warn(
             "The records together span less than 'g': they are left as one group.",
@@ -252,7 +250,7 @@ def warn_if_narrow(spans: Floats, wanted: Floats) -> None:
         )
 
 
-def merged_neighbours(points: Floats, counts: Ints, k_min: int, g: float) -> tuple[Ints, Floats, Ints]:
+def _merged_neighbours(points: Floats, counts: Ints, k_min: int, g: float) -> tuple[Ints, Floats, Ints]:
     """Return where each group starts among sorted distinct points, its mean and its number of records."""
     means, sizes, highs = points.copy(), counts.copy(), points.copy()
     done = (counts >= k_min) & (g <= 0)
@@ -314,7 +312,7 @@ def _merge_line(  # noqa: PLR0917
                 i = previous[i]
 
 
-def merged_pairs(points: Floats, counts: Ints, k_min: int, spans: Floats) -> Ints:
+def _merged_pairs(points: Floats, counts: Ints, k_min: int, spans: Floats) -> Ints:
     """Return for every distinct point the first point of its group."""
     owner = np.arange(len(points), dtype=np.int64)
     sizes = counts.astype(np.int64)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from masquerade.anonymity.cover import partition_distances
+from masquerade.anonymity.suppression import partition_distances
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Guarantee
 from masquerade.crypto.keys import AgreementKey, SigningKey

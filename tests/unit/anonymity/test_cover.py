@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.anonymity.oracle import fewest_stars
 
 from masquerade.anonymity import ball_cover, lean_cover, subset_cover
-from masquerade.anonymity.cover import distances, partition_distances
-from masquerade.anonymity.suppression import differing
+from masquerade.anonymity.suppression import differing, distances, partition_distances
 from masquerade.core.errors import InputError
 
 

@@ -17,8 +17,15 @@ from tests.unit.anonymity.oracle import fewest_stars
 
 import masquerade as mq
 from masquerade.anonymity.columns import STAR
-from masquerade.anonymity.cover import ball_cover, distances, lean_cover, mended, partition, subset_cover
-from masquerade.anonymity.suppression import differing
+from masquerade.anonymity.suppression import (
+    ball_cover,
+    differing,
+    distances,
+    lean_cover,
+    mended,
+    partition,
+    subset_cover,
+)
 from masquerade.core.errors import InputError
 
 TABLES = hnp.arrays(np.int64, st.tuples(st.integers(1, 14), st.integers(1, 4)), elements=st.integers(0, 2))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.protocols.partition.parties import ROWS, clear_distances, small
 
-from masquerade.anonymity.cover import partition_distances
+from masquerade.anonymity.suppression import partition_distances
 from masquerade.core.errors import InputError, QueryRefused
 from masquerade.crypto.keys import AgreementKey, SigningKey
 from masquerade.protocols.partition import KeyHolder, Miner, PartitionTerms, comparison, distances_on
