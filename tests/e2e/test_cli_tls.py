@@ -11,9 +11,8 @@ import pytest
 from tests.e2e import test_cli_app
 from tests.e2e.test_cli_app import refused
 
-from masquerade.cli import node_config
-from masquerade.crypto import certificates
-from masquerade.crypto.keys import load_identity, token_matches
+from masquerade.cli import nodes
+from masquerade.crypto import certificates, identity_keys, tokens
 from masquerade.services.common.settings import Limits, Listen, PeerSettings, SecretFile, Strict, Tls
 
 FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}\n")
@@ -114,7 +113,7 @@ class Node(Strict):
 @pytest.fixture
 def deployment(tmp_path, monkeypatch):
     """Settings of a node whose files were made by the commands above."""
-    monkeypatch.setattr(node_config, "kinds", lambda: {"party": Node, "miner": Node})
+    monkeypatch.setattr(nodes, "_kinds", lambda: {"party": Node, "miner": Node})
     ok("tls", "init", tmp_path / "tls")
     ok("tls", "issue", tmp_path / "tls", "north")
     pinned = ok("tls", "issue", tmp_path / "tls", "miner").strip()
@@ -164,7 +163,7 @@ def test_wrong_settings_are_one_line(deployment, monkeypatch):
 
 
 def test_the_kinds_of_services_have_settings():
-    known = node_config.kinds()
+    known = nodes._kinds()
     assert {"party", "miner", "randomness", "collector"} <= set(known)
     for model in known.values():  # unknown keys are refused, and nothing changes once it is checked
         assert issubclass(model, Strict)

@@ -11,17 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 import masquerade as mq
-from masquerade.cli.options import Data, Json, Overwrite
-from masquerade.cli.output import (
-    as_json,
-    check_target,
-    emit,
-    listed,
-    progress,
-    render,
-    say,
-    write_whole,
-)
+from masquerade.cli import output
+from masquerade.cli.options import HELP, Data, Json, Overwrite, argument, flag, option
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
 
@@ -32,43 +23,31 @@ if TYPE_CHECKING:
     from masquerade.anonymity.measures import AnonymityReport
 
 
-class TableOrCommand(TyperGroup):
+class _TableOrCommand(TyperGroup):
     """A group that is a command itself, unless its first word names one of its commands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Leave what follows the name of a command to that command."""
         ctx.command_follows = bool(args) and args[0] in self.commands
         ctx.allow_interspersed_args = not ctx.command_follows
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options of the table's own command, unless another follows."""
         found = super().get_params(ctx)
         own = ctx.command is self and not getattr(ctx, "command_follows", False)
         return found if own else found[len(self.params) :]
 
 
 app = typer.Typer(
-    cls=TableOrCommand,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    subcommand_metavar="",
+    cls=_TableOrCommand, invoke_without_command=True, context_settings=HELP, subcommand_metavar=""
 )
 
 Quasi = Annotated[
     list[str] | None,
-    typer.Option(
-        "--quasi",
-        help="Columns by which a person might be recognised, separated by commas.",
-        metavar="COLUMNS",
-        show_default=False,
-    ),
+    option("Columns by which a person might be recognised, separated by commas.", "COLUMNS", "--quasi"),
 ]
 Sensitive = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Columns that nobody should be able to tell of a person, separated by commas.", metavar="COLUMNS"
-    ),
+    option("Columns that nobody should be able to tell of a person, separated by commas.", "COLUMNS"),
 ]
 
 
@@ -77,40 +56,23 @@ def command(
     context: typer.Context,
     data: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="CSV (also .csv.gz), Parquet or Arrow files, a pattern, or - for CSV on standard input.",
-            metavar="DATA",
-            show_default=False,
+        argument(
+            "CSV (also .csv.gz), Parquet or Arrow files, a pattern, or - for CSV on standard input.", "DATA"
         ),
     ] = None,
     *,
-    k: Annotated[
-        int | None, typer.Option("-k", help="How many rows must look alike, at least.", metavar="K")
-    ] = None,
+    k: Annotated[int | None, option("How many rows must look alike, at least.", "K", "-k")] = None,
     quasi: Quasi = None,
     sensitive: Sensitive = None,
     hierarchies: Annotated[
-        str | None,
-        typer.Option(
-            help="How values may be generalised before they are starred (YAML or JSON).", metavar="FILE"
-        ),
+        str | None, option("How values may be generalised before they are starred (YAML or JSON).", "FILE")
     ] = None,
-    keep: Annotated[
-        list[str] | None, typer.Option(help="Pass these columns on as they are, too.", metavar="COLUMNS")
-    ] = None,
+    keep: Annotated[list[str] | None, option("Pass these columns on as they are, too.", "COLUMNS")] = None,
     out: Annotated[
         str | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="Where to: .csv, .parquet, .arrow, or - for CSV on standard output.",
-            metavar="FILE",
-            show_default=False,
-        ),
+        option("Where to: .csv, .parquet, .arrow, or - for CSV on standard output.", "FILE", "--out", "-o"),
     ] = None,
-    shuffle: Annotated[
-        bool, typer.Option("--shuffle", help="Mix the rows, so that order tells nothing.")
-    ] = False,
+    shuffle: Annotated[bool, flag("Mix the rows, so that order tells nothing.", "--shuffle")] = False,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -124,36 +86,39 @@ def command(
     """
     if context.invoked_subcommand is not None:
         return
-    for given, name in ((data, "DATA"), (k, "-k K"), (quasi, "--quasi COLUMNS"), (out, "--out FILE")):
-        if not given and given != 0:
-            raise InputError(f"{name} is missing. See: masquerade anonymize --help")
+    needed = ((data, "DATA"), (k, "-k K"), (quasi, "--quasi COLUMNS"), (out, "--out FILE"))
+    missing = [name for given, name in needed if not given and given != 0]
+    if missing:
+        raise InputError(f"{missing[0]} is missing. See: masquerade anonymize --help")
     assert data is not None and k is not None and out is not None  # noqa: S101, PT018  (just checked)
-    if json and out == "-":
-        raise InputError("--json and --out - both write to standard output; choose one.")
-    by, told, kept = (
-        columns_in("--quasi", quasi),
-        columns_in("--sensitive", sensitive),
-        columns_in("--keep", keep),
-    )
-    disjoint(by, told, kept)
-    if k < 1:
-        raise InputError(f"-k is a whole number, at least 1. Got {k} instead.")
+    output.check_streams(out, json=json)
+    by, told = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
+    kept = columns_in("--keep", keep)
+    _disjoint(by, told, kept)
+    output.refuse((k < 1, f"-k is a whole number, at least 1. Got {k} instead."))
     levels = None if hierarchies is None else mq.anonymity.load_hierarchies(hierarchies)
-    table, columns, paths = read(data, [*by, *told, *kept])
-    writer = prepared(out, table, overwrite=overwrite, inputs=paths)
-    with progress("anonymizing"):
+    table, columns, paths = _read(data, [*by, *told, *kept])
+    writer = _prepared(out, table, overwrite=overwrite, inputs=paths)
+    with output.progress("anonymizing"):
         result = mq.anonymity.anonymize(table, by, k, hierarchies=levels)
-    report = mq.anonymity.check(typed(result.frame, told), by, told or None)
-    shown = mixed(result.frame) if shuffle else result.frame
+    report = mq.anonymity.check(_typed(result.frame, told), by, told or None)
+    shown = result.frame
+    if shuffle:
+        from masquerade.disguising.columns import permutation  # noqa: PLC0415  (loads Arrow)
+
+        shown = shown.take(permutation(shown.num_rows))
     with writer(shown) as target:
         for batch in shown.to_batches():
             target.write(batch)
-    left_out = [name for name in columns if name not in table.column_names]
+    passed, left_out = [*told, *kept], [name for name in columns if name not in table.column_names]
     if json:
-        emit(as_json(plain(result, report, out, [*told, *kept], left_out) | {"shuffled": shuffle}))
+        output.emit(_plain(result, report, out, passed, left_out) | {"shuffled": shuffle})
         return
-    for said in summary(line(result, out, [*told, *kept], left_out), report, shuffled=shuffle):
-        say(said)
+    output.say(_line(result, out, passed, left_out))
+    if report.rows and not shuffle:
+        output.say("rows stand in the order of the input; --shuffle hides it.")
+    for warning in _warnings(report):
+        output.say(warning)
 
 
 @app.command("check")
@@ -162,9 +127,7 @@ def check(
     *,
     quasi: Quasi = None,
     sensitive: Sensitive = None,
-    report: Annotated[
-        str | None, typer.Option(help="Also write a page with pictures, as .html.", metavar="FILE")
-    ] = None,
+    report: Annotated[str | None, option("Also write a page with pictures, as .html.", "FILE")] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -174,49 +137,22 @@ def check(
 
     Example: masquerade anonymize check shown.csv --quasi age,sex,zip --sensitive illness --report shown.html
     """
-    if not quasi:
-        raise InputError("--quasi COLUMNS is missing. See: masquerade anonymize check --help")
+    output.refuse((not quasi, "--quasi COLUMNS is missing. See: masquerade anonymize check --help"))
     by, told = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
-    disjoint(by, told)
-    if report is not None:
-        if not report.lower().endswith((".html", ".htm")):
-            raise InputError(f"{report}: a report is a page; its name ends in .html.")
-        check_target(Path(report), overwrite=overwrite)
-    table, _, paths = read(data, [*by, *told])
-    found = mq.anonymity.check(typed(table, told), by, told or None)
+    _disjoint(by, told)
+    if report is not None and not report.lower().endswith((".html", ".htm")):
+        raise InputError(f"{report}: a report is a page; its name ends in .html.")
+    output.check_target(report, overwrite=overwrite)
+    table, _, paths = _read(data, [*by, *told])
+    found = mq.anonymity.check(_typed(table, told), by, told or None)
     if report is not None:
         from masquerade.report.anonymity import anonymity_html  # noqa: PLC0415  (loads matplotlib)
 
         title = "standard input" if paths[0] == "-" else Path(paths[0]).name
         page = anonymity_html(found, title if len(paths) == 1 else f"{title} and {len(paths) - 1} more")
-        write_whole(Path(report), page.encode(), overwrite=overwrite)
-        say(f"the report is in {report}.")
-    emit(as_json(found.to_dict()) if json else render(found.summary()))
-
-
-def mixed(table: pa.Table) -> pa.Table:
-    """Return the rows in random order, from the operating system's randomness."""
-    from masquerade.disguising.columns import permutation  # noqa: PLC0415  (loads Arrow)
-
-    return table.take(permutation(table.num_rows))
-
-
-def summary(done: str, report: AnonymityReport, *, shuffled: bool) -> list[str]:
-    """Return what to say of a table that was written."""
-    if not report.rows:
-        return [done]
-    order = [] if shuffled else ["rows stand in the order of the input; --shuffle hides it."]
-    return [done, *order, *warnings_of(report)]
-
-
-def warnings_of(report: AnonymityReport) -> list[str]:
-    """Return a line for every sensitive column that some classes tell outright."""
-    return [
-        f"warning: {own.name}: {counted(own.homogeneous_rows, 'row')} in classes with one value only, which "
-        f"is told of each of them ({counted(own.homogeneous_classes, 'such class', 'such classes')})."
-        for own in report.sensitive
-        if own.homogeneous_classes
-    ]
+        output.write_whole(report, page.encode(), overwrite=overwrite)
+        output.say(f"the report is in {report}.")
+    output.emit(found.to_dict() if json else output.render(found.summary()))
 
 
 def columns_in(option: str, texts: list[str] | None) -> list[str]:
@@ -232,8 +168,7 @@ def columns_in(option: str, texts: list[str] | None) -> list[str]:
     return names
 
 
-def disjoint(by: Sequence[str], told: Sequence[str], kept: Sequence[str] = ()) -> None:
-    """Refuse a column with two roles."""
+def _disjoint(by: Sequence[str], told: Sequence[str], kept: Sequence[str] = ()) -> None:
     for name in (*told, *kept):
         if name in by:
             raise InputError(f"{name!r} is a quasi-identifier and cannot be passed on as it is.")
@@ -241,7 +176,7 @@ def disjoint(by: Sequence[str], told: Sequence[str], kept: Sequence[str] = ()) -
             raise InputError(f"{name!r} is sensitive, and passed on already; --keep is for other columns.")
 
 
-def read(data: list[str], wanted: Sequence[str]) -> tuple[pa.Table, list[str], tuple[str, ...]]:
+def _read(data: list[str], wanted: Sequence[str]) -> tuple[pa.Table, list[str], tuple[str, ...]]:
     """Return the wanted columns in the order of the file, all columns that it has, and the files."""
     import pyarrow as pa  # noqa: PLC0415  (slow to load)
 
@@ -257,7 +192,7 @@ def read(data: list[str], wanted: Sequence[str]) -> tuple[pa.Table, list[str], t
         return table, list(batches.file_names), batches.paths
 
 
-def prepared(out: str, table: pa.Table, *, overwrite: bool, inputs: Sequence[str]) -> Any:
+def _prepared(out: str, table: pa.Table, *, overwrite: bool, inputs: Sequence[str]) -> Any:
     """Return what opens the output for a frame; a target that cannot be written is refused now."""
     from masquerade.frames.file_writer import AtomicWriter  # noqa: PLC0415
 
@@ -266,7 +201,7 @@ def prepared(out: str, table: pa.Table, *, overwrite: bool, inputs: Sequence[str
     return lambda frame: AtomicWriter(out, frame.schema, {}, overwrite=overwrite, inputs=files)
 
 
-def typed(table: pa.Table, names: Sequence[str]) -> pa.Table:
+def _typed(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return the table with columns of written numbers as numbers, so that their order counts."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
@@ -282,10 +217,9 @@ def typed(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return table
 
 
-def plain(
+def _plain(
     result: Anonymized, report: AnonymityReport, out: str, told: list[str], left_out: list[str]
 ) -> dict[str, Any]:
-    """Return what was done, for programs."""
     return {
         "out": out,
         "k": result.k,
@@ -297,14 +231,23 @@ def plain(
     }
 
 
-def line(result: Anonymized, out: str, told: list[str], left_out: list[str]) -> str:
-    """Return what was done, in a line."""
+def _line(result: Anonymized, out: str, told: list[str], left_out: list[str]) -> str:
     target = "standard output" if out == "-" else out
     if not result.utility.rows:
         return f"{target} has no rows, since there are none to anonymize."
     parts = [f"{target} is {result.summary()}"]
     if told:
-        parts.append(f"in clear: {listed(told)}")
+        parts.append(f"in clear: {output.listed(told)}")
     if left_out:
-        parts.append(f"left out: {listed(left_out)}")
+        parts.append(f"left out: {output.listed(left_out)}")
     return "; ".join(parts) + "."
+
+
+def _warnings(report: AnonymityReport) -> list[str]:
+    """Return a line for every sensitive column that some classes tell outright."""
+    return [
+        f"warning: {own.name}: {counted(own.homogeneous_rows, 'row')} in classes with one value only, which "
+        f"is told of each of them ({counted(own.homogeneous_classes, 'such class', 'such classes')})."
+        for own in report.sensitive
+        if own.homogeneous_classes
+    ]

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from masquerade.cli.node_config import checked
-from masquerade.cli.nodes import group
-from masquerade.cli.options import WAIT, Json, Overwrite, Wait, argument, required
-from masquerade.cli.output import as_json, check_target, emit, say
+from masquerade.cli.nodes import checked
+from masquerade.cli.options import WAIT, Folder, Json, Overwrite, Wait, argument, group, option, required
+from masquerade.cli.output import check_new, check_streams, check_target, emit, say
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.words import counted
 
@@ -38,9 +37,8 @@ def serve_randomness(file: SettingsFile) -> None:
     new name. Example: masquerade collect randomness serve randomness.yaml
     """
     from masquerade.services.collect.randomness_server import RandomnessService  # noqa: PLC0415
-    from masquerade.services.collect.server import serve  # noqa: PLC0415  (loads the web server)
 
-    serve(RandomnessService(checked(file, "randomness")), announce=say)
+    RandomnessService(checked(file, "randomness")).serve(say)
 
 
 @collector_app.command("serve")
@@ -50,9 +48,8 @@ def serve_collector(file: SettingsFile) -> None:
     Example: masquerade collect collector serve collector.yaml
     """
     from masquerade.services.collect.collector import CollectorService  # noqa: PLC0415
-    from masquerade.services.collect.server import serve  # noqa: PLC0415  (loads the web server)
 
-    serve(CollectorService(checked(file, "collector")), announce=say)
+    CollectorService(checked(file, "collector")).serve(say)
 
 
 @collect_app.command("enrol")
@@ -62,9 +59,7 @@ def enrol(
     ] = None,
     *,
     office: Annotated[Path, required("The settings of the enrolment office.")],
-    listed: Annotated[
-        Path | None, typer.Option("--from", help="A file with one name a line.", metavar="FILE")
-    ] = None,
+    listed: Annotated[Path | None, option("A file with one name a line.", "FILE", "--from")] = None,
     out: Annotated[Path, required("The folder for the credentials.", "--out", "-o", metavar="FOLDER")],
     json: Json = False,
 ) -> None:
@@ -73,15 +68,19 @@ def enrol(
     Whoever has two credentials opens any class it can name: enrol people whom you know, each under one name.
     Example: masquerade collect enrol anna ben --office office.yaml --out credentials
     """
-    from masquerade.services.collect.enrolment_office import enrol as ask  # noqa: PLC0415  (loads the web client)
-    from masquerade.services.collect.enrolment_office import write_credentials  # noqa: PLC0415
+    from masquerade.services.collect import enrolment_office  # noqa: PLC0415  (loads the web client)
 
-    names = [*(people or []), *([] if listed is None else lines_of(listed))]
+    try:
+        lines = [] if listed is None else listed.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise FileError(f"{listed}: is not a text file in UTF-8.") from None
+    names = [*(people or []), *(line.strip() for line in lines if line.strip())]
     if not names:
         raise InputError("Name the people to enrol, or give a file with --from.")
-    files = write_credentials(ask(names, checked(office, "office")), out)
+    credentials = enrolment_office.enrol(names, checked(office, "office"))
+    files = enrolment_office.write_credentials(credentials, out)
     if json:
-        emit(as_json({"credentials": [str(file) for file in files]}))
+        emit({"credentials": [str(file) for file in files]})
         return
     say(f"wrote {len(files):,} credentials into {out}: hand each to its person, and keep no copy.")
 
@@ -96,12 +95,10 @@ def submit(
     ],
     records: Annotated[
         Path | None,
-        typer.Option(
-            help="Where to remember what was sent; beside the credential if not given.", metavar="FOLDER"
-        ),
+        option("Where to remember what was sent; beside the credential if not given.", "FOLDER"),
     ] = None,
-    key: Annotated[str, typer.Option(help="The column of a table that names people.")] = "person",
-    wait: Annotated[float, typer.Option(help="Seconds to wait for the epoch to be closed.", min=0)] = 0.0,
+    key: Annotated[str, option("The column of a table that names people.")] = "person",
+    wait: Annotated[float, option("Seconds to wait for the epoch to be closed.", min=0)] = 0.0,
     json: Json = False,
 ) -> None:
     """Take part: ask the randomness server once, and report to the collector after the epoch is closed.
@@ -110,8 +107,7 @@ def submit(
     the randomness server has signed that the key is destroyed. Example: masquerade collect submit row.json
     --collection collection.yaml --credential anna.credential
     """
-    from masquerade.services.collect.client import Collection, Submission, deliver_all  # noqa: PLC0415
-    from masquerade.services.collect.submission_rows import to_submit  # noqa: PLC0415
+    from masquerade.services.collect.client import Collection, Submission, deliver_all, to_submit  # noqa: PLC0415
 
     with Collection(checked(collection, "collection")) as to:
         begun: list[Submission] = []
@@ -124,7 +120,7 @@ def submit(
         left = deliver_all(begun, wait)
     figures = {"asked": len(begun), "delivered": len(begun) - left, "waiting": left}
     if json:
-        emit(as_json(figures))
+        emit(figures)
     else:
         say(f"{figures['asked']:,} evaluated, {figures['delivered']:,} reported.")
     if left:
@@ -137,7 +133,7 @@ def close(
     *,
     node: AtNode,
     epoch: Annotated[
-        str | None, typer.Option(help="An earlier epoch; without it the one in the settings.", metavar="NAME")
+        str | None, option("An earlier epoch; without it the one in the settings.", "NAME")
     ] = None,
     wait: Wait = WAIT,
     json: Json = False,
@@ -146,9 +142,9 @@ def close(
 
     Example: masquerade collect close --node randomness.yaml
     """
-    (said,) = asked(checked(node, "randomness"), wait, close={} if epoch is None else {"epoch": epoch})
+    (said,) = _asked(checked(node, "randomness"), wait, close={} if epoch is None else {"epoch": epoch})
     if json:
-        emit(as_json(said))
+        emit(said)
         return
     served = counted(said["evaluations"], "evaluation")
     emit(f"epoch {said['epoch']!r} is closed after {served}; its key is destroyed.\n")
@@ -175,16 +171,14 @@ def open_classes(
     from masquerade.services.collect.results import described, opened_rows, write_rows  # noqa: PLC0415
     from masquerade.services.collect.settings import load_form  # noqa: PLC0415
 
-    if out != "-":
-        check_target(Path(out), overwrite=overwrite)
-    elif json:
-        raise InputError("--json and --out - both write to standard output; choose one.")
+    check_streams(out, json=json)
+    check_target(out, overwrite=overwrite)
     settings = checked(node, "collector")
-    _, result = asked(settings, wait, open={}, result={})
+    _, result = _asked(settings, wait, open={}, result={})
     write_rows(opened_rows(result, load_form(settings.form)), out, overwrite=overwrite)
     shown = {name: value for name, value in result.items() if name != "opening"}
     if json:
-        emit(as_json(shown | {"out": out}))
+        emit(shown | {"out": out})
     else:
         for line in described(shown, out):
             say(line)
@@ -199,9 +193,9 @@ def status(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
     from masquerade.services.common.settings_file import read  # noqa: PLC0415
 
     kind = "collector" if "randomness" in read(node) else "randomness"
-    (said,) = asked(checked(node, kind), wait, status={})
+    (said,) = _asked(checked(node, kind), wait, status={})
     if json:
-        emit(as_json(said))
+        emit(said)
         return
     reports = f", {counted(said['reports'], 'report')}" if "reports" in said else ""
     asked_for = "" if said["evaluations"] is None else f", {counted(said['evaluations'], 'evaluation')}"
@@ -210,10 +204,10 @@ def status(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
 
 @collect_app.command("example")
 def example(
-    folder: Annotated[Path, argument("A new folder for it.", "FOLDER")],
+    folder: Folder,
     *,
-    people: Annotated[int, typer.Option("--n", help="How many made-up people.", min=1)] = 60,
-    k: Annotated[int, typer.Option("-k", help="How many rows of a class open it, at least.", min=2)] = 5,
+    people: Annotated[int, option("How many made-up people.", None, "--n", min=1)] = 60,
+    k: Annotated[int, option("How many rows of a class open it, at least.", None, "-k", min=2)] = 5,
 ) -> None:
     """Write a whole collection to try out, on this machine: two servers, an office, a form, made-up people.
 
@@ -222,24 +216,15 @@ def example(
     """
     from masquerade.services.collect.example import commands, made_up, write_collection  # noqa: PLC0415
 
-    if folder.exists():
-        raise FileError(f"{folder}: exists already; name a new folder.")
+    check_new(folder)
     files = write_collection(folder, k=k, rows=made_up(people))
     say(f"wrote a collection of {counted(people, 'person', 'people')} into {folder}. To run it:")
     emit("\n".join(commands(folder, files)) + "\n")
 
 
-def asked(settings: Any, wait: float, **what: dict[str, Any]) -> list[dict[str, Any]]:
+def _asked(settings: Any, wait: float, **what: dict[str, Any]) -> list[dict[str, Any]]:
     """Let a server do things for its operator, one after the other, and return what it says."""
-    from masquerade.services.collect.server import operator_of  # noqa: PLC0415
+    from masquerade.services.common.client import Operator  # noqa: PLC0415
 
-    with operator_of(settings, wait, say) as operator:
+    with Operator(settings, wait=wait, tell=say) as operator:
         return [operator.ask(name, values) for name, values in what.items()]
-
-
-def lines_of(path: Path) -> list[str]:
-    """Return the lines of a text file that are not empty."""
-    try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError:
-        raise FileError(f"{path}: is not a text file in UTF-8.") from None

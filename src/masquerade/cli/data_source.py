@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import masquerade as mq
+from masquerade.cli import options
 from masquerade.cli.output import listed, say
 from masquerade.core.errors import InputError
 
@@ -23,40 +26,63 @@ if TYPE_CHECKING:
 
 TITLES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
 ELSEWHERE: Final = ("postgres", "spark")  # engines that DATA are the name of a table of
+READ: Final[dict[str, tuple[Any, Any]]] = {
+    "weights": (options.Weights, None),
+    "person": (options.Person, None),
+    "clear": (options.Clear, False),
+    "accept_incomplete": (options.AcceptIncomplete, False),
+    "engine": (options.Engine, "auto"),
+    "url": (options.Url, None),
+    "verbose": (options.Verbose, False),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where records are counted, and whether to say so."""
-
-    engine: str = "auto"
-    url: str | None = None
-    verbose: bool = False
-
-    def check(self, data: list[str]) -> None:
-        """Refuse what cannot work before anything is read."""
-        if self.url is not None and self.engine not in ELSEWHERE:
-            raise InputError("--url says where a table lies: give --engine postgres or --engine spark too.")
-        if "-" in data and self.engine in TITLES:
-            raise InputError(
-                f"{TITLES[self.engine]} cannot count standard input, which is read once only: write it to a "
-                "file, or leave --engine out."
-            )
-        if self.engine == "postgres" and len(data) > 1:
-            raise InputError(f"PostgreSQL counts one table at a time. Got {len(data)} names instead.")
+def own_option(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
+    """Return an option of a command."""
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The records to count, and how to read them."""
+def over_records(
+    run: Callable[..., None], own: Sequence[Parameter] | None = None, told: str | None = None
+) -> Callable[..., None]:
+    """Return a command over records: what runs it gets them as `records`, among options of its own.
+
+    In the place of that parameter stand options that say where records are, and how they are read.
+    """
+    reports = Parameter("data", Parameter.POSITIONAL_OR_KEYWORD, annotation=options.Reports)
+    parameters = [reports, own_option("policy", options.PolicyFile)]
+    for item in own or signature(run, eval_str=True).parameters.values():
+        named = READ.items() if item.name == "records" else ()
+        parameters += [own_option(name, *kind) for name, kind in named] or [item]
+
+    def command(data: list[str], policy: str, **typed: Any) -> None:
+        read = {name: typed.pop(name) for name in READ}
+        run(records=Records(data, policy, **read), **typed)
+
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__doc__ = told or run.__doc__
+    return command
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records to count, where they are counted, and how they are read."""
 
     data: list[str]
-    policy: Policy
+    rules: str
     weights: str | None
     person: str | None
     clear: bool
-    place: Place = Place()
-    accept_incomplete: bool = False
+    accept_incomplete: bool
+    engine: str
+    url: str | None
+    verbose: bool
+
+    @cached_property
+    def policy(self) -> Policy:
+        """Return the policy that records are read by."""
+        return mq.Policy.load(self.rules)
 
     @contextmanager
     def opened(
@@ -66,29 +92,42 @@ class Given:
 
         Connections and files live as long as it is used.
         """
-        self.place.check(self.data)
-        engine = self.place.engine
+        self._check()
         with ExitStack() as stack:
-            if self.place.verbose:
-                stack.enter_context(log_said())
-            records, note = self._records(stack, what)
-            used = "auto" if engine in ELSEWHERE else engine
-            source = mq.tally(records, **self._read, engine=used, watch=watch)
+            if self.verbose:
+                stack.enter_context(_log_said())
+            records, note = self._opened(stack, what)
+            read: dict[str, Any] = {"schema": self.policy} if self.clear else {"policy": self.policy}
+            read |= {"weights": self.weights, "id": self.person, "accept_incomplete": self.accept_incomplete}
+            read["engine"] = "auto" if self.engine in ELSEWHERE else self.engine
+            source = mq.tally(records, **read, watch=watch)
             say_missing(getattr(source, "missing", None))
             yield source, note
 
-    def _records(self, stack: ExitStack, what: str) -> tuple[Any, str | None]:
+    def _check(self) -> None:
+        """Refuse what cannot work before anything is read."""
+        if self.url is not None and self.engine not in ELSEWHERE:
+            raise InputError("--url says where a table lies: give --engine postgres or --engine spark too.")
+        if "-" in self.data and self.engine in TITLES:
+            raise InputError(
+                f"{TITLES[self.engine]} cannot count standard input, which is read once only: write it to a "
+                "file, or leave --engine out."
+            )
+        if self.engine == "postgres" and len(self.data) > 1:
+            raise InputError(f"PostgreSQL counts one table at a time. Got {len(self.data)} names instead.")
+
+    def _opened(self, stack: ExitStack, what: str) -> tuple[Any, str | None]:
         """Return what is counted: opened files, an engine's table, or what another package opens."""
         from masquerade.frames.file_reader import open_batches  # noqa: PLC0415  (these load Arrow)
         from masquerade.sources.tally import opener_of  # noqa: PLC0415
 
-        engine = self.place.engine
-        if engine in ELSEWHERE:
-            files = engine == "spark" and all(Path(name).is_file() for name in self.data)
-            note = self._note_of_files(what) if files else self._unsure(f"the {TITLES[engine]} table", what)
+        if self.engine in ELSEWHERE:
+            files = self.engine == "spark" and all(Path(name).is_file() for name in self.data)
+            unsure = self._unsure(f"the {TITLES[self.engine]} table", what)
+            note = self._note_of_files(what) if files else unsure
             return self._table(stack), note
         paths = self.data[0] if len(self.data) == 1 else self.data
-        if opener_of(paths, engine) is not None:
+        if opener_of(paths, self.engine) is not None:
             return paths, self._unsure(f"the source {listed(self.data)}", what)
         batches = stack.enter_context(open_batches(self.data, []))
         return batches, origin_note(batches, what, clear=self.clear)
@@ -109,23 +148,17 @@ class Given:
         return note
 
     def _unsure(self, name: str, what: str) -> str | None:
-        return None if self.clear else unsure(name, what)
-
-    @property
-    def _read(self) -> dict[str, Any]:
-        rules = {"schema": self.policy} if self.clear else {"policy": self.policy}
-        accepted = {"accept_incomplete": self.accept_incomplete}
-        return {**rules, "weights": self.weights, "id": self.person, **accepted}
+        return None if self.clear else _unsure(name, what)
 
     def _table(self, stack: ExitStack) -> Any:
         from masquerade.core.schema import Field  # noqa: PLC0415  (these load Arrow)
         from masquerade.sources.connections import postgres_table, spark_table, url_of  # noqa: PLC0415
 
-        url = url_of(self.place.url)
-        if self.place.engine == "postgres":
+        url = url_of(self.url)
+        if self.engine == "postgres":
             return stack.enter_context(postgres_table(self.data[0], url))
         fields = self.policy.fields if self.clear else list(map(Field, self.policy.observed.variables))
-        with quiet(wanted=not self.place.verbose):
+        with _quiet(wanted=not self.verbose):
             return stack.enter_context(spark_table(self.data, url, fields))
 
 
@@ -134,7 +167,7 @@ def origin_note(batches: Batches, what: str = "results are", *, clear: bool) -> 
     origin = batches.metadata.get("policy")
     if clear and origin is not None:
         raise InputError(f"{batches.file}: was disguised under policy {origin[:12]}; leave --clear out.")
-    return None if clear or origin is not None or "-" in batches.paths else unsure(batches.file, what)
+    return None if clear or origin is not None or "-" in batches.paths else _unsure(batches.file, what)
 
 
 def say_missing(missing: Missing | None) -> None:
@@ -143,8 +176,7 @@ def say_missing(missing: Missing | None) -> None:
         say(f"note: rows are missing, not at random: {missing.what}.")
 
 
-def unsure(name: str, what: str) -> str:
-    """Return the note about records that do not name their policy."""
+def _unsure(name: str, what: str) -> str:
     return (
         f"note: {name} does not say under which policy it was disguised; the {what} right only if it was "
         "this one."
@@ -152,10 +184,10 @@ def unsure(name: str, what: str) -> str:
 
 
 @contextmanager
-def log_said() -> Iterator[None]:
+def _log_said() -> Iterator[None]:
     """Say what sources log about their choices, a line each."""
     log = logging.getLogger("masquerade.sources")
-    handler, level = Said(), log.level
+    handler, level = _Said(), log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
@@ -165,16 +197,15 @@ def log_said() -> Iterator[None]:
         log.setLevel(level)
 
 
-class Said(logging.Handler):
+class _Said(logging.Handler):
     """A handler whose lines look like our others."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say a line."""
         say(record.getMessage())
 
 
 @contextmanager
-def quiet(*, wanted: bool) -> Iterator[None]:
+def _quiet(*, wanted: bool) -> Iterator[None]:
     """Let programs that are started meanwhile talk to nobody: Java greets with pages, and may quote data."""
     if not wanted:
         yield

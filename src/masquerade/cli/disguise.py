@@ -6,13 +6,12 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 import masquerade as mq
-from masquerade.cli.options import Data, Json, Overwrite, PolicyFile
-from masquerade.cli.output import as_json, emit, listed, progress, say
+from masquerade.cli.options import Data, Into, Json, Overwrite, PolicyFile, flag, option
+from masquerade.cli.output import check_streams, emit, listed, progress, say
 from masquerade.cli.privacy import gamma_words
 from masquerade.core.errors import InputError
+from masquerade.core.words import counted
 
 if TYPE_CHECKING:
     from masquerade.channels.privacy import PolicyPrivacy
@@ -23,35 +22,24 @@ def command(
     data: Data,
     *,
     policy: PolicyFile,
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out",
-            "-o",
-            help="Where to: .csv, .parquet, .arrow, or - for CSV on standard output.",
-            metavar="FILE",
-            show_default=False,
-        ),
-    ],
+    out: Into,
     memo: Annotated[
         str | None,
-        typer.Option(
-            help="Secret file that makes repeated releases repeat their reports; made if there is none. "
-            "Guard it like the data.",
-            metavar="FILE",
+        option(
+            "Secret file that makes repeated releases repeat their reports; made if there is none. Guard it "
+            "like the data.",
+            "FILE",
         ),
     ] = None,
     person: Annotated[
-        str | None, typer.Option("--id", help="Column that names the person, for --memo.", metavar="COLUMN")
+        str | None, option("Column that names the person, for --memo.", "COLUMN", "--id")
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Pass this column on in clear, though the policy does not list it.", metavar="COLUMN"
-        ),
+        option("Pass this column on in clear, though the policy does not list it.", "COLUMN"),
     ] = None,
     shuffle: Annotated[
-        bool, typer.Option("--shuffle", help="Mix the rows (within batches), so that order tells nothing.")
+        bool, flag("Mix the rows (within batches), so that order tells nothing.", "--shuffle")
     ] = False,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -60,8 +48,7 @@ def command(
 
     Example: masquerade disguise people.csv --policy policy.yaml --out disguised.csv
     """
-    if json and out == "-":
-        raise InputError("--json and --out - both write to standard output; choose one.")
+    check_streams(out, json=json)
     if (memo is None) != (person is None):
         raise InputError("--memo FILE and --id COLUMN go together: the memo remembers by person.")
     kept = list(dict.fromkeys(keep or []))
@@ -79,11 +66,11 @@ def command(
             progress=advance,
         )
     left_out = [name for name in release.columns if name not in loaded.schema and name not in kept]
-    done = report(release, mq.privacy(loaded), out, kept, left_out)
+    done = _report(release, mq.privacy(loaded), out, kept, left_out)
     if json:
-        emit(as_json(done))
+        emit(done)
     else:
-        say(line(done))
+        say(_line(done))
     if release.earlier_policies:
         earlier = listed(other[:12] for other in release.earlier_policies)
         say(
@@ -92,10 +79,9 @@ def command(
         )
 
 
-def report(
+def _report(
     release: Release, figures: PolicyPrivacy, out: str, kept: list[str], left_out: list[str]
 ) -> dict[str, Any]:
-    """Return what was done, for programs."""
     groups = (entry.variables for entry in figures.guarantee.disclosures)
     disguised = [name for names in groups for name in names if name not in figures.clear]
     return {
@@ -110,13 +96,12 @@ def report(
     }
 
 
-def line(done: dict[str, Any]) -> str:
-    """Return what was done, in a line."""
+def _line(done: dict[str, Any]) -> str:
     target = "standard output" if done["out"] == "-" else done["out"]
     exact = done["record"]["gamma_exact"]
     gamma = math.inf if exact is None else Fraction(exact)
     parts = [
-        f"{done['rows']:,} record{'' if done['rows'] == 1 else 's'} disguised into {target}",
+        f"{counted(done['rows'], 'record')} disguised into {target}",
         f"policy {done['policy'][:12]}",
         f"over a record {gamma_words(gamma)}" if done["disguised"] else "NOTHING IS DISGUISED",
     ]

@@ -10,41 +10,16 @@ from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 import masquerade as mq
-from masquerade.cli.data_source import Given, Place
-from masquerade.cli.options import (
-    AcceptIncomplete,
-    Clear,
-    Engine,
-    Json,
-    Out,
-    Overwrite,
-    Person,
-    PolicyFile,
-    Reports,
-    Url,
-    Verbose,
-    Weights,
-)
-from masquerade.cli.output import (
-    as_json,
-    check_target,
-    emit,
-    plain_table,
-    render,
-    say,
-    warnings_said,
-    watched,
-)
+from masquerade.cli import output
+from masquerade.cli.data_source import Records, over_records
+from masquerade.cli.options import Json, Out, Overwrite, flag, option
 from masquerade.core.errors import InputError
 from masquerade.core.words import category_text
 from masquerade.learn.option_kinds import category_called, names_in, variable_named
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from masquerade.core.covariance import Kind
     from masquerade.core.query import Query
@@ -52,47 +27,37 @@ if TYPE_CHECKING:
     from masquerade.core.table import CountTable
     from masquerade.estimate.misfit import Misfit
 
-Form = Literal["text", "json", "csv"]
 FIGURES = ("count", "stderr", "lower", "upper")
 DOUBTFUL, BAD = 0.05, 0.001
 
 
+@over_records
 def command(
-    data: Reports,
     *,
-    policy: PolicyFile,
     by: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Variables of a table, as A,B; repeat for more tables. None: one count.", metavar="A,B"
-        ),
+        option("Variables of a table, as A,B; repeat for more tables. None: one count.", "A,B"),
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(help="Only records with this category; repeat for more.", metavar="VARIABLE=CATEGORY"),
+        option("Only records with this category; repeat for more.", "VARIABLE=CATEGORY"),
     ] = None,
-    weights: Weights = None,
-    person: Person = None,
-    clear: Clear = False,
-    accept_incomplete: AcceptIncomplete = False,
-    engine: Engine = "auto",
-    url: Url = None,
-    verbose: Verbose = False,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    records: Records,
+    level: Annotated[float, option("Confidence level of the intervals.")] = 0.95,
     kind: Annotated[
         Literal["population", "given_records"],
-        typer.Option(help="Uncertainty about the population, or about these very records."),
+        option("Uncertainty about the population, or about these very records."),
     ] = "population",
     nonnegative: Annotated[
         Literal["mle", "simplex", "clip"] | None,
-        typer.Option(help="Project the counts so that none is below zero (biased; shown as such)."),
+        option("Project the counts so that none is below zero (biased; shown as such)."),
     ] = None,
     misfit: Annotated[
-        bool, typer.Option("--misfit", help="Test whether the reports can have come from this policy at all.")
+        bool, flag("Test whether the reports can have come from this policy at all.", "--misfit")
     ] = False,
-    rows: Annotated[int, typer.Option(help="Most cells shown of a table as text; 0: all.", min=0)] = 60,
+    rows: Annotated[int, option("Most cells shown of a table as text; 0: all.", min=0)] = 60,
     json: Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of text (one table).")] = False,
+    as_csv: Annotated[bool, flag("Print CSV instead of text (one table).", "--csv")] = False,
     out: Out = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -100,24 +65,29 @@ def command(
 
     Example: masquerade estimate disguised.csv --policy policy.yaml --by smoker,region
     """
-    form = wanted_form(out, json=json, csv=as_csv)
-    loaded = mq.Policy.load(policy)
-    given = conditions(where or [], loaded.schema)
-    queries = [mq.Query(by=names, where=given) for names in tables_asked(by or [], given, loaded.schema)]
-    check(queries, level, form, weights if misfit else None, misfit_of_clear=misfit and clear)
-    if out is not None and out != "-":
-        check_target(Path(out), overwrite=overwrite)
-    counted = Given(data, loaded, weights, person, clear, Place(engine, url, verbose), accept_incomplete)
+    output.refuse((json and as_csv, "Give either --json or --csv."))
+    ending = Path(out or "").suffix.lower()  # tells the form if no option does
+    form = "json" if json or (not as_csv and ending == ".json") else "text"
+    form = "csv" if as_csv or (form == "text" and ending == ".csv") else form
+    schema = records.policy.schema
+    given = _conditions(where or [], schema)
+    queries = [mq.Query(by=names, where=given) for names in _tables_asked(by or [], given, schema)]
+    output.refuse(
+        (not 0 < level < 1, f"--level must be between 0 and 1, such as 0.95. Got {level:g} instead."),
+        (form == "csv" and len(queries) > 1, "A CSV holds one table: give one --by, or --json."),
+        (misfit and records.clear, "--misfit tests a disguise; --clear records have none."),
+        (misfit and records.weights is not None, "--misfit counts records and takes no --weights."),
+    )
+    output.check_target(out, overwrite=overwrite)
     with (
-        warnings_said(),
-        watched("counting") as watch,
-        counted.opened(watch, "estimates are") as (source, unsure),
+        output.warnings_said(),
+        output.watched("counting") as watch,
+        records.opened(watch, "estimates are") as (source, unsure),
     ):
-        if misfit and not hasattr(source, "misfit"):
-            raise InputError("--misfit tests reports; this source has none to show.")
-        tables = source.answer(queries)
+        untestable = misfit and not hasattr(source, "misfit")
+        output.refuse((untestable, "--misfit tests reports; this source has none to show."))
         found = [
-            Answer(
+            _Answer(
                 query,
                 table,
                 table.nonnegative(nonnegative) if nonnegative else table,
@@ -125,51 +95,24 @@ def command(
                 kind,
                 source.misfit(query.names) if misfit else None,
             )
-            for query, table in zip(queries, tables, strict=True)
+            for query, table in zip(queries, source.answer(queries), strict=True)
         ]
-    emit(written(found, form, rows, to_file=out not in {None, "-"}), out, overwrite=overwrite)
+    if form == "json":
+        text = output.as_json([answer.to_dict() for answer in found])
+    elif form == "csv":
+        text = found[0].csv_text()
+    else:
+        parts = [part for answer in found for part in (*answer.parts(rows), "")]
+        text = output.render(*parts[:-1], to_file=out not in {None, "-"})
+    output.emit(text, out, overwrite=overwrite)
     if misfit and form == "csv":
         for answer in found:
-            say(answer.misfit_words)
+            output.say(answer.misfit_words)
     if unsure is not None:
-        say(unsure)
+        output.say(unsure)
 
 
-def written(found: Sequence[Answer], form: Form, rows: int, *, to_file: bool) -> str:
-    """Return the answers in the form asked for."""
-    if form == "json":
-        return as_json([answer.to_dict() for answer in found])
-    if form == "csv":
-        return csv_text(found[0])
-    return render(*tables_and_notes(found, rows), to_file=to_file)
-
-
-def wanted_form(out: str | None, *, json: bool, csv: bool) -> Form:
-    """Return the form asked for; the name of the file tells if no option does."""
-    if json and csv:
-        raise InputError("Give either --json or --csv.")
-    ending = Path(out or "").suffix.lower()
-    if json or (not csv and ending == ".json"):
-        return "json"
-    return "csv" if csv or ending == ".csv" else "text"
-
-
-def check(
-    queries: Sequence[mq.Query], level: float, form: Form, weights: str | None, *, misfit_of_clear: bool
-) -> None:
-    """Refuse what cannot work before any data are read."""
-    if not 0 < level < 1:
-        raise InputError(f"--level must be between 0 and 1, such as 0.95. Got {level:g} instead.")
-    if form == "csv" and len(queries) > 1:
-        raise InputError("A CSV holds one table: give one --by, or --json.")
-    if misfit_of_clear:
-        raise InputError("--misfit tests a disguise; --clear records have none.")
-    if weights is not None:
-        raise InputError("--misfit counts records and takes no --weights.")
-
-
-def tables_asked(by: Sequence[str], where: Mapping[str, Category], schema: Schema) -> list[tuple[str, ...]]:
-    """Return the variables of every table; none at all asks for one count."""
+def _tables_asked(by: Sequence[str], where: Mapping[str, Category], schema: Schema) -> list[tuple[str, ...]]:
     tables = [names_in(text, schema, "--by") for text in by] or [()]
     for names in tables:
         for name in names:
@@ -178,18 +121,18 @@ def tables_asked(by: Sequence[str], where: Mapping[str, Category], schema: Schem
     return tables
 
 
-def conditions(texts: Sequence[str], schema: Schema) -> dict[str, Category]:
+def _conditions(texts: Sequence[str], schema: Schema) -> dict[str, Category]:
     """Return the conditions in "C=x", each category in its own type."""
     found: dict[str, Category] = {}
     for text in texts:
-        variable, label = split(text, schema)
+        variable, label = _split(text, schema)
         if variable.name in found:
             raise InputError(f"--where names {variable.name!r} twice; a record has one category.")
         found[variable.name] = category_called(variable, label, "--where")
     return found
 
 
-def split(text: str, schema: Schema) -> tuple[Variable, str]:
+def _split(text: str, schema: Schema) -> tuple[Variable, str]:
     """Return the two sides of a condition; a name that holds "=" is known by being a variable."""
     places = [place for place, character in enumerate(text) if character == "="]
     for place in places:
@@ -201,7 +144,7 @@ def split(text: str, schema: Schema) -> tuple[Variable, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class _Answer:
     """A table; errors and intervals are those of the unbiased one, whatever is shown."""
 
     query: Query
@@ -212,7 +155,6 @@ class Answer:
     misfit: Misfit | None
 
     def cells(self) -> Iterator[tuple[tuple[Category, ...], tuple[float, ...]]]:
-        """Yield labels and figures, cell by cell."""
         interval = self.unbiased.conf_int(self.level, self.kind)
         columns = (self.table.values, self.unbiased.stderr(self.kind), interval.lower, interval.upper)
         labels = product(*(axis.categories for axis in self.table.axes))
@@ -220,7 +162,6 @@ class Answer:
         yield from zip(labels, figures, strict=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
         plain: dict[str, Any] = {
             "by": list(self.query.by),
             "where": dict(self.query.where),
@@ -247,27 +188,27 @@ class Answer:
 
     @property
     def title(self) -> str:
-        """Return what was asked."""
         asked = " × ".join(self.query.by) or "records"
         given = ", ".join(f"{name} = {category_text(label)}" for name, label in self.query.where)
         return asked + (f", where {given}" if given else "")
 
     @property
     def misfit_words(self) -> str:
-        """Say what the misfit test found."""
         if self.misfit is None:
             return ""
         found = self.misfit
+        p = found.p_value
+        p_text = "< 0.0001" if p < 1e-4 else f"= {p:.4f}" if p < 0.01 else f"= {p:.2f}"
         figures = (
             f"Misfit of {', '.join(self.query.names)}: G² = {found.statistic:.2f} on {found.degrees} "
-            f"degree{'' if found.degrees == 1 else 's'} of freedom, p {p_words(found.p_value)}: "
+            f"degree{'' if found.degrees == 1 else 's'} of freedom, p {p_text}: "
         )
-        if found.p_value < BAD:
+        if p < BAD:
             verdict = (
                 "no truth explains these reports. They were disguised under another policy, or people did "
                 "not follow it; do not trust the counts."
             )
-        elif found.p_value < DOUBTFUL:
+        elif p < DOUBTFUL:
             verdict = "these reports are unusual for this policy; look at how they were collected."
         else:
             verdict = "nothing speaks against this policy (which does not prove it)."
@@ -276,77 +217,54 @@ class Answer:
         )
         return figures + verdict + doubt
 
+    def parts(self, rows: int) -> list[RenderableType]:
+        """Return the table and what to know about it, in text."""
+        shown = output.plain_table(self.title, self.query.by)
+        for name in ("count", "std. error", f"{self.level * 100:g}% interval"):
+            shown.add_column(name, justify="right", no_wrap=True)
+        table = self.table
+        # counts of the records themselves, if nothing asked about is disguised
+        exact = not self.unbiased.stderr("given_records").any() and not table.adjusted
+        cells = [
+            (labels, _fixed(count, 0 if exact else 1), _fixed(stderr), _fixed(lower), _fixed(upper))
+            for labels, (count, stderr, lower, upper) in islice(self.cells(), rows or None)
+        ]
+        left, right = (max((len(cell[end]) for cell in cells), default=0) for end in (3, 4))
+        for labels, count_text, stderr_text, lower_text, upper_text in cells:
+            span = f"{lower_text.rjust(left)} to {upper_text.rjust(right)}"
+            shown.add_row(*map(category_text, labels), count_text, stderr_text, span)
+        about = "the population they come from" if self.kind == "population" else "these very records"
+        lines = [f"{table.n:,} records; errors and intervals are about {about}."]
+        if rows and table.values.size > rows:
+            lines.append(
+                f"The first {rows} of {table.values.size:,} cells; --rows 0, --csv or --json gives all."
+            )
+        if table.adjusted:
+            lines.append(
+                f"Made nonnegative by {table.adjusted!r}: no longer unbiased. Errors and intervals are those "
+                "of the unbiased estimate."
+            )
+        elif (table.values < 0).any():
+            lines.append(
+                "Counts below zero are left as they are: the estimates are unbiased, and a negative one says "
+                "that the truth is near zero. --nonnegative mle gives the most likely table without them."
+            )
+        return [shown, *lines, *([self.misfit_words] if self.misfit else [])]
 
-def tables_and_notes(found: Sequence[Answer], rows: int) -> list[RenderableType]:
-    """Return tables and what to know about them."""
-    parts: list[RenderableType] = []
-    for answer in found:
-        parts += [text_table(answer, rows), *notes(answer, rows), ""]
-    return parts[:-1]
-
-
-def text_table(answer: Answer, rows: int) -> Table:
-    """Return the cells of one answer."""
-    table = plain_table(answer.title, answer.query.by)
-    for name in ("count", "std. error", f"{answer.level * 100:g}% interval"):
-        table.add_column(name, justify="right", no_wrap=True)
-    digits = 0 if is_exact(answer) else 1
-    widths = [0, 0]
-    shown_cells = []
-    for labels, (count, stderr, lower, upper) in islice(answer.cells(), rows or None):
-        ends = [fixed(value) for value in (lower, upper)]
-        widths = [max(width, len(end)) for width, end in zip(widths, ends, strict=True)]
-        shown_cells.append((labels, fixed(count, digits), fixed(stderr), ends))
-    for labels, count_text, stderr_text, ends in shown_cells:
-        span = " to ".join(end.rjust(width) for end, width in zip(ends, widths, strict=True))
-        table.add_row(*(category_text(label) for label in labels), count_text, stderr_text, span)
-    return table
-
-
-def is_exact(answer: Answer) -> bool:
-    """Tell whether the counts are those of the records themselves: nothing asked about is disguised."""
-    return not answer.unbiased.stderr("given_records").any() and not answer.table.adjusted
-
-
-def notes(answer: Answer, rows: int) -> list[str]:
-    """Return the lines below a table."""
-    table = answer.table
-    about = "the population they come from" if answer.kind == "population" else "these very records"
-    lines = [f"{table.n:,} records; errors and intervals are about {about}."]
-    if rows and table.values.size > rows:
-        lines.append(f"The first {rows} of {table.values.size:,} cells; --rows 0, --csv or --json gives all.")
-    if table.adjusted:
-        lines.append(
-            f"Made nonnegative by {table.adjusted!r}: no longer unbiased. Errors and intervals are those of "
-            "the unbiased estimate."
-        )
-    elif (table.values < 0).any():
-        lines.append(
-            "Counts below zero are left as they are: the estimates are unbiased, and a negative one says "
-            "that the truth is near zero. --nonnegative mle gives the most likely table without them."
-        )
-    return [*lines, *([answer.misfit_words] if answer.misfit else [])]
+    def csv_text(self) -> str:
+        """Return the table as CSV, figures in full."""
+        taken = next((name for name in self.query.by if name in FIGURES), None)
+        if taken is not None:
+            raise InputError(f"A CSV would have two columns called {taken!r}; use --json.")
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow([*self.query.by, *FIGURES])
+        for labels, figures in self.cells():
+            writer.writerow([*map(category_text, labels), *figures])
+        return buffer.getvalue()
 
 
-def csv_text(answer: Answer) -> str:
-    """Return one table as CSV, figures in full."""
-    taken = next((name for name in answer.query.by if name in FIGURES), None)
-    if taken is not None:
-        raise InputError(f"A CSV would have two columns called {taken!r}; use --json.")
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([*answer.query.by, *FIGURES])
-    for labels, figures in answer.cells():
-        writer.writerow([*(category_text(label) for label in labels), *figures])
-    return buffer.getvalue()
-
-
-def p_words(p: float) -> str:
-    """Return a p-value for reading."""
-    return "< 0.0001" if p < 1e-4 else f"= {p:.4f}" if p < 0.01 else f"= {p:.2f}"
-
-
-def fixed(value: float, digits: int = 1) -> str:
+def _fixed(value: float, digits: int = 1) -> str:
     """Return a number with so many digits after the point, never a negative zero."""
     shown_number = f"{value:,.{digits}f}"
     return shown_number.removeprefix("-") if not shown_number.strip("-0.,") else shown_number

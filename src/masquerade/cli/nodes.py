@@ -1,4 +1,4 @@
-"""`masquerade party`, `miner` and `session`: services of organisations, and the sessions between them."""
+"""`masquerade party`, `miner`, `session`, `config`: services of organisations, and their sessions."""
 
 from __future__ import annotations
 
@@ -10,52 +10,121 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from masquerade.cli import party_ledger
-from masquerade.cli.node_config import check_config, checked, likeliest, load_kind
-from masquerade.cli.options import WAIT, Json, Out, Overwrite, Wait
-from masquerade.cli.output import as_json, check_target, emit, render, say
-from masquerade.core.errors import FileError
-from masquerade.core.words import gamma_text
+from masquerade.cli import output
+from masquerade.cli.options import (
+    WAIT,
+    Folder,
+    Json,
+    Out,
+    Overwrite,
+    Wait,
+    argument,
+    flag,
+    group,
+    option,
+    required,
+)
+from masquerade.core.errors import InputError, did_you_mean
+from masquerade.core.words import counted, gamma_text
 from masquerade.services.parties.kinds import EXAMPLE, OURS
 
 if TYPE_CHECKING:
-    from masquerade.services.common.node import Operator
+    from collections.abc import Mapping, Sequence
+
+    from pydantic import BaseModel
+    from rich.table import Table
+
+    from masquerade.services.common.client import Operator
+    from masquerade.services.common.release_ledger import Entry
 
 STOPPED = 1
 PAUSE = 0.2  # seconds between two looks at a session
 WAITING = "waiting"  # steps of which anybody is told, not at a terminal alone
-
-
-def group(text: str) -> typer.Typer:
-    """Return a group of commands."""
-    return typer.Typer(
-        help=text, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
-    )
-
 
 party_app = group("An organisation that holds records and answers for the sessions it consented to.")
 miner_app = group("A node without records: it convenes sessions, joins disguised records, or helps.")
 session_app = group("Sessions between organisations: create, run, look at and resume them.")
 config_app = group("Settings files of services.")
 
-SettingsFile = Annotated[
-    Path, typer.Argument(help="The settings of the node (YAML).", metavar="FILE", show_default=False)
-]
+SettingsFile = Annotated[Path, argument("The settings of the node (YAML).", "FILE")]
 AtNode = Annotated[
     Path,
-    typer.Option(
-        "--node",
-        help="The settings of the node that convenes; its service must be running on this machine.",
-        metavar="FILE",
-        show_default=False,
+    required(
+        "The settings of the node that convenes; its service must be running on this machine.", "--node"
     ),
 ]
-SessionName = Annotated[
-    str, typer.Argument(help="The name of the session.", metavar="SESSION", show_default=False)
-]
 
-party_app.command("ledger")(party_ledger.ledger_app)
-config_app.command("check")(check_config)
+
+@party_app.command("ledger")
+def ledger(
+    place: Annotated[
+        str, argument("A release ledger (releases.jsonl), or the state folder of a service.", "LEDGER")
+    ],
+    action: Annotated[
+        str | None, argument("verify: only check that nothing was changed or removed.", "verify")
+    ] = None,
+    *,
+    json: Json = False,
+) -> None:
+    """Show what left this party: when, to whom, what, under which policy, for how much γ.
+
+    Every line is checked against the one before, and the last against what the service remembers. Example:
+    masquerade party ledger state
+    """
+    from masquerade.services.common.release_ledger import RESTORED, inspect, spending, summary  # noqa: PLC0415
+
+    if action is not None and place == "verify" != action:
+        place, action = action, place  # said in the other order
+    if action not in (None, "verify"):
+        raise InputError(f"What follows a ledger is 'verify' or nothing. Got {action!r} instead.")
+    entries, known = inspect(Path(place))
+    if action == "verify":
+        restores = sum(entry.release.kind == RESTORED for entry in entries)
+        found = {
+            "ledger": place,
+            "intact": True,
+            "releases": len(entries) - restores,
+            "restores": restores,
+            "last": entries[-1].hash if entries else None,
+            "end_known": known is not None,
+        }
+        output.emit(found if json else _intact(found))
+    elif json:
+        spent = [item.to_dict() for item in spending(entries)]
+        output.emit({"releases": [entry.to_dict() for entry in entries], "spent": spent})
+    else:
+        output.emit(output.render(*([_releases(entries)] if entries else []), summary(entries)))
+
+
+def _intact(found: dict[str, Any]) -> str:
+    """Return that a ledger is in order, and what could not be seen."""
+    text = f"{found['ledger']}: intact, {counted(found['releases'], 'release')}"
+    text += f", and {counted(found['restores'], 'restore')} of the state." if found["restores"] else "."
+    if found["last"]:
+        text += f" The last: {found['last']}"
+    if not found["end_known"]:
+        text += "\nWhether lines at the end were removed cannot be seen without the service's state folder."
+    return text + "\n"
+
+
+def _releases(entries: Sequence[Entry]) -> Table:
+    result = output.plain_table("What left this party")
+    for name in ("", "when (UTC)", "to", "session", "what", "variables", "rows", "policy", "γ"):
+        result.add_column(name, justify="right" if name in ("", "rows", "γ") else "left")
+    for entry in entries:
+        item = entry.release
+        result.add_row(
+            str(entry.number),
+            entry.time[:19].replace("T", " "),
+            item.recipient,
+            item.session,
+            item.kind,
+            output.listed(item.variables, 6),
+            f"{item.rows:,}",
+            (item.policy or "")[:12],
+            gamma_text(item.gamma),
+        )
+    return result
 
 
 @party_app.command("serve")
@@ -65,7 +134,7 @@ def serve_party(file: SettingsFile) -> None:
     Only sessions that the file consents to are served, only to whom they are with. Example: masquerade party
     serve party.yaml
     """
-    serve(file, "party")
+    _serve(file, "party")
 
 
 @miner_app.command("serve")
@@ -74,21 +143,18 @@ def serve_miner(file: SettingsFile) -> None:
 
     Example: masquerade miner serve miner.yaml
     """
-    serve(file, "miner")
+    _serve(file, "miner")
 
 
-def serve(file: Path, kind: str) -> None:
-    """Check the settings and every file they name, then serve."""
-    from masquerade.services.parties.node import serve as run  # noqa: PLC0415  (loads the web server)
+def _serve(file: Path, kind: str) -> None:
+    from masquerade.services.parties.node import Node  # noqa: PLC0415  (loads the web server)
 
-    run(checked(file, kind), announce=say)
+    Node(checked(file, kind), output.say).serve(output.say)
 
 
 @session_app.command("create")
 def create(
-    file: Annotated[
-        Path, typer.Argument(help="The session (YAML).", metavar="SESSION.yaml", show_default=False)
-    ],
+    file: Annotated[Path, argument("The session (YAML).", "SESSION.yaml")],
     *,
     node: AtNode,
     wait: Wait = WAIT,
@@ -102,22 +168,18 @@ def create(
     from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
 
     spec = load(file, SessionSpec, environment={})
-    with reached(node, wait) as operator:
+    with _reached(node, wait) as operator:
         status = operator.ask("create", {"spec": spec.model_dump(mode="json")})
-    if json:
-        emit(as_json(status | {"digest": spec.digest}))
-        return
-    emit(f"session {spec.session!r} is {status['state']}; its digest, to pin in consents: {spec.digest}\n")
+    told = f"session {spec.session!r} is {status['state']}; its digest, to pin in consents: {spec.digest}\n"
+    output.emit(status | {"digest": spec.digest} if json else told)
 
 
 @session_app.command("run")
 def run(
-    session: SessionName,
+    session: Annotated[str, argument("The name of the session.", "SESSION")],
     *,
     node: AtNode,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Do not wait; look with: masquerade session status.")
-    ] = False,
+    detach: Annotated[bool, flag("Do not wait; look with: masquerade session status.", "--detach")] = False,
     out: Out = None,
     overwrite: Overwrite = False,
     wait: Wait = WAIT,
@@ -127,35 +189,32 @@ def run(
 
     Example: masquerade session run diabetes --node miner.yaml --out model.json
     """
-    if out is not None and out != "-":
-        check_target(Path(out), overwrite=overwrite)
-    with reached(node, wait) as operator:
+    output.check_target(out, overwrite=overwrite)
+    with _reached(node, wait) as operator:
         status = operator.ask("run", {"session": session, "wait": wait})
         step = ""
         while status["state"] == "running" and not detach:
             if status["step"] != step:
                 step = status["step"]
                 if step.startswith(WAITING) or (step and sys.stderr.isatty()):
-                    say(f"{session}: {step} …")
+                    output.say(f"{session}: {step} …")
             time.sleep(PAUSE)
             status = operator.ask("status", {"session": session})
         if status["state"] == "interrupted":
-            say(f"session {session!r} was interrupted: {status['reason']}")
-            say(
+            output.say(f"session {session!r} was interrupted: {status['reason']}")
+            output.say(
                 f"once that is mended, resume it: masquerade session run {session} --node {node} "
                 "(after a change of the session's own file, create it again first)"
             )
             raise typer.Exit(STOPPED)
         if status["state"] == "done" and out is not None:
-            emit(as_json(operator.ask("model", {"session": session})), out, overwrite=overwrite)
-    emit(as_json(status) if json else described(status))
+            output.emit(operator.ask("model", {"session": session}), out, overwrite=overwrite)
+    output.emit(status if json else _described(status))
 
 
 @session_app.command("status")
 def status(
-    session: Annotated[
-        str | None, typer.Argument(help="One session; without it all.", metavar="[SESSION]")
-    ] = None,
+    session: Annotated[str | None, argument("One session; without it all.", "[SESSION]")] = None,
     *,
     node: AtNode,
     wait: Wait = WAIT,
@@ -165,64 +224,54 @@ def status(
 
     Example: masquerade session status diabetes --node miner.yaml
     """
-    with reached(node, wait) as operator:
+    with _reached(node, wait) as operator:
         found = operator.ask("status", {} if session is None else {"session": session})
     if json:
-        emit(as_json(found))
+        output.emit(found)
     elif session is not None:
-        emit(described(found))
+        output.emit(_described(found))
     else:
-        emit(
-            render("\n".join(headline(item) for item in found["sessions"]) or "no session was created here.")
+        output.emit(
+            output.render("\n".join(map(_headline, found["sessions"])) or "no session was created here.")
         )
 
 
 @session_app.command("example")
 def example(
-    folder: Annotated[
-        Path, typer.Argument(help="A new folder for it.", metavar="FOLDER", show_default=False)
-    ],
+    folder: Folder,
     *,
-    protocol: Annotated[
-        str, typer.Option(help=f"How the parties work together: {', '.join(OURS)}.", metavar="KIND")
-    ] = EXAMPLE,
-    people: Annotated[int, typer.Option("--n", help="How many made-up people.", min=10)] = 2000,
+    protocol: Annotated[str, option(f"How the parties work together: {', '.join(OURS)}.", "KIND")] = EXAMPLE,
+    people: Annotated[int, option("How many made-up people.", None, "--n", min=10)] = 2000,
 ) -> None:
     """Write a whole deployment to try out: two hospitals, a registry and a university, on this machine.
 
     Certificates, identities, settings, policies and made-up records, and the commands to start it. Example:
     masquerade session example try
     """
-    from masquerade.services.parties.example import write_deployment  # noqa: PLC0415
-    from masquerade.services.parties.two_hospitals import two_hospitals_and_a_registry  # noqa: PLC0415
+    from masquerade.services.parties.example import two_hospitals_and_a_registry, write_deployment  # noqa: PLC0415
 
-    if folder.exists():
-        raise FileError(f"{folder}: exists already; name a new folder.")
+    output.check_new(folder)
     files = write_deployment(folder, two_hospitals_and_a_registry(protocol, people))
-    lines = [
-        f"masquerade {'miner' if file.name == 'miner.yaml' else 'party'} serve {file} &"
-        for file in files.values()
-    ]
     miner = folder / "university" / "miner.yaml"
+    output.say(f"wrote a deployment of {len(files)} nodes into {folder}. To run it:")
+    lines = [f"masquerade {file.stem} serve {file} &" for file in files.values()]
     lines += [
         f"masquerade session create {folder / 'session.yaml'} --node {miner}",
         f"masquerade session run example --node {miner} --out model.json",
         f"masquerade party ledger {folder / 'north' / 'state'}",
     ]
-    say(f"wrote a deployment of {len(files)} nodes into {folder}. To run it:")
-    emit("\n".join(lines) + "\n")
+    output.emit("\n".join(lines) + "\n")
 
 
-def reached(file: Path, wait: float) -> Operator:
+def _reached(file: Path, wait: float) -> Operator:
     """Return how to speak to the service of a node."""
-    from masquerade.services.common.node import Operator  # noqa: PLC0415
+    from masquerade.services.common.client import Operator  # noqa: PLC0415
 
-    settings = load_kind(file, "party" if likeliest(file) == "party" else "miner")
-    return Operator(settings, wait=wait, tell=say)
+    settings = _loaded(file, "party" if _likeliest(file) == "party" else "miner")
+    return Operator(settings, wait=wait, tell=output.say)
 
 
-def headline(status: dict[str, Any]) -> str:
-    """Return the state of a session in a line."""
+def _headline(status: dict[str, Any]) -> str:
     head = f"session {status['session']!r} ({status['protocol']} of {', '.join(status['parties'])})"
     if status["state"] == "done":
         records = "" if status["records"] is None else f" from {status['records']:,} records"
@@ -232,10 +281,9 @@ def headline(status: dict[str, Any]) -> str:
     return f"{head}: {status['state']}{', ' + status['step'] if status['step'] else ''}."
 
 
-def described(status: dict[str, Any]) -> str:
+def _described(status: dict[str, Any]) -> str:
     """Return a session in words: its state, and who learnt what."""
-    lines = [headline(status)]
-    guarantee = status.get("guarantee")
+    lines, guarantee = [_headline(status)], status.get("guarantee")
     if guarantee:
         lines += [
             f"- {item['role']} learnt {item['kind']} of {', '.join(item['variables'])}: "
@@ -243,4 +291,90 @@ def described(status: dict[str, Any]) -> str:
             for item in guarantee["disclosures"]
         ]
         lines += [f"- assuming {text}" for text in guarantee["assumptions"]]
-    return render("\n".join(lines))
+    return output.render("\n".join(lines))
+
+
+@config_app.command("check")
+def check_config(
+    file: Annotated[Path, argument("The settings file (YAML).", "FILE")],
+    *,
+    kind: Annotated[
+        str | None,
+        option(
+            "What the file must be for: party, miner, randomness, collector, …",
+            "KIND",
+            show_default="what it is for",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check a settings file, the environment's overrides, and the files that it names.
+
+    Keys, tokens and identities that others may read are refused. Example: masquerade config check party.yaml
+    """
+    from masquerade.services.common.settings import named_files, overrides  # noqa: PLC0415
+
+    known = _kinds()
+    if kind is not None and kind not in known:
+        raise InputError(f"There are no settings of kind {kind!r}.{did_you_mean(kind, known)}")
+    kind = kind or _likeliest(file)
+    settings = checked(file, kind)
+    files = [name for name, _, _ in named_files(settings)]
+    changed = overrides(file, known[kind])
+    if json:
+        output.emit({"file": str(file), "kind": kind, "valid": True, "files": files, "overridden": changed})
+        return
+    readable = f"; {counted(len(files), 'file')} it names can be read" if files else ""
+    lines = [f"{file} is valid for a {kind}{readable}."]
+    lines += [f"{key} is overridden by {variable}." for key, variable in changed.items()]
+    output.emit("\n".join(lines) + "\n")
+
+
+def checked(file: Path, kind: str) -> Any:
+    """Return the settings in a file for a kind of service, after looking at every file they name."""
+    from masquerade.services.common.settings import check_files  # noqa: PLC0415
+    from masquerade.services.parties.settings import PartySettings  # noqa: PLC0415
+
+    settings = _loaded(file, kind)
+    check_files(settings, file)
+    if isinstance(settings, PartySettings):
+        from masquerade.services.parties.local_data import check_records  # noqa: PLC0415  (loads Arrow)
+
+        check_records(settings)
+    return settings
+
+
+def _loaded(file: Path, kind: str) -> Any:
+    """Return the settings in a file for a kind of service; a file for another kind is told so."""
+    from masquerade.services.common.settings import load  # noqa: PLC0415
+
+    try:
+        return load(file, _kinds()[kind])
+    except InputError:
+        other = _likeliest(file)
+        if other == kind:
+            raise
+        raise InputError(f"{file}: this is a file of kind {other!r}, not {kind!r}.") from None
+
+
+def _likeliest(file: Path) -> str:
+    """Return the kind of service whose keys are most like those of a file."""
+    from masquerade.services.common.settings_file import read  # noqa: PLC0415
+
+    keys = set(read(file))
+
+    def likeness(item: tuple[str, type[BaseModel]]) -> int:
+        fields = item[1].model_fields
+        needed = {name for name, field in fields.items() if field.is_required()}
+        return len(keys & fields.keys()) - len(keys - fields.keys()) - len(needed - keys)
+
+    return max(_kinds().items(), key=likeness)[0]
+
+
+def _kinds() -> Mapping[str, type[BaseModel]]:
+    """Return the kinds of settings files and their models."""
+    from masquerade.services.collect.settings import KINDS as COLLECTING  # noqa: PLC0415  (loads pydantic)
+    from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
+    from masquerade.services.parties.settings import KINDS as PARTIES  # noqa: PLC0415
+
+    return {**PARTIES, "session": SessionSpec, **COLLECTING}

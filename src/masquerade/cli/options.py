@@ -1,12 +1,23 @@
-"""Options that several commands share, spelt once."""
+"""How options and groups of commands are declared, and the options that several commands share."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperGroup
 
-from masquerade.core.plugins import plugins
+from masquerade.cli.output import say
+from masquerade.core.errors import PluginError
+from masquerade.core.plugins import Group, load_plugin, plugins
+
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+def group(told: str, **more: Any) -> typer.Typer:
+    """Return a group of commands."""
+    return typer.Typer(help=told, no_args_is_help=True, context_settings=HELP, **more)
 
 
 def argument(told: str, metavar: str) -> Any:
@@ -14,32 +25,30 @@ def argument(told: str, metavar: str) -> Any:
     return typer.Argument(help=told, metavar=metavar, show_default=False)
 
 
+def option(told: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
+    """Return an option; without names it is called as its parameter is."""
+    return typer.Option(*names, help=told, metavar=metavar, **more)
+
+
 def required(told: str, *names: str, metavar: str = "FILE") -> Any:
     """Return an option that has no default."""
-    return typer.Option(*names, help=told, metavar=metavar, show_default=False)
+    return option(told, metavar, *names, show_default=False)
 
 
-Data = Annotated[
-    list[str],
-    typer.Argument(
-        help="CSV (also .csv.gz), Parquet or Arrow files, a quoted pattern, or - for CSV on standard input.",
-        metavar="DATA",
-        show_default=False,
-    ),
-]
+def flag(told: str, *names: str) -> Any:
+    """Return an option that is given or not."""
+    return typer.Option(*names, help=told)
+
+
+_FILES = "CSV (also .csv.gz), Parquet or Arrow files, a quoted pattern, or - for CSV on standard input"
+Data = Annotated[list[str], argument(f"{_FILES}.", "DATA")]
 Reports = Annotated[
-    list[str],
-    typer.Argument(
-        help="CSV (also .csv.gz), Parquet or Arrow files, a quoted pattern, or - for CSV on standard input; "
-        "with --engine postgres or spark, the name of a table.",
-        metavar="DATA",
-        show_default=False,
-    ),
+    list[str], argument(f"{_FILES}; with --engine postgres or spark, the name of a table.", "DATA")
 ]
 ENGINES = ("auto", "memory", "duckdb", "spark", "postgres")
 
 
-def engine_named(name: str) -> str:
+def _engine_named(name: str) -> str:
     """Return the name of an engine: ours, or a source that another package brings."""
     if name in ENGINES or name in plugins("sources"):
         return name
@@ -49,62 +58,95 @@ def engine_named(name: str) -> str:
 
 Engine = Annotated[
     str,
-    typer.Option(
-        help="Where to count. auto: files in memory if they are small, else in DuckDB, out of core. With "
-        "spark or postgres DATA are the name of a table.",
-        parser=engine_named,
-        metavar=f"<{'|'.join(ENGINES)}>",
+    option(
+        "Where to count. auto: files in memory if they are small, else in DuckDB, out of core. With spark or "
+        "postgres DATA are the name of a table.",
+        f"<{'|'.join(ENGINES)}>",
+        parser=_engine_named,
     ),
 ]
 Url = Annotated[
     str | None,
-    typer.Option(
-        help="Where the table lies: postgresql://user@host/database, or a Spark master such as "
+    option(
+        "Where the table lies: postgresql://user@host/database, or a Spark master such as "
         "spark://host:7077. Without it MASQUERADE_URL, then PostgreSQL's own variables (PGHOST, …) or "
         "Spark's settings. A password is safer in a variable or ~/.pgpass.",
-        metavar="URL",
-        show_default=False,
+        "URL",
     ),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say where records are counted, and why.")]
-PolicyFile = Annotated[
-    str,
-    typer.Option(
-        "--policy", "-p", help="The policy file (YAML or JSON).", metavar="FILE", show_default=False
-    ),
-]
-PolicyArgument = Annotated[
-    str, typer.Argument(help="The policy file (YAML or JSON).", metavar="POLICY", show_default=False)
-]
-Weights = Annotated[str | None, typer.Option(help="Column of survey weights.", metavar="COLUMN")]
+Verbose = Annotated[bool, flag("Say where records are counted, and why.", "--verbose", "-v")]
+PolicyFile = Annotated[str, required("The policy file (YAML or JSON).", "--policy", "-p")]
+PolicyArgument = Annotated[str, argument("The policy file (YAML or JSON).", "POLICY")]
+Weights = Annotated[str | None, option("Column of survey weights.", "COLUMN")]
 Person = Annotated[
-    str | None,
-    typer.Option("--id", help="Column that names the person: a second record is refused.", metavar="COLUMN"),
+    str | None, option("Column that names the person: a second record is refused.", "COLUMN", "--id")
 ]
-Clear = Annotated[
-    bool, typer.Option("--clear", help="DATA are clear records, read by the policy's variables.")
-]
+Clear = Annotated[bool, flag("DATA are clear records, read by the policy's variables.", "--clear")]
 AcceptIncomplete = Annotated[
     bool,
-    typer.Option(
+    flag(
+        "Go on though DATA say that rows are missing, not at random: results are about those left.",
         "--accept-incomplete",
-        help="Go on though DATA say that rows are missing, not at random: results are about those left.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")]
-Out = Annotated[
-    str | None,
-    typer.Option("--out", "-o", help="Write to this file instead of standard output.", metavar="FILE"),
+Json = Annotated[bool, flag("Print JSON instead of text.", "--json")]
+Overwrite = Annotated[bool, flag("Replace the file if it exists.", "--overwrite")]
+Out = Annotated[str | None, option("Write to this file instead of standard output.", "FILE", "--out", "-o")]
+Into = Annotated[
+    str, required("Where to: .csv, .parquet, .arrow, or - for CSV on standard output.", "--out", "-o")
 ]
+Folder = Annotated[Path, argument("A new folder for it.", "FOLDER")]
 Wait = Annotated[
-    float,
-    typer.Option(
-        "--wait",
-        help="Seconds to wait for a service that is being started.",
-        metavar="SECONDS",
-        min=0,
-        show_default=True,
-    ),
+    float, option("Seconds to wait for a service that is being started.", "SECONDS", "--wait", min=0)
 ]
 WAIT = 60.0
+
+
+class PluginGroup(TyperGroup):
+    """A group with the commands that other packages bring under an entry point group.
+
+    Our own names come first and cannot be taken. A part that cannot be used costs its own command and a line
+    where commands are listed, never the others.
+    """
+
+    plugin_group: ClassVar[Group] = "commands"
+
+    def part(self, name: str) -> Any:
+        """Return what becomes a command: a Typer application or a function."""
+        return load_plugin(self.plugin_group, name, _problem)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return our commands, then those of other packages."""
+        own = super().list_commands(ctx)
+        return [*own, *(name for name in plugins(self.plugin_group) if name not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; where another package's cannot be used, say so and go on without it."""
+        try:
+            return super().get_command(ctx, cmd_name) or self._brought(cmd_name)
+        except PluginError as error:
+            say(f"warning: {error}")
+            return None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is run; here a part that cannot be used is an error."""
+        if args and args[0] not in self.commands:
+            self._brought(args[0])
+        return super().resolve_command(ctx, args)
+
+    def _brought(self, name: str) -> Any:
+        if name not in plugins(self.plugin_group):
+            return None
+        part = self.part(name)
+        if not isinstance(part, typer.Typer):
+            application = typer.Typer(add_completion=False, rich_markup_mode="rich")
+            application.command(name)(part)
+            part = application
+        command = typer.main.get_command(part)
+        command.name = name
+        return command
+
+
+def _problem(part: Any) -> str | None:
+    known = isinstance(part, typer.Typer) or callable(part)
+    return None if known else f"it leads to a {type(part).__name__}, not to a Typer application or a function"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from masquerade.core import atomic
-from masquerade.core.errors import FileError, MasqueradeWarning
+from masquerade.core.errors import FileError, InputError, MasqueradeWarning
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,6 +26,7 @@ PIPED_WIDTH = 200
 TEXT_WIDTH = 96
 PATIENCE = 1.0  # seconds before a bar appears
 THOUSANDTHS = 1000
+PLOT_ENDINGS = (".png", ".svg", ".pdf")
 
 Advance = Callable[[int, int | None], None]
 Watch = Callable[[float | None], None]
@@ -86,11 +87,11 @@ def render(*parts: RenderableType, to_file: bool = False) -> str:
         markup=False,
     )
     for part in parts:
-        console.print(wrapped(part, console.width) if isinstance(part, str) else part)
+        console.print(_wrapped(part, console.width) if isinstance(part, str) else part)
     return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
 
 
-def wrapped(paragraphs: str, width: int) -> str:
+def _wrapped(paragraphs: str, width: int) -> str:
     """Return text broken into lines that are pleasant to read; a line that starts with "- " hangs."""
     lines = []
     for line in paragraphs.split("\n"):
@@ -105,10 +106,11 @@ def as_json(values: Any) -> str:
     return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def emit(text: str, out: str | None = None, *, overwrite: bool = False) -> None:
-    """Write a result to standard output, or to a file as a whole."""
+def emit(result: Any, out: str | None = None, *, overwrite: bool = False) -> None:
+    """Write a result, text or values as JSON, to standard output or to a file as a whole."""
+    text: str = result if isinstance(result, str) else as_json(result)
     if out is not None and out != "-":
-        write_whole(Path(out), text.encode(), overwrite=overwrite)
+        write_whole(out, text.encode(), overwrite=overwrite)
         return
     stream = getattr(sys.stdout, "buffer", None)
     if stream is None:
@@ -119,8 +121,18 @@ def emit(text: str, out: str | None = None, *, overwrite: bool = False) -> None:
         stream.flush()
 
 
-def check_target(target: Path, *, overwrite: bool) -> None:
-    """Refuse, before any work, a file that cannot or must not be written."""
+def refuse(*rules: tuple[bool, str]) -> None:
+    """Raise the complaint of the first rule that is broken."""
+    for broken, complaint in rules:
+        if broken:
+            raise InputError(complaint)
+
+
+def check_target(out: str | Path | None, *, overwrite: bool) -> None:
+    """Refuse, before any work, a file that cannot or must not be written; None and - are standard output."""
+    if out is None or out == "-":
+        return
+    target = Path(out)
     if target.is_dir():
         raise FileError(f"{target}: cannot be written: this is a directory.")
     if target.exists() and not overwrite:
@@ -131,10 +143,29 @@ def check_target(target: Path, *, overwrite: bool) -> None:
         raise FileError(f"{target}: cannot be written: no permission in {target.absolute().parent}.")
 
 
-def write_whole(target: Path, content: bytes, *, overwrite: bool) -> None:
+def check_plot(plot: str | None, *, overwrite: bool, endings: tuple[str, ...] = PLOT_ENDINGS) -> None:
+    """Refuse, before any work, a picture that cannot or must not be written."""
+    if plot is not None and not plot.lower().endswith(endings):
+        raise InputError(f"{plot}: a plot ends in {' or '.join(endings)}.")
+    check_target(plot, overwrite=overwrite)
+
+
+def check_streams(out: str | None, *, json: bool) -> None:
+    """Refuse two results on standard output."""
+    if json and out == "-":
+        raise InputError("--json and --out - both write to standard output; choose one.")
+
+
+def check_new(folder: Path) -> None:
+    """Refuse a folder that is there already."""
+    if folder.exists():
+        raise FileError(f"{folder}: exists already; name a new folder.")
+
+
+def write_whole(target: str, content: bytes, *, overwrite: bool) -> None:
     """Write a file that appears complete or not at all."""
     check_target(target, overwrite=overwrite)
-    atomic.write_whole(target, content)
+    atomic.write_whole(Path(target), content)
 
 
 def picture_of(axes: Any, name: str) -> bytes:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 import masquerade as mq
-from masquerade.cli.options import Data, Json, Out, Overwrite, PolicyArgument
-from masquerade.cli.output import as_json, check_target, emit, listed, plain_table, progress, render, say
+from masquerade.cli.options import Data, Json, Out, Overwrite, PolicyArgument, group
+from masquerade.cli.output import check_target, emit, listed, plain_table, progress, render, say
 from masquerade.cli.privacy import channel_words, gamma_words
 from masquerade.core.errors import InputError, PolicyError
 from masquerade.core.words import category_text
@@ -17,11 +15,7 @@ from masquerade.core.words import category_text
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
 
-app = typer.Typer(
-    help="Draft, check and identify policy files.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = group("Draft, check and identify policy files.")
 
 
 @app.command("init")
@@ -33,32 +27,27 @@ def init(data: Data, *, out: Out = None, overwrite: Overwrite = False) -> None:
     from masquerade.disguising.policy_draft import draft, summaries  # noqa: PLC0415  (loads Arrow)
     from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
 
-    if out is not None and out != "-":
-        if not out.lower().endswith((".yaml", ".yml")):
-            raise InputError(
-                f"{out}: a drafted policy is YAML with comments; its name ends in .yaml or .yml."
-            )
-        check_target(Path(out), overwrite=overwrite)
+    named = out is not None and out != "-"
+    if named and not str(out).lower().endswith((".yaml", ".yml")):
+        raise InputError(f"{out}: a drafted policy is YAML with comments; its name ends in .yaml or .yml.")
+    check_target(out, overwrite=overwrite)
     with open_batches(data) as batches, progress("reading") as advance:
         columns = summaries(
             batches, text=batches.text, progress=lambda: advance(batches.bytes_read, batches.total_bytes)
         )
     emit(draft(columns), out, overwrite=overwrite)
-    if out is not None and out != "-":
+    if named:
         say(f"drafted {out}: it shows values of the data, and is refused until every DECIDE is settled.")
 
 
 @app.command("check")
 def check(policy: PolicyArgument, *, json: Json = False) -> None:
     """Validate a policy file and summarise it."""
-    loaded = loaded_or_explained(policy)
+    loaded = _loaded_or_explained(policy)
     figures = mq.privacy(loaded)
     if json:
-        emit(
-            as_json(
-                {"policy": loaded.id, "record": figures.to_dict()["record"], "variables": variables(loaded)}
-            )
-        )
+        record = figures.to_dict()["record"]
+        emit({"policy": loaded.id, "record": record, "variables": _variables(loaded)})
         return
     table = plain_table(f"{policy} is a valid policy", ["variable", "categories", "disguise"])
     for field in loaded.fields:
@@ -83,11 +72,10 @@ def identify(policy: PolicyArgument) -> None:
 @app.command("schema")
 def schema(*, out: Out = None, overwrite: Overwrite = False) -> None:
     """Print the JSON Schema of policy files, for editors."""
-    emit(as_json(mq.Policy.json_schema()), out, overwrite=overwrite)
+    emit(mq.Policy.json_schema(), out, overwrite=overwrite)
 
 
-def variables(policy: Policy) -> list[dict[str, Any]]:
-    """Return the variables for JSON."""
+def _variables(policy: Policy) -> list[dict[str, Any]]:
     return [
         {
             "name": field.variable.name,
@@ -99,12 +87,12 @@ def variables(policy: Policy) -> list[dict[str, Any]]:
     ]
 
 
-def loaded_or_explained(path: str) -> Policy:
+def _loaded_or_explained(path: str) -> Policy:
     """Return a policy; of a draft, name everything that is still to be decided."""
     try:
         return mq.Policy.load(path)
     except PolicyError:
-        open_ones = undecided(path)
+        open_ones = _undecided(path)
         if not open_ones:
             raise
         raise PolicyError(
@@ -113,8 +101,7 @@ def loaded_or_explained(path: str) -> Policy:
         ) from None
 
 
-def undecided(path: str) -> list[str]:
-    """Return the variables of a draft whose channel is not chosen yet."""
+def _undecided(path: str) -> list[str]:
     from masquerade.channels import policy_text  # noqa: PLC0415
 
     values = policy_text.read(Path(path))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 import masquerade as mq
 from masquerade.cli.data_source import origin_note, say_missing
-from masquerade.cli.options import AcceptIncomplete, Clear, Data, Overwrite
-from masquerade.cli.output import as_json, emit, progress, say, warnings_said
+from masquerade.cli.options import AcceptIncomplete, Clear, Data, Overwrite, flag, option, required
+from masquerade.cli.output import as_json, emit, progress, refuse, say, warnings_said
 from masquerade.core.errors import InputError, PolicyMismatch, UnknownValue
-from masquerade.core.words import category_text
+from masquerade.core.words import category_text, counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,50 +27,39 @@ def command(
     data: Data,
     *,
     model: Annotated[
-        str,
-        typer.Option(
-            "--model",
-            "-m",
-            help="The model, as `learn --out` saved it.",
-            metavar="MODEL.json",
-            show_default=False,
-        ),
+        str, required("The model, as `learn --out` saved it.", "--model", "-m", metavar="MODEL.json")
     ],
     policy: Annotated[
         str | None,
-        typer.Option(
-            "--policy", "-p", help="The policy that DATA were disguised by. None: clear rows.", metavar="FILE"
-        ),
+        option("The policy that DATA were disguised by. None: clear rows.", "FILE", "--policy", "-p"),
     ] = None,
     clear: Clear = False,
     accuracy: Annotated[
-        bool,
-        typer.Option("--accuracy", help="Print how often the model is right, corrected for the disguise."),
+        bool, flag("Print how often the model is right, corrected for the disguise.", "--accuracy")
     ] = False,
     accept_incomplete: AcceptIncomplete = False,
     person: Annotated[
-        str | None,
-        typer.Option(
-            "--id", help="Column that names the rows, written before the predictions.", metavar="COLUMN"
-        ),
+        str | None, option("Column that names the rows, written before the predictions.", "COLUMN", "--id")
     ] = None,
     out: Annotated[
         str | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="Where to: .csv, .parquet, .arrow. None: CSV on standard output.",
-            metavar="FILE",
-        ),
+        option("Where to: .csv, .parquet, .arrow. None: CSV on standard output.", "FILE", "--out", "-o"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the accuracy as JSON.")] = False,
+    json: Annotated[bool, flag("Print the accuracy as JSON.", "--json")] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Predict the target of every row, with probabilities; or test a model on records nobody may see.
 
     Example: masquerade predict disguised.csv --model model.json -p policy.yaml --out predictions.csv
     """
-    check(data, policy, out, accuracy=accuracy, clear=clear, json=json)
+    twice = accuracy and out is not None and "-" in data
+    unasked, no_rules = json and not accuracy, clear and policy is None
+    refuse(
+        (unasked, "--json prints the accuracy; give --accuracy, or write predictions with --out."),
+        (accuracy and out == "-", "--accuracy prints to standard output; write the predictions into a file."),
+        (twice, "Standard input is read once: ask for --accuracy or for predictions."),
+        (no_rules, "--clear reads rows by a policy's variables: give --policy, or leave it out."),
+    )
     loaded = mq.learn.load(model)
     if not hasattr(loaded, "predict"):
         raise InputError(f"{model}: a model of kind {loaded.to_dict()['kind']!r} predicts no target.")
@@ -81,37 +67,23 @@ def command(
     from masquerade.frames.file_reader import open_batches  # noqa: PLC0415  (loads Arrow)
 
     with warnings_said(), open_batches(data, []) as batches:
-        unsure = note_of(batches, rules, clear=clear)
-        used = reading(loaded, rules, clear=clear) if out is not None or not accuracy else None
+        unsure = _note_of(batches, rules, clear=clear)
+        used = _reading(loaded, rules, clear=clear) if out is not None or not accuracy else None
         figure = None
         if accuracy:
-            source = records(batches, loaded, rules, clear=clear, accept_incomplete=accept_incomplete)
-            figure = tested(loaded, source, json=json)
+            source = _records(batches, loaded, rules, clear=clear, accept_incomplete=accept_incomplete)
+            figure = _tested(loaded, source, json=json)
         if used is not None:
-            rows = written(batches, used, out or "-", person, overwrite=overwrite)
+            rows = _written(batches, used, out or "-", person, overwrite=overwrite)
     if used is not None and out not in {None, "-"}:
-        say(f"{rows:,} row{'' if rows == 1 else 's'} predicted into {out}.")
+        say(f"{counted(rows, 'row')} predicted into {out}.")
     if figure is not None:
         emit(figure)
     if unsure is not None:
         say(unsure)
 
 
-def check(
-    data: list[str], policy: str | None, out: str | None, *, accuracy: bool, clear: bool, json: bool
-) -> None:
-    """Refuse what cannot work before anything is read."""
-    if json and not accuracy:
-        raise InputError("--json prints the accuracy; give --accuracy, or write predictions with --out.")
-    if accuracy and out == "-":
-        raise InputError("--accuracy prints to standard output; write the predictions into a file.")
-    if accuracy and out is not None and "-" in data:
-        raise InputError("Standard input is read once: ask for --accuracy or for predictions.")
-    if clear and policy is None:
-        raise InputError("--clear reads rows by a policy's variables: give --policy, or leave it out.")
-
-
-def note_of(batches: Batches, policy: Policy | None, *, clear: bool) -> str | None:
+def _note_of(batches: Batches, policy: Policy | None, *, clear: bool) -> str | None:
     """Refuse disguised rows as clear ones and rows of another policy; return what to say if it is unknown."""
     from masquerade.sources.tally import check_origin  # noqa: PLC0415  (loads Arrow)
 
@@ -126,7 +98,7 @@ def note_of(batches: Batches, policy: Policy | None, *, clear: bool) -> str | No
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class _Reading:
     """What predicts, and how the columns that it looks at are read."""
 
     model: Any
@@ -135,11 +107,9 @@ class Reading:
 
     @property
     def probabilities(self) -> bool:
-        """Tell whether the model gives probabilities."""
         return getattr(self.model, "loss", "logistic") == "logistic"
 
     def labels(self, batch: pa.RecordBatch, *, text: bool) -> dict[str, Any]:
-        """Return the labels of the columns that the model looks at."""
         from masquerade.frames.label_codes import encode  # noqa: PLC0415  (loads Arrow)
         from masquerade.learn.prediction_rows import labels_of  # noqa: PLC0415
 
@@ -156,18 +126,22 @@ class Reading:
         }
 
 
-def reading(model: Any, policy: Policy | None, *, clear: bool) -> Reading:
+def _reading(model: Any, policy: Policy | None, *, clear: bool) -> _Reading:
     """Return what predicts the rows: the model for clear ones, its view for disguised ones."""
     from masquerade.core.schema import Field  # noqa: PLC0415
 
     names = getattr(model, "used", ()) or tuple(feature.name for feature in model.features)
     if policy is None:
         own = {feature.name: feature for feature in model.features}
-        return Reading(model, tuple(Field(own[name]) for name in names), disguised=False)
-    check_categories(model, policy)
+        return _Reading(model, tuple(Field(own[name]) for name in names), disguised=False)
+    for variable in (*model.features, model.target):
+        if policy.schema[variable.name] != variable:
+            raise InputError(
+                f"The categories of {variable.name!r} are not the same in the model and in the policy."
+            )
     if clear:
         fields = {field.variable.name: field for field in policy.fields}
-        return Reading(model, tuple(fields[name] for name in names), disguised=False)
+        return _Reading(model, tuple(fields[name] for name in names), disguised=False)
     if not isinstance(model, mq.learn.NaiveBayes):
         raise InputError(
             "Of disguised rows only naive Bayes predicts the target: other models look at true values. "
@@ -177,58 +151,42 @@ def reading(model: Any, policy: Policy | None, *, clear: bool) -> Reading:
     seen = {variable.name: variable for variable in view.features}
     if view.stratum is not None:
         seen.setdefault(view.stratum.name, view.stratum)
-    return Reading(view, tuple(map(Field, seen.values())), disguised=True)
+    return _Reading(view, tuple(map(Field, seen.values())), disguised=True)
 
 
-def check_categories(model: Any, policy: Policy) -> None:
-    """Refuse a policy whose categories are not the model's."""
-    for variable in (*model.features, model.target):
-        if policy.schema[variable.name] != variable:
-            raise InputError(
-                f"The categories of {variable.name!r} are not the same in the model and in the policy."
-            )
-
-
-def written(batches: Batches, used: Reading, out: str, person: str | None, *, overwrite: bool) -> int:
+def _written(batches: Batches, used: _Reading, out: str, person: str | None, *, overwrite: bool) -> int:
     """Write the predictions of all rows, batch by batch; return how many there are."""
     from masquerade.frames.file_writer import AtomicWriter  # noqa: PLC0415  (loads Arrow)
 
     names = [field.variable.name for field in used.fields]
     columns = [*([person] if person is not None and person not in names else []), *names]
-    rows = 0
-    with ExitStack() as stack:
-        advance = stack.enter_context(progress("predicting"))
-        writer = None
-        for batch in predictions(batches.select(columns), used, person):
+    rows, writer, chosen = 0, None, batches.select(columns)
+    with progress("predicting") as advance, ExitStack() as stack:
+        for batch in chosen:
+            try:
+                labels = used.labels(batch, text=chosen.text)
+            except UnknownValue as error:
+                raise error.shifted(chosen.rows_before, chosen.file) from None
+            found = _predicted(used, labels, None if person is None else (person, batch[person]))
             if writer is None:
                 inputs = [path for path in batches.paths if path != "-"]
-                made = AtomicWriter(out, batch.schema, {}, overwrite=overwrite, inputs=inputs)
+                made = AtomicWriter(out, found.schema, {}, overwrite=overwrite, inputs=inputs)
                 writer = stack.enter_context(made)
-            writer.write(batch)
-            rows += len(batch)
+            writer.write(found)
+            rows += len(found)
             advance(batches.bytes_read, batches.total_bytes)
         if writer is None:
             raise InputError("There are no rows to predict.")
     return rows
 
 
-def predictions(batches: Batches, used: Reading, person: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield the predictions of the rows of every batch."""
-    for batch in batches:
-        try:
-            labels = used.labels(batch, text=batches.text)
-        except UnknownValue as error:
-            raise error.shifted(batches.rows_before, batches.file) from None
-        yield predicted(used, labels, None if person is None else (person, batch[person]))
-
-
-def predicted(used: Reading, labels: dict[str, Any], person: tuple[str, Any] | None) -> pa.RecordBatch:
+def _predicted(used: _Reading, labels: dict[str, Any], person: tuple[str, Any] | None) -> pa.RecordBatch:
     """Return the prediction for every row, and the probability of every class."""
     import pyarrow as pa  # noqa: PLC0415
 
     target = used.model.target
     found = used.model.predict(labels)
-    heads = column_names(target.name, target.categories)
+    heads = [target.name, *(f"P({target.name}={category_text(label)})" for label in target.categories)]
     taken = [] if person is None else [person[0]]
     if set(taken) & set(heads):
         raise InputError(f"--id {taken[0]!r} is what a column of predictions is called; rename it.")
@@ -242,12 +200,7 @@ def predicted(used: Reading, labels: dict[str, Any], person: tuple[str, Any] | N
     return pa.record_batch(arrays, names=[*taken, *heads][: len(arrays)])
 
 
-def column_names(target: str, categories: Sequence[Any]) -> list[str]:
-    """Return the columns of predictions."""
-    return [target, *(f"P({target}={category_text(label)})" for label in categories)]
-
-
-def records(
+def _records(
     batches: Batches, model: Any, policy: Policy | None, *, clear: bool, accept_incomplete: bool
 ) -> Records:
     """Return the records that a model is tested on; without a policy they are clear, in its categories."""
@@ -259,8 +212,7 @@ def records(
     return found
 
 
-def tested(model: Any, source: Tally, *, json: bool) -> str:
-    """Return the accuracy as text or JSON."""
+def _tested(model: Any, source: Tally, *, json: bool) -> str:
     with progress("testing"):
         found = mq.evaluate.accuracy(model, source)
     lower, upper = found.conf_int()

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-import typer
-
 import masquerade as mq
+from masquerade.cli import output
 from masquerade.cli.anonymize import columns_in
-from masquerade.cli.learn import PLOT_ENDINGS
-from masquerade.cli.options import Json, Overwrite
-from masquerade.cli.output import (
-    as_json,
-    check_target,
-    emit,
-    picture_of,
-    progress,
-    render,
-    say,
-    warnings_said,
-    write_whole,
-)
+from masquerade.cli.options import Json, Overwrite, flag, group, option
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
 from masquerade.learn.catalogue import learner
@@ -35,29 +21,18 @@ ProtocolName = Literal["frequency", "aggregation", "mix"]
 PEOPLE_BY_DEFAULT = {"frequency": 100, "aggregation": 1000, "mix": 100}
 LEAST_ON_A_LADDER, FEWEST = 50, 12
 
-app = typer.Typer(
-    help="Run a protocol on many people in this process: what comes out, what it costs, who is caught.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = group("Run a protocol on many people in this process: what comes out, what it costs, who is caught.")
 
-Records = Annotated[
+Data = Annotated[
     str | None,
-    typer.Option(
-        help="Clear records (CSV, Parquet or Arrow), one a person. Without it: made-up people.",
-        metavar="FILE",
-        show_default=False,
-    ),
+    option("Clear records (CSV, Parquet or Arrow), one a person. Without it: made-up people.", "FILE"),
 ]
-Dropouts = Annotated[str, typer.Option(help="Share of the people who leave.", metavar="SHARE")]
-Cheaters = Annotated[str, typer.Option(help="Share of the people who cheat.", metavar="SHARE")]
-Seed = Annotated[int, typer.Option(help="Seed of who the people are, who leaves and who cheats.", min=0)]
+Dropouts = Annotated[str, option("Share of the people who leave.", "SHARE")]
+Cheaters = Annotated[str, option("Share of the people who cheat.", "SHARE")]
+Seed = Annotated[int, option("Seed of who the people are, who leaves and who cheats.", min=0)]
 Plot = Annotated[
     str | None,
-    typer.Option(
-        help="Run n/16, n/8, … n people, and draw time against n into this file (.png, .svg or .pdf).",
-        metavar="FILE",
-    ),
+    option("Run n/16, n/8, … n people, and draw time against n into this file (.png, .svg or .pdf).", "FILE"),
 ]
 
 
@@ -66,53 +41,37 @@ def users(
     *,
     n: Annotated[
         int | None,
-        typer.Option("--n", help="How many people.", min=1, show_default="1000; frequency and mix: 100"),
+        option("How many people.", None, "--n", min=1, show_default="1000; frequency and mix: 100"),
     ] = None,
-    protocol: Annotated[ProtocolName, typer.Option(help="How they are counted.")] = "aggregation",
+    protocol: Annotated[ProtocolName, option("How they are counted.")] = "aggregation",
     learn: Annotated[
-        str,
-        typer.Option(
-            help="What is learnt from the counts: tables, or what masquerade learn does.", metavar="LEARNER"
-        ),
+        str, option("What is learnt from the counts: tables, or what masquerade learn does.", "LEARNER")
     ] = "naive-bayes",
     target: Annotated[
-        str | None,
-        typer.Option(help="The variable to be predicted; income for made-up people.", metavar="VARIABLE"),
+        str | None, option("The variable to be predicted; income for made-up people.", "VARIABLE")
     ] = None,
     features: Annotated[
         str | None,
-        typer.Option(
-            help="What else is asked about.",
-            metavar="A,B",
-            show_default="all; few of made-up people by frequency",
-        ),
+        option("What else is asked about.", "A,B", show_default="all; few of made-up people by frequency"),
     ] = None,
     structure: Annotated[
-        str | None,
-        typer.Option(help="With network: its links, as 'B<-A,S; C<-B' or a file.", metavar="TEXT|FILE"),
+        str | None, option("With network: its links, as 'B<-A,S; C<-B' or a file.", "TEXT|FILE")
     ] = None,
-    data: Records = None,
+    data: Data = None,
     disguise: Annotated[
-        str | None,
-        typer.Option(help="Policy by which people disguise their record first.", metavar="POLICY"),
+        str | None, option("Policy by which people disguise their record first.", "POLICY")
     ] = None,
     dropouts: Dropouts = "0",
     cheaters: Cheaters = "0",
     colluders: Annotated[
         str | None,
-        typer.Option(
-            help="Aggregation: share that may collude with the server.",
-            metavar="SHARE",
-            show_default="0.1",
-        ),
+        option("Aggregation: share that may collude with the server.", "SHARE", show_default="0.1"),
     ] = None,
     server: Annotated[
         Literal["semi-honest", "malicious"] | None,
-        typer.Option(help="Aggregation: what the server may do.", show_default="malicious"),
+        option("Aggregation: what the server may do.", show_default="malicious"),
     ] = None,
-    leaders: Annotated[
-        int | None, typer.Option(help="Mix: how many shuffle.", min=1, max=20, show_default="2")
-    ] = None,
+    leaders: Annotated[int | None, option("Mix: how many shuffle.", min=1, max=20, show_default="2")] = None,
     seed: Seed = 1,
     plot: Plot = None,
     overwrite: Overwrite = False,
@@ -126,16 +85,16 @@ def users(
     Example: masquerade simulate users --n 1000 --dropouts 0.05 --learn naive-bayes --plot time.png
     """
     entry = learner("network" if learn == "parameters" else learn)  # as it was called in the first version
-    only_for("--protocol aggregation", protocol == "aggregation", colluders=colluders, server=server)
-    only_for("--protocol mix", protocol == "mix", leaders=leaders)
-    only_for("--learn network", entry.name == "network", structure=structure)
-    check_plot(plot, overwrite=overwrite)
+    _only_for("--protocol aggregation", protocol == "aggregation", colluders=colluders, server=server)
+    _only_for("--protocol mix", protocol == "mix", leaders=leaders)
+    _only_for("--learn network", entry.name == "network", structure=structure)
+    output.check_plot(plot, overwrite=overwrite)
     from masquerade.cli.simulation_report import BY, users_text  # noqa: PLC0415  (loads much)
     from masquerade.simulation import Lesson, Trouble  # noqa: PLC0415
     from masquerade.simulation import users as simulated  # noqa: PLC0415
     from masquerade.simulation.people import FEW, TARGET  # noqa: PLC0415
 
-    people, records = population(data, disguise, n or PEOPLE_BY_DEFAULT[protocol], seed, exact=n is not None)
+    people, records = _population(data, disguise, n or PEOPLE_BY_DEFAULT[protocol], seed, exact=n is not None)
     schema = people.policy.schema
     chosen = None if features is None else names_in(features, schema, "--features")
     if data is None:
@@ -153,52 +112,49 @@ def users(
         return simulated(people.first(size), lesson, protocol, trouble=trouble, **options)
 
     learnt = entry.title[0].upper() + entry.title[1:]
-    drawing = Drawing(
+    drawing = _Drawing(
         f"{learnt} by {BY[protocol]}",
         "Below 300 people everybody is everybody’s neighbour." if protocol == "aggregation" else "",
         LEAST_ON_A_LADDER if protocol == "aggregation" else FEWEST,
     )
-    with warnings_said():
-        result, rungs = climbed(run, len(people), plot, drawing, overwrite=overwrite)
-    show(result, lambda: users_text(result, learnt), records, rungs, json=json)
+    with output.warnings_said():
+        result, rungs = _climbed(run, len(people), plot, drawing, overwrite=overwrite)
+    _show(result, lambda: users_text(result, learnt), records, rungs, json=json)
 
 
 @app.command("k-anonymity")
 def k_anonymity(
     *,
     n: Annotated[
-        int | None,
-        typer.Option("--n", help="How many people.", min=1, show_default="300; formulation 2: 20"),
+        int | None, option("How many people.", None, "--n", min=1, show_default="300; formulation 2: 20")
     ] = None,
-    k: Annotated[int, typer.Option("--k", "-k", help="How many rows must look alike, at least.")] = 5,
+    k: Annotated[int, option("How many rows must look alike, at least.", None, "--k", "-k")] = 5,
     formulation: Annotated[
         int,
-        typer.Option(
-            help="1: rows of large enough classes open; 2: values that differ within a group are starred.",
+        option(
+            "1: rows of large enough classes open; 2: values that differ within a group are starred.",
             min=1,
             max=2,
         ),
     ] = 1,
     mode: Annotated[
         Literal["production", "faithful"] | None,
-        typer.Option(
-            help="Formulation 1: with a randomness server, or with a dealer as in the talk.",
+        option(
+            "Formulation 1: with a randomness server, or with a dealer as in the talk.",
             show_default="production",
         ),
     ] = None,
-    data: Records = None,
+    data: Data = None,
     quasi: Annotated[
-        list[str] | None,
-        typer.Option(help="Columns by which a person might be recognised.", metavar="COLUMNS"),
+        list[str] | None, option("Columns by which a person might be recognised.", "COLUMNS")
     ] = None,
     sensitive: Annotated[
-        list[str] | None,
-        typer.Option(help="Formulation 1: columns that open with a class.", metavar="COLUMNS"),
+        list[str] | None, option("Formulation 1: columns that open with a class.", "COLUMNS")
     ] = None,
     dropouts: Dropouts = "0",
     cheaters: Cheaters = "0",
     accept_cost: Annotated[
-        bool, typer.Option("--accept-cost", help="Formulation 2: more than 300 people all the same.")
+        bool, flag("Formulation 2: more than 300 people all the same.", "--accept-cost")
     ] = False,
     seed: Seed = 1,
     plot: Plot = None,
@@ -213,15 +169,15 @@ def k_anonymity(
     Example: masquerade simulate k-anonymity --n 1000 --k 10 --cheaters 0.01
     """
     by, told = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
-    only_for("formulation 1", formulation == 1, mode=mode, sensitive=sensitive)
-    only_for("formulation 2", formulation == 2, accept_cost=accept_cost or None)
+    _only_for("formulation 1", formulation == 1, mode=mode, sensitive=sensitive)
+    _only_for("formulation 2", formulation == 2, accept_cost=accept_cost or None)
     if data is not None and not (by and (told or formulation == 2)):
         raise InputError("With --data, --quasi and (formulation 1) --sensitive say which columns take part.")
-    check_plot(plot, overwrite=overwrite)
+    output.check_plot(plot, overwrite=overwrite)
     from masquerade import simulation  # noqa: PLC0415  (loads much)
     from masquerade.simulation.people import QUASI, SENSITIVE  # noqa: PLC0415
 
-    people, records = population(
+    people, records = _population(
         data, None, n or (300 if formulation == 1 else 20), seed, exact=n is not None
     )
     trouble = simulation.Trouble(dropouts, cheaters, seed)
@@ -237,30 +193,21 @@ def k_anonymity(
     form = f", {mode or 'production'}" if formulation == 1 else ""
     title = f"k-anonymity, formulation {formulation}{form}, k = {k}"
     least = max(LEAST_ON_A_LADDER, k) if formulation == 1 else max(2 * k, 8)
-    result, rungs = climbed(run, len(people), plot, Drawing(title, "", least), overwrite=overwrite)
+    result, rungs = _climbed(run, len(people), plot, _Drawing(title, "", least), overwrite=overwrite)
     from masquerade.cli.simulation_report import k_anonymity_text, suppression_text  # noqa: PLC0415
 
     text = k_anonymity_text if formulation == 1 else suppression_text
-    show(result, lambda: text(result), records, rungs, json=json)
+    _show(result, lambda: text(result), records, rungs, json=json)
 
 
-def only_for(what: str, due: bool, **given: object) -> None:  # noqa: FBT001
+def _only_for(what: str, due: bool, **given: object) -> None:  # noqa: FBT001
     """Refuse options that something else has no use for."""
-    for option, value in given.items():
+    for name, value in given.items():
         if value is not None and not due:
-            raise InputError(f"--{option.replace('_', '-')} is for {what}.")
+            raise InputError(f"--{name.replace('_', '-')} is for {what}.")
 
 
-def check_plot(plot: str | None, *, overwrite: bool) -> None:
-    """Refuse, before any work, a picture that cannot or must not be written."""
-    if plot is None:
-        return
-    if not plot.lower().endswith(PLOT_ENDINGS):
-        raise InputError(f"{plot}: a plot ends in {' or '.join(PLOT_ENDINGS)}.")
-    check_target(Path(plot), overwrite=overwrite)
-
-
-def population(
+def _population(
     data: str | None, disguise: str | None, n: int, seed: int, *, exact: bool
 ) -> tuple[People, int]:
     """Return n people, of a file in random order or made up, and how many records there are.
@@ -276,24 +223,24 @@ def population(
     if exact and len(everybody) < n:
         raise InputError(f"{data}: has {counted(len(everybody), 'record')}, fewer than --n {n:,}.")
     if not exact and len(everybody) > n:
-        say(f"a random {n:,} of the {len(everybody):,} records take part; --n takes more.")
+        output.say(f"a random {n:,} of the {len(everybody):,} records take part; --n takes more.")
     return everybody.first(min(n, len(everybody))), len(everybody)
 
 
-def show(
+def _show(
     result: Any, text: Callable[[], list[Any]], records: int, rungs: dict[str, Any], *, json: bool
 ) -> None:
     """Say what came out, or print it as JSON, all records next to the people who take part."""
     if not json:
-        emit(render(*text()))
+        output.emit(output.render(*text()))
         return
     found: dict[str, Any] = {}
     for name, value in result.to_dict().items():
         found |= {name: value} | ({"records": records} if name == "n" else {})
-    emit(as_json(found | rungs))
+    output.emit(found | rungs)
 
 
-class Drawing(NamedTuple):
+class _Drawing(NamedTuple):
     """What stands above a picture, and how many people its ladder starts with at least."""
 
     title: str
@@ -301,23 +248,23 @@ class Drawing(NamedTuple):
     least: int
 
 
-def climbed(
-    run: Callable[[int], Any], n: int, plot: str | None, drawing: Drawing, *, overwrite: bool
+def _climbed(
+    run: Callable[[int], Any], n: int, plot: str | None, drawing: _Drawing, *, overwrite: bool
 ) -> tuple[Any, dict[str, Any]]:
     """Run n people, and fewer before if a picture is wanted; return the last result and all rungs."""
     from masquerade.simulation.time_ladder import Rung, ladder, timing_plot  # noqa: PLC0415
 
     sizes: Sequence[int] = [n] if plot is None else ladder(n, drawing.least)
     rungs, result = [], None
-    with progress("simulating") as advance:
+    with output.progress("simulating") as advance:
         for done, size in enumerate(sizes):
             advance(sum(sizes[:done]), sum(sizes))
             result = run(size)
             rungs.append(Rung(size, result.cost))
     if plot is None:
         return result, {}
-    picture = picture_of(timing_plot(rungs, drawing.title, drawing.note), plot)
-    write_whole(Path(plot), picture, overwrite=overwrite)
+    picture = output.picture_of(timing_plot(rungs, drawing.title, drawing.note), plot)
+    output.write_whole(plot, picture, overwrite=overwrite)
     run_for = ", ".join(f"{size:,}" for size in sizes)
-    say(f"time against the number of people ({run_for}) is drawn in {plot}.")
+    output.say(f"time against the number of people ({run_for}) is drawn in {plot}.")
     return result, {"ladder": [{"n": rung.n, "cost": rung.cost.to_dict()} for rung in rungs]}

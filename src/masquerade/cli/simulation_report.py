@@ -26,11 +26,11 @@ def users_text(result: Census, learnt: str) -> list[RenderableType]:
         f"{learnt} over {people(result.n)} by {BY[result.protocol]}: {result.counted:,} counted"
         + (f", {result.left:,} left" if result.left else "")
         + ".",
-        compared_text(result.compared, result.counted),
-        *caught_lines(result.caught),
+        _compared_text(result.compared, result.counted),
+        *_caught_lines(result.caught),
         *(f"- {note}" for note in result.notes),
     ]
-    return whole(lines, [result.model.summary(), ""], result)
+    return _whole(lines, [result.model.summary(), ""], result)
 
 
 def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
@@ -39,7 +39,7 @@ def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
         (
             f"k-anonymity over {people(result.n)}, formulation 1, {result.mode}, k = {result.k}: "
             f"{counted(result.opened, 'row')} of {counted(result.classes, 'class', 'classes')} "
-            f"{'is' if result.opened == 1 else 'are'} open{left(result)}."
+            f"{'is' if result.opened == 1 else 'are'} open{_left(result)}."
         ),
         *(f"- {n:,} not: {why}." for why, n in result.closed.items()),
         f"Quasi-identifiers: {listed(result.quasi)}; sensitive: {listed(result.sensitive)}.",
@@ -48,10 +48,10 @@ def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
             if result.as_expected
             else "Fewer rows opened than the clear table of all good reports would show: bad ones hindered."
         ),
-        *caught_lines(result.faults),
-        *unnamed_lines(result.cheated - len({one.name for one in result.faults})),
+        *_caught_lines(result.faults),
+        *_unnamed_lines(result.cheated - len({one.name for one in result.faults})),
     ]
-    return whole(lines, [], result)
+    return _whole(lines, [], result)
 
 
 def suppression_text(result: Suppression) -> list[RenderableType]:
@@ -61,36 +61,32 @@ def suppression_text(result: Suppression) -> list[RenderableType]:
         (
             f"k-anonymity over {people(result.n)}, formulation 2, k = {result.k}: "
             f"{counted(len(result.rows), 'row')} in {counted(result.groups, 'group')}, "
-            f"{result.suppressed:,} of {counted(cells, 'cell')} suppressed{left(result)}."
+            f"{result.suppressed:,} of {counted(cells, 'cell')} suppressed{_left(result)}."
         ),
         (
             f"The table is {'' if result.as_expected else 'not '}the one that the algorithm makes where all "
             "rows are seen."
         ),
-        *caught_lines(result.faults),
+        *_caught_lines(result.faults),
     ]
-    return whole(lines, [released(result)], result)
+    return _whole(lines, [_released(result)], result)
 
 
-def whole(
+def _whole(
     lines: list[str], middle: list[RenderableType], result: Census | KAnonymity | Suppression
 ) -> list[RenderableType]:
     """Return what came out, then what every simulation has: costs, and who learns what."""
     learns = "\n".join(["Who learns what", *(f"- {line}" for line in result.guarantee.summary().split("\n"))])
-    return ["\n".join(lines), "", *middle, cost_table(result.cost), cost_note(result.cost), "", learns]
+    return ["\n".join(lines), "", *middle, _cost_table(result.cost), _cost_note(result.cost), "", learns]
 
 
-def left(result: KAnonymity | Suppression) -> str:
-    """Say how many left, if any did."""
+def _left(result: KAnonymity | Suppression) -> str:
     return f"; {people(result.left)} left" if result.left else ""
 
 
-def released(result: Suppression) -> Table:
+def _released(result: Suppression) -> Table:
     """Return the rows that the table shows, each once, with how often it does."""
-    table = plain_table("What everybody sees")
-    for name in result.quasi:
-        table.add_column(name)
-    table.add_column("rows", justify="right")
+    table = plain_table("What everybody sees", result.quasi, ["rows"])
     found = Counter(result.rows)
     for row, times in list(found.items())[:MOST_SHOWN]:
         table.add_row(*("*" if value is None else value for value in row), f"{times:,}")
@@ -104,8 +100,7 @@ def people(number: int) -> str:
     return counted(number, "person", "people")
 
 
-def compared_text(found: Comparison, number: int) -> str:
-    """Say whether the model is that of the clear records, and what differs if not."""
+def _compared_text(found: Comparison, number: int) -> str:
     whom = f"the clear records of the {people(number)} counted"
     if found.equal:
         return f"The model equals that of {whom}: all {found.counts:,} counts are the same."
@@ -118,44 +113,37 @@ def compared_text(found: Comparison, number: int) -> str:
     return text + "."
 
 
-def caught_lines(caught: Sequence[Culprit]) -> list[str]:
-    """Return who was caught, by what gave them away."""
+def _caught_lines(caught: Sequence[Culprit]) -> list[str]:
     reasons = dict.fromkeys(one.why for one in caught)
     return [f"Caught: {listed([one.name for one in caught if one.why == why])} ({why})." for why in reasons]
 
 
-def unnamed_lines(number: int) -> list[str]:
-    """Say how many cheaters nobody could name."""
+def _unnamed_lines(number: int) -> list[str]:
     why = "their classes stay closed, and there a bad share looks like any other"
     return [f"Not named: {number:,} more who cheated; {why}."] if number > 0 else []
 
 
-def cost_table(cost: Cost) -> Table:
-    """Return who paid what."""
-    table = plain_table("What it cost")
-    table.add_column("")
-    for name in ("processor time", "sent", "received"):
-        table.add_column(name, justify="right")
+def _cost_table(cost: Cost) -> Table:
+    table = plain_table("What it cost", [""], ["processor time", "sent", "received"])
     person, sent, received = cost.client_seconds, cost.sent, cost.received
-    table.add_row("a person, on average", duration(person.mean), size(sent.mean), size(received.mean))
-    table.add_row("a person, at worst", duration(person.worst), size(sent.worst), size(received.worst))
+    table.add_row("a person, on average", duration(person.mean), _size(sent.mean), _size(received.mean))
+    table.add_row("a person, at worst", duration(person.worst), _size(sent.worst), _size(received.worst))
     for role, seconds in cost.roles.items():
         table.add_row(role, duration(seconds), "", "")
     return table
 
 
-def cost_note(cost: Cost) -> str:
-    """Say how the figures were taken."""
+def _cost_note(cost: Cost) -> str:
     whom = f"{people(cost.measured_on)} who shared no work"
     rounds = counted(cost.rounds, "round")
     clock = f"{duration(cost.wall)} by the clock, all in one process"
     return f"{rounds}, {clock}. A person’s time is that of {whom}."
 
 
-def size(count: float) -> str:
+def _size(count: float) -> str:
     """Return a number of bytes for reading.
 
-    >>> size(251), size(22860), size(3_000_000)
+    >>> _size(251), _size(22860), _size(3_000_000)
     ('251 B', '22.9 kB', '3.0 MB')
     """
     if count < 1000:

@@ -5,33 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from masquerade.cli.nodes import group
-from masquerade.cli.options import Json
-from masquerade.cli.output import as_json, emit, say
+from masquerade.cli.options import Json, argument, group, option
+from masquerade.cli.output import emit, say
 from masquerade.core.atomic import write_new
 
 if TYPE_CHECKING:
     from masquerade.crypto.certificates import Pair
 
 tls_app = group("Make certificates, tokens and identities for services.")
-Folder = Annotated[
-    Path, typer.Argument(help="The folder of the authority.", metavar="FOLDER", show_default=False)
-]
-Name = Annotated[
-    str,
-    typer.Argument(help="The name of the service, as its peers call it.", metavar="NAME", show_default=False),
-]
+Folder = Annotated[Path, argument("The folder of the authority.", "FOLDER")]
+Name = Annotated[str, argument("The name of the service, as its peers call it.", "NAME")]
 
 
 @tls_app.command("init")
 def init(
     folder: Folder,
     *,
-    name: Annotated[str, typer.Option(help="What the authority is called in certificates.")] = (
-        "masquerade test authority"
-    ),
+    name: Annotated[
+        str, option("What the authority is called in certificates.")
+    ] = "masquerade test authority",
     json: Json = False,
 ) -> None:
     """Make a private authority: ca.pem, which every service gets, and ca.key, which stays here.
@@ -41,7 +33,7 @@ def init(
     from masquerade.crypto import certificates  # noqa: PLC0415  (loads cryptography)
 
     made = certificates.init(folder, name=name)
-    show(made, json=json)
+    _show(made, json=json)
     say(f"made an authority in {folder}: ca.pem is for every service, ca.key for nobody else.")
 
 
@@ -52,11 +44,9 @@ def issue(
     *,
     host: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A name or address it is reached at; may be given several times.", show_default=False
-        ),
+        option("A name or address it is reached at; may be given several times."),
     ] = None,
-    days: Annotated[int, typer.Option(help="How long the certificate holds.")] = 365,
+    days: Annotated[int, option("How long the certificate holds.")] = 365,
     json: Json = False,
 ) -> None:
     """Make a key and a certificate for a service, and print the fingerprint that its peers pin.
@@ -65,7 +55,7 @@ def issue(
     """
     from masquerade.crypto import certificates  # noqa: PLC0415
 
-    show(certificates.issue(folder, name, tuple(host) if host else certificates.HOSTS, days), json=json)
+    _show(certificates.issue(folder, name, tuple(host) if host else certificates.HOSTS, days), json=json)
 
 
 @tls_app.command("rotate")
@@ -77,15 +67,13 @@ def rotate(folder: Folder, name: Name, *, json: Json = False) -> None:
     from masquerade.crypto import certificates  # noqa: PLC0415
 
     made = certificates.rotate(folder, name)
-    show(made, json=json)
+    _show(made, json=json)
     say("first the new fingerprint, then the old one: peers list both until the service was restarted.")
 
 
 @tls_app.command("fingerprint")
 def fingerprint(
-    certificate: Annotated[
-        Path, typer.Argument(help="A certificate (PEM).", metavar="CERTIFICATE", show_default=False)
-    ],
+    certificate: Annotated[Path, argument("A certificate (PEM).", "CERTIFICATE")],
 ) -> None:
     """Print the fingerprint of a certificate, as peers pin it."""
     from masquerade.crypto import certificates  # noqa: PLC0415
@@ -95,9 +83,7 @@ def fingerprint(
 
 @tls_app.command("token")
 def token(
-    file: Annotated[
-        Path, typer.Argument(help="The new file for the token.", metavar="FILE", show_default=False)
-    ],
+    file: Annotated[Path, argument("The new file for the token.", "FILE")],
 ) -> None:
     """Make a token in a file of its own and print its digest.
 
@@ -113,9 +99,7 @@ def token(
 
 @tls_app.command("identity")
 def identity(
-    file: Annotated[
-        Path, typer.Argument(help="The new file for the identity.", metavar="FILE", show_default=False)
-    ],
+    file: Annotated[Path, argument("The new file for the identity.", "FILE")],
 ) -> None:
     """Make the key that a service signs with, in a file of its own, and print its public part."""
     from masquerade.crypto.keys import create_identity  # noqa: PLC0415
@@ -123,7 +107,7 @@ def identity(
     emit(create_identity(file).public.hex() + "\n")
 
 
-def show(made: Pair, *, json: bool) -> None:
+def _show(made: Pair, *, json: bool) -> None:
     """Print the fingerprint of a certificate, and of the one it replaced."""
     if json:
         figures = {
@@ -132,6 +116,6 @@ def show(made: Pair, *, json: bool) -> None:
             "fingerprint": made.fingerprint,
             "old_fingerprint": made.old_fingerprint,
         }
-        emit(as_json(figures))
+        emit(figures)
         return
     emit("".join(f"{text}\n" for text in (made.fingerprint, made.old_fingerprint) if text is not None))
