@@ -8,7 +8,7 @@ from tests.architecture.modules import MODULES
 from masquerade.services.parties import kinds
 
 KINDS = "masquerade.services.parties.kinds"
-SESSIONS = ("masquerade.services.parties.", "masquerade.cli.nodes", "masquerade.cli.node_config")
+SESSIONS = ("masquerade.services.parties.", "masquerade.cli.nodes")
 ELSEWHERE = [m for m in MODULES if m.name.startswith(SESSIONS) and not m.name.startswith(KINDS)]
 
 

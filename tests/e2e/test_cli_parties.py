@@ -24,11 +24,11 @@ from tests.e2e.test_cli_app import ok, refused
 
 import masquerade as mq
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes
-from masquerade.protocols.vertical import cross_parents
-from masquerade.services.common.node import Operator
+from masquerade.protocols.vertical.cross_parents import cross_parents
+from masquerade.services.common.client import Operator
 from masquerade.services.common.settings import load
+from masquerade.services.parties.example import OWNERS
 from masquerade.services.parties.settings import MinerSettings
-from masquerade.services.parties.two_hospitals import OWNERS
 
 COMMAND = str(Path(sys.executable).parent / "masquerade")
 SECONDS = 120  # for a start on a busy machine

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from tests.services.background import background
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
 from masquerade.crypto import certificates
@@ -23,7 +24,7 @@ from masquerade.protocols.session import ask
 from masquerade.services.common import client
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.jobs import Call
-from masquerade.services.common.peers import Peer
+from masquerade.services.common.peers import Peer, TlsFiles
 from masquerade.services.common.problems import (
     KeyReused,
     NotAdmitted,
@@ -34,11 +35,10 @@ from masquerade.services.common.problems import (
     TooLarge,
     WrongVersion,
 )
-from masquerade.services.common.server import _listening, background, run
+from masquerade.services.common.server import _listening, run
 from masquerade.services.common.service import Service
 from masquerade.services.common.settings import Limits
 from masquerade.services.common.state import State
-from masquerade.services.common.tls_contexts import TlsFiles
 
 SECRET = b"the patient smokes"
 TOKEN = new_token()

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from masquerade.cli.app import Commands
 from masquerade.cli.collect import collect_app
 from masquerade.core.errors import FileError, InputError
+from masquerade.services.collect.client import read_credential, read_row, read_rows
 from masquerade.services.collect.example import made_up
 from masquerade.services.collect.settings import load_form
-from masquerade.services.collect.submission_rows import read_credential, read_row, read_rows
 
 app = typer.Typer(cls=Commands)
 app.add_typer(collect_app, name="collect")
@@ -100,12 +100,12 @@ def test_a_whole_collection_by_commands(tmp_path):
 
 def refused_soon(file):
     """Ask for a server that does not run, without waiting long for it."""
-    from masquerade.services.collect import server  # noqa: PLC0415
     from masquerade.services.collect.settings import CollectorSettings  # noqa: PLC0415
+    from masquerade.services.common.client import Operator  # noqa: PLC0415
     from masquerade.services.common.settings import load  # noqa: PLC0415
 
     with pytest.raises(InputError) as error:
-        server.operator_of(load(file, CollectorSettings, environment={}), wait=0.0).ask("status", {})
+        Operator(load(file, CollectorSettings, environment={}), wait=0.0).ask("status", {})
     return str(error.value)
 
 

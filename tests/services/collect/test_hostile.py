@@ -21,9 +21,8 @@ from masquerade.protocols.threshold.messages import (
 from masquerade.services.collect.client import COLLECTOR, RANDOMNESS, deliver_all
 from masquerade.services.collect.messages import MOST_TOGETHER, Batch, ClientRecord
 from masquerade.services.common.client import HttpTransport
-from masquerade.services.common.peers import Peer
+from masquerade.services.common.peers import Peer, TlsFiles
 from masquerade.services.common.problems import NotAdmitted, PartyUnreachable
-from masquerade.services.common.tls_contexts import TlsFiles
 
 
 @pytest.fixture(scope="module")

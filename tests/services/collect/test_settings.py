@@ -14,8 +14,8 @@ from masquerade.services.collect.settings import (
     CollectorSettings,
     FormSettings,
     RandomnessSettings,
+    _place_of,
     load_form,
-    place_of,
 )
 from masquerade.services.common.settings import check_files, load
 
@@ -104,13 +104,13 @@ def test_people_refuse_two_servers_that_are_one(world, key):
 
 def test_addresses_of_this_machine_are_one():
     assert (
-        place_of("https://LOCALHOST:8443")
-        == place_of("https://127.0.0.1:8443/")
-        == place_of("https://[::1]:8443")
+        _place_of("https://LOCALHOST:8443")
+        == _place_of("https://127.0.0.1:8443/")
+        == _place_of("https://[::1]:8443")
     )
-    assert place_of("https://a.example") == place_of("https://A.example.:443")
-    assert place_of("https://a.example") != place_of("https://b.example")
-    assert place_of("https://a.example") != place_of("https://a.example:8443")
+    assert _place_of("https://a.example") == _place_of("https://A.example.:443")
+    assert _place_of("https://a.example") != _place_of("https://b.example")
+    assert _place_of("https://a.example") != _place_of("https://a.example:8443")
 
 
 @pytest.mark.parametrize(

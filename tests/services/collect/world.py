@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import httpx
 import numpy as np
+from tests.services.background import background
 
 from masquerade.protocols.threshold.messages import Notice
 from masquerade.protocols.threshold.report_layout import Layout
@@ -17,14 +18,13 @@ from masquerade.services.collect.example import FORM as EXAMPLE
 from masquerade.services.collect.example import write_collection
 from masquerade.services.collect.messages import ClientRecord
 from masquerade.services.collect.randomness_server import RandomnessService
-from masquerade.services.collect.server import operator_of
 from masquerade.services.collect.settings import (
     CollectionSettings,
     CollectorSettings,
     OfficeSettings,
     RandomnessSettings,
 )
-from masquerade.services.common.server import background
+from masquerade.services.common.client import Operator
 from masquerade.services.common.settings import check_files, load
 
 K = 5
@@ -125,7 +125,7 @@ class World:
         self.start(name)
 
     def operate(self, name, what, **values):
-        with operator_of(self.settings(name), wait=1.0) as operator:
+        with Operator(self.settings(name), wait=1.0) as operator:
             return operator.ask(what, values)
 
     def enrol(self, *people):

@@ -10,18 +10,17 @@ from contextlib import ExitStack, contextmanager
 
 import pandas as pd
 import yaml
+from tests.services.background import background
 
 import masquerade as mq
 from masquerade.core.atomic import write_whole
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy
-from masquerade.services.common.client import HttpTransport
-from masquerade.services.common.node import Operator
+from masquerade.services.common.client import HttpTransport, Operator
 from masquerade.services.common.problems import Busy
 from masquerade.services.common.release_ledger import inspect
-from masquerade.services.common.server import background
 from masquerade.services.common.settings import load
 from masquerade.services.parties.example import HELPER, MINER, Plan, horizontal, vertical, write_deployment
-from masquerade.services.parties.node import Node, service_of
+from masquerade.services.parties.node import Node
 from masquerade.services.parties.session import Goal, SessionSpec
 from masquerade.services.parties.session_store import SCOPE
 from masquerade.services.parties.settings import MinerSettings, PartySettings
@@ -90,7 +89,7 @@ class Deployment:
             node = Node(settings)
             self.nodes[name], answer = node, node.handle
             node.handle = lambda call, name=name, answer=answer: self._handled(name, answer, call)
-            service = self._services[name] = service_of(node)
+            service = self._services[name] = node.service()
             stack = ExitStack()
             stack.callback(node.close)
             url = stack.enter_context(

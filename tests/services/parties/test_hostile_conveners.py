@@ -119,7 +119,8 @@ def test_nobody_is_shown_another_policy_than_its_party_signed(tmp_path):
                 deployment.say(MINER, "south", "arrange", say.encode(message))
         settled = {
             party: say.decode(
-                deployment.say(MINER, party, "settle", say.encode(say.Settle(epoch=epoch.hex()))), say.Settled
+                deployment.say(MINER, party, "settle", say.encode(say.InEpoch(epoch=epoch.hex()))),
+                say.Settled,
             )
             for party in OWNERS
         }

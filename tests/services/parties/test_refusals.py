@@ -36,9 +36,9 @@ from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.linking import LinkingOffer
 from masquerade.protocols.vertical import CellRequest, DescriptionRequest
 from masquerade.services.common.client import HttpTransport
+from masquerade.services.common.peers import TlsFiles
 from masquerade.services.common.problems import KeyReused, NotAdmitted, NotFound, TooLarge
 from masquerade.services.common.settings import load
-from masquerade.services.common.tls_contexts import TlsFiles
 from masquerade.services.parties.node import Node
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.settings import PartySettings
@@ -152,7 +152,7 @@ def test_another_policy_than_the_one_pinned_is_refused(quiet, refuses):
 def test_a_stranger_of_the_same_authority_is_not_admitted(quiet, capsys):
     made = certificates.issue(quiet.folder / "tls", "stranger")
     before = standing(quiet)
-    peers = {"north": quiet.nodes[MINER].peers["north"]}
+    peers = [peer for peer in quiet.nodes[MINER].peers if peer.name == "north"]
     files = TlsFiles(made.certificate, made.key, quiet.folder / "tls" / "ca.pem")
     with HttpTransport("stranger", peers, tls=files, retries=0) as http, pytest.raises(NotAdmitted):
         http.exchange("north", json.dumps(begin(quiet.spec)).encode(), place=f"sessions/{SESSION}/begin")

@@ -32,7 +32,7 @@ from masquerade.protocols.pseudonyms import split_pseudonyms
 from masquerade.protocols.session import ask
 from masquerade.protocols.vertical import CellRequest
 from masquerade.services.parties import messages as say
-from masquerade.services.parties.joint_schema import JointSchema
+from masquerade.services.parties.session import JointSchema
 from masquerade.sources.products import RevealedVerticalCounts
 
 HELD = 120
@@ -80,7 +80,7 @@ def linked(deployment, *, fewer=0, everything=False, spec=None, arrange=True):
     joiner.fewer, joiner.everything = fewer, everything
     joiner.link()
     settled = {
-        party: say.decode(tell(party, "settle", say.Settle(epoch=epoch.hex())), say.Settled)
+        party: say.decode(tell(party, "settle", say.InEpoch(epoch=epoch.hex())), say.Settled)
         for party in spec.parties
     }
     arrangement = JointSchema.from_dict({party: begun[party].policy for party in spec.parties})

@@ -20,7 +20,7 @@ from masquerade.core.errors import InputError
 from masquerade.crypto import certificates
 from masquerade.crypto.keys import new_token, token_digest
 from masquerade.data.example_networks import eleven_nodes
-from masquerade.services.common.node import Operator
+from masquerade.services.common.client import Operator
 from masquerade.services.common.problems import NotAdmitted
 
 GOAL = Goal(model="tables", tables=(("A", "S"), ("T",)))

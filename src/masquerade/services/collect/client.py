@@ -7,24 +7,31 @@ address that a message comes from, unless something in between hides it.
 
 from __future__ import annotations
 
+import json
 import secrets as randomness
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from masquerade.core.errors import InputError, QueryRefused, RoundAborted
+from masquerade.core.errors import FileError, InputError, QueryRefused, RoundAborted
+from masquerade.core.schema import Field
 from masquerade.crypto import symmetric
 from masquerade.crypto.errors import SealBroken
+from masquerade.frames.file_reader import open_batches
+from masquerade.frames.label_codes import encode
 from masquerade.protocols.threshold.client import Client
 from masquerade.protocols.threshold.messages import Closing, Credential, Notice
+from masquerade.protocols.threshold.row_schema import Form
+from masquerade.services.collect.enrolment_office import ENDING, PERSON_NAME, read_credential
 from masquerade.services.collect.messages import Batch, ClientRecord, ShownNotice, mark_of
-from masquerade.services.collect.settings import CollectionSettings, ServerSettings, load_form
+from masquerade.services.collect.settings import CollectionSettings, load_form
 from masquerade.services.common.client import HttpTransport
-from masquerade.services.common.peers import Peer
-from masquerade.services.common.tls_contexts import TlsFiles
+from masquerade.services.common.peers import Peer, TlsFiles
 
+MOST_JSON: Final = 1 << 20
+PERSON: Final = "person"
 RANDOMNESS: Final = "randomness server"
 COLLECTOR: Final = "collector"
 NOT_YET: Final = frozenset({"epoch_open", "key_lost"})  # of a closing: the operator has not closed the epoch
@@ -48,7 +55,10 @@ class Collection:
         self._published = None if settings.notice is None else bytes.fromhex(settings.notice)
         self._http = HttpTransport(
             "a person",
-            [_peer(RANDOMNESS, settings.randomness), _peer(COLLECTOR, settings.collector)],
+            [
+                Peer(name, server.url, server.fingerprints)
+                for name, server in ((RANDOMNESS, settings.randomness), (COLLECTOR, settings.collector))
+            ],
             tls=TlsFiles(authority=settings.authority),
             timeout=timeout,
             retries=retries,
@@ -63,11 +73,8 @@ class Collection:
 
         It is compared with the digest that was published, and with what the collector was shown.
         """
-        if self._notice is None:
-            self._notice = self._compared()
-        return self._notice
-
-    def _compared(self) -> bytes:
+        if self._notice is not None:
+            return self._notice
         notice = self.send(RANDOMNESS, "notice", self.terms.epoch.encode())
         said = Notice.decode(notice)
         said.verify(self.identities[RANDOMNESS])
@@ -85,6 +92,7 @@ class Collection:
             raise SealBroken(
                 "The collector was shown another notice: the randomness server may tell people apart."
             )
+        self._notice = notice
         return notice
 
     def closing(self, notice: bytes) -> bytes | None:
@@ -127,11 +135,10 @@ class Submission:
         self._quasi, self._sensitive = to.form.fill(row)
         self._mark = mark_of(self._credential, self._quasi, self._sensitive)
         self._record = ClientRecord.load(self._path)
-        known = self._record
-        if known is not None:
-            if Notice.decode(known.notice).terms != to.terms:
+        if self._record is not None:
+            if Notice.decode(self._record.notice).terms != to.terms:
                 raise InputError(f"{self._path}: is the record of another collection or epoch.")
-            if not symmetric.same(known.mark, self._mark):
+            if not symmetric.same(self._record.mark, self._mark):
                 raise InputError(
                     f"{self._path}: another row was begun with this credential; an epoch takes one a person."
                 )
@@ -154,11 +161,8 @@ class Submission:
             request = client.resume(self._quasi, self._record.kept)
         replies = Batch.decode(self._to.send(RANDOMNESS, "evaluate", Batch((request,)).encode())).items
         if len(replies) != 1:
-            raise RoundAborted(
-                "The randomness server did not give one reply to one request.",
-                spent=True,
-                culprits=(RANDOMNESS,),
-            )
+            reason = "The randomness server did not give one reply to one request."
+            raise RoundAborted(reason, spent=True, culprits=(RANDOMNESS,))
         report = client.report(replies[0], self._sensitive)
         assert self._record is not None  # noqa: S101  (saved above)
         self._save(replace(self._record, kept=b"", report=report))
@@ -211,5 +215,52 @@ def deliver_all(submissions: Sequence[Submission], wait: float = 0.0, pause: flo
     return len(left)
 
 
-def _peer(name: str, server: ServerSettings) -> Peer:
-    return Peer(name, server.url, server.fingerprints)
+def read_row(path: str | Path) -> dict[str, Any]:
+    """Return the row in a JSON file: an object of labels by variable."""
+    place = Path(path)
+    try:
+        with place.open("rb") as stream:
+            data = stream.read(MOST_JSON + 1)
+        row = json.loads(data) if len(data) <= MOST_JSON else None
+    except OSError as error:
+        raise FileError(f"{place}: cannot be read ({(error.strerror or 'error').lower()}).") from None
+    except (ValueError, RecursionError):
+        row = None
+    if not isinstance(row, dict):
+        raise FileError(f"{place}: must be one JSON object, a label for each variable of the form.")
+    return row
+
+
+def read_rows(path: str | Path, form: Form, key: str = PERSON) -> list[tuple[str, dict[str, Any]]]:
+    """Return the rows of a table (CSV, Parquet, Arrow) with the person that each is of."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    with open_batches(str(path), [key, *form.schema]) as batches:
+        for batch in batches:
+            people = [str(value) for value in batch.column(key).to_pylist()]
+            columns = {
+                name: encode(batch.column(name), Field(form.schema[name]), text=batches.text).tolist()
+                for name in form.schema
+            }
+            for i, person in enumerate(people):
+                labels = {name: form.schema[name].categories[codes[i]] for name, codes in columns.items()}
+                found.append((person, labels))
+    if len({person for person, _ in found}) < len(found):
+        raise InputError(f"{path}: a person has several rows; each reports one.")
+    return found
+
+
+def to_submit(
+    rows: Path, credential: Path, form: Form, key: str = PERSON
+) -> list[tuple[str, dict[str, Any], bytes]]:
+    """Return people with their rows and credentials, all of them read before anything is sent.
+
+    A JSON file is the row of the one person whose credential it is; a table comes with a folder of them.
+    """
+    if rows.suffix.lower() == ".json":
+        return [(credential.stem, read_row(rows), read_credential(credential))]
+    found = read_rows(rows, form, key)
+    if not credential.is_dir():
+        raise InputError(f"{credential}: for a table, give the folder that holds everybody's credential.")
+    if not all(PERSON_NAME.fullmatch(person) for person, _ in found):
+        raise InputError(f"{rows}: column {key!r}: a name that the office could not have given.")
+    return [(person, row, read_credential(credential / f"{person}{ENDING}")) for person, row in found]

@@ -10,28 +10,34 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
+from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.threshold.class_opening import Opening
-from masquerade.protocols.threshold.collector import Collector, ReportStore
-from masquerade.protocols.threshold.messages import Closing, Notice
+from masquerade.protocols.threshold.collector import Collector
+from masquerade.protocols.threshold.guarantee import COLLECTOR, NOTHING, production_guarantee
+from masquerade.protocols.threshold.messages import Closing, Notice, Terms
 from masquerade.protocols.threshold.report_layout import Layout
-from masquerade.services.collect.guarantee import service_guarantee
+from masquerade.protocols.threshold.row_schema import Form
+from masquerade.protocols.threshold.stores import ReportStore
 from masquerade.services.collect.messages import ShownNotice
 from masquerade.services.collect.results import packed, summary_of
 from masquerade.services.collect.server import CollectServer, digest_of
 from masquerade.services.collect.settings import CollectorSettings
+from masquerade.services.common.client import peer_transport
 from masquerade.services.common.jobs import Call
-from masquerade.services.common.node import peer_transport
 from masquerade.services.common.problems import Busy, PartyUnreachable
+from masquerade.services.common.state import SESSION
 
 _MARK_SIZE = 16
 _FETCH_SECONDS = 5.0
+OFFICE = "enrolment office"
 
 
-class EpochReports:
+class _EpochReports:
     """One epoch's reports on the disk; one that came before is not taken twice, so that people may retry."""
 
     def __init__(self, notice: bytes, server: CollectServer, identity: bytes, most: int) -> None:
@@ -70,12 +76,10 @@ class EpochReports:
 
     @property
     def received(self) -> int:
-        """Return how many reports there are."""
         return len(self._seen)
 
     @property
     def closing(self) -> Closing | None:
-        """Return the server's closing, if it has come."""
         found = self.store.noted("closing")
         return None if found is None else Closing.decode(found)
 
@@ -88,11 +92,11 @@ class CollectorService(CollectServer):
     def __init__(self, settings: CollectorSettings) -> None:
         super().__init__(settings, settings.randomness)
         self._signer = bytes.fromhex(settings.peers[settings.randomness].identity or "")
-        self._kept: EpochReports | None = None
+        self._kept: _EpochReports | None = None
         self._fetching = threading.Lock()
         self.places = {"notice": self._notice, "begin": self._begin, "reports": self._reports}
         self.operations = {"open": self._open, "result": self._result, "status": self._status}
-        known = self.remembered()
+        known = self.state.notes.get(SESSION, self.epoch)  # its notice, if it has begun
         try:
             if known is not None:
                 self._kept = self._made(known)
@@ -106,7 +110,7 @@ class CollectorService(CollectServer):
             self._kept.store.close()
         super().close()
 
-    def _current(self) -> EpochReports:
+    def _current(self) -> _EpochReports:
         """Return the epoch, after getting its notice from the randomness server the first time."""
         if self._kept is None:
             if not self._fetching.acquire(blocking=False):
@@ -123,14 +127,14 @@ class CollectorService(CollectServer):
 
     def _fetched(self) -> bytes:
         try:
-            with peer_transport(self.settings, self.peers, seconds=_FETCH_SECONDS, retries=0) as http:
+            with peer_transport(self.settings, self.peers, timeout=_FETCH_SECONDS, retries=0) as http:
                 return http.exchange(self.settings.randomness, self.epoch.encode(), place="notice")
         except PartyUnreachable:
             raise Busy(
                 "The randomness server, whose notice is needed first, cannot be reached. Ask again."
             ) from None
 
-    def _made(self, notice: bytes) -> EpochReports:
+    def _made(self, notice: bytes) -> _EpochReports:
         said = Notice.decode(notice)
         said.verify(self._signer)
         if said.terms != self.terms:
@@ -138,7 +142,7 @@ class CollectorService(CollectServer):
                 f"The notice of epoch {self.epoch!r} is for another k or form than this collector's "
                 "settings: the two servers must be given the same ones."
             )
-        return EpochReports(notice, self, self._signer, self.settings.most_reports)
+        return _EpochReports(notice, self, self._signer, self.settings.most_reports)
 
     def _notice(self, _call: Call) -> bytes:
         return ShownNotice.signed(self._current().notice, self.identity).encode()
@@ -152,21 +156,17 @@ class CollectorService(CollectServer):
         return json.dumps({"taken": self._current().take(call.body)}).encode()
 
     def _open(self, _given: dict[str, Any]) -> dict[str, Any]:
-        return self._summary(self._current(), self._current().open(self.form.readable))
+        kept = self._current()
+        closing = kept.closing
+        evaluations = 0 if closing is None else closing.evaluations
+        guarantee = _service_guarantee(self.terms, self.form).to_dict()
+        return {**summary_of(kept.open(self.form.readable), evaluations), "guarantee": guarantee}
 
-    def _result(self, _given: dict[str, Any]) -> dict[str, Any]:
+    def _result(self, given: dict[str, Any]) -> dict[str, Any]:
         kept = self._current()
         if kept.collector.state != "done":
             raise QueryRefused([Refusal("not_opened", "The classes of this epoch have not been opened yet.")])
-        opening = kept.open(self.form.readable)
-        return {**self._summary(kept, opening), "opening": packed(opening)}
-
-    def _summary(self, kept: EpochReports, opening: Opening) -> dict[str, Any]:
-        closing = kept.closing
-        return {
-            **summary_of(opening, 0 if closing is None else closing.evaluations),
-            "guarantee": service_guarantee(self.terms, self.form).to_dict(),
-        }
+        return {**self._open(given), "opening": packed(kept.open(self.form.readable))}
 
     def _status(self, _given: dict[str, Any]) -> dict[str, Any]:
         kept = self._current()
@@ -186,3 +186,33 @@ def _split(run: bytes, size: int) -> list[bytes]:
 
 def _mark(report: bytes) -> bytes:
     return hashlib.sha256(report).digest()[:_MARK_SIZE]
+
+
+def _service_guarantee(terms: Terms, form: Form) -> Guarantee:
+    """Return the guarantee of the protocol with what the office and the network add."""
+    protocol = production_guarantee(terms, form)
+    everything = (*form.quasi, *form.sensitive)
+    enrolled = Disclosure(OFFICE, "who is enrolled, and nothing", everything, NOTHING)
+    return replace(
+        protocol,
+        disclosures=(*protocol.disclosures, enrolled),
+        assumptions=(
+            *protocol.assumptions,
+            (
+                "the enrolment office makes sure who asks, gives nobody a second credential, uses none "
+                "itself and does not collude with the collector: with c credentials they open c classes of "
+                f"fewer than {terms.k}"
+            ),
+            (
+                "nobody reports twice: whoever takes part in a class makes it open by sending "
+                f"{terms.k} reports of its own; more reports than evaluations show that somebody did, "
+                "not where"
+            ),
+            (
+                "nobody keeps the network addresses that reports came from: the collector's service stores "
+                "none, but its machine and every proxy before it sees them"
+            ),
+        ),
+        adversaries={**protocol.adversaries, OFFICE: "semi-honest"},
+        excluded_coalitions=(*protocol.excluded_coalitions, (COLLECTOR, OFFICE)),
+    )

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from masquerade.core.atomic import write_whole
-from masquerade.core.errors import InputError
+from masquerade.core.errors import FileError, InputError
+from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.threshold.messages import Credential
 from masquerade.services.collect.messages import MOST_ENROLLED
 from masquerade.services.collect.settings import OfficeSettings
 from masquerade.services.common.client import HttpTransport
-from masquerade.services.common.peers import Peer
+from masquerade.services.common.peers import Peer, TlsFiles
 from masquerade.services.common.problems import ServiceFailed
-from masquerade.services.common.tls_contexts import TlsFiles
+from masquerade.services.common.settings import check_private
 
 ENDING: Final = ".credential"
 PERSON_NAME: Final = re.compile(r"[A-Za-z0-9@_-][A-Za-z0-9@._-]{0,99}")
@@ -60,6 +61,22 @@ def write_credentials(credentials: dict[str, bytes], folder: str | Path) -> list
     for file, credential in zip(files, credentials.values(), strict=True):
         write_whole(file, credential.hex() + "\n", private=True)
     return files
+
+
+def read_credential(path: str | Path) -> bytes:
+    """Return the credential in a file that only its owner may read."""
+    place = Path(path)
+    try:
+        check_private(place)
+        credential = bytes.fromhex(place.read_text(encoding="ascii").strip())
+        Credential.decode(credential)
+    except OSError as error:
+        raise FileError(f"{place}: cannot be read ({(error.strerror or 'error').lower()}).") from None
+    except FileError:
+        raise
+    except (DecodingError, ValueError):
+        raise FileError(f"{place}: is not a credential of a randomness server.") from None
+    return credential
 
 
 def _credentials(said: object, number: int) -> list[bytes]:

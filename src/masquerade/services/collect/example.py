@@ -84,13 +84,12 @@ def write_collection(
             | {RANDOMNESS: known[RANDOMNESS], COLLECTOR: known[COLLECTOR]},
         ),
     }
-    files["rows"] = folder / "people.csv"
+    files |= {"rows": folder / "people.csv", "names": folder / "people.txt"}
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()
     writer.writerows(rows)
     write_whole(files["rows"], text.getvalue(), private=True)
-    files["names"] = folder / "people.txt"
     write_whole(files["names"], "".join(f"{row['person']}\n" for row in rows), private=True)
     return files
 

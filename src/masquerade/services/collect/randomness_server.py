@@ -17,8 +17,8 @@ from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessSe
 from masquerade.services.collect.messages import MOST_ENROLLED, Batch
 from masquerade.services.collect.server import CollectServer, digest_of
 from masquerade.services.collect.settings import RandomnessSettings
+from masquerade.services.common.client import json_object, peer_transport
 from masquerade.services.common.jobs import Call
-from masquerade.services.common.node import json_object, peer_transport
 from masquerade.services.common.problems import NotAdmitted
 
 LEDGER = "evaluations.sqlite"
@@ -47,7 +47,7 @@ class RandomnessService(CollectServer):
             self.close()
             raise
         self.places = {
-            "notice": self._notice,
+            "notice": lambda call: self._server.notice(self._named(call)),
             "evaluate": self._evaluate,
             "closing": self._closing,
             "enrol": self._enrol,
@@ -96,9 +96,6 @@ class RandomnessService(CollectServer):
         self._ledger.close()
         super().close()
 
-    def _notice(self, call: Call) -> bytes:
-        return self._server.notice(self._named(call))
-
     def _evaluate(self, call: Call) -> bytes:
         return Batch(tuple(self._server.evaluate(Batch.decode(call.body).items))).encode()
 
@@ -145,7 +142,7 @@ class RandomnessService(CollectServer):
     def _handed_on(self, closing: bytes) -> str | None:
         """Tell the collector; if that fails, people bring it the closing themselves."""
         try:
-            with peer_transport(self.settings, self.peers, seconds=_TELL_SECONDS) as http:
+            with peer_transport(self.settings, self.peers, timeout=_TELL_SECONDS) as http:
                 http.exchange(self.settings.collector, closing, place="begin")
         except MasqueradeError as error:
             return str(error)

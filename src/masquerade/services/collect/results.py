@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
@@ -60,7 +59,10 @@ def summary_of(opening: Opening, evaluations: int) -> dict[str, Any]:
 
 def packed(opening: Opening) -> dict[str, Any]:
     """Return an opening as JSON values."""
-    arrays = {name: _text(getattr(opening, name), kind) for name, kind in _FIELDS.items()}
+    arrays = {
+        name: base64.b64encode(np.ascontiguousarray(getattr(opening, name), dtype=kind).tobytes()).decode()
+        for name, kind in _FIELDS.items()
+    }
     small = {str(size): number for size, number in opening.small.items()}
     return {"terms": opening.terms.encode().hex(), "small": small, **arrays}
 
@@ -69,31 +71,22 @@ def unpacked(values: Mapping[str, Any]) -> Opening:
     """Return the opening that JSON values stand for."""
     try:
         terms = Terms.decode(bytes.fromhex(values["terms"]))
-        arrays = {
+        found = {
             name: np.frombuffer(base64.b64decode(values[name], validate=True), kind)
             for name, kind in _FIELDS.items()
         }
         small = {int(size): int(number) for size, number in values["small"].items()}
-        quasi = arrays["quasi"].reshape(-1, terms.quasi_size)
-        sensitive = arrays["sensitive"].reshape(-1, terms.sensitive_size)
-        if len(arrays["class_of"]) != len(sensitive) or (
-            len(sensitive) and not 0 <= arrays["class_of"].min() <= arrays["class_of"].max() < len(quasi)
-        ):
-            raise DecodingError("An opening has a class for every row.")
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, DecodingError):
-            raise
+        found["quasi"] = found["quasi"].reshape(-1, terms.quasi_size)
+        found["sensitive"] = found["sensitive"].reshape(-1, terms.sensitive_size)
+    except DecodingError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError):
         raise DecodingError("The collector's result is not one.") from None
-    return Opening(
-        terms,
-        quasi,
-        arrays["quasi_length"],
-        sensitive,
-        arrays["sensitive_length"],
-        arrays["class_of"],
-        arrays["verdicts"],
-        small,
-    )
+    classes, places = found["class_of"], range(len(found["quasi"]))
+    outside = len(classes) and (classes.min() not in places or classes.max() not in places)
+    if len(classes) != len(found["sensitive"]) or outside:
+        raise DecodingError("An opening has a class for every row.")
+    return Opening(terms, **found, small=small)
 
 
 def opened_rows(result: Mapping[str, Any], form: Form, *, accept_incomplete: bool = False) -> OpenedRows:
@@ -132,7 +125,3 @@ def described(result: Mapping[str, Any], out: str) -> list[str]:
     if closed:
         lines.append("rows are missing, and not at random: rare quasi-identifiers are missing most.")
     return lines
-
-
-def _text(array: NDArray[Any], kind: str) -> str:
-    return base64.b64encode(np.ascontiguousarray(array, dtype=kind).tobytes()).decode("ascii")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, model_validator
@@ -11,29 +11,13 @@ from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, model_v
 from masquerade.core.schema import Schema, Variable
 from masquerade.protocols.threshold.messages import MOST_K, Terms
 from masquerade.protocols.threshold.row_schema import Form
-from masquerade.services.common.settings import (
-    MIB,
-    Bytes,
-    Digest,
-    Limits,
-    Listen,
-    Name,
-    NodeSettings,
-    PeerSettings,
-    PublicFile,
-    PublicKey,
-    Strict,
-    Tls,
-    Url,
-    is_loopback,
-    load,
-)
+from masquerade.services.common import settings as common
 
 Categories = Annotated[tuple[StrictStr | StrictInt | StrictBool, ...], Field(min_length=1)]
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class FormSettings(Strict):
+class FormSettings(common.Strict):
     """The form that everybody fills in: variables with their categories, in two parts."""
 
     masquerade: Literal[1]
@@ -57,13 +41,13 @@ class FormSettings(Strict):
 
 def load_form(path: str | Path) -> Form:
     """Return the form in a file."""
-    return load(path, FormSettings, environment={}).form()
+    return common.load(path, FormSettings, environment={}).form()
 
 
-class EpochSettings(Strict):
+class EpochSettings(common.Strict):
     """One round of collecting, the same for both servers and everybody."""
 
-    name: Name
+    name: common.Name
     """Its name, which is used once."""
     k: int = Field(ge=2, le=MOST_K)
     """The least number of rows of a class that open."""
@@ -75,10 +59,10 @@ class EpochSettings(Strict):
         return form.terms(self.name, self.k, shown=self.shown)
 
 
-class OpenLimits(Limits):
+class OpenLimits(common.Limits):
     """Limits of a service that takes requests from anybody."""
 
-    body_bytes: Bytes = 1 * MIB
+    body_bytes: common.Bytes = 1 * common.MIB
     """The longest message, taken or sent."""
     concurrency: int = Field(default=32, ge=1, le=1024)
     """The most requests worked on at once; whoever comes then is told to ask later."""
@@ -86,11 +70,10 @@ class OpenLimits(Limits):
     """Seconds for a message to arrive, and for its caller to wait."""
 
 
-class CollectSettings(NodeSettings):
+class CollectSettings(common.NodeSettings):
     """What both servers have; the other server is one of the peers."""
 
-    KIND: ClassVar[str]
-    form: PublicFile
+    form: common.PublicFile
     """The form that everybody fills in."""
     epoch: EpochSettings
     """The round of collecting."""
@@ -106,14 +89,14 @@ class CollectSettings(NodeSettings):
             raise ValueError("consents: a server of a collection takes part in no sessions")
         return values
 
-    def _other(self, name: str, role: str) -> PeerSettings:
+    def _other(self, name: str, role: str) -> common.PeerSettings:
         """Return the other server, which must be somebody else, somewhere else."""
         peer = self.peers.get(name)
         if peer is None or peer.url is None:
             raise ValueError(f"{role} must name a peer that has a url")
         if peer.url.startswith("https://") and not peer.fingerprints:
             raise ValueError(f"{role}: this peer needs the fingerprints of its certificate")
-        if same_place(peer.url, self.listen):
+        if _same_place(peer.url, self.listen):
             raise ValueError(f"{role}: the two servers must not run at the same address")
         return peer
 
@@ -121,10 +104,10 @@ class CollectSettings(NodeSettings):
 class RandomnessSettings(CollectSettings):
     """The randomness server: it evaluates once for each person enrolled."""
 
-    KIND = "randomness"
-    office: Name
+    STARTED_BY = "masquerade collect randomness serve"
+    office: common.Name
     """The office that enrols people, a peer with `fingerprints` or a `token_digest`."""
-    collector: Name
+    collector: common.Name
     """The other server, a peer with a `url` and, for https://, `fingerprints`."""
 
     @model_validator(mode="after")
@@ -141,8 +124,8 @@ class RandomnessSettings(CollectSettings):
 class CollectorSettings(CollectSettings):
     """The collector: it takes reports and opens classes that reached k."""
 
-    KIND = "collector"
-    randomness: Name
+    STARTED_BY = "masquerade collect collector serve"
+    randomness: common.Name
     """The other server, a peer with a `url`, an `identity` and, for https://, `fingerprints`."""
     most_reports: int = Field(default=2_000_000, ge=1)
     """The most reports of an epoch; beyond, none is taken."""
@@ -154,38 +137,38 @@ class CollectorSettings(CollectSettings):
         return self
 
 
-class OfficeSettings(Strict):
+class OfficeSettings(common.Strict):
     """The enrolment office: how it shows itself to the randomness server."""
 
     masquerade: Literal[1]
     """The version of the format, 1."""
-    name: Name
+    name: common.Name
     """What the office is called in messages about what went wrong."""
-    tls: Tls | None = None
+    tls: common.Tls | None = None
     """The certificate that the office shows; not needed where it shows a token."""
-    authority: PublicFile | None = None
+    authority: common.PublicFile | None = None
     """Without `tls`: who signs the randomness server's certificate (PEM), if not the system's authorities."""
-    randomness: PeerSettings
+    randomness: common.PeerSettings
     """The randomness server: its `url` and `fingerprints`, and a `token_file` if the office shows a token."""
 
 
-class ServerSettings(Strict):
+class ServerSettings(common.Strict):
     """A server as people know it: its address, its certificate and its identity."""
 
-    url: Url
+    url: common.Url
     """Where it is reached."""
-    fingerprints: tuple[Digest, ...] = ()
+    fingerprints: tuple[common.Digest, ...] = ()
     """Its certificate is pinned by these (`masquerade tls fingerprint`); for https:// there must be one."""
-    identity: PublicKey
+    identity: common.PublicKey
     """Its public signing key (`masquerade tls identity` prints it)."""
 
 
-class CollectionSettings(Strict):
+class CollectionSettings(common.Strict):
     """What every person is given, the same file for all."""
 
     masquerade: Literal[1]
     """The version of the format, 1."""
-    form: PublicFile
+    form: common.PublicFile
     """The form that everybody fills in."""
     epoch: EpochSettings
     """The round of collecting."""
@@ -193,15 +176,15 @@ class CollectionSettings(Strict):
     """The randomness server."""
     collector: ServerSettings
     """The collector, which must be another server."""
-    authority: PublicFile | None = None
+    authority: common.PublicFile | None = None
     """Who signs both servers' certificates (PEM); without it, the system's authorities."""
-    notice: PublicKey | None = None
+    notice: common.PublicKey | None = None
     """The digest of the randomness server's notice, as published; the collector's copy is compared, too."""
 
     @model_validator(mode="after")
     def _two_servers(self) -> Self:
         first, second = self.randomness, self.collector
-        if place_of(first.url) == place_of(second.url):
+        if _place_of(first.url) == _place_of(second.url):
             raise ValueError(
                 "randomness and collector have the same address: one server would see everything"
             )
@@ -212,17 +195,17 @@ class CollectionSettings(Strict):
         return self
 
 
-def place_of(url: str) -> tuple[str, int]:
+def _place_of(url: str) -> tuple[str, int]:
     """Return host and port of an address; all names of this machine are one."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower().rstrip(".")
-    return "loopback" if is_loopback(host) else host, parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
+    return "loopback" if common.is_loopback(host) else host, parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
 
 
-def same_place(url: str, listen: Listen) -> bool:
+def _same_place(url: str, listen: common.Listen) -> bool:
     """Tell whether an address is certainly this service's own."""
-    host = "loopback" if is_loopback(listen.host) else listen.host.lower()
-    return listen.port != 0 and place_of(url) == (host, listen.port)
+    host = "loopback" if common.is_loopback(listen.host) else listen.host.lower()
+    return listen.port != 0 and _place_of(url) == (host, listen.port)
 
 
 KINDS: dict[str, type[BaseModel]] = {

@@ -1,8 +1,8 @@
 """What every service shares: who may speak to it, what it takes and keeps, how it starts and stops.
 
 `service` is what answers, `server` runs it, `jobs` work on each message once; `client` calls other services,
-whose `peers` and `tls_contexts` say who they are; `problems` cross between them. `settings`, read by
-`settings_file`, say what a `node` is; `state` and `release_ledger` what it remembers, `logs` what it tells;
+who are `peers`; `problems` cross between them. `settings`, read by `settings_file`, say what a node is;
+`state` and `release_ledger` what it remembers, `logs` what it tells;
 `example_deployment` writes a whole deployment to try out. Nothing is loaded before it is asked for:
 import the module that you need.
 """
@@ -12,7 +12,6 @@ __all__ = [
     "example_deployment",
     "jobs",
     "logs",
-    "node",
     "peers",
     "problems",
     "release_ledger",
@@ -21,5 +20,4 @@ __all__ = [
     "settings",
     "settings_file",
     "state",
-    "tls_contexts",
 ]

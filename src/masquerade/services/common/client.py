@@ -12,29 +12,27 @@ import secrets
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
 from masquerade.core.errors import InputError, MasqueradeError, did_you_mean
+from masquerade.crypto import tokens
+from masquerade.crypto.certificates import fingerprint
 from masquerade.services.common import problems
-from masquerade.services.common.peers import Peer, by_name
-from masquerade.services.common.problems import (
-    NotAdmitted,
-    PartyUnreachable,
-    ServiceFailed,
-    TimedOut,
-    TooLarge,
-)
-from masquerade.services.common.settings import Limits, is_loopback
-from masquerade.services.common.tls_contexts import PLAIN, TlsFiles, client_context
+from masquerade.services.common.peers import PLAIN, Peer, TlsFiles, by_name, client_context
+from masquerade.services.common.problems import NotAdmitted, PartyUnreachable, ServiceFailed, TimedOut
+from masquerade.services.common.settings import Limits, NodeSettings, is_loopback
 
 VERSIONS = ("1",)  # that this client speaks
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 _PLACE = re.compile(r"[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*")
 _CONNECT_SECONDS = 10.0
+T = TypeVar("T")
+_PAUSE = 0.2  # seconds between two tries to reach a service that is being started
+_SILENT_SECONDS = 2.0  # before anybody is told that it is waited for
 _IDLE_SECONDS = 3.0  # a connection is used again for a shorter time than servers keep it (5)
 
 
@@ -44,27 +42,17 @@ class HttpTransport:
     Every exchange has an idempotency key of its own, kept over its retries: a server that got the message and
     whose reply was lost sends that reply again and does nothing twice.
 
-    Parameters
-    ----------
-    me
-        Our own name, for messages to people.
-    place
-        Where messages go that name no other place, below ``/v1/`` of a peer's address.
-    tls
-        What we show to servers that ask for certificates, and who signs theirs; the system's authorities if
-        none is given. Pinning comes on top.
-    timeout
-        Seconds that one try may take.
-    retries
-        How often to try again after a connection failed, a time ran out or a server was busy.
-    patience
-        Seconds in all to go on asking a server that says it is still working on the message.
+    `me` is our own name, for messages to people; `place` is where messages go that name no other one, below
+    ``/v1/`` of a peer's address; `tls` is what we show to servers that ask for certificates, and who signs
+    theirs (the system's authorities if nobody is named; pinning comes on top). One try may take `timeout`
+    seconds; there are `retries` after a connection failed, a time ran out or a server was busy. A server that
+    says it is still working on the message is asked for `patience` seconds in all.
     """
 
     def __init__(
         self,
         me: str,
-        peers: Iterable[Peer] | Mapping[str, Peer],
+        peers: Iterable[Peer],
         *,
         place: str = "messages",
         tls: TlsFiles = PLAIN,
@@ -98,7 +86,10 @@ class HttpTransport:
         """Send JSON, return JSON; what is `repeatable`, a question that changes nothing, leaves no trace."""
         body = json.dumps(value, allow_nan=False).encode()
         chosen = None if repeatable else key or secrets.token_urlsafe(24)
-        return _json(self._send(party, place, body, chosen), party)
+        try:
+            return json.loads(self._send(party, place, body, chosen))
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+            raise ServiceFailed(f"Party {party!r} answered with something that is not JSON.") from None
 
     def close(self) -> None:
         """Close every connection."""
@@ -112,10 +103,15 @@ class HttpTransport:
         self.close()
 
     def _send(self, party: str, place: str, body: bytes, key: str | None) -> bytes:
-        peer = self._peer(party)
-        client = self._client(peer)
+        if party not in self._peers:
+            raise InputError(f"There is no party {party!r}.{did_you_mean(party, self._peers)}")
+        peer = self._peers[party]
+        with self._lock:
+            if party not in self._clients:
+                self._clients[party] = self._connected(peer)
+            client = self._clients[party]
         if len(body) > self._limits.body_bytes:
-            raise TooLarge(
+            raise problems.TooLarge(
                 f"A message has at most {self._limits.body_bytes:,} bytes. Got {len(body):,} for {party!r}."
             )
         if not _PLACE.fullmatch(place):
@@ -131,9 +127,8 @@ class HttpTransport:
             headers["Authorization"] = f"Bearer {peer.token}"
         if key is not None:
             headers["Idempotency-Key"] = key
-        return self._tried(
-            peer, client, client.build_request("POST", f"/v1/{place}", content=body, headers=headers)
-        )
+        request = client.build_request("POST", f"/v1/{place}", content=body, headers=headers)
+        return self._tried(peer, client, request)
 
     def _tried(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> bytes:
         trouble, retry_after, failed = "", "", 0
@@ -149,7 +144,9 @@ class HttpTransport:
                 retry_after, failed = "", failed + 1
                 continue
             if answer.status // 100 == 2:
-                return _checked(answer, peer.name)
+                if answer.headers.get("Masquerade-Version") not in VERSIONS:
+                    raise ServiceFailed(f"Party {peer.name!r} answered in a version that it was not offered.")
+                return answer.content
             problem = problems.decode(answer.status, answer.content, party=peer.name)
             if answer.status not in problems.RETRIED:
                 raise _traced(problem, answer)
@@ -175,23 +172,14 @@ class HttpTransport:
             for chunk in response.iter_raw():
                 content += chunk
                 if len(content) > most:
-                    raise TooLarge(f"The reply of party {peer.name!r} is longer than {most:,} bytes.")
+                    raise problems.TooLarge(
+                        f"The reply of party {peer.name!r} is longer than {most:,} bytes."
+                    )
                 if time.monotonic() > deadline:
                     raise httpx.ReadTimeout("the reply took too long", request=request)
             return _Answer(response.status_code, response.headers, bytes(content))
         finally:
             response.close()
-
-    def _peer(self, party: str) -> Peer:
-        if party not in self._peers:
-            raise InputError(f"There is no party {party!r}.{did_you_mean(party, self._peers)}")
-        return self._peers[party]
-
-    def _client(self, peer: Peer) -> httpx.Client:
-        with self._lock:
-            if peer.name not in self._clients:
-                self._clients[peer.name] = self._connected(peer)
-            return self._clients[peer.name]
 
     def _connected(self, peer: Peer) -> httpx.Client:
         try:
@@ -259,12 +247,6 @@ def _in_words(error: httpx.TransportError, *, secured: bool) -> str:
     return words
 
 
-def _checked(answer: _Answer, party: str) -> bytes:
-    if answer.headers.get("Masquerade-Version") not in VERSIONS:
-        raise ServiceFailed(f"Party {party!r} answered in a version that it was not offered.")
-    return answer.content
-
-
 def _traced(problem: MasqueradeError, answer: _Answer) -> MasqueradeError:
     """Return the problem; one whose details stayed on the other side with its name in the log there."""
     request = answer.headers.get("Masquerade-Request", "")
@@ -273,8 +255,123 @@ def _traced(problem: MasqueradeError, answer: _Answer) -> MasqueradeError:
     return problem
 
 
-def _json(content: bytes, party: str) -> Any:
+def _own(settings: NodeSettings, url: str | None = None) -> Peer:
+    """Return a node as its own operator knows it."""
+    token = None if settings.operator_token is None else settings.operator_token.read_text().strip()
+    marks = () if settings.tls is None else (fingerprint(settings.tls.certificate),)
+    return Peer(settings.name, url, marks, None if token is None else tokens.digest(token), token)
+
+
+def peers_of(settings: NodeSettings) -> list[Peer]:
+    """Return everybody who may call, the node's own operator among them."""
+    found = [_own(settings)]
+    for name, peer in settings.peers.items():
+        token = None if peer.token_file is None else peer.token_file.read_text().strip()
+        found.append(Peer(name, peer.url, peer.fingerprints, peer.token_digest, token))
+    return found
+
+
+def peer_transport(settings: NodeSettings, peers: Iterable[Peer], **changed: float) -> HttpTransport:
+    """Return how a node reaches its peers, with its own certificate and within its own limits.
+
+    `changed` are another `timeout` or number of `retries` than those of its settings.
+    """
+    given: dict[str, Any] = {"timeout": settings.limits.seconds, "retries": settings.retries, **changed}
+    return HttpTransport(settings.name, peers, tls=settings.tls_files(), limits=settings.limits, **given)
+
+
+def json_object(data: bytes) -> dict[str, Any]:
+    """Return the JSON object of a message."""
     try:
-        return json.loads(content)
+        values = json.loads(data or b"{}")
     except (ValueError, RecursionError):
-        raise ServiceFailed(f"Party {party!r} answered with something that is not JSON.") from None
+        values = None
+    if not isinstance(values, dict):
+        raise InputError("The message is no JSON object.")
+    return values
+
+
+class NotRunning(InputError):
+    """A service on this machine that has not said where it listens."""
+
+
+def once_started(
+    ask: Callable[[], T], name: str, wait: float, tell: Callable[[str], object] = lambda _: None
+) -> T:
+    """Return what a service answers, asking again for `wait` seconds while nobody answers there.
+
+    A service that is being started has no address yet, or nobody listens there; after a moment `tell` is told
+    that it is waited for.
+    """
+    began, told = time.monotonic(), False
+    while True:
+        try:
+            return ask()
+        except (NotRunning, PartyUnreachable):
+            waited = time.monotonic() - began
+            if waited >= wait:
+                raise
+            if waited >= _SILENT_SECONDS and not told:
+                told = True
+                tell(f"waiting for {name!r} to start, {wait:g} seconds at most")
+            time.sleep(_PAUSE)
+
+
+class Operator:
+    """How the operator of a node speaks to it: with the node's own credentials, on its own machine.
+
+    Until it has answered once, it is waited for, `wait` seconds in all; see `once_started`.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        wait: float = 10.0,
+        tell: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self._settings, self._wait, self._tell = settings, wait, tell
+        self._http: HttpTransport | None = None
+
+    def ask(self, what: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Let the node do something, and return what it says."""
+        name, key = self._settings.name, secrets.token_urlsafe(24)
+
+        def asked() -> dict[str, Any]:
+            http, repeatable = self._http or self._connected(), what in {"status", "model"}
+            try:
+                answer: dict[str, Any] = http.post_json(
+                    name, f"operate/{what}", values, key=key, repeatable=repeatable
+                )
+            except BaseException:
+                if self._http is None:
+                    http.close()  # where it listens is looked up again
+                raise
+            self._http = http
+            return answer
+
+        try:
+            return once_started(asked, name, self._wait if self._http is None else 0.0, self._tell)
+        except NotAdmitted:
+            raise NotAdmitted(
+                f"{name!r} does not know the certificate or token in its file: restart it, if they "
+                "were replaced since it was started."
+            ) from None
+
+    def _connected(self) -> HttpTransport:
+        """Return a way to where the node says that it listens."""
+        settings = self._settings
+        try:
+            url = settings.address_file.read_text(encoding="ascii").strip()
+        except OSError:
+            raise NotRunning(
+                f"{settings.name!r} is not running on this machine (there is no {settings.address_file}): "
+                f"start it with {settings.STARTED_BY}."
+            ) from None
+        return peer_transport(settings, [_own(settings, url)], timeout=60.0, retries=1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._http is not None:
+            self._http.close()

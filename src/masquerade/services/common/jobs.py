@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TypeVar
 
 from masquerade.services.common import problems
-from masquerade.services.common._reply_store import ReplyStore
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import Busy, KeyReused, TimedOut, TooLarge
 from masquerade.services.common.settings import Limits
+from masquerade.services.common.state import ReplyStore
 
 T = TypeVar("T")
 
@@ -109,7 +110,7 @@ class Jobs:
     async def _job(self, call: Call, handler: Handler) -> Job:
         if call.key is None:
             return self._start(call, handler, "")
-        digest = await in_thread(lambda: body_digest(call.body))
+        digest = await in_thread(lambda: "sha256:" + sha256(call.body).hexdigest())
         name = (call.peer.name, call.key)
         job = self._by_key.get(name)
         if job is None:  # nothing is awaited between this look and the start
@@ -144,53 +145,37 @@ class Jobs:
         return done
 
     def _handled(self, call: Call, handler: Handler) -> Outcome:
+        most = self._limits.reply_bytes
         try:
-            reply = self._checked(bytes(handler(call)))
+            reply = bytes(handler(call))
+            if len(reply) <= most:
+                return Outcome(200, reply)
+            failure: Exception = TooLarge(f"The reply would be longer than {most:,} bytes.")
         except Busy:
             raise  # nothing was done, so there is nothing to keep: the same key may try again
-        except Exception as failure:  # noqa: BLE001  (whatever it was, it is the reply to this key from now on)
-            status, body = problems.encode(failure)
-            return Outcome(status, body, failure)
-        return Outcome(200, reply)
-
-    def _checked(self, reply: bytes) -> bytes:
-        if len(reply) > self._limits.reply_bytes:
-            raise TooLarge(f"The reply would be longer than {self._limits.reply_bytes:,} bytes.")
-        return reply
-
-
-def body_digest(body: bytes) -> str:
-    """Return what stands for a message in the store."""
-    return "sha256:" + sha256(body).hexdigest()
+        except Exception as error:  # noqa: BLE001  (whatever it was, it is the reply to this key from now on)
+            failure = error
+        return Outcome(*problems.encode(failure), failure)
 
 
 def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Start work in a thread that does not keep the process alive, and return its outcome to come."""
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[T] = loop.create_future()
+    """Start work in a thread that does not keep the process alive, and return its outcome to come.
+
+    Where the loop has ended meanwhile nobody waits any more, and what must last is on the disk.
+    """
+    outcome: Future[T] = Future()
+    outcome.set_running_or_notify_cancel()  # who stops waiting does not stop the work
 
     def run() -> None:
         try:
-            result = work()
+            outcome.set_result(work())
         except Exception as error:  # noqa: BLE001  (raised again where the outcome is awaited)
-            tell(outcome.set_exception, error)
+            outcome.set_exception(error)
         except BaseException as error:  # noqa: BLE001  (an exit from one call is not the end of the service)
-            tell(outcome.set_exception, RuntimeError(type(error).__name__))
-        else:
-            tell(outcome.set_result, result)
-
-    def tell(set_outcome: Callable[[T], None] | Callable[[BaseException], None], value: object) -> None:
-        def set_unless_cancelled() -> None:
-            if not outcome.done():
-                set_outcome(value)  # type: ignore[arg-type]
-
-        try:
-            loop.call_soon_threadsafe(set_unless_cancelled)
-        except RuntimeError:  # the loop has ended: nobody waits any more, and what must last is on the disk
-            return
+            outcome.set_exception(RuntimeError(type(error).__name__))
 
     threading.Thread(target=run, name="masquerade call", daemon=True).start()
-    return outcome
+    return asyncio.wrap_future(outcome)
 
 
 def _reused() -> KeyReused:

@@ -25,67 +25,47 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from masquerade.core.errors import (
-    ChannelError,
-    EngineError,
-    FileError,
-    InputError,
-    MasqueradeError,
-    NotConverged,
-    PolicyError,
-    PolicyMismatch,
-    QueryRefused,
-    Refusal,
-    RoundAborted,
-    SchemaError,
-)
-from masquerade.crypto.errors import (
-    DecodingError,
-    KeySpent,
-    LogOutOfRange,
-    ProofRejected,
-    SealBroken,
-    SharesInconsistent,
-)
+from masquerade.core import errors
+from masquerade.crypto import errors as broken
 
 LONGEST_TEXT = 1000  # characters of a sentence
 MOST_ITEMS = 100  # culprits or refusals
 LARGEST = 1 << 20  # bytes of an error
 
 
-class NotAdmitted(MasqueradeError):
+class NotAdmitted(errors.MasqueradeError):
     """Nobody this service knows, or not with these credentials."""
 
 
-class WrongVersion(MasqueradeError):
+class WrongVersion(errors.MasqueradeError):
     """A protocol version that the other side does not speak."""
 
 
-class Busy(MasqueradeError):
+class Busy(errors.MasqueradeError):
     """Too much at once, or stopping; nothing was done."""
 
 
-class TimedOut(MasqueradeError):
+class TimedOut(errors.MasqueradeError):
     """Not done yet; asking again with the same key brings the reply and starts nothing anew."""
 
 
-class KeyReused(MasqueradeError):
+class KeyReused(errors.MasqueradeError):
     """An idempotency key that was used for another message."""
 
 
-class ServiceFailed(MasqueradeError):
+class ServiceFailed(errors.MasqueradeError):
     """Something unexpected on the other side."""
 
 
-class PartyUnreachable(MasqueradeError):
+class PartyUnreachable(errors.MasqueradeError):
     """No answer after all retries."""
 
 
-class TooLarge(InputError):
+class TooLarge(errors.InputError):
     """A message beyond a limit."""
 
 
-class NotFound(InputError):
+class NotFound(errors.InputError):
     """A place that the service does not have."""
 
 
@@ -99,34 +79,36 @@ class Kind:
 
 
 FAILED = Kind("failed", 500, "Something unexpected happened here; the log of this service has it.")
-KINDS: Mapping[type[MasqueradeError], Kind] = {
-    DecodingError: Kind("undecodable", 400),
+KINDS: Mapping[type[errors.MasqueradeError], Kind] = {
+    broken.DecodingError: Kind("undecodable", 400),
     TooLarge: Kind("too_large", 413),
     NotFound: Kind("not_found", 404),
-    PolicyMismatch: Kind("policy_mismatch", 422),
-    PolicyError: Kind("policy", 422),
-    ChannelError: Kind("channel", 422),
-    SchemaError: Kind("schema", 422),
-    FileError: Kind("file", 500, "A file of this service cannot be used; its log says which."),
-    InputError: Kind("input", 422),
-    ProofRejected: Kind("proof_rejected", 422),
-    SealBroken: Kind("seal_broken", 422),
-    SharesInconsistent: Kind("shares_inconsistent", 422),
-    LogOutOfRange: Kind("log_out_of_range", 422),
-    NotConverged: Kind("not_converged", 422),
-    KeySpent: Kind("key_spent", 409),
-    QueryRefused: Kind("query_refused", 409),
-    RoundAborted: Kind("round_aborted", 409),
+    errors.PolicyMismatch: Kind("policy_mismatch", 422),
+    errors.PolicyError: Kind("policy", 422),
+    errors.ChannelError: Kind("channel", 422),
+    errors.SchemaError: Kind("schema", 422),
+    errors.FileError: Kind("file", 500, "A file of this service cannot be used; its log says which."),
+    errors.InputError: Kind("input", 422),
+    broken.ProofRejected: Kind("proof_rejected", 422),
+    broken.SealBroken: Kind("seal_broken", 422),
+    broken.SharesInconsistent: Kind("shares_inconsistent", 422),
+    broken.LogOutOfRange: Kind("log_out_of_range", 422),
+    errors.NotConverged: Kind("not_converged", 422),
+    broken.KeySpent: Kind("key_spent", 409),
+    errors.QueryRefused: Kind("query_refused", 409),
+    errors.RoundAborted: Kind("round_aborted", 409),
     KeyReused: Kind("key_reused", 409),
     NotAdmitted: Kind("not_admitted", 403),
     WrongVersion: Kind("wrong_version", 426),
     Busy: Kind("busy", 503),
     TimedOut: Kind("timed_out", 504),
-    EngineError: Kind("engine", 500, "The engine that holds the records failed; nothing was answered."),
+    errors.EngineError: Kind(
+        "engine", 500, "The engine that holds the records failed; nothing was answered."
+    ),
     ServiceFailed: FAILED,
-    MasqueradeError: Kind("refused", 409),
+    errors.MasqueradeError: Kind("refused", 409),
 }
-TYPES: Mapping[str, type[MasqueradeError]] = {kind.code: type_ for type_, kind in KINDS.items()}
+TYPES: Mapping[str, type[errors.MasqueradeError]] = {kind.code: type_ for type_, kind in KINDS.items()}
 RETRIED = frozenset({502, 503, 504})
 
 
@@ -139,9 +121,9 @@ def encode(error: BaseException) -> tuple[int, bytes]:
     """Return the status and the JSON that tell the other side about an error."""
     kind = kind_of(error)
     said: dict[str, Any] = {"error": kind.code, "message": kind.says or _clean(str(error))}
-    if isinstance(error, RoundAborted):
+    if isinstance(error, errors.RoundAborted):
         said |= {"spent": error.spent, "culprits": [_clean(name) for name in error.culprits[:MOST_ITEMS]]}
-    if isinstance(error, QueryRefused):
+    if isinstance(error, errors.QueryRefused):
         said["refusals"] = [
             {"code": _clean(refusal.code), "reason": _clean(refusal.reason)}
             for refusal in error.refusals[:MOST_ITEMS]
@@ -149,7 +131,7 @@ def encode(error: BaseException) -> tuple[int, bytes]:
     return kind.status, json.dumps(said, ensure_ascii=False).encode()
 
 
-def decode(status: int, content: bytes, *, party: str) -> MasqueradeError:
+def decode(status: int, content: bytes, *, party: str) -> errors.MasqueradeError:
     """Return the error that the other side meant; what cannot be read becomes `ServiceFailed`."""
     try:
         said = json.loads(content) if len(content) <= LARGEST else None
@@ -165,25 +147,25 @@ def decode(status: int, content: bytes, *, party: str) -> MasqueradeError:
 
 
 def _rebuilt(
-    type_: type[MasqueradeError], message: str, said: Mapping[str, Any], party: str
-) -> MasqueradeError:
-    if type_ is RoundAborted:
+    type_: type[errors.MasqueradeError], message: str, said: Mapping[str, Any], party: str
+) -> errors.MasqueradeError:
+    if type_ is errors.RoundAborted:
         # what is not said counts as spent
         spent = said.get("spent") is not False
-        return RoundAborted(message, spent=spent, culprits=_texts(said.get("culprits")))
-    if type_ is QueryRefused:
-        return QueryRefused(_refusals(said.get("refusals")) or (Refusal("refused", message),))
+        return errors.RoundAborted(message, spent=spent, culprits=_texts(said.get("culprits")))
+    if type_ is errors.QueryRefused:
+        return errors.QueryRefused(_refusals(said.get("refusals")) or (errors.Refusal("refused", message),))
     if type_ is ServiceFailed:
         return ServiceFailed(f"Party {party!r} failed: {message}")
     return type_(message)
 
 
-def _refusals(given: object) -> tuple[Refusal, ...]:
+def _refusals(given: object) -> tuple[errors.Refusal, ...]:
     if not isinstance(given, list):
         return ()
     pairs = [(item.get("code"), item.get("reason")) for item in given[:MOST_ITEMS] if isinstance(item, dict)]
     return tuple(
-        Refusal(_clean(code), _clean(reason))
+        errors.Refusal(_clean(code), _clean(reason))
         for code, reason in pairs
         if isinstance(code, str) and isinstance(reason, str)
     )

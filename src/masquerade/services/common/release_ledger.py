@@ -11,7 +11,7 @@ draw that this recipient has already seen for these variables, tells nothing new
 is why disguises are memoised. A release without a `draw` counts each time. One unbounded release leaves the
 product unbounded. What a recipient can learn about a whole record is bounded by the product over all its sets
 of variables (`total`); recipients who put together what they have are bounded by the product over all of
-them, each draw counted once (`together`). The ledger does not know whether two releases are about the same
+them, each draw counted once. The ledger does not know whether two releases are about the same
 people and takes it that they are, so every figure is an upper bound.
 """
 
@@ -24,7 +24,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -32,7 +32,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from masquerade.core.atomic import sync_folder
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.words import gamma_words, log_gamma
+from masquerade.core.words import counted, gamma_words
 from masquerade.protocols.durable_store import Notes
 from masquerade.services.common.state import State, lock_file, peek
 
@@ -59,8 +59,10 @@ class Mark(NamedTuple):
         return f"{self.number} {self.hash}".encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Mark:
-        """Return the mark that these bytes are."""
+    def decode(cls, data: bytes | None) -> Mark | None:
+        """Return the mark that these bytes are, if there are any."""
+        if data is None:
+            return None
         match = re.fullmatch(rb"([0-9]{1,18}) ([0-9a-f]{64})", data)
         if match is None:
             raise FileError("The remembered end of the release ledger is damaged.")
@@ -93,10 +95,9 @@ class Release:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "variables", tuple(self.variables))
-        texts = [(name, getattr(self, name)) for name in ("session", "protocol", "recipient", "kind")]
-        optional = [(name, getattr(self, name)) for name in ("policy", "digest", "draw")]
-        texts += [(name, text) for name, text in optional if text is not None]
-        for name, text in [*texts, *(("variables", name) for name in self.variables)]:
+        needed = [(name, getattr(self, name)) for name in ("session", "protocol", "recipient", "kind")]
+        optional = [(name, getattr(self, name) or "") for name in ("policy", "digest", "draw")]
+        for name, text in [*needed, *optional, *(("variables", name) for name in self.variables)]:
             if not isinstance(text, str) or len(text) > MOST_TEXT or not text.isprintable():
                 raise InputError(
                     f"The {name} of a release must be one line of at most {MOST_TEXT} characters."
@@ -112,11 +113,6 @@ class Release:
             object.__setattr__(self, "gamma", Fraction(self.gamma))
             if self.gamma.numerator.bit_length() > 3 * MOST_DIGITS:
                 raise InputError(f"The gamma of a release must have fewer than {MOST_DIGITS} digits.")
-
-    @classmethod
-    def restored(cls, epoch: int) -> Release:
-        """Return the line that says: earlier ones may be missing, for the state was restored."""
-        return cls(f"epoch {epoch}", "", "", RESTORED, (), 0, None, Fraction(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +130,16 @@ class Entry:
         """Return the end of a ledger whose last line this is."""
         return Mark(self.number, self.hash)
 
+    @property
+    def due_hash(self) -> str:
+        """Return the hash that the line must have: of all of it but that."""
+        content = {name: value for name, value in self.to_dict().items() if name != "hash"}
+        return hashlib.sha256(canonical(content)).hexdigest()
+
     def to_dict(self) -> dict[str, Any]:
         """Return the line's keys and values."""
-        return {**_content(self.number, self.time, self.release, self.previous), "hash": self.hash}
+        release = {**_plain(self.release), "previous": self.previous, "hash": self.hash}
+        return {"number": self.number, "time": self.time, **release}
 
     def line(self) -> bytes:
         """Return the line as it stands in the file."""
@@ -148,30 +151,23 @@ def canonical(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def _content(number: int, time: str, release: Release, previous: str) -> dict[str, Any]:
-    values = {**asdict(release), "variables": list(release.variables), "gamma": _fraction(release.gamma)}
-    return {"number": number, "time": time, **values, "previous": previous}
-
-
-def _fraction(gamma: Fraction | None) -> str | None:
-    return None if gamma is None else f"{gamma.numerator}/{gamma.denominator}"
-
-
-def _hash(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical(content)).hexdigest()
+def _plain(item: Release | Spent) -> dict[str, Any]:
+    gamma = None if item.gamma is None else f"{item.gamma.numerator}/{item.gamma.denominator}"
+    return {**asdict(item), "variables": list(item.variables), "gamma": gamma}
 
 
 def entry_of(release: Release, last: Mark) -> Entry:
     """Return the line that a release becomes after the last one, now."""
     time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-    content = _content(last.number + 1, time, release, last.hash)
-    return Entry(last.number + 1, time, release, last.hash, _hash(content))
+    entry = Entry(last.number + 1, time, release, last.hash, "")
+    return replace(entry, hash=entry.due_hash)
 
 
-def parse(path: Path, data: bytes) -> tuple[tuple[Entry, ...], int]:
+def parse(path: Path, data: bytes, known: Mark | None = None) -> tuple[tuple[Entry, ...], int]:
     """Return the whole lines and how many bytes they take; name the first line that is not in order.
 
-    What follows the last end of line is a line that was never finished.
+    What follows the last end of line is a line that was never finished. A ledger that lacks the last line
+    that is `known`, or has another in its place, is refused.
     """
     whole = data.rfind(b"\n") + 1
     entries: list[Entry] = []
@@ -181,55 +177,39 @@ def parse(path: Path, data: bytes) -> tuple[tuple[Entry, ...], int]:
         entry = _entry(line, where)
         if entry.number != number:
             raise FileError(f"{where}: holds release {entry.number}; lines were deleted, added or reordered.")
-        if entry.hash != _hash(_content(number, entry.time, entry.release, entry.previous)):
+        if entry.hash != entry.due_hash:
             raise FileError(f"{where}: was edited; its hash does not fit.")
         if entry.previous != last.hash:
             raise FileError(f"{where}: does not follow the line before it; one of the two was replaced.")
         entries.append(entry)
         last = entry.mark
-    return tuple(entries), whole
-
-
-def check_end(path: Path, entries: Sequence[Entry], known: Mark | None) -> None:
-    """Refuse a ledger that lacks the last line known, or has another in its place."""
-    if known is None or known.number == 0:
-        return
-    if len(entries) < known.number:
+    if known is not None and len(entries) < known.number:
         raise FileError(
             f"{path}: line {len(entries) + 1} is missing: the ledger was shortened, "
             f"{known.number} releases had been written."
         )
-    if entries[known.number - 1].hash != known.hash:
+    if known is not None and known.number and entries[known.number - 1].hash != known.hash:
         raise FileError(
             f"{path}: line {known.number}: is not the one that was written; the ledger was replaced."
         )
+    return tuple(entries), whole
 
 
 def _entry(line: bytes, where: str) -> Entry:
     """Return the entry that a line is, if it is written in the canonical way."""
     try:
-        entry = _read(json.loads(line))
-        if entry.line() == line + b"\n":
-            return entry
-    except (ValueError, TypeError, KeyError, RecursionError):
+        values = json.loads(line)
+        number, time = values.pop("number"), values.pop("time")
+        previous, own, gamma = values.pop("previous"), values.pop("hash"), values.pop("gamma")
+        shaped = TIME.fullmatch(time) and HASH.fullmatch(previous) and HASH.fullmatch(own)
+        if shaped and type(number) is int and (gamma is None or GAMMA.fullmatch(gamma)):
+            release = Release(**values, gamma=None if gamma is None else Fraction(gamma))
+            entry = Entry(number, time, release, previous, own)
+            if entry.line() == line + b"\n":
+                return entry
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
     raise FileError(f"{where}: is not a release as this ledger writes them; it was edited or damaged.")
-
-
-def _read(values: Any) -> Entry:
-    """Return an entry from its keys and values; ValueError, TypeError or KeyError if it is none."""
-    if not isinstance(values, dict):
-        raise TypeError
-    number, time = values.pop("number"), values.pop("time")
-    previous, own = values.pop("previous"), values.pop("hash")
-    shaped = TIME.fullmatch(time) and HASH.fullmatch(previous) and HASH.fullmatch(own)
-    if not shaped or type(number) is not int:
-        raise ValueError
-    gamma = values.pop("gamma")
-    if gamma is not None and not GAMMA.fullmatch(gamma):
-        raise ValueError
-    release = Release(**values, gamma=None if gamma is None else Fraction(gamma))
-    return Entry(number, time, release, previous, own)
 
 
 class ReleaseLedger:
@@ -239,9 +219,8 @@ class ReleaseLedger:
         self._path, self._handle, self._notes = path, handle, notes
         self._guard = threading.Lock()
         data = self._contents()
-        entries, self._size = parse(path, data)
-        known = _known_end(None if notes is None else notes.get(SCOPE, HEAD))
-        check_end(path, entries, known)
+        known = Mark.decode(None if notes is None else notes.get(SCOPE, HEAD))
+        entries, self._size = parse(path, data, known)
         self._last = entries[-1].mark if entries else START
         # a line cut short by a crash was never acknowledged, so nothing left under it
         if self._size < len(data):
@@ -295,8 +274,7 @@ class ReleaseLedger:
         """Return all releases, oldest first, read from the disk; every line and the end are checked."""
         with self._guard:
             data = self._contents()
-            entries, _ = parse(self._path, data)
-            check_end(self._path, entries, self._last)
+            entries, _ = parse(self._path, data, self._last)
             if len(data) != self._size:
                 raise _touched(self._path)
             return entries
@@ -334,7 +312,9 @@ def in_state(state: State) -> ReleaseLedger:
         known, now = state.notes.get(SCOPE, EPOCH), str(state.epoch).encode()
         if known != now:
             if known is not None or state.restored:
-                ledger.append(Release.restored(state.epoch))
+                # earlier lines may be missing
+                gone = Release(f"epoch {state.epoch}", "", "", RESTORED, (), 0, None, Fraction(1))
+                ledger.append(gone)
             state.notes.put(SCOPE, EPOCH, now)
     except BaseException:
         ledger.close()
@@ -350,7 +330,7 @@ def inspect(place: str | Path) -> tuple[tuple[Entry, ...], Mark | None]:
     path = Path(place)
     file = path / FILE if path.is_dir() else path
     # the end first: what is added after it was asked for makes the ledger longer, never shorter
-    known = _known_end(peek(file.parent, SCOPE, HEAD) if file.name == FILE else None)
+    known = Mark.decode(peek(file.parent, SCOPE, HEAD) if file.name == FILE else None)
     try:
         data = file.read_bytes()
     except FileNotFoundError:
@@ -359,15 +339,10 @@ def inspect(place: str | Path) -> tuple[tuple[Entry, ...], Mark | None]:
         raise FileError(f"{file}: there is no release ledger here.") from None
     except OSError as error:
         raise _failed(file, error) from None
-    entries, whole = parse(file, data)
-    check_end(file, entries, known)
+    entries, whole = parse(file, data, known)
     if known is None and whole < len(data):
         raise FileError(f"{file}: line {len(entries) + 1} is cut short.")
     return entries, known
-
-
-def _known_end(note: bytes | None) -> Mark | None:
-    return None if note is None else Mark.decode(note)
 
 
 def _write(handle: int, line: bytes, size: int) -> None:
@@ -402,26 +377,16 @@ class Spent:
     releases: int
     repeats: int
 
-    @property
-    def epsilon(self) -> float:
-        """Return ln γ, the ε of local differential privacy."""
-        return log_gamma(self.gamma)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the figures for JSON."""
-        return {**asdict(self), "variables": list(self.variables), "gamma": _fraction(self.gamma)}
+        return _plain(self)
 
 
-def spending(
-    entries: Iterable[Entry], *, policy: str | None = None, recipient: str | None = None
-) -> tuple[Spent, ...]:
-    """Return the γ spent by recipient and set of variables, of all releases or those chosen."""
+def spending(entries: Iterable[Entry]) -> tuple[Spent, ...]:
+    """Return the γ spent by recipient and set of variables."""
     groups: dict[tuple[str, tuple[str, ...]], list[Release]] = {}
-    for entry in entries:
-        release = entry.release
-        wanted = policy in (None, release.policy) and recipient in (None, release.recipient)
-        if wanted and release.kind != RESTORED:
-            groups.setdefault((release.recipient, tuple(sorted(set(release.variables)))), []).append(release)
+    for release in (entry.release for entry in entries if entry.release.kind != RESTORED):
+        groups.setdefault((release.recipient, tuple(sorted(set(release.variables)))), []).append(release)
     return tuple(_spent(who, variables, group) for (who, variables), group in groups.items())
 
 
@@ -430,24 +395,17 @@ def total(spent: Iterable[Spent]) -> Fraction | None:
     return _product(item.gamma for item in spent)
 
 
-def together(entries: Iterable[Entry]) -> Fraction | None:
-    """Return what bounds the belief of all recipients who put together what they have."""
-    groups: dict[tuple[str, ...], list[Release]] = {}
-    for entry in entries:
-        if entry.release.kind != RESTORED:
-            groups.setdefault(tuple(sorted(set(entry.release.variables))), []).append(entry.release)
-    return _product(_spent("", variables, group).gamma for variables, group in groups.items())
-
-
 def summary(entries: Sequence[Entry]) -> str:
     """Return what left, to whom and what it may have given away, in sentences."""
     lines = []
     spent = spending(entries)
     for who in dict.fromkeys(item.recipient for item in spent):
         mine = [item for item in spent if item.recipient == who]
-        lines.append(f"{who}: a belief about a person can have shifted by {shift_words(total(mine))} in all.")
+        lines.append(f"{who}: a belief about a person can have shifted by {_shifted(total(mine))} in all.")
         lines += [
-            f"- {', '.join(i.variables) or 'no variable'}: {shift_words(i.gamma)}, {_times(i)}." for i in mine
+            f"- {', '.join(i.variables) or 'no variable'}: {_shifted(i.gamma)}, "
+            f"{counted(i.releases, 'release')}{f', {i.repeats} of them the same again' if i.repeats else ''}."
+            for i in mine
         ]
     for entry in entries:
         if entry.release.kind == RESTORED:
@@ -458,27 +416,20 @@ def summary(entries: Sequence[Entry]) -> str:
     return "\n".join(lines) or "Nothing has left."
 
 
-def shift_words(gamma: Fraction | None) -> str:
-    """Return by how much a belief can have shifted."""
+def _shifted(gamma: Fraction | None) -> str:
     return "any factor (no bound on γ)" if gamma is None else gamma_words(gamma)
 
 
-def _times(spent: Spent) -> str:
-    again = f", {spent.repeats} of them the same again" if spent.repeats else ""
-    return f"{spent.releases} release{'' if spent.releases == 1 else 's'}{again}"
-
-
 def _spent(recipient: str, variables: tuple[str, ...], releases: Sequence[Release]) -> Spent:
-    draws: dict[object, Fraction | None] = {}
+    draws: dict[object, list[Release]] = {}
     for i, release in enumerate(releases):
-        draw = (release.kind, i if release.draw is None else release.draw)
-        # one draw has one γ; should a ledger say two, the larger holds
-        draws[draw] = _larger(draws.get(draw, Fraction(1)), release.gamma)
-    return Spent(recipient, variables, _product(draws.values()), len(releases), len(releases) - len(draws))
-
-
-def _larger(first: Fraction | None, second: Fraction | None) -> Fraction | None:
-    return None if first is None or second is None else max(first, second)
+        draws.setdefault((release.kind, i if release.draw is None else release.draw), []).append(release)
+    # one draw has one γ; should a ledger say two, the larger holds
+    gammas = [
+        None if any(it.gamma is None for it in same) else max(it.gamma or Fraction(1) for it in same)
+        for same in draws.values()
+    ]
+    return Spent(recipient, variables, _product(gammas), len(releases), len(releases) - len(draws))
 
 
 def _product(gammas: Iterable[Fraction | None]) -> Fraction | None:

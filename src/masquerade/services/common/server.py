@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import signal
@@ -10,20 +11,26 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
+from masquerade.crypto import identity_keys
 from masquerade.services.common import logs
+from masquerade.services.common.client import json_object, peers_of
+from masquerade.services.common.jobs import Call
+from masquerade.services.common.peers import PLAIN, TlsFiles, server_context
+from masquerade.services.common.problems import NotAdmitted, NotFound
 from masquerade.services.common.service import CERTIFICATE, Service
 from masquerade.services.common.settings import NodeSettings, is_loopback
-from masquerade.services.common.tls_contexts import PLAIN, TlsFiles, server_context
+from masquerade.services.common.state import State
 
 GRACE_SECONDS = 30.0
 _HEADER_SECONDS = 15.0  # from a connection, or from the first byte of a request, to the end of its headers
@@ -47,65 +54,73 @@ def run(
     in the real address. A service is run once: after its end it takes nothing new.
     """
     server, listening = _prepared(service, (host, port), tls, grace_seconds, announce)
-    with _quiet(server.service.name):
+    with _quiet(service.name):
         server.run(sockets=[listening])
 
 
-def run_node(service: Service, settings: NodeSettings, announce: Callable[[str], object]) -> None:
-    """Run a service until told to stop; its address is left in the state folder, for the operator."""
-    address = settings.address_file
+class NodeServer(ABC):
+    """Everything behind the address of a node: places for its peers, and operations for its own operator."""
 
-    def listening(line: str) -> None:
-        url = line.rsplit(" ", 1)[1]
-        for everywhere in ("//0.0.0.0:", "//[::]:"):  # the operator is on this machine
-            url = url.replace(everywhere, "//127.0.0.1:")
-        write_whole(address, url + "\n", private=True)
-        announce(line)
+    CALLED: ClassVar[str] = "node"
+    operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]]
 
-    try:
-        run(
-            service,
-            host=settings.listen.host,
-            port=settings.listen.port,
-            tls=settings.tls_files(),
-            announce=listening,
-        )
-    finally:
-        address.unlink(missing_ok=True)
+    def __init__(self, settings: NodeSettings) -> None:
+        self.settings = settings
+        self.identity = identity_keys.load(settings.identity)
+        self.peers, self.log = peers_of(settings), logs.Logger(settings.name)
+        self.state = State.open(settings.state)
 
+    def handle(self, call: Call) -> bytes:
+        """Answer a message."""
+        what = call.parameters.get("what")
+        if what is None:
+            return self.answer(call)
+        if call.peer.name != self.settings.name:
+            raise NotAdmitted(f"Only this {self.CALLED}'s own operator may do this.")
+        if what not in self.operations:
+            raise NotFound("There is no such operation here.")
+        return json.dumps(self.operations[what](json_object(call.body))).encode()
 
-@contextmanager
-def background(
-    service: Service,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    tls: TlsFiles = PLAIN,
-    grace_seconds: float = GRACE_SECONDS,
-) -> Iterator[str]:
-    """Serve in a thread of this process, and give the address; at the end the service stops in order."""
-    addresses: list[str] = []
-    server, listening = _prepared(service, (host, port), tls, grace_seconds, addresses.append)
-    failures: list[BaseException] = []
+    @abstractmethod
+    def answer(self, call: Call) -> bytes:
+        """Answer a message that is not the operator's."""
 
-    def serve() -> None:
-        try:
-            server.run(sockets=[listening])
-        except BaseException as error:  # noqa: BLE001  (raised again by whoever waits for the start)
-            failures.append(error)
+    @abstractmethod
+    def service(self) -> Service:
+        """Return the service that this node is."""
 
-    thread = threading.Thread(target=serve, name=f"masquerade {server.service.name}", daemon=True)
-    with _quiet(server.service.name):
-        thread.start()
-        try:
-            while not addresses and thread.is_alive():
-                time.sleep(0.005)
-            if not addresses:
-                raise InputError(f"The service {server.service.name!r} did not start: {failures}")
-            yield addresses[0].rsplit(" ", 1)[1]
-        finally:
-            server.handle_exit(signal.SIGTERM, None)
-            thread.join()
+    def service_at(self, places: Iterable[str], **more: Any) -> Service:
+        """Return a service with these places, and those of the operator."""
+        name, limits, everywhere = self.settings.name, self.settings.limits, (*places, "operate/{what}")
+        return Service(name, peers=self.peers, limits=limits, handler=self.handle, places=everywhere, **more)
+
+    def close(self) -> None:
+        """Let go of files."""
+        self.state.close()
+
+    def described(self) -> str:
+        """Return a line for the operator when the service has started, if there is anything to say."""
+        return ""
+
+    def serve(self, announce: Callable[[str], object] = print) -> None:
+        """Serve until told to stop; the address is left in the state folder, for the operator."""
+        settings, address = self.settings, self.settings.address_file
+
+        def listening(line: str) -> None:
+            url = line.rsplit(" ", 1)[1]
+            for everywhere in ("//0.0.0.0:", "//[::]:"):  # the operator is on this machine
+                url = url.replace(everywhere, "//127.0.0.1:")
+            write_whole(address, url + "\n", private=True)
+            announce(line)
+            if self.described():
+                announce(self.described())
+
+        host, port, tls = settings.listen.host, settings.listen.port, settings.tls_files()
+        with closing(self):
+            try:
+                run(self.service(), host=host, port=port, tls=tls, announce=listening)
+            finally:
+                address.unlink(missing_ok=True)
 
 
 class _Server(uvicorn.Server):
@@ -118,7 +133,6 @@ class _Server(uvicorn.Server):
         self.service, self._grace, self._tell = service, grace_seconds, started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and say where."""
         await super().startup(sockets)
         self._tell()
 
@@ -207,8 +221,7 @@ def _prepared(
     config.load()
     config.ssl = secured
     listening = _listening(host, port)
-    name, real = host, listening.getsockname()[1]
-    shown = f"[{name}]" if ":" in name else name
+    shown, real = f"[{host}]" if ":" in host else host, listening.getsockname()[1]
     line = f"masquerade {service.name} listens at http{'' if secured is None else 's'}://{shown}:{real}"
 
     def started() -> None:

@@ -12,27 +12,26 @@ import re
 import secrets
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from masquerade.core.errors import InputError
 from masquerade.services.common import logs, problems
-from masquerade.services.common._metrics import MEDIA, Metrics
-from masquerade.services.common._reply_store import ReplyStore
 from masquerade.services.common.jobs import Call, Handler, Jobs, Outcome
 from masquerade.services.common.peers import Peer, by_name, recognise
 from masquerade.services.common.problems import Busy, NotAdmitted, NotFound, TooLarge, WrongVersion
 from masquerade.services.common.settings import Limits, is_loopback
-
-if TYPE_CHECKING:
-    from masquerade.services.common.state import State
+from masquerade.services.common.state import ReplyStore, State
 
 VERSIONS = (1,)
 VERSION_HEADER = "Masquerade-Version"
@@ -46,10 +45,44 @@ REQUEST_HEADER = "Masquerade-Request"
 _DISCARDING_SECONDS = 5.0
 _JSON, _BYTES = "application/json", "application/octet-stream"
 _CLOSED = 499  # in logs: the caller went away
+_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+
+
+class Metrics:
+    """What Prometheus may know of one service: requests, bytes and seconds by template and status."""
+
+    def __init__(self, service_name: str) -> None:
+        self.registry = CollectorRegistry()
+        own: dict[str, Any] = {"registry": self.registry}
+        by_place = ["place"]
+        Gauge("masquerade_service", "Which service this is.", ["service"], **own).labels(service_name).set(1)
+        self._requests = Counter("masquerade_requests", "Requests answered.", ["place", "status"], **own)
+        self._received = Counter("masquerade_received_bytes", "Bytes of bodies received.", by_place, **own)
+        self._sent = Counter("masquerade_sent_bytes", "Bytes of replies sent.", by_place, **own)
+        self._replayed = Counter("masquerade_replayed", "Stored replies sent again.", by_place, **own)
+        self.handshakes = Counter("masquerade_refused_handshakes", "Connections refused by TLS.", **own)
+        told = "Seconds from a request's headers to its reply."
+        self._seconds = Histogram("masquerade_request_seconds", told, by_place, buckets=_SECONDS, **own)
+        self.running = Gauge("masquerade_running", "Requests being worked on.", **own)
+
+    def count(
+        self, place: str, status: int, *, received: int, sent: int, seconds: float, replayed: bool = False
+    ) -> None:
+        """Take in one request."""
+        self._requests.labels(place, str(status)).inc()
+        self._received.labels(place).inc(received)
+        self._sent.labels(place).inc(sent)
+        self._seconds.labels(place).observe(seconds)
+        if replayed:
+            self._replayed.labels(place).inc()
+
+    def text(self) -> bytes:
+        """Return everything as Prometheus reads it."""
+        return generate_latest(self.registry)
 
 
 @dataclass(slots=True)
-class RequestRecord:
+class _RequestRecord:
     """What is noted of one request: nothing of its body but the length."""
 
     request: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -67,28 +100,18 @@ class RequestRecord:
 class Service:
     """A service: bytes posted to ``/v1/<place>`` by a peer go to `handler`, its bytes go back.
 
-    `app` is what a server runs; `stop` makes it refuse new requests.
-
-    Parameters
-    ----------
-    peers
-        Who is admitted, by pinned certificate or token.
-    state
-        Where replies are kept; without one they are kept in memory until the process ends.
-    ready
-        Whether the service may be sent requests, asked by ``/ready``.
-    places
-        Templates of the places that exist, such as ``sessions/{session}/columns``; other places are refused
-        before their body is read, and metrics are counted by template.
-    anonymous
-        Who a caller without any credentials is taken for; without it such callers are refused.
+    `app` is what a server runs; `stop` makes it refuse new requests. `peers` are admitted, by pinned
+    certificate or token; a caller without any credentials is taken for `anonymous`, or refused. Replies are
+    kept in the `state`; without one in memory, until the process ends. `ready` tells ``/ready`` whether
+    requests should come. `places` are templates such as ``sessions/{session}/columns``: other places are
+    refused before their body is read, and metrics are counted by template.
     """
 
     def __init__(
         self,
         name: str,
         *,
-        peers: Sequence[Peer] | Mapping[str, Peer],
+        peers: Iterable[Peer],
         limits: Limits,
         handler: Handler,
         state: State | None = None,
@@ -101,19 +124,20 @@ class Service:
         self.jobs = Jobs(replies, limits)
         self.metrics = Metrics(name)
         self._handler, self._ready = handler, ready
-        self._places = {template: _pattern(template) for template in places}
         self._log = logs.Logger(name)
+        known = [Route(f"/v1/{it}", partial(self._post, it), methods=["POST"]) for it in places]
         self.app = FastAPI(
             title=f"masquerade {name}",
             openapi_url=None,  # nothing is served that was not asked for
             routes=[
-                Route("/v1/{place:path}", self.post, methods=["POST"]),
-                Route("/version", self.version, methods=["GET"]),
-                Route("/health", self.health, methods=["GET"]),
-                Route("/ready", self.readiness, methods=["GET"]),
-                Route("/metrics", self.measured, methods=["GET"]),
+                *known,
+                Route("/v1/{place:path}", partial(self._post, None), methods=["POST"]),
+                Route("/version", self._version, methods=["GET"]),
+                Route("/health", self._health, methods=["GET"]),
+                Route("/ready", self._readiness, methods=["GET"]),
+                Route("/metrics", self._measured, methods=["GET"]),
             ],
-            exception_handlers={404: self.nowhere, 405: self.nowhere},
+            exception_handlers={404: self._nowhere, 405: self._nowhere},
         )
         self.app.router.redirect_slashes = False
 
@@ -128,18 +152,16 @@ class Service:
 
     def refused_handshake(self, reason: str) -> None:
         """Note a connection that failed before there was a request."""
-        self.metrics.refused_handshake()
+        self.metrics.handshakes.inc()
         self._log.info("handshake refused", code=reason.lower())
 
-    async def version(self, request: Request) -> Response:  # noqa: ARG002
-        """Say which versions are spoken."""
+    async def _version(self, request: Request) -> Response:  # noqa: ARG002
         return Response(json.dumps({"service": self.name, "versions": VERSIONS}), media_type=_JSON)
 
-    async def health(self, request: Request) -> Response:  # noqa: ARG002
-        """Say that the process is alive."""
+    async def _health(self, request: Request) -> Response:  # noqa: ARG002
         return Response(b'{"alive": true}', media_type=_JSON)
 
-    async def readiness(self, request: Request) -> Response:  # noqa: ARG002
+    async def _readiness(self, request: Request) -> Response:  # noqa: ARG002
         """Say whether requests should be sent here."""
         try:
             ready = not self.jobs.stopping and bool(self._ready())
@@ -147,30 +169,29 @@ class Service:
             ready = False
         return Response(json.dumps({"ready": ready}), status_code=200 if ready else 503, media_type=_JSON)
 
-    async def measured(self, request: Request) -> Response:
+    async def _measured(self, request: Request) -> Response:
         """Give the counters, to this machine and to peers."""
         if request.client is None or not is_loopback(request.client.host):
             try:
-                recognise(self.peers, _certificate(request), _bearer(request))
+                recognise(self.peers.values(), _certificate(request), _bearer(request))
             except NotAdmitted as error:
                 return _refused(error, _certificate(request))
         self.metrics.running.set(self.jobs.running)
-        return Response(self.metrics.text(), headers={"Content-Type": MEDIA})
+        return Response(self.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def nowhere(self, request: Request, error: Exception) -> Response:  # noqa: ARG002
+    async def _nowhere(self, request: Request, error: Exception) -> Response:  # noqa: ARG002
         """Refuse what goes to no place of ours."""
-        seen, refusal = RequestRecord(), NotFound("This service has no such place.")
-        seen.failure = refusal
-        response = _refused(refusal, None)
+        refusal = NotFound("This service has no such place.")
+        seen, response = _RequestRecord(failure=refusal), _refused(refusal, None)
         response.headers["Connection"] = "close"  # whatever else it was going to send
         self._note(request, seen, response)
         return response
 
-    async def post(self, request: Request) -> Response:
-        """Answer a message."""
-        seen = RequestRecord()
+    async def _post(self, template: str | None, request: Request) -> Response:
+        """Answer a message, to a place of ours if there is a template."""
+        seen = _RequestRecord()
         try:
-            done = await self._answered(request, seen)
+            done = await self._answered(template, request, seen)
             seen.failure, seen.replayed = done.failure, done.replayed
             response = Response(done.body, done.status, media_type=_BYTES if done.status < 400 else _JSON)
         except ClientDisconnect:
@@ -190,28 +211,25 @@ class Service:
         self._note(request, seen, response)
         return response
 
-    async def _answered(self, request: Request, seen: RequestRecord) -> Outcome:
+    async def _answered(self, template: str | None, request: Request, seen: _RequestRecord) -> Outcome:
         seen.version = _agreed_version(request)
-        peer = self._admitted(request)
+        certificate, bearer = _certificate(request), _bearer(request)
+        anybody = self.anonymous if certificate is None and bearer is None else None
+        peer = anybody or recognise(self.peers.values(), certificate, bearer)
         seen.peer = peer.name
-        place = request.path_params["place"]
-        seen.template, parameters = _found(self._places, place)
-        seen.place = place
+        place = request.scope["path"].removeprefix("/v1/")
+        if template is None or len(place) > _LONGEST_PLACE or not _PLACE_FORM.fullmatch(place):
+            raise NotFound("This service has no such place.")
+        seen.template, seen.place = template, place
         self.jobs.enter()
         try:
             body = await self._body(request, seen)
-            call = Call(peer, place, body, _key(request), parameters)
+            call = Call(peer, place, body, _key(request), request.path_params)
             return await self.jobs.answer(call, self._handler)
         finally:
             self.jobs.leave()
 
-    def _admitted(self, request: Request) -> Peer:
-        certificate, bearer = _certificate(request), _bearer(request)
-        if certificate is None and bearer is None and self.anonymous is not None:
-            return self.anonymous
-        return recognise(self.peers, certificate, bearer)
-
-    async def _body(self, request: Request, seen: RequestRecord) -> bytes:
+    async def _body(self, request: Request, seen: _RequestRecord) -> bytes:
         """Return the body, counted while it arrives: what a header declares is no promise."""
         most = self.limits.body_bytes
         if "content-encoding" in request.headers:
@@ -248,12 +266,11 @@ class Service:
         except TimeoutError:
             return
 
-    def _note(self, request: Request, seen: RequestRecord, response: Response) -> None:
+    def _note(self, request: Request, seen: _RequestRecord, response: Response) -> None:
         seconds = time.perf_counter() - seen.started
         status, sent = response.status_code, len(response.body)
-        self.metrics.count(seen.template, status, received=seen.received, sent=sent, seconds=seconds)
-        if seen.replayed:
-            self.metrics.replayed(seen.template)
+        figures: dict[str, Any] = {"received": seen.received, "sent": sent, "replayed": seen.replayed}
+        self.metrics.count(seen.template, status, seconds=seconds, **figures)
         facts: dict[str, Any] = {
             "request": seen.request,
             "method": request.method,
@@ -261,10 +278,8 @@ class Service:
             "address": request.client.host if seen.peer is None and request.client else None,
             "place": seen.place,
             "status": status,
-            "received": seen.received,
-            "sent": sent,
             "ms": round(seconds * 1000, 1),
-            "replayed": seen.replayed,
+            **figures,
         }
         if seen.failure is not None:
             facts["error"] = type(seen.failure).__name__  # its text may speak of data
@@ -293,27 +308,6 @@ def _where(error: BaseException) -> str | None:
     """Return the file and line that raised, without anything they spoke of."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else None
-
-
-def _pattern(template: str) -> re.Pattern[str]:
-    """Return which places a template such as ``sessions/{session}/columns`` stands for."""
-    parts = re.split(r"\{(\w+)(:path)?\}", template.strip("/"))
-    return re.compile(
-        "".join(
-            re.escape(text) + (f"(?P<{name}>{'.+' if whole else '[^/]+'})" if name else "")
-            for text, name, whole in zip(parts[::3], [*parts[1::3], None], [*parts[2::3], None], strict=True)
-        )
-    )
-
-
-def _found(places: Mapping[str, re.Pattern[str]], path: str) -> tuple[str, dict[str, str]]:
-    """Return the template that a path is one of, and the template's parameters."""
-    if len(path) <= _LONGEST_PLACE and _PLACE_FORM.fullmatch(path):
-        for template, pattern in places.items():
-            match = pattern.fullmatch(path)
-            if match:
-                return template, match.groupdict()
-    raise NotFound("This service has no such place.")
 
 
 def _agreed_version(request: Request) -> int:

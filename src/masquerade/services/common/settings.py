@@ -24,7 +24,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -40,8 +40,8 @@ from pydantic import (
 )
 
 from masquerade.core.errors import FileError, InputError
+from masquerade.services.common.peers import PLAIN, TlsFiles
 from masquerade.services.common.settings_file import explain, override, read
-from masquerade.services.common.tls_contexts import PLAIN, TlsFiles
 
 M = TypeVar("M", bound=BaseModel)
 UNITS: Final = {"": 1, "B": 1} | {
@@ -70,20 +70,19 @@ class Strict(BaseModel):
 
     @field_validator("*", mode="after")
     @classmethod
-    def placed(cls, value: Any, info: ValidationInfo) -> Any:
+    def _from_its_folder(cls, value: Any, info: ValidationInfo) -> Any:
         """Take relative paths from the folder of the file that is being loaded."""
         folder = (info.context or {}).get("folder")
-        return value if folder is None else placed(value, folder)
+        return value if folder is None else _placed(value, folder)
 
 
-def placed(value: Any, folder: Path) -> Any:
-    """Return paths, alone or in lists and mappings, made absolute from a folder."""
+def _placed(value: Any, folder: Path) -> Any:
     if isinstance(value, Path):
         return Path(os.path.normpath(folder / value.expanduser()))
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(placed(item, folder) for item in value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_placed(item, folder) for item in value)
     if isinstance(value, dict):
-        return {key: placed(item, folder) for key, item in value.items()}
+        return {key: _placed(item, folder) for key, item in value.items()}
     return value
 
 
@@ -154,11 +153,11 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-class MustExist:
+class _MustExist:
     """Marks a path to a file that `check_files` looks for."""
 
 
-class OwnerOnly(MustExist):
+class _OwnerOnly(_MustExist):
     """Marks a path to a secret: nobody but its owner may read that file."""
 
 
@@ -167,8 +166,8 @@ Digest = Annotated[str, AfterValidator(_digest)]
 PublicKey = Annotated[str, AfterValidator(_public_key)]
 Url = Annotated[str, AfterValidator(_url)]
 AnyPath = Annotated[Path, BeforeValidator(_file_name)]
-PublicFile = Annotated[Path, BeforeValidator(_file_name), MustExist()]
-SecretFile = Annotated[Path, BeforeValidator(_file_name), OwnerOnly()]
+PublicFile = Annotated[Path, BeforeValidator(_file_name), _MustExist()]
+SecretFile = Annotated[Path, BeforeValidator(_file_name), _OwnerOnly()]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
 
@@ -230,8 +229,7 @@ class PeerSettings(Strict):
     """Its public signing key (`masquerade tls identity`); sessions need it of parties and helper."""
 
     @model_validator(mode="after")
-    def recognisable(self) -> PeerSettings:
-        """Refuse a peer of which nothing is known."""
+    def _recognisable(self) -> Self:
         if not (self.url or self.fingerprints or self.token_digest or self.identity):
             raise ValueError("needs a url to reach it, or fingerprints or a token_digest to recognise it by.")
         return self
@@ -240,6 +238,7 @@ class PeerSettings(Strict):
 class NodeSettings(Strict):
     """What every node has."""
 
+    STARTED_BY: ClassVar[str] = "masquerade party serve or masquerade miner serve"
     masquerade: Literal[1]
     """The version of the format, 1."""
     name: Name
@@ -284,8 +283,7 @@ def load(path: str | Path, model: type[M], *, environment: Mapping[str, str] | N
 
     An error is one line: the file (or the variable), the key and what would be right, never the value.
     """
-    file = Path(path)
-    values = read(file)
+    file, values = Path(path), read(Path(path))
     sources = override(values, model, os.environ if environment is None else environment)
     try:
         return model.model_validate(values, context={"folder": file.absolute().parent})
@@ -293,11 +291,9 @@ def load(path: str | Path, model: type[M], *, environment: Mapping[str, str] | N
         raise InputError(f"{file}: {explain(error, values, model, sources)}") from None
 
 
-def overrides(
-    path: str | Path, model: type[BaseModel], *, environment: Mapping[str, str] | None = None
-) -> dict[str, str]:
+def overrides(path: str | Path, model: type[BaseModel]) -> dict[str, str]:
     """Return which keys of a settings file the environment overrides, and by which variable."""
-    found = override(read(Path(path)), model, os.environ if environment is None else environment)
+    found = override(read(Path(path)), model, os.environ)
     return {".".join(key): variable for key, variable in found.items()}
 
 
@@ -348,8 +344,8 @@ def check_private(path: Path, where: str = "") -> None:
 def named_files(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Path, bool]]:
     """Yield the files that settings name: dotted key, path, and whether it is a secret."""
     for name, field in type(settings).model_fields.items():
-        marks = [mark for mark in _metadata(field.annotation, field.metadata) if isinstance(mark, MustExist)]
-        secret = any(isinstance(mark, OwnerOnly) for mark in marks)
+        marks = [mark for mark in _metadata(field.annotation, field.metadata) if isinstance(mark, _MustExist)]
+        secret = any(isinstance(mark, _OwnerOnly) for mark in marks)
         for key, value in _leaves(getattr(settings, name), f"{prefix}{name}"):
             if isinstance(value, BaseModel):
                 yield from named_files(value, f"{key}.")

@@ -53,11 +53,11 @@ WORDS: Final = {
 SECRETS: Final = ("token", "secret", "password", "private", "pem", "passphrase")
 
 
-class SettingsLoader(PolicyLoader):
+class _SettingsLoader(PolicyLoader):
     """YAML as in policies, keys being names."""
 
 
-def construct_named(loader: SettingsLoader, node: yaml.MappingNode) -> dict[str, Any]:
+def _construct_named(loader: _SettingsLoader, node: yaml.MappingNode) -> dict[str, Any]:
     """Build a mapping; refuse a key that is no text, or that occurs twice."""
     for key, _ in node.value:
         if not isinstance(loader.construct_object(key, deep=True), str):
@@ -65,7 +65,7 @@ def construct_named(loader: SettingsLoader, node: yaml.MappingNode) -> dict[str,
     return construct_unique(loader, node)
 
 
-SettingsLoader.add_constructor("tag:yaml.org,2002:map", construct_named)
+_SettingsLoader.add_constructor("tag:yaml.org,2002:map", _construct_named)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def read(path: Path) -> dict[str, Any]:
     if len(data) > MOST_BYTES:
         raise InputError(f"{path}: is too long for settings (at most {MOST_BYTES} bytes).")
     try:
-        values = parse(data.decode("utf-8"))
+        values = _parse(data.decode("utf-8"))
     except UnicodeDecodeError:
         raise InputError(f"{path}: is not a text file in UTF-8.") from None
     except InputError as error:
@@ -90,10 +90,10 @@ def read(path: Path) -> dict[str, Any]:
     return values
 
 
-def parse(text: str) -> Any:
+def _parse(text: str) -> Any:
     """Return the plain values of YAML text; an error names the line and quotes nothing."""
     try:
-        return yaml.load(text, Loader=SettingsLoader)  # noqa: S506  (a SafeLoader)
+        return yaml.load(text, Loader=_SettingsLoader)  # noqa: S506  (a SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InputError(f"line {line}: not valid YAML.") from None
@@ -134,25 +134,25 @@ def _located(variable: str, values: Mapping[str, Any], model: type[BaseModel]) -
     annotation: Any = model
     here: Any = values
     for part in variable.removeprefix(PREFIX).split(LEVEL):
-        known = keys_of(annotation, here)
-        meant = [key for key in known if spelt(key) == part]
+        known = _below(annotation, here)
+        meant = [key for key in known if _spelt(key) == part]
         if len(meant) > 1:
             raise InputError(f"{variable} could mean two keys: {meant[0]!r} and {meant[1]!r}.")
         if not meant:
-            full = [PREFIX + LEVEL.join([*map(spelt, path), spelt(key)]) for key in known]
+            full = [PREFIX + LEVEL.join([*map(_spelt, path), _spelt(key)]) for key in known]
             what = "is no override: the settings have no such key." if known else "goes deeper than any key."
             raise InputError(f"{variable} {what}{did_you_mean(variable, full)}")
         path += meant
-        annotation = inside(annotation, meant[0])
+        annotation = known[meant[0]]
         here = here.get(meant[0]) if isinstance(here, Mapping) else None
-    if holds_models(annotation):
+    if _holds_models(annotation):
         raise InputError(
             f"{variable} is no override: {'.'.join(path)} is changed in the file, or key by key."
         )
     return tuple(path)
 
 
-def spelt(key: str) -> str:
+def _spelt(key: str) -> str:
     """Return how a key is written in the name of a variable."""
     return re.sub(r"[^A-Z0-9_]", "_", key.upper())
 
@@ -162,50 +162,36 @@ def _scalar(variable: str, text: str) -> Any:
     if not text.lstrip().startswith(("[", "{")):
         return text
     try:
-        return parse(text)
+        return _parse(text)
     except InputError:
         raise InputError(f"{variable}: not a valid list; write it like [a, b].") from None
 
 
-def models_of(annotation: Any) -> list[type[BaseModel]]:
-    """Return the models that an annotation allows."""
-    if get_origin(annotation) is Annotated:
-        return models_of(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, types.UnionType):
-        return [model for option in get_args(annotation) for model in models_of(option)]
-    return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
+def _holds_models(annotation: Any) -> bool:
+    """Tell whether an annotation speaks of models, or of lists or mappings of them."""
+    return _is_model(annotation) or any(map(_holds_models, get_args(annotation)))
 
 
-def holds_models(annotation: Any) -> bool:
-    """Return whether an annotation speaks of models, or of lists or mappings of them."""
-    return bool(models_of(annotation)) or any(map(holds_models, get_args(annotation)))
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def inside(annotation: Any, part: object) -> Any:
-    """Return the annotation of what lies under a key or place; None if nothing is known of it."""
-    if get_origin(annotation) is Annotated:
-        return inside(get_args(annotation)[0], part)
-    if get_origin(annotation) in (Union, types.UnionType):
-        found = (inside(option, part) for option in get_args(annotation))
-        return next((item for item in found if item is not None), None)
-    for model in models_of(annotation):
-        field = model.model_fields.get(str(part))
-        return None if field is None else field.annotation
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return arguments[1]
-    if origin in (list, tuple) and arguments:
-        return arguments[0]
-    return None
+def _plain(annotation: Any) -> Any:
+    """Return an annotation without what is said about it, and without None."""
+    while get_origin(annotation) in (Annotated, Union, types.UnionType):
+        annotation = next(option for option in get_args(annotation) if option is not types.NoneType)
+    return annotation
 
 
-def keys_of(annotation: Any, values: Any) -> list[str]:
-    """Return the keys that may stand at a place: a model's fields, or the names that the file has there."""
-    fields = [name for model in models_of(annotation) for name in model.model_fields]
-    if fields:
-        return list(dict.fromkeys(fields))
-    mapping = inside(annotation, "") is not None and isinstance(values, Mapping)
-    return [str(key) for key in values] if mapping else []
+def _below(annotation: Any, values: Any) -> dict[str, Any]:
+    """Return the keys that may stand at a place, with annotations: a model's fields, or those in the file."""
+    plain = _plain(annotation)
+    if _is_model(plain):
+        return {name: field.annotation for name, field in plain.model_fields.items()}
+    origin = get_origin(plain)
+    if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(values, Mapping):
+        return {str(key): get_args(plain)[1] for key in values}
+    return {}
 
 
 def explain(
@@ -231,11 +217,13 @@ def _place(location: Sequence[object], values: object, model: type[BaseModel]) -
     annotation: Any = model
     here = values
     for i, part in enumerate(location):
+        below = _below(annotation, here)
         there = isinstance(here, Mapping) and part in here
         listed = isinstance(here, (list, tuple)) and isinstance(part, int) and part < len(here)
-        absent = i == len(location) - 1 and part in keys_of(annotation, here)
+        absent = i == len(location) - 1 and part in below
         if there or listed or absent:
-            around, annotation = annotation, inside(annotation, part)
+            inner = next(iter(get_args(_plain(annotation))), None) if listed else below.get(str(part))
+            around, annotation = annotation, inner
             here = here[part] if there or listed else None  # type: ignore[index]
             path.append(str(part))
     return tuple(path), around
@@ -247,8 +235,6 @@ def _words(problem: ErrorDetails, path: tuple[str, ...], around: Any) -> str:
     if kind == "extra_forbidden":
         secret = any(word in path[-1].lower() for word in SECRETS)
         advice = " Keys and tokens are never written into the settings, only their files or digests."
-        return (
-            "is not a known key." + did_you_mean(path[-1], keys_of(around, None)) + (advice if secret else "")
-        )
+        return f"is not a known key.{did_you_mean(path[-1], _below(around, None))}{advice if secret else ''}"
     told = problem["msg"].removeprefix("Value error, ")
     return WORDS[kind].format(**context) if kind in WORDS else told.rstrip(".") + "."

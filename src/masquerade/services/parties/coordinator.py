@@ -13,26 +13,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from masquerade.core.errors import (
-    InputError,
-    MasqueradeError,
-    PolicyMismatch,
-    RoundAborted,
-    did_you_mean,
-)
+from masquerade.core import errors
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.tally import Tally
 from masquerade.disguising.report_draws import Codes
-from masquerade.protocols.linking import Joiner, keyed_guarantee
-from masquerade.protocols.session import Transport
-from masquerade.protocols.vertical import Room, assembled
-from masquerade.services.common.node import once_started
+from masquerade.protocols.linking.joiner import Joiner, keyed_guarantee
+from masquerade.protocols.transport import Transport
+from masquerade.protocols.vertical.cell_supplier import Room
+from masquerade.protocols.vertical.cross_parents import assembled
+from masquerade.services.common.client import once_started
 from masquerade.services.common.problems import PartyUnreachable
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties import messages as say
-from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.services.parties.linkage import LINKING
-from masquerade.services.parties.session import SessionSpec
+from masquerade.services.parties.session import JointSchema, SessionSpec
 
 M = TypeVar("M", bound=Strict)
 
@@ -84,14 +78,14 @@ class Coordinator:
             offer = say.Begin(spec=self.spec, epoch=self.epoch.hex())
             if not self._say(member, "begin", offer, say.Begun).ended:
                 self._say(member, "model", say.Share(epoch=self.epoch.hex(), model=model), say.Done)
-                self._say(member, "end", say.End(epoch=self.epoch.hex()), say.Done)
+                self._say(member, "end", say.InEpoch(epoch=self.epoch.hex()), say.Done)
         shutil.rmtree(self._folder / self.epoch.hex(), ignore_errors=True)
 
     @property
     def epoch(self) -> bytes:
         """Return the epoch that the session is in."""
         if self._epoch is None:
-            raise InputError("The session has not begun.")
+            raise errors.InputError("The session has not begun.")
         return self._epoch
 
     def parts(self) -> Path:
@@ -121,7 +115,7 @@ class Coordinator:
         found = {party: self._say(party, "learn", message, say.Learnt).nodes for party in self.spec.parties}
         for party, nodes in found.items():
             if set(nodes) != set(owners[party]):
-                raise RoundAborted(
+                raise errors.RoundAborted(
                     f"Party {party!r} spoke about other nodes than its own.", spent=True, culprits=(party,)
                 )
         return assembled(found, owners)
@@ -144,23 +138,18 @@ class Coordinator:
             self._new_epoch()
             begun = self._begun()
         self.joint = JointSchema.from_dict({party: begun[party].policy for party in self.spec.parties})
-        self._check_goal()
+        known = [name for policy in self.joint.policies.values() for name in policy.schema]
+        for name in self.spec.learn.variables:
+            if name not in known:  # nothing has left a party by now
+                hint = errors.did_you_mean(name, known)
+                raise errors.InputError(f"What is to be learnt names {name!r}, which no party brings.{hint}")
         for party, pinned in self.spec.policies.items():
             found = self.joint.policies[party].id
             if found != pinned:
-                raise PolicyMismatch(
+                raise errors.PolicyMismatch(
                     f"Party {party!r} disguises under policy {found[:12]}…, agreed was {pinned[:12]}…."
                 )
         return begun
-
-    def _check_goal(self) -> None:
-        """Refuse, before anything has left a party, to learn about variables that nobody brings."""
-        known = [name for policy in self.joint.policies.values() for name in policy.schema]
-        for name in self.spec.learn.variables:
-            if name not in known:
-                raise InputError(
-                    f"What is to be learnt names {name!r}, which no party brings.{did_you_mean(name, known)}"
-                )
 
     def _begun(self) -> dict[str, say.Begun]:
         offer = say.Begin(spec=self.spec, epoch=self.epoch.hex())
@@ -188,12 +177,12 @@ class Coordinator:
             if spec.kind.same_records:
                 joiner.intersect()
         settled = {
-            party: self._say(party, "settle", say.Settle(epoch=epoch), say.Settled) for party in spec.parties
+            party: self._say(party, "settle", say.InEpoch(epoch=epoch), say.Settled) for party in spec.parties
         }
         first = settled[spec.parties[0]]
         other = [party for party, it in settled.items() if it.alignment != first.alignment]
         if other and spec.kind.same_records:
-            raise RoundAborted(
+            raise errors.RoundAborted(
                 f"Parties {spec.parties[0]!r} and {other[0]!r} do not have the same records.", spent=True
             )
         self.guarantee = self._seen_in_linking()
@@ -225,10 +214,8 @@ class Coordinator:
             return say.decode(self.transport(place).exchange(member, say.encode(message)), kind)
         except PartyUnreachable:
             raise
-        except RoundAborted as error:
-            culprits = error.culprits or (member,)
-            raise RoundAborted(f"Party {member!r}: {error}", spent=error.spent, culprits=culprits) from None
-        except MasqueradeError as error:
-            raise RoundAborted(
-                f"Party {member!r} refused: {error}", spent=False, culprits=(member,)
-            ) from None
+        except errors.RoundAborted as error:
+            told, spent, culprits = f"Party {member!r}: {error}", error.spent, error.culprits or (member,)
+        except errors.MasqueradeError as error:
+            told, spent, culprits = f"Party {member!r} refused: {error}", False, (member,)
+        raise errors.RoundAborted(told, spent=spent, culprits=culprits)

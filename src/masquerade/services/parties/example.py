@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,16 @@ import pandas as pd
 
 from masquerade.channels.policy import Policy
 from masquerade.core.atomic import write_whole
-from masquerade.protocols.vertical import restricted
+from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
+from masquerade.protocols.vertical.joint_policy import restricted
 from masquerade.services.common.example_deployment import ExampleDeployment
 from masquerade.services.parties import kinds
 from masquerade.services.parties.kinds.any_cells import AnyCells
 from masquerade.services.parties.kinds.pooled import PooledCounts
-from masquerade.services.parties.session import Goal, SessionSpec
+from masquerade.services.parties.session import Goal, SessionSpec, SessionText
 
 MINER, HELPER = "university", "helper"
+OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +64,7 @@ def write_deployment(folder: Path, plan: Plan, *, ports: Mapping[str, int] | Non
         shared = secrets.token_bytes(32)
         for party in parties:
             write_whole(folder / party / "linking.key", shared, private=True)
-    consent = spec.model_dump(
-        mode="json", include={"session", "protocol", "parties", "convener", "helper", "linking"}
-    )
+    consent = spec.model_dump(mode="json", include=set(SessionText.model_fields))
     files = {}
     for node in nodes:
         settings = made.settings(node) | {
@@ -151,3 +151,23 @@ def horizontal(
     at = generator.integers(0, len(parties), len(people))
     frames = {party: [keyed[at == i].reset_index(drop=True)] for i, party in enumerate(parties)}
     return Plan(PooledCounts.name, frames, dict.fromkeys(parties, policy), "person", goal)
+
+
+def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -> Plan:
+    """Return made-up people of the papers' 11-node network at two hospitals and a registry.
+
+    Where parties hold the same people, north has A, T and E, south S, L, B and D, the registry the rest, and
+    what is sensitive is disguised as in the paper; where cells lie anywhere, that holds for half of the
+    people, and of the others each has its neighbour's columns. Where they hold different people, each has
+    everything.
+    """
+    sampled = eleven_nodes().sample(people, seed=seed)
+    goal = Goal(model="network", structure=ELEVEN_NODES)
+    partition, policy = kinds.find(protocol).partition, eleven_nodes_policy()
+    if partition is kinds.Partition.COLUMNS:
+        return vertical(sampled, policy, OWNERS, protocol, goal, seed=seed)
+    if partition is kinds.Partition.CELLS:
+        plan = scattered(sampled, policy, OWNERS, goal, seed=seed)
+    else:
+        plan = horizontal(sampled, Policy.clear(policy.schema), tuple(OWNERS), goal, seed=seed)
+    return replace(plan, protocol=protocol)

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.codec import tag_of
-from masquerade.protocols.linking import LinkingOffer, LinkingParty, PseudonymRequest
-from masquerade.protocols.pseudonyms import PSEUDONYM_SIZE
-from masquerade.services.parties.kinds.base import Outflow, Role
+from masquerade.protocols.linking.messages import PSEUDONYM_SIZE, LinkingOffer, PseudonymRequest
+from masquerade.protocols.linking.party import LinkingParty
+from masquerade.services.parties.kinds.base import Outflow, Role, Step
 
 if TYPE_CHECKING:
     from masquerade.services.parties.participant import Participant
 
 ROW_SIZE = 8
+MASKED_KEYS = Outflow("keys under secret masks", ("(key)",), Fraction(1))
 PSEUDONYMS = Outflow("pseudonyms of records, which tell who is common", ("(key)",), None)
 
 
@@ -32,15 +32,12 @@ class Linkage:
     tags: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, rows: NDArray[np.intp], pseudonyms: Sequence[bytes]) -> Linkage:
-        """Bring records into the order of their pseudonyms."""
-        tags = np.frombuffer(b"".join(pseudonyms), dtype=np.uint8).reshape(-1, PSEUDONYM_SIZE)
-        return cls.from_tags(rows, tags)
-
-    @classmethod
-    def from_tags(cls, rows: NDArray[np.intp], tags: NDArray[np.uint8]) -> Linkage:
-        """Bring records into the order of their pseudonyms, given as rows of bytes."""
-        order = sorted_order(tags)
+    def of(cls, rows: NDArray[np.intp], tags: NDArray[np.uint8] | Sequence[bytes]) -> Linkage:
+        """Bring records into the order of their pseudonyms as numbers, given as bytes or rows of bytes."""
+        if not isinstance(tags, np.ndarray):
+            tags = np.frombuffer(b"".join(tags), dtype=np.uint8).reshape(-1, PSEUDONYM_SIZE)
+        words: NDArray[Any] = np.ascontiguousarray(tags).view(">u8").astype(np.uint64)
+        order = np.lexsort((words[:, 1], words[:, 0]))
         return cls(np.asarray(rows)[order], np.ascontiguousarray(tags[order]))
 
     @property
@@ -63,20 +60,17 @@ class Linkage:
         return cls(rows, tags.reshape(-1, PSEUDONYM_SIZE))
 
 
-def sorted_order(tags: NDArray[np.uint8]) -> NDArray[np.intp]:
-    """Return the order of pseudonyms as numbers."""
-    words: NDArray[Any] = np.ascontiguousarray(tags).view(">u8").astype(np.uint64)
-    return np.lexsort((words[:, 1], words[:, 0]))
-
-
-class LinkingRole(Role):
+class _LinkingRole(Role):
     """A party finds out, with all others, which of its keys they have too."""
 
     name = "linking"
     fresh = False
+    steps = (
+        Step(LinkingOffer, outflows=lambda _part, _message: [MASKED_KEYS]),
+        Step(PseudonymRequest, outflows=lambda _part, _message: [PSEUDONYMS]),
+    )
 
     def player(self, part: Participant) -> LinkingParty:
-        """Return who masks the keys of this party, and others' masked keys."""
         return LinkingParty(
             part.node.name,
             part.data.keys(),
@@ -86,12 +80,5 @@ class LinkingRole(Role):
             peers=part.node.identities_of(part.spec.parties),
         )
 
-    def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:  # noqa: ARG002
-        """Return what a step of linking gives away."""
-        tag = tag_of(message)
-        if tag == LinkingOffer.TAG:
-            return (Outflow("keys under secret masks", ("(key)",), Fraction(1)),)
-        return (PSEUDONYMS,) if tag == PseudonymRequest.TAG else ()
 
-
-LINKING = LinkingRole()
+LINKING = _LinkingRole()

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ KEYS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeyColumn(Sequence[Key]):
+class _KeyColumn(Sequence[Key]):
     """The keys of a block; they become Python's own values only while somebody looks at them."""
 
     column: pa.Array
@@ -46,10 +46,8 @@ class KeyColumn(Sequence[Key]):
     @overload
     def __getitem__(self, place: slice) -> list[Key]: ...
     def __getitem__(self, place: int | slice) -> Key | list[Key]:
-        if isinstance(place, slice):
-            listed: list[Key] = self.column[place].to_pylist()
-            return listed
-        key: Key = self.column[place].as_py()
+        found: Any = self.column[place]
+        key: Key | list[Key] = found.to_pylist() if isinstance(place, slice) else found.as_py()
         return key
 
     def __iter__(self) -> Iterator[Key]:
@@ -102,7 +100,7 @@ class LocalData:
                 found.update(name.encode() + b"\0")
                 found.update(np.ascontiguousarray(codes).data)
             if block.keys is not None:
-                hash_texts(found, block.keys)
+                _hash_texts(found, block.keys)
         return found.hexdigest()
 
     def people(self, rows: NDArray[np.intp] | None = None) -> str:
@@ -114,12 +112,12 @@ class LocalData:
         if self.nameless:
             return self.nameless
         if len(self.blocks) == 1:
-            keys = keys_of(self.whole).column
+            keys = _keys_of(self.whole).column
         else:
             keys = pa.array([str(key) for key in self.keys()], pa.string())
         chosen = keys if rows is None else keys.take(pa.array(rows))
         found = hashlib.sha256()
-        hash_texts(found, chosen.take(pc.sort_indices(chosen)))
+        _hash_texts(found, chosen.take(pc.sort_indices(chosen)))
         return found.hexdigest()
 
     @property
@@ -133,10 +131,10 @@ class LocalData:
         Linking refuses a key that names two records; over several blocks that must be seen here.
         """
         if len(self.blocks) == 1:
-            return keys_of(self.whole)
+            return _keys_of(self.whole)
         found: dict[Key, None] = {}
         for block in self.blocks:
-            listed = keys_of(block)
+            listed = _keys_of(block)
             if len(set(listed)) < len(listed):
                 raise InputError("A key names two records of this party: one record a person can be linked.")
             found |= dict.fromkeys(listed)
@@ -157,7 +155,7 @@ class LocalData:
             if self.policy.disguised:
                 raise InputError("Disguising needs to know whose record it is: data.key in the settings.")
             return fresh_draws(Keystream())
-        draws, places = memo.draws(self.memo_id, person_names(block.keys), "key"), self.places
+        draws, places = memo.draws(self.memo_id, _person_names(block.keys), "key"), self.places
 
         def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
             return draws(codes, channel, rows, places[place])
@@ -165,11 +163,11 @@ class LocalData:
         return drawn
 
 
-def person_names(keys: pa.Array) -> pa.Array | pa.ChunkedArray:
+def _person_names(keys: pa.Array) -> pa.Array | pa.ChunkedArray:
     """Return what the memo knows people by: keys as they are linked, so that a respelling is nobody else."""
     if pa.types.is_integer(keys.type):
         return keys  # the memo takes them for their digits
-    listed = KeyColumn(keys)
+    listed = _KeyColumn(keys)
     return pa.chunked_array(
         [
             pa.array(
@@ -181,13 +179,12 @@ def person_names(keys: pa.Array) -> pa.Array | pa.ChunkedArray:
     )
 
 
-def keys_of(block: RecordBlock) -> KeyColumn:
-    """Return the keys of a block."""
+def _keys_of(block: RecordBlock) -> _KeyColumn:
     if block.keys is None:
         raise InputError(
             "The records have no key to be linked by: name its column, data.key in the settings."
         )
-    return KeyColumn(block.keys)
+    return _KeyColumn(block.keys)
 
 
 def read_local_data(settings: DataSettings, variables: Sequence[str], *, apart: bool) -> LocalData:
@@ -203,7 +200,7 @@ def read_local_data(settings: DataSettings, variables: Sequence[str], *, apart: 
         raise InputError("A policy with strata is consented to as a whole: list all of its variables.")
     paths = [str(path) for path in settings.files]
     groups = [[path] for path in paths] if apart else [paths]
-    blocks = tuple(read_block(group, settings.key, policy, some=apart) for group in groups)
+    blocks = tuple(_read_block(group, settings.key, policy, some=apart) for group in groups)
     held = {name for block in blocks for name in block.codes}
     missing = [name for name in policy.schema if name not in held]
     if missing:
@@ -212,34 +209,29 @@ def read_local_data(settings: DataSettings, variables: Sequence[str], *, apart: 
     places = (
         tuple(range(MOST_PLACES)) if policy is whole else tuple(names.index(g.names) for g in policy.groups)
     )
-    return LocalData(policy, blocks, whole.id, places, "" if settings.key is not None else content_of(paths))
-
-
-def content_of(paths: Sequence[str]) -> str:
-    """Return the digest of what is in some files."""
-    found = hashlib.sha256()
-    for path in paths:
+    nameless = hashlib.sha256()
+    for path in paths if settings.key is None else ():
         with Path(path).open("rb") as file:
-            found.update(hashlib.file_digest(file, "sha256").digest())
-    return found.hexdigest()
+            nameless.update(hashlib.file_digest(file, "sha256").digest())
+    content = nameless.hexdigest() if settings.key is None else ""
+    return LocalData(policy, blocks, whole.id, places, content)
 
 
-def hash_texts(found: hashlib._Hash, keys: pa.Array) -> None:
+def _hash_texts(found: hashlib._Hash, keys: pa.Array) -> None:
     """Hash keys as texts, in their order."""
     for buffer in pa.concat_arrays([keys.cast(pa.string())]).buffers():
         found.update(b"" if buffer is None else buffer)
 
 
-def read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: bool) -> RecordBlock:
+def _read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: bool) -> RecordBlock:
     """Read the columns of a policy (those that are there, if `some` suffice) and the key."""
-    with open_batches(paths, None) as looked:
-        present = set(looked.file_names)
-    wanted = [name for name in policy.schema if name in present] if some else list(policy.schema)
-    columns = wanted + ([key] if key is not None else [])
-    with open_batches(paths, columns) as batches:
-        refuse_disguised(batches.metadata, paths[0])
-        parts: dict[str, list[Codes]] = {name: [] for name in wanted}
+    with open_batches(paths, None) as opened:
+        parts: dict[str, list[Codes]] = {
+            name: [] for name in policy.schema if not some or name in opened.file_names
+        }
         keys: list[pa.Array] = []
+        batches = opened.select([*parts, *([] if key is None else [key])])
+        refuse_disguised(batches.metadata, paths[0])
         for batch in batches:
             for field in policy.fields:
                 name = field.variable.name

@@ -18,7 +18,10 @@ E = TypeVar("E", bound="InEpoch")
 
 
 class InEpoch(Strict):
-    """A message of a session, in an epoch of it."""
+    """A message of a session, in an epoch of it.
+
+    Nothing more is said where linking is done and records are to be settled, and where a session ends.
+    """
 
     epoch: str = Field(pattern=r"^[0-9a-f]{32}$")
 
@@ -39,10 +42,6 @@ class Begun(Strict):
     linked: bool
     signature: str = ""
     ended: bool = False
-
-
-class Settle(InEpoch):
-    """Linking is done: fix which records take part."""
 
 
 class Settled(Strict):
@@ -81,10 +80,6 @@ class Share(InEpoch):
     """The model that was learnt, for everybody."""
 
     model: dict[str, Any]
-
-
-class End(InEpoch):
-    """The session is over: forget pseudonyms and keys."""
 
 
 class Done(Strict):

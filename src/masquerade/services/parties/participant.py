@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
@@ -21,12 +20,11 @@ from masquerade.protocols.linking import LinkingParty
 from masquerade.protocols.pseudonyms import keyed_pseudonyms
 from masquerade.protocols.vertical import Room
 from masquerade.services.common.settings import Limits
-from masquerade.services.parties.joint_schema import JointSchema
 from masquerade.services.parties.kinds import Player, Role
 from masquerade.services.parties.linkage import LINKING, Linkage
 from masquerade.services.parties.local_data import LocalData, RecordBlock
 from masquerade.services.parties.messages import Arrange
-from masquerade.services.parties.session import SessionSpec
+from masquerade.services.parties.session import JointSchema, SessionSpec
 
 POLICY, RECORDS = "policy of a party", "records of a party"  # what signatures are about
 
@@ -48,32 +46,125 @@ class NodeIdentity:
         return {name: self.identities[name] for name in names if name != self.name}
 
 
-class SessionMember:
-    """A node in one session and one epoch: what it knows of all parties, by their signatures.
+class Participant:
+    """A node in one session and one epoch: its records, what was linked of them, and the roles it plays.
 
     Each party signs its policy and which records take part, so that whoever convenes can tell nobody anything
-    else. `joint` is what all agreed on, None before that. Messages are answered under a `lock`.
+    else. `joint` is what all agreed on, None before that. Keys of roles live in memory only: a node that was
+    restarted begins them anew, in a new epoch. What was linked survives, and reports come from the memo, so
+    that nothing is disguised twice. Messages are answered under a `lock`.
+
+    A helper has no `data`: parties say how many `agreed_records` take part, in which `agreed_alignment`.
     """
 
-    policy: Policy | None = None
-    linkage: Linkage | None = None
+    agreed_records, agreed_alignment = 0, b""
 
-    def __init__(self, node: NodeIdentity, spec: SessionSpec, epoch: bytes) -> None:
-        self.node, self.spec, self.epoch = node, spec, epoch
+    def __init__(
+        self,
+        node: NodeIdentity,
+        spec: SessionSpec,
+        epoch: bytes,
+        data: LocalData | None = None,
+        *,
+        limits: Limits,
+        linking_key: bytes | None = None,
+        linkage: Linkage | None = None,
+        earlier_pools: Sequence[frozenset[str]] = (),
+    ) -> None:
+        self.node, self.spec, self.epoch, self._data, self.limits = node, spec, epoch, data, limits
+        self.linkage, self._linking_key, self.earlier_pools = linkage, linking_key, earlier_pools
         self.joint: JointSchema | None = None
         self._players: dict[str, Player] = {}
+        self._people: tuple[Linkage | None, str] | None = None
         self.lock = threading.RLock()
 
     @property
+    def helps(self) -> bool:
+        """Tell whether this node holds no records, and helps."""
+        return self._data is None
+
+    @property
+    def data(self) -> LocalData:
+        """Return the records of a party."""
+        if self._data is None:
+            raise InputError("This node helps in the session and holds no records.")
+        return self._data
+
+    @property
     def roles(self) -> Mapping[str, Role]:
-        """Return the roles of this session by name."""
-        return {role.name: role for role in self.spec.kind.roles}
+        """Return the roles of this session by name, linking among them at a party."""
+        linking = () if self.helps or self.spec.linking != "intersection" else (LINKING,)
+        return {role.name: role for role in (*self.spec.kind.roles, *linking)}
+
+    @property
+    def records(self) -> int:
+        """Return how many records take part."""
+        return self.data.rows if self.linkage is None else len(self.linkage.rows)
+
+    @property
+    def draw(self) -> str:
+        """Return what names the draws behind reports: another secret in the memo means other draws."""
+        return f"{Memo.open(self.node.memo).id}:{self.data.memo_id}"
+
+    @property
+    def room(self) -> Room:
+        """Return how much this party takes of another one."""
+        return Room(self.limits.rows, self.limits.arrow_bytes)
+
+    def people(self, linkage: Linkage | None) -> tuple[str, bool]:
+        """Return the digest of who takes part, of all here or of those that were linked.
+
+        And whether results are exact: two of them then differ by what is true of whom they differ in.
+        """
+        if self._people is None or self._people[0] is not linkage:
+            self._people = (linkage, self.data.people(None if linkage is None else linkage.rows))
+        return self._people[1], self.spec.kind.exact(self.data.policy)
 
     def player(self, role: str) -> Any:
         """Return who answers the messages of a role."""
         if role not in self._players:
-            raise RoundAborted(f"There is no role {role!r} here, or it is not arranged yet.", spent=False)
+            if self.helps:
+                raise RoundAborted(f"There is no role {role!r} here, or it is not arranged yet.", spent=False)
+            self._players[role] = self.roles[role].player(self)
         return self._players[role]
+
+    def found_links(self) -> Linkage:
+        """Return which records linking came to."""
+        data = self.data
+        if self.spec.linking == "keyed":
+            if self._linking_key is None:
+                raise InputError("This party has no linking key: data.linking_key in the settings.")
+            keys = data.keys()
+            # of this text and this epoch: pseudonyms of two sessions have nothing to do with each other
+            session = hashlib.sha256(bytes.fromhex(self.spec.digest) + self.epoch).digest()[:SESSION_SIZE]
+            tags = keyed_pseudonyms(keys, self._linking_key, session, most=self.limits.rows)
+            return Linkage.of(np.arange(len(keys)), tags)
+        linker = self._players.get(LINKING.name)
+        if not isinstance(linker, LinkingParty):
+            raise _not_linked()
+        if self.spec.kind.same_records:
+            return Linkage.of(linker.rows, linker.common)
+        return Linkage.of(np.arange(len(linker.pseudonyms)), linker.pseudonyms)
+
+    def settle_links(self, found: Linkage) -> None:
+        """Fix which records take part and under which pseudonyms, and let go of the masks of linking."""
+        self.linkage = found
+        self._forget_masks()
+
+    def linked(self) -> Linkage:
+        """Return which records take part, once they are linked."""
+        if self.linkage is None:
+            raise _not_linked()
+        return self.linkage
+
+    def aligned(self) -> RecordBlock:
+        """Return the linked records, in the order that all parties share."""
+        return self.data.whole.take(self.linked().rows)
+
+    def columns(self) -> dict[str, Any]:
+        """Return what all agreed on about columns of linked records: schema, owners and alignment."""
+        joint = self.arranged()
+        return {"schema": joint.schema, "owners": joint.owners, "alignment": self.linked().alignment}
 
     def arranged(self) -> JointSchema:
         """Return what all agreed on."""
@@ -86,7 +177,7 @@ class SessionMember:
         spec, joint = self.spec, JointSchema.from_dict(message.policies)
         if set(joint.policies) != set(spec.parties):
             raise InputError("An arrangement has a policy for every party, and for nobody else.")
-        if self.policy is not None and joint.policies[self.node.name].id != self.policy.id:
+        if not self.helps and joint.policies[self.node.name].id != self.data.policy.id:
             raise PolicyMismatch("The arrangement names another policy for this party than it has.")
         for party, policy in joint.policies.items():
             if spec.policies.get(party, policy.id) != policy.id:
@@ -96,6 +187,9 @@ class SessionMember:
         if spec.kind.same_records:
             self._check_records(message)
         self.joint = joint
+        if self.helps:
+            self.agreed_records, self.agreed_alignment = message.records, bytes.fromhex(message.alignment)
+            self._players = dict.fromkeys(self.roles, spec.kind.helper(self))
 
     def sign(self, label: str, what: bytes) -> str:
         """Return this node's word for something, in an epoch of a session."""
@@ -103,12 +197,19 @@ class SessionMember:
 
     def renew(self) -> None:
         """Let go of keys, so that roles begin anew; linked records and drawn reports stay."""
+        self._forget_masks()
         self._players.clear()
         self.joint = None
 
     def forget(self) -> None:
         """Destroy keys and pseudonyms."""
         self.renew()
+        self.linkage = None
+
+    def _forget_masks(self) -> None:
+        linker = self._players.pop(LINKING.name, None)
+        if isinstance(linker, LinkingParty):
+            linker.forget()
 
     def _check_records(self, message: Arrange) -> None:
         """Refuse unless every party signed that these very records take part, those that all have.
@@ -142,139 +243,5 @@ class SessionMember:
         return RoundAborted(reason, spent=False, culprits=(self.spec.convener,))
 
 
-class Participant(SessionMember):
-    """A party in one session and one epoch: its records, what was linked of them, and the roles it plays.
-
-    Keys of roles live in memory only: a node that was restarted begins them anew, in a new epoch. What was
-    linked survives, and reports come from the memo, so that nothing is disguised twice.
-    """
-
-    def __init__(
-        self,
-        node: NodeIdentity,
-        spec: SessionSpec,
-        epoch: bytes,
-        data: LocalData,
-        *,
-        limits: Limits,
-        linking_key: bytes | None = None,
-        linkage: Linkage | None = None,
-        earlier_pools: Sequence[frozenset[str]] = (),
-    ) -> None:
-        super().__init__(node, spec, epoch)
-        self.data, self.policy, self.limits = data, data.policy, limits
-        self.linkage, self._linking_key = linkage, linking_key
-        self.earlier_pools = earlier_pools
-        self._people: tuple[Linkage | None, str] | None = None
-
-    @property
-    def roles(self) -> Mapping[str, Role]:
-        """Return the roles of this session by name, linking among them."""
-        linking = {LINKING.name: LINKING} if self.spec.linking == "intersection" else {}
-        return {**super().roles, **linking}
-
-    @property
-    def records(self) -> int:
-        """Return how many records take part."""
-        return self.data.rows if self.linkage is None else len(self.linkage.rows)
-
-    @property
-    def draw(self) -> str:
-        """Return what names the draws behind reports: another secret in the memo means other draws."""
-        return f"{Memo.open(self.node.memo).id}:{self.data.memo_id}"
-
-    @property
-    def exact(self) -> bool:
-        """Tell whether results are exact: two of them then differ by what is true of whom they differ in."""
-        return self.spec.kind.exact(self.data.policy)
-
-    @property
-    def room(self) -> Room:
-        """Return how much this party takes of another one."""
-        return Room(self.limits.rows, self.limits.arrow_bytes)
-
-    def people(self, linkage: Linkage | None) -> str:
-        """Return the digest of who takes part: of all here, or of those that were linked."""
-        if self._people is None or self._people[0] is not linkage:
-            self._people = (linkage, self.data.people(None if linkage is None else linkage.rows))
-        return self._people[1]
-
-    def player(self, role: str) -> Any:
-        """Return who answers the messages of a role."""
-        if role not in self._players:
-            self._players[role] = self.roles[role].player(self)
-        return self._players[role]
-
-    def settle_links(self) -> Linkage:
-        """Fix which records take part and under which pseudonyms, and let go of the masks of linking."""
-        if self.linkage is None:
-            self.linkage = self.found_links()
-        self._forget_masks()
-        return self.linkage
-
-    def found_links(self) -> Linkage:
-        """Return which records linking came to."""
-        if self.spec.linking == "keyed":
-            if self._linking_key is None:
-                raise InputError("This party has no linking key: data.linking_key in the settings.")
-            keys = self.data.keys()
-            # of this text and this epoch: pseudonyms of two sessions have nothing to do with each other
-            session = hashlib.sha256(bytes.fromhex(self.spec.digest) + self.epoch).digest()[:SESSION_SIZE]
-            tags = keyed_pseudonyms(keys, self._linking_key, session, most=self.limits.rows)
-            return Linkage.from_tags(np.arange(len(keys)), tags)
-        linker = self._players.get(LINKING.name)
-        if not isinstance(linker, LinkingParty):
-            raise not_linked()
-        if self.spec.kind.same_records:
-            return Linkage.of(linker.rows, linker.common)
-        return Linkage.of(np.arange(len(linker.pseudonyms)), linker.pseudonyms)
-
-    def linked(self) -> Linkage:
-        """Return which records take part, once they are linked."""
-        if self.linkage is None:
-            raise not_linked()
-        return self.linkage
-
-    def aligned(self) -> RecordBlock:
-        """Return the linked records, in the order that all parties share."""
-        return self.data.whole.take(self.linked().rows)
-
-    def columns(self) -> dict[str, Any]:
-        """Return what all agreed on about columns of linked records: schema, owners and alignment."""
-        joint = self.arranged()
-        return {"schema": joint.schema, "owners": joint.owners, "alignment": self.linked().alignment}
-
-    def renew(self) -> None:
-        """Let go of keys, so that roles begin anew; linked records and drawn reports stay."""
-        self._forget_masks()
-        super().renew()
-
-    def forget(self) -> None:
-        """Destroy keys and pseudonyms."""
-        super().forget()
-        self.linkage = None
-
-    def _forget_masks(self) -> None:
-        linker = self._players.pop(LINKING.name, None)
-        if isinstance(linker, LinkingParty):
-            linker.forget()
-
-
-class HelperParticipant(SessionMember):
-    """A node that helps in one session and one epoch, and holds no records.
-
-    Parties said how many `records` take part, in which `alignment`.
-    """
-
-    records, alignment = 0, b""
-
-    def arrange(self, message: Arrange) -> None:
-        """Learn what the session is about: variables, who holds them, and how many records there are."""
-        super().arrange(message)
-        self.records, self.alignment = message.records, bytes.fromhex(message.alignment)
-        self._players = dict.fromkeys(self.roles, self.spec.kind.helper(self))
-
-
-def not_linked() -> RoundAborted:
-    """Return that records have to be linked first."""
+def _not_linked() -> RoundAborted:
     return RoundAborted("The records of this session are not linked here.", spent=False)

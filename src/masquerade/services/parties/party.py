@@ -5,30 +5,26 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
 from masquerade.disguising.report_draws import Codes
 from masquerade.learn.model_file import model_of
+from masquerade.protocols.transport import Transport
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.kinds import Partition
 from masquerade.services.parties.linkage import LINKING
 from masquerade.services.parties.local_data import LocalData, read_local_data
-from masquerade.services.parties.participant import (
-    POLICY,
-    RECORDS,
-    HelperParticipant,
-    NodeIdentity,
-    Participant,
-)
+from masquerade.services.parties.participant import POLICY, RECORDS, NodeIdentity, Participant
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.session_store import SessionStore
 from masquerade.services.parties.settings import Consent, PartySettings, SessionNodeSettings
-from masquerade.services.parties.transport import Connector
 
-Part = Participant | HelperParticipant
+Connector = Callable[[SessionSpec], AbstractContextManager[Callable[[str], Transport]]]
 
 
 class Party:
@@ -47,14 +43,14 @@ class Party:
     ) -> None:
         self._settings, self._node, self._store, self._connect = settings, node, store, connect
         self._tell = tell
-        self._open: dict[str, Part] = {}
+        self._open: dict[str, Participant] = {}
         self._guard = threading.Lock()
-        self._control: dict[str, Callable[[Part, bytes], Strict]] = {
-            "settle": self._settle,
-            "arrange": self._arrange,
-            "learn": self._learn,
-            "model": self._model,
-            "end": self._end,
+        self._control: dict[str, tuple[type[say.InEpoch], Callable[[Participant, Any], Strict]]] = {
+            "settle": (say.InEpoch, self._settle),
+            "arrange": (say.Arrange, self._arrange),
+            "learn": (say.Learn, self._learn),
+            "model": (say.Share, self._model),
+            "end": (say.InEpoch, self._end),
         }
 
     def receive(self, peer: str, session: str, role: str, body: bytes) -> bytes:
@@ -65,7 +61,8 @@ class Party:
         with part.lock:
             if role in self._control:
                 self._check_convener(peer, part.spec)
-                return say.encode(self._control[role](part, body))
+                kind, act = self._control[role]
+                return say.encode(act(part, say.decode_in(body, kind, part.epoch)))
             return self._answer(peer, part, role, body)
 
     def identities(self, spec: SessionSpec) -> dict[str, bytes]:
@@ -75,9 +72,15 @@ class Party:
 
     def own_codes(self, session: str) -> Mapping[str, Codes]:
         """Return the linked records of this node in a session that it convenes itself."""
-        return holding(self._opened(session)).aligned().codes
+        return self._opened(session).aligned().codes
 
-    def _opened(self, session: str) -> Part:
+    def model_file(self, session: str) -> Path:
+        """Return where the model of a session is kept."""
+        folder = self._settings.state / "models"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder / f"{session}.json"
+
+    def _opened(self, session: str) -> Participant:
         part = self._open.get(session)
         if part is None:
             ended = self._store.ended(session)
@@ -102,16 +105,16 @@ class Party:
                 part = self._started(spec, epoch, consent)
         with part.lock:
             part.renew()
-        if not isinstance(part, Participant):
+        if part.helps:
             return say.Begun(policy=None, linked=False)
         policy = part.data.policy
         signature = part.sign(POLICY, policy.id.encode())
         return say.Begun(policy=policy.to_dict(), linked=part.linkage is not None, signature=signature)
 
-    def _started(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Part:
+    def _started(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Participant:
         """Let a session begin: everything that could refuse it comes before anything is remembered."""
         part, records = self._part(spec, epoch, consent), ""
-        if isinstance(part, Participant):
+        if not part.helps:
             pinned, policy = spec.policies.get(self._node.name), part.data.policy
             if pinned is not None and pinned != policy.id:
                 raise PolicyMismatch(
@@ -124,10 +127,10 @@ class Party:
         self._open[spec.session] = part
         return part
 
-    def _part(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Part:
+    def _part(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Participant:
         settings = self._settings
         if spec.helper == self._node.name:
-            return HelperParticipant(self._node, spec, epoch)
+            return Participant(self._node, spec, epoch, limits=settings.limits)
         if not isinstance(settings, PartySettings):
             raise spec.refused("this node holds no records")
         key = settings.data.linking_key
@@ -164,19 +167,19 @@ class Party:
             raise spec.refused("something has left under another text; a new text needs a new name")
         return consent
 
-    def _answer(self, peer: str, part: Part, name: str, body: bytes) -> bytes:
+    def _answer(self, peer: str, part: Participant, name: str, body: bytes) -> bytes:
         """Let a role answer, and write down what leaves before it does."""
         spec, role = part.spec, part.roles.get(name)
         if role is None:
             raise InputError(f"There is no role {name!r} in a session of {spec.protocol}.")
         if peer not in role.askers(spec, self._node.name):
             raise spec.refused(f"{peer!r} may not ask for this")
-        if isinstance(part, Participant):
+        if not part.helps:
             role.check(part, peer, body)
         for names in role.tables(body):
             if not spec.learn.allows(names):
                 raise spec.refused("this is not what it is to learn")
-        if not isinstance(part, Participant):
+        if part.helps:
             return bytes(part.player(name).receive(body))
         if role is not LINKING:
             self._check_whom(part)
@@ -191,62 +194,48 @@ class Party:
         """Let results be about the people that all parties signed, the same ones ever after."""
         if part.spec.linking is not None:
             part.arranged()
-        people, others = part.people(part.linkage), self._consented(part.spec).other_people
-        self._store.bind_people(part.spec.session, people, exact=part.exact, others=others)
+        others = self._consented(part.spec).other_people
+        self._store.bind_people(part.spec.session, *part.people(part.linkage), others=others)
 
     def _check_convener(self, peer: str, spec: SessionSpec) -> None:
         if peer != spec.convener:
             raise spec.refused(f"{peer!r} does not convene it")
 
-    def _settle(self, part: Part, body: bytes) -> say.Settled:
-        say.decode_in(body, say.Settle, part.epoch)
-        party, session = holding(part), part.spec.session
-        if party.linkage is None:
-            found, consent = party.found_links(), self._consented(part.spec)
-            people = party.people(found)
-            self._store.check_people(session, people, exact=party.exact, others=consent.other_people)
-            self._store.keep_linkage(session, found, consent.least_records)
-        linkage = party.settle_links()
-        signature = party.sign(RECORDS, linkage.alignment)
+    def _settle(self, part: Participant, _message: say.InEpoch) -> say.Settled:
+        session, linkage = part.spec.session, part.linkage
+        if linkage is None:
+            linkage, consent = part.found_links(), self._consented(part.spec)
+            self._store.check_people(session, *part.people(linkage), others=consent.other_people)
+            self._store.keep_linkage(session, linkage, consent.least_records)
+        part.settle_links(linkage)
+        signature = part.sign(RECORDS, linkage.alignment)
         return say.Settled(records=len(linkage.rows), alignment=linkage.alignment.hex(), signature=signature)
 
-    def _arrange(self, part: Part, body: bytes) -> say.Done:
-        part.arrange(say.decode_in(body, say.Arrange, part.epoch))
+    def _arrange(self, part: Participant, message: say.Arrange) -> say.Done:
+        part.arrange(message)
         return say.Done()
 
-    def _learn(self, part: Part, body: bytes) -> say.Learnt:
+    def _learn(self, part: Participant, message: say.Learn) -> say.Learnt:
         """Learn about own nodes, where a kind lets parties learn for themselves."""
-        message, party, spec = say.decode_in(body, say.Learn, part.epoch), holding(part), part.spec
-        learner = spec.kind.learner(party)
+        spec, learner = part.spec, part.spec.kind.learner(part)
         learner.check(message)
-        self._check_whom(party)
-        with closing(self._connect(spec)) as members:
+        self._check_whom(part)
+        with self._connect(spec) as members:
             nodes, item = learner.learn(message, members)
         told, draw = say.Learnt(nodes=nodes), part.epoch.hex()
-        self._store.released(spec, spec.convener, item, say.encode(told), rows=party.records, draw=draw)
+        self._store.released(spec, spec.convener, item, say.encode(told), rows=part.records, draw=draw)
         return told
 
-    def _model(self, part: Part, body: bytes) -> say.Done:
+    def _model(self, part: Participant, message: say.Share) -> say.Done:
         """Keep the model that the session came to."""
-        message = say.decode_in(body, say.Share, part.epoch)
-        folder = self._settings.state / "models"
-        folder.mkdir(mode=0o700, exist_ok=True)
         if "tables" not in message.model:
             model_of(message.model)  # what is no model is refused, not kept
-        write_whole(folder / f"{part.spec.session}.json", say.plain(message.model), private=True)
+        write_whole(self.model_file(part.spec.session), say.plain(message.model), private=True)
         return say.Done()
 
-    def _end(self, part: Part, body: bytes) -> say.Done:
-        say.decode_in(body, say.End, part.epoch)
+    def _end(self, part: Participant, _message: say.InEpoch) -> say.Done:
         part.forget()
         self._store.end(part.spec, part.epoch)
         with self._guard:
             self._open.pop(part.spec.session, None)
         return say.Done()
-
-
-def holding(part: Part) -> Participant:
-    """Return the part of a party; a helper has none of this."""
-    if not isinstance(part, Participant):
-        raise InputError("This node helps in the session and holds no records.")
-    return part

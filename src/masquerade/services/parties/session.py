@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from masquerade.core.errors import QueryRefused, Refusal
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError, QueryRefused, Refusal
+from masquerade.core.schema import Schema
 from masquerade.learn import catalogue
 from masquerade.services.common.settings import Name, Strict
 from masquerade.services.parties import kinds
@@ -95,23 +98,28 @@ class Goal(Strict):
         return self.learner.asks(self.options, names)
 
 
-class SessionSpec(Strict):
-    """A session: the same for everybody who takes part."""
+class SessionText(Strict):
+    """Who takes part in a session, and how: what its own text says, and what a node consents to."""
 
-    masquerade: Literal[1] = 1
-    """The version of the format, 1."""
     session: Name
     """The name of the session, by which nodes consent to it."""
     protocol: KindName
     """How the parties work together."""
     parties: tuple[Name, ...]
-    """The nodes that hold records."""
+    """The nodes that hold records; a node that consents may list them in another order."""
     convener: Name
     """The node that runs it and receives the model; a miner or receiver, if the protocol has one, is this."""
     helper: Name | None = None
     """Only for `revealed-vertical-counts`: a node that deals randomness, neither a party nor the convener."""
     linking: Linking | None = None
     """How records are linked, by private intersection or a shared secret; not for `pooled-counts`."""
+
+
+class SessionSpec(SessionText):
+    """A session: the same for everybody who takes part."""
+
+    masquerade: Literal[1] = 1
+    """The version of the format, 1."""
     learn: Goal
     """What is learnt."""
     policies: dict[Name, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
@@ -149,3 +157,36 @@ class SessionSpec(Strict):
         """Return that a node refuses this session, or a message of it."""
         reason = f"Session {self.session!r} is not consented to: {why}."
         return QueryRefused([Refusal("not_consented", reason)])
+
+
+@dataclass(frozen=True, slots=True)
+class JointSchema:
+    """What parties know of each other's variables: the policy of each, in the order of the session."""
+
+    policies: Mapping[str, Policy]
+
+    @classmethod
+    def from_dict(cls, values: Any) -> JointSchema:
+        """Read policies by party."""
+        if not isinstance(values, dict):
+            raise InputError("An arrangement is a mapping from parties to policies.")
+        return cls({str(party): Policy.from_dict(policy) for party, policy in values.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {party: policy.to_dict() for party, policy in self.policies.items()}
+
+    @property
+    def owners(self) -> dict[str, tuple[str, ...]]:
+        """Return who holds which variables."""
+        return {party: policy.schema.names for party, policy in self.policies.items()}
+
+    @property
+    def schema(self) -> Schema:
+        """Return all variables, one party's after the other's; a variable at two parties is refused."""
+        listed = [variable for policy in self.policies.values() for variable in policy.schema.variables]
+        names = [variable.name for variable in listed]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"Variable {name!r} is at two parties; in this protocol one holds it.")
+        return Schema(listed)

@@ -23,11 +23,11 @@ class SessionStore:
     """The sessions in a node's state; everything is on the disk when a method returns."""
 
     def __init__(self, state: State, ledger: ReleaseLedger) -> None:
-        self._state, self._ledger = state, ledger
+        self._state, self._notes, self._ledger = state, state.notes, ledger
 
     def _epoch(self, session: str) -> bytes | None:
         """Return the epoch that a session is in, None if it has not begun here."""
-        data = self._state.notes.get(SCOPE, session)
+        data = self._notes.get(SCOPE, session)
         return None if data is None else bytes.fromhex(json.loads(data)["epoch"])
 
     def begin(self, spec: SessionSpec, epoch: bytes, records: str) -> None:
@@ -37,73 +37,73 @@ class SessionStore:
         over nearly the same people differ by what is true of the few.
         """
         name, before = spec.session, self._epoch(spec.session)
-        known = self._state.notes.get(RECORDS, name)
+        known = self._notes.get(RECORDS, name)
         if known is not None and known != records.encode():
             raise RoundAborted(
                 f"The records here are not those that session {name!r} began with; other records need a "
                 "session of another name.",
                 spent=False,
             )
-        epochs = int(self._state.notes.get(EPOCHS, name) or 0)
+        epochs = int(self._notes.get(EPOCHS, name) or 0)
         if epochs >= MOST_EPOCHS:
             reason = f"Session {name!r} has begun {epochs} times here; that is enough."
             raise RoundAborted(reason, spent=False)
         with self._state.transaction():
             if before not in (None, epoch):
-                self._state.notes.delete(SCOPE, f"{name}/linked")
+                self._notes.delete(SCOPE, f"{name}/linked")
             self._note(spec, epoch, ended=False)
-            self._state.notes.put(RECORDS, name, records.encode())
-            self._state.notes.put(TEXTS, name, spec.digest.encode())
+            self._notes.put(RECORDS, name, records.encode())
+            self._notes.put(TEXTS, name, spec.digest.encode())
             if before != epoch:
-                self._state.notes.put(EPOCHS, name, str(epochs + 1).encode())
+                self._notes.put(EPOCHS, name, str(epochs + 1).encode())
             if spec.kind.pooled:
-                self._state.notes.put(POOLS, "/".join(sorted(spec.parties)), b"1")
+                self._notes.put(POOLS, "/".join(sorted(spec.parties)), b"1")
         if before not in (None, epoch):
             self._state.replies.forget(f"sessions/{name}")
 
     def has_released_otherwise(self, spec: SessionSpec) -> bool:
         """Tell whether anything has left in a session of this name under another text."""
-        known = self._state.notes.get(TEXTS, spec.session)
+        known = self._notes.get(TEXTS, spec.session)
         return known not in (None, spec.digest.encode()) and any(
             entry.release.session == spec.session for entry in self._ledger.entries()
         )
 
     def ended(self, session: str) -> bytes | None:
         """Return the epoch in which a session has ended here, None if it has not."""
-        return self._state.notes.get(ENDED, session)
+        return self._notes.get(ENDED, session)
 
     def pools(self) -> list[frozenset[str]]:
         """Return the parties of every pool that this one was part of."""
-        return [frozenset(name.split("/")) for name in self._state.notes.names(POOLS)]
+        return [frozenset(name.split("/")) for name in self._notes.names(POOLS)]
 
     def end(self, spec: SessionSpec, epoch: bytes) -> None:
         """Remember that a session is over; its pseudonyms are destroyed."""
         with self._state.transaction():
-            self._state.notes.delete(SCOPE, f"{spec.session}/linked")
+            self._notes.delete(SCOPE, f"{spec.session}/linked")
             self._note(spec, epoch, ended=True)
-            self._state.notes.put(ENDED, spec.session, epoch)
+            self._notes.put(ENDED, spec.session, epoch)
         self._state.replies.forget(f"sessions/{spec.session}")  # cells were sent under pseudonyms
 
     def _note(self, spec: SessionSpec, epoch: bytes, *, ended: bool) -> None:
         values = {"spec": spec.model_dump(mode="json"), "epoch": epoch.hex(), "ended": ended}
-        self._state.notes.put(SCOPE, spec.session, json.dumps(values).encode())
+        self._notes.put(SCOPE, spec.session, json.dumps(values).encode())
 
     def keep_linkage(self, session: str, linkage: Linkage, least: int) -> None:
         """Remember which of the records held take part, until the session ends; too few are refused."""
         if len(linkage.rows) < least:
             reason = f"{len(linkage.rows):,} records take part; this node's file asks for {least:,}."
             raise QueryRefused([Refusal("too_few_records", reason)])
-        self._state.notes.put(SCOPE, f"{session}/linked", linkage.to_bytes())
+        self._notes.put(SCOPE, f"{session}/linked", linkage.to_bytes())
 
-    def check_people(self, session: str, people: str, *, exact: bool, others: bool) -> None:
+    def check_people(self, session: str, people: str, exact: bool, *, others: bool) -> None:  # noqa: FBT001
         """Refuse other people than a session began with, or than earlier exact results were about.
 
         Two exact results about nearly the same people differ by what is true of the few, and so do sums and
         differences of several: only the very same people tell nothing new. `others` says that this node's
         file agrees to other people than those of earlier sessions.
         """
-        for name in self._state.notes.names(PEOPLE):
-            known = json.loads(self._state.notes.get(PEOPLE, name) or b"{}")
+        for name in self._notes.names(PEOPLE):
+            known = json.loads(self._notes.get(PEOPLE, name) or b"{}")
             if known.get("people") == people:
                 continue
             if name == session:
@@ -119,20 +119,19 @@ class SessionStore:
                 )
                 raise QueryRefused([Refusal("other_people", reason)])
 
-    def bind_people(self, session: str, people: str, *, exact: bool, others: bool) -> None:
+    def bind_people(self, session: str, people: str, exact: bool, *, others: bool) -> None:  # noqa: FBT001
         """Remember, for good, whom results of a session are about, unless `check_people` refuses them.
 
         Nothing comes between the two: of sessions that go on side by side, the first to answer decides.
         """
         with self._state.transaction():
-            self.check_people(session, people, exact=exact, others=others)
-            if self._state.notes.get(PEOPLE, session) is None:
-                values = {"people": people, "exact": exact}
-                self._state.notes.put(PEOPLE, session, json.dumps(values).encode())
+            self.check_people(session, people, exact, others=others)
+            if self._notes.get(PEOPLE, session) is None:
+                self._notes.put(PEOPLE, session, json.dumps({"people": people, "exact": exact}).encode())
 
     def linkage(self, session: str, epoch: bytes) -> Linkage | None:
         """Return which records take part in an epoch, None if they are not linked in it."""
-        data = self._state.notes.get(SCOPE, f"{session}/linked")
+        data = self._notes.get(SCOPE, f"{session}/linked")
         return None if data is None or self._epoch(session) != epoch else Linkage.from_bytes(data)
 
     def check_draw(self, draw: str, policy: str) -> None:
@@ -166,23 +165,21 @@ class SessionStore:
         `draw` names the draws behind reports: the same reports again tell nothing new. Of exact answers it is
         the `question` that tells whether they are the same.
         """
-        what = [spec.session, recipient, item.kind, item.variables, item.policy, draw, rows, question]
-        facts = json.dumps(what)
-        name = hashlib.sha256(facts.encode()).hexdigest()
-        if self._state.notes.get(RELEASED, name) is not None:
+        facts = [spec.session, recipient, item.kind, item.variables, item.policy, draw, rows, question]
+        name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        if self._notes.get(RELEASED, name) is not None:
             return
-        self._ledger.append(
-            Release(
-                session=spec.session,
-                protocol=spec.protocol,
-                recipient=recipient,
-                kind=item.kind,
-                variables=item.variables,
-                rows=rows,
-                policy=item.policy,
-                gamma=item.gamma,
-                digest=hashlib.sha256(reply).hexdigest(),
-                draw=draw,
-            )
+        release = Release(
+            spec.session,
+            spec.protocol,
+            recipient,
+            item.kind,
+            item.variables,
+            rows,
+            item.policy,
+            item.gamma,
+            digest=hashlib.sha256(reply).hexdigest(),
+            draw=draw,
         )
-        self._state.notes.put(RELEASED, name, b"1")
+        self._ledger.append(release)
+        self._notes.put(RELEASED, name, b"1")

@@ -6,8 +6,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from masquerade.services.common.settings import AnyPath, Name, NodeSettings, PublicFile, SecretFile, Strict
-from masquerade.services.parties.session import KindName, Linking, SessionSpec
+from masquerade.services.common.settings import AnyPath, NodeSettings, PublicFile, SecretFile, Strict
+from masquerade.services.parties.session import SessionSpec, SessionText
 
 
 class DataSettings(Strict):
@@ -23,21 +23,9 @@ class DataSettings(Strict):
     """For `linking: keyed`: 32 random bytes that the parties share, and a miner does not have."""
 
 
-class Consent(Strict):
+class Consent(SessionText):
     """A session that a node takes part in; any difference to what is proposed is a refusal."""
 
-    session: Name
-    """The name of the session."""
-    protocol: KindName
-    """How the parties work together."""
-    parties: tuple[Name, ...]
-    """All parties, in any order."""
-    convener: Name
-    """The node that runs the session and receives the model."""
-    helper: Name | None = None
-    """The node that deals randomness, where the protocol has one."""
-    linking: Linking | None = None
-    """How records of the same people are found, where the protocol links."""
     variables: tuple[str, ...] = ()
     """The variables of its policy that take part; a party lists at least one, a helper needs none."""
     spec: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")

@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from masquerade.services.common._metrics import Metrics
-from masquerade.services.common._reply_store import ReplyStore
 from masquerade.services.common.jobs import Call, Jobs, in_thread
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import Busy, TimedOut
+from masquerade.services.common.service import Metrics
 from masquerade.services.common.settings import Limits
+from masquerade.services.common.state import ReplyStore
 
 CALL = Call(Peer("south"), "echo", b"x", "a-key-of-mine")
 
@@ -110,9 +110,8 @@ def test_work_that_outlives_the_loop_ends_in_silence(recwarn):
 
 def test_counters_are_of_one_service_and_name_no_one():
     ours, theirs = Metrics("party"), Metrics("miner")
-    ours.count("sessions/{session}", 200, received=10, sent=20, seconds=0.02)
-    ours.replayed("sessions/{session}")
-    ours.refused_handshake()
+    ours.count("sessions/{session}", 200, received=10, sent=20, seconds=0.02, replayed=True)
+    ours.handshakes.inc()
     text = ours.text().decode()
     assert 'masquerade_requests_total{place="sessions/{session}",status="200"} 1.0' in text
     assert 'masquerade_received_bytes_total{place="sessions/{session}"} 10.0' in text

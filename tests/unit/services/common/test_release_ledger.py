@@ -34,7 +34,6 @@ from masquerade.services.common.release_ledger import (
     parse,
     spending,
     summary,
-    together,
     total,
 )
 from masquerade.services.common.state import LAYOUT, State
@@ -437,7 +436,6 @@ def test_distinct_draws_multiply_and_repeats_do_not(tmp_path):
     assert miner.gamma == 3 * Fraction(5, 2) * 2 * 2
     assert (miner.releases, miner.repeats) == (5, 1)
     assert (other.gamma, other.releases, other.repeats) == (3, 1, 0)
-    assert together(entries) == miner.gamma  # the other has nothing that the miner has not
 
 
 def test_variables_are_a_set_and_other_sets_are_apart(tmp_path):
@@ -456,18 +454,7 @@ def test_without_a_bound_there_is_none(tmp_path):
     entries = ledger_of(tmp_path, {"gamma": None, "draw": "1"}, {"draw": "2"}, {"recipient": "other"})
     assert [item.gamma for item in spending(entries)] == [None, Fraction(9, 2)]
     assert total(spending(entries)) is None
-    assert together(entries) is None
     assert "no bound" in summary(entries)
-
-
-def test_one_policy_or_one_recipient(tmp_path):
-    with ReleaseLedger.open(tmp_path / FILE) as ledger:
-        for policy, recipient in [("p", "a"), ("q", "a"), ("p", "b")]:
-            ledger.append(replace(RELEASE, policy=policy, recipient=recipient, draw=policy))
-        assert total(spending(ledger.entries(), policy="p", recipient="a")) == Fraction(9, 2)
-        assert total(spending(ledger.entries(), recipient="a")) == Fraction(81, 4)
-        assert {item.recipient for item in spending(ledger.entries(), policy="p")} == {"a", "b"}
-        assert spending(ledger.entries(), policy="unknown") == ()
 
 
 def test_should_one_draw_have_two_gammas_the_larger_holds(tmp_path):
@@ -506,4 +493,3 @@ def test_the_rule_against_a_count_by_hand(chosen):
     ]
     distinct = {(r, i if d is None else d, "".join(sorted(v)), k) for i, (r, d, v, k) in enumerate(chosen)}
     assert total(spending(entries)) == 2 ** len(distinct)
-    assert together(entries) == 2 ** len({seen[1:] for seen in distinct})

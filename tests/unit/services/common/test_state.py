@@ -22,8 +22,15 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.crypto.errors import KeySpent
 from masquerade.protocols.durable_store import Claim
 from masquerade.services.common import state as state_module
-from masquerade.services.common._reply_store import ReplyStore, StoredReply
-from masquerade.services.common.state import INTERRUPTED, SESSION, OnceFolder, State, peek
+from masquerade.services.common.state import (
+    INTERRUPTED,
+    SESSION,
+    OnceFolder,
+    ReplyStore,
+    State,
+    StoredReply,
+    peek,
+)
 
 
 @pytest.fixture

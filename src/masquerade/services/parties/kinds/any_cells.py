@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from masquerade.services.parties.participant import Participant
 
 
-class ScatteredCellsRole(CellsRole):
+class _ScatteredCellsRole(CellsRole):
     """A party sends the cells of each of its files, which have other people and other variables."""
 
     def blocks(self, part: Participant) -> Sequence[tuple[RecordBlock, NDArray[np.uint8]]]:
@@ -37,4 +37,4 @@ class AnyCells(WithMiner):
     name = "arbitrary-with-miner"
     why = "the miner sees everybody's disguised cells side by side"
     partition = Partition.CELLS
-    roles = (ScatteredCellsRole(),)
+    roles = (_ScatteredCellsRole(),)

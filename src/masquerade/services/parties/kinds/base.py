@@ -9,21 +9,24 @@ the rule that exact results are about the same people, the ledger, restarts, and
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from masquerade.core.errors import InputError
+from masquerade.protocols.codec import Message, tag_of
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
+    from masquerade.protocols.consent import Proposal
+    from masquerade.protocols.pooling.masked_sum import CountRequest
+    from masquerade.protocols.transport import Transport
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.messages import Learn
-    from masquerade.services.parties.participant import HelperParticipant, Participant
+    from masquerade.services.parties.participant import Participant
     from masquerade.services.parties.session import SessionSpec
-    from masquerade.services.parties.transport import SessionTransport
 
 Tables = list[tuple[str, ...]]
 
@@ -70,8 +73,16 @@ class Learner(Protocol):
     def check(self, message: Learn) -> None:
         """Refuse what the session is not to learn."""
 
-    def learn(self, message: Learn, members: SessionTransport) -> tuple[dict[str, Any], Outflow]:
+    def learn(self, message: Learn, members: Callable[[str], Transport]) -> tuple[dict[str, Any], Outflow]:
         """Return what was found out about own nodes, and what telling it gives away."""
+
+
+class Step(NamedTuple):
+    """A message of a role: the variables of every table it asks about, and what its reply gives away."""
+
+    message: type[Message]
+    tables: Callable[[Any], Tables] = lambda _message: []
+    outflows: Callable[[Participant, Any], Iterable[Outflow]] = lambda _part, _message: ()
 
 
 class Role(ABC):
@@ -85,6 +96,8 @@ class Role(ABC):
     """Where its messages go: `sessions/SESSION/NAME` at a party's address."""
     fresh: ClassVar[bool] = True
     """Whether every question makes a release of its own; reports that are drawn once leave once."""
+    steps: ClassVar[tuple[Step, ...]] = ()
+    """The messages that ask about tables or give anything away; others only prepare."""
 
     @abstractmethod
     def player(self, part: Participant) -> Player:
@@ -97,13 +110,22 @@ class Role(ABC):
     def check(self, part: Participant, peer: str, message: bytes) -> None:  # noqa: B027
         """Refuse what a peer may not ask for; nothing is refused here unless a role says so."""
 
-    def tables(self, message: bytes) -> Tables:  # noqa: ARG002
+    def tables(self, message: bytes) -> Tables:
         """Return the variables of every table that a message asks about, others' variables included."""
-        return []
+        return [names for step in self._taken(message) for names in step.tables(step.message.decode(message))]
 
-    def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:  # noqa: ARG002
+    def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:
         """Return what the reply to a message gives away; nothing for messages that only prepare."""
-        return ()
+        taken = self._taken(message)
+        return tuple(item for step in taken for item in step.outflows(part, step.message.decode(message)))
+
+    def _taken(self, message: bytes) -> list[Step]:
+        return [step for step in self.steps if tag_of(message) == step.message.TAG]
+
+
+def proposed(message: Proposal | CountRequest) -> Tables:
+    """Return the tables of a batch of questions."""
+    return [query.names for query in message.batch.queries]
 
 
 class SessionKind(ABC):
@@ -174,6 +196,6 @@ class SessionKind(ABC):
         """Return who learns about own nodes at a party; only for kinds whose parties do."""
         raise InputError("Parties learn for themselves without a miner, once a session is arranged.")
 
-    def helper(self, part: HelperParticipant) -> Player:
+    def helper(self, part: Participant) -> Player:
         """Return who answers at the helper; only for kinds that have one."""
         raise InputError(f"There is no helper in a session of {part.spec.protocol}.")

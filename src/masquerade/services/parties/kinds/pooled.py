@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import PolicyMismatch
 from masquerade.disguising.memo import Memo
-from masquerade.protocols.codec import tag_of
-from masquerade.protocols.pooling import CountRequest, MaskedSum, PoolingParty
-from masquerade.protocols.session import Proposal
-from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Tables
+from masquerade.protocols.consent import Proposal
+from masquerade.protocols.pooling.masked_sum import CountRequest, MaskedSum, PoolingParty
+from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Step, proposed
 from masquerade.sources.pooled import PooledTally, pooling_party
 
 if TYPE_CHECKING:
@@ -22,13 +20,26 @@ if TYPE_CHECKING:
 MASKED = "counts under masks that cancel in the sum"
 
 
-class PoolRole(Role):
-    """A party adds its counts, under masks that cancel."""
+def _counted(part: Participant, message: CountRequest) -> list[Outflow]:
+    """Return what counts give away: of reports what the reports do, of clear records anything."""
+    policy, asked = part.data.policy, proposed(message)
+    names = tuple(name for name in policy.schema if any(name in some for some in asked))
+    if not names or not policy.disguised:
+        return [Outflow(MASKED, names, None)]
+    return [
+        Outflow(f"{MASKED}, of {item.kind}", item.variables, item.gamma, policy.id)
+        for item in guarantee_of(policy).disclosures
+        if not set(names).isdisjoint(item.variables)
+    ]
+
+
+class _PoolRole(Role):
+    """A party adds its counts, under masks that cancel; its reports come from the memo."""
 
     name = "pooling"
+    steps = (Step(Proposal, proposed), Step(CountRequest, proposed, _counted))
 
     def player(self, part: Participant) -> PoolingParty:
-        """Return a party of the pool; its reports come from the memo."""
         return pooling_party(
             part.node.name,
             part.data.source(Memo.open(part.node.memo)),
@@ -37,31 +48,6 @@ class PoolRole(Role):
             roster=part.spec.parties,
             earlier=part.earlier_pools,
             most_cells=part.limits.cells,
-        )
-
-    def tables(self, message: bytes) -> Tables:
-        """Return the tables that are proposed or asked for."""
-        tag = tag_of(message)
-        if tag == Proposal.TAG:
-            return [query.names for query in Proposal.decode(message).batch.queries]
-        return (
-            [query.names for query in CountRequest.decode(message).batch.queries]
-            if tag == CountRequest.TAG
-            else []
-        )
-
-    def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:
-        """Return what counts give away: of reports what the reports do, of clear records anything."""
-        if tag_of(message) != CountRequest.TAG:
-            return ()
-        policy, asked = part.data.policy, self.tables(message)
-        names = tuple(name for name in policy.schema if any(name in some for some in asked))
-        if not names or not policy.disguised:
-            return (Outflow(MASKED, names, None),)
-        return tuple(
-            Outflow(f"{MASKED}, of {item.kind}", item.variables, item.gamma, policy.id)
-            for item in guarantee_of(policy).disclosures
-            if not set(names).isdisjoint(item.variables)
         )
 
 
@@ -73,28 +59,23 @@ class PooledCounts(SessionKind):
     partition = Partition.ROWS
     least_parties = 3
     pooled = True
-    roles = (PoolRole(),)
+    roles = (_PoolRole(),)
 
     def exact(self, policy: Policy) -> bool:
         """Tell whether some variable is counted in clear."""
         return any(item.gamma is None for item in guarantee_of(policy).disclosures)
 
     def model(self, run: Coordinator) -> dict[str, Any]:
-        """Learn from sums."""
+        """Learn from sums, all parties having one policy."""
         run.note("pooling counts")
-        policy = common_policy(run.joint.policies)
+        (first, policy), *others = run.joint.policies.items()
+        for party, other in others:
+            if other.id != policy.id:
+                raise PolicyMismatch(
+                    f"Parties {first!r} and {party!r} have other variables or channels: a pool has one "
+                    "policy."
+                )
         pool = MaskedSum(run.spec.parties, run.transport("pooling"), policy, session=run.epoch)
         source = PooledTally(pool, policy)
         run.records = source.n
         return run.learnt_from(source)
-
-
-def common_policy(policies: Mapping[str, Policy]) -> Policy:
-    """Return the policy of all parties of a pool; parties that differ are refused."""
-    first, *others = policies.items()
-    for party, policy in others:
-        if policy.id != first[1].id:
-            raise PolicyMismatch(
-                f"Parties {first[0]!r} and {party!r} have other variables or channels: a pool has one policy."
-            )
-    return first[1]

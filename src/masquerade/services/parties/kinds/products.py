@@ -5,67 +5,53 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from masquerade.protocols.codec import tag_of
-from masquerade.protocols.products import (
-    ColumnRequest,
-    HelpedProducts,
-    Helper,
-    ProductParty,
-    ProductRequest,
-    SumRequest,
-)
-from masquerade.protocols.session import Proposal
-from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Tables
+from masquerade.protocols.consent import Proposal
+from masquerade.protocols.products.helper import Helper
+from masquerade.protocols.products.helper_client import HelpedProducts
+from masquerade.protocols.products.messages import ColumnRequest, ProductRequest, SumRequest
+from masquerade.protocols.products.party import ProductParty
+from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Step, proposed
 from masquerade.sources.products import RevealedVerticalCounts
 
 if TYPE_CHECKING:
     from masquerade.services.parties.coordinator import Coordinator
-    from masquerade.services.parties.participant import HelperParticipant, Participant
+    from masquerade.services.parties.participant import Participant
 
 
-class ProductsRole(Role):
+def _named(*columns: Any) -> tuple[str, ...]:
+    """Return the variables of columns."""
+    return tuple(name for some in columns for part in some.parts for name in part.names)
+
+
+def _multiplied(message: ProductRequest) -> tuple[str, ...]:
+    return _named(*message.lefts[:1], message.right)
+
+
+class _ProductsRole(Role):
     """A party multiplies columns of its own with others' masked ones."""
 
     name = "products"
+    steps = (
+        Step(Proposal, proposed),
+        Step(SumRequest, lambda it: [it.names], lambda _, it: [Outflow("exact counts", it.names, None)]),
+        Step(
+            ProductRequest,
+            lambda it: [_multiplied(it)],
+            lambda _, it: [Outflow("a share of exact counts", _multiplied(it), None)],
+        ),
+        Step(
+            ColumnRequest,
+            outflows=lambda _, it: [
+                Outflow("columns under masks of the helper", _named(it.columns), Fraction(1))
+            ],
+        ),
+    )
 
     def player(self, part: Participant) -> ProductParty:
-        """Return a party of products over the linked records."""
+        peers, helper = part.node.identities_of(part.spec.members), str(part.spec.helper)
         return ProductParty(
-            part.node.name,
-            part.aligned().codes,
-            part.node.identity,
-            part.node.identities_of(part.spec.members),
-            helper=str(part.spec.helper),
-            **part.columns(),
+            part.node.name, part.aligned().codes, part.node.identity, peers, helper=helper, **part.columns()
         )
-
-    def tables(self, message: bytes) -> Tables:
-        """Return the tables that are proposed, summed or multiplied."""
-        tag = tag_of(message)
-        if tag == Proposal.TAG:
-            return [query.names for query in Proposal.decode(message).batch.queries]
-        if tag == SumRequest.TAG:
-            return [SumRequest.decode(message).names]
-        return [multiplied(message)] if tag == ProductRequest.TAG else []
-
-    def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:  # noqa: ARG002
-        """Return what a step gives away: masked columns nothing, sums and shares of them exact counts."""
-        tag = tag_of(message)
-        if tag == SumRequest.TAG:
-            return (Outflow("exact counts", SumRequest.decode(message).names, None),)
-        if tag == ProductRequest.TAG:
-            return (Outflow("a share of exact counts", multiplied(message), None),)
-        if tag == ColumnRequest.TAG:
-            names = tuple(name for part in ColumnRequest.decode(message).columns.parts for name in part.names)
-            return (Outflow("columns under masks of the helper", names, Fraction(1)),)
-        return ()
-
-
-def multiplied(message: bytes) -> tuple[str, ...]:
-    """Return the variables of a product."""
-    question = ProductRequest.decode(message)
-    columns = (*question.lefts[:1], question.right)
-    return tuple(name for some in columns for part in some.parts for name in part.names)
 
 
 class HelpedCounts(SessionKind):
@@ -75,25 +61,22 @@ class HelpedCounts(SessionKind):
     why = "one party counts alone"
     partition = Partition.COLUMNS
     helped = True
-    roles = (ProductsRole(),)
+    roles = (_ProductsRole(),)
 
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from products."""
         run.note("multiplying under masks")
-        return run.learnt_from(
-            RevealedVerticalCounts(
-                HelpedProducts(
-                    run.joint.owners,
-                    str(run.spec.helper),
-                    run.transport("products"),
-                    run.joint.schema,
-                    run.records or 0,
-                    alignment=run.alignment,
-                )
-            )
+        products = HelpedProducts(
+            run.joint.owners,
+            str(run.spec.helper),
+            run.transport("products"),
+            run.joint.schema,
+            run.records or 0,
+            alignment=run.alignment,
         )
+        return run.learnt_from(RevealedVerticalCounts(products))
 
-    def helper(self, part: HelperParticipant) -> Helper:
+    def helper(self, part: Participant) -> Helper:
         """Return who deals randomness."""
         joint = part.arranged()
         return Helper(
@@ -102,6 +85,6 @@ class HelpedCounts(SessionKind):
             part.node.identities_of(part.spec.parties),
             schema=joint.schema,
             owners=joint.owners,
-            n=part.records,
-            alignment=part.alignment,
+            n=part.agreed_records,
+            alignment=part.agreed_alignment,
         )

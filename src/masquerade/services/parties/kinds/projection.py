@@ -4,54 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from masquerade.protocols.codec import tag_of
-from masquerade.protocols.projection import MarginRequest, ProjectionOwner, ProjectionRequest
-from masquerade.services.parties.kinds.base import (
-    Convener,
-    Outflow,
-    Partition,
-    Role,
-    SessionKind,
-    Tables,
-)
+from masquerade.protocols.projection.messages import MarginRequest, ProjectionRequest
+from masquerade.protocols.projection.owner import ProjectionOwner
+from masquerade.services.parties.kinds.base import Convener, Outflow, Partition, Role, SessionKind, Step
 from masquerade.sources.projection import receive_projected
 
 if TYPE_CHECKING:
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.participant import Participant
 
+TURNED = "columns turned by a rotation unknown to the receiver"
 
-class OwnerRole(Role):
+
+def _own(part: Participant, kind: str, names: tuple[str, ...]) -> list[Outflow]:
+    schema = part.data.policy.schema
+    return [Outflow(kind, tuple(name for name in names if name in schema), None)]
+
+
+class _OwnerRole(Role):
     """A party turns its columns by a rotation that owners share."""
 
     name = "projection"
+    steps = (
+        Step(MarginRequest, lambda it: [it.names], lambda part, it: _own(part, "exact counts", it.names)),
+        Step(ProjectionRequest, lambda it: [it.asked], lambda part, it: _own(part, TURNED, it.asked)),
+    )
 
     def player(self, part: Participant) -> ProjectionOwner:
-        """Return an owner of columns."""
+        peers, codes = part.node.identities_of(part.spec.parties), part.aligned().codes
         return ProjectionOwner(
             part.node.name,
-            part.aligned().codes,
+            codes,
             part.node.identity,
-            part.node.identities_of(part.spec.parties),
+            peers,
             receiver=part.spec.convener,
             **part.columns(),
-        )
-
-    def tables(self, message: bytes) -> Tables:
-        """Return the tables that a projection or a margin is for."""
-        tag = tag_of(message)
-        if tag == MarginRequest.TAG:
-            return [MarginRequest.decode(message).names]
-        return [ProjectionRequest.decode(message).asked] if tag == ProjectionRequest.TAG else []
-
-    def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:
-        """Return what a margin or turned columns give away."""
-        turned = "columns turned by a rotation unknown to the receiver"
-        kind = "exact counts" if tag_of(message) == MarginRequest.TAG else turned
-        own = part.data.policy.schema
-        return tuple(
-            Outflow(kind, tuple(name for name in names if name in own), None)
-            for names in self.tables(message)
         )
 
 
@@ -62,18 +49,17 @@ class ProjectedCounts(SessionKind):
     why = "an owner who receives knows the rotation, and undoes it"
     partition = Partition.COLUMNS
     convener = Convener.OUTSIDER
-    roles = (OwnerRole(),)
+    roles = (_OwnerRole(),)
 
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from projected columns."""
         run.note("receiving projected columns")
-        return run.learnt_from(
-            receive_projected(
-                run.joint.owners,
-                run.transport("projection"),
-                run.joint.schema,
-                run.records or 0,
-                receiver=run.spec.convener,
-                alignment=run.alignment,
-            )
+        source = receive_projected(
+            run.joint.owners,
+            run.transport("projection"),
+            run.joint.schema,
+            run.records or 0,
+            receiver=run.spec.convener,
+            alignment=run.alignment,
         )
+        return run.learnt_from(source)

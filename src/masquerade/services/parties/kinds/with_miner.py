@@ -12,8 +12,18 @@ from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.disguising.memo import Memo
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.vertical import CellRequest, ClearCells, DescriptionRequest, Site, restricted
-from masquerade.services.parties.kinds.base import Convener, Outflow, Partition, Player, Role, SessionKind
+from masquerade.protocols.vertical.joint_policy import restricted
+from masquerade.protocols.vertical.messages import CellRequest, DescriptionRequest
+from masquerade.protocols.vertical.site import ClearCells, Site
+from masquerade.services.parties.kinds.base import (
+    Convener,
+    Outflow,
+    Partition,
+    Player,
+    Role,
+    SessionKind,
+    Step,
+)
 from masquerade.services.parties.linkage import PSEUDONYMS
 from masquerade.sources.joined import Miner
 
@@ -23,11 +33,23 @@ if TYPE_CHECKING:
     from masquerade.services.parties.participant import Participant
 
 
+def _sent(part: Participant, message: CellRequest) -> list[Outflow]:
+    """Return what cells give away: every group its own bound; pseudonyms, unless linking showed them."""
+    policy = part.data.policy
+    sent = restricted(policy, message.names or policy.schema.names)
+    reports = [
+        Outflow(item.kind, item.variables, item.gamma, sent.id) for item in guarantee_of(sent).disclosures
+    ]
+    compared = part.spec.linking == "intersection" and part.spec.kind.same_records
+    return reports if compared else [*reports, PSEUDONYMS]
+
+
 class CellsRole(Role):
     """A party sends reports of its cells under the pseudonyms of this session, drawn once and for all."""
 
     name = "cells"
     fresh = False
+    steps = (Step(CellRequest, outflows=_sent),)
 
     def player(self, part: Participant) -> Player:
         """Return the site that releases reports of linked records."""
@@ -50,26 +72,11 @@ class CellsRole(Role):
         if cells_asked(message).recipient != peer:
             raise part.spec.refused("cells go to whoever asks for them, and to nobody else")
 
-    def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:
-        """Return what cells give away: every group its own bound; pseudonyms, unless linking showed them."""
-        if tag_of(message) != CellRequest.TAG:
-            return ()
-        policy = part.data.policy
-        sent = restricted(policy, CellRequest.decode(message).names or policy.schema.names)
-        reports = tuple(
-            Outflow(item.kind, item.variables, item.gamma, sent.id) for item in guarantee_of(sent).disclosures
-        )
-        compared = part.spec.linking == "intersection" and part.spec.kind.same_records
-        return reports if compared else (*reports, PSEUDONYMS)
-
 
 def cells_asked(message: bytes) -> DescriptionRequest | CellRequest:
     """Return the question for cells that a message is."""
-    return (
-        DescriptionRequest.decode(message)
-        if tag_of(message) == DescriptionRequest.TAG
-        else CellRequest.decode(message)
-    )
+    described = tag_of(message) == DescriptionRequest.TAG
+    return DescriptionRequest.decode(message) if described else CellRequest.decode(message)
 
 
 class WithMiner(SessionKind):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +19,14 @@ from masquerade.services.parties.kinds.with_miner import CellsRole, cells_asked
 from masquerade.sources.joined import LearningSite
 
 if TYPE_CHECKING:
+    from masquerade.protocols.transport import Transport
     from masquerade.services.parties.coordinator import Coordinator
-    from masquerade.services.parties.joint_schema import JointSchema
     from masquerade.services.parties.messages import Learn
     from masquerade.services.parties.participant import Participant
-    from masquerade.services.parties.session import SessionSpec
-    from masquerade.services.parties.transport import SessionTransport
+    from masquerade.services.parties.session import JointSchema, SessionSpec
 
 
-class OwnNodes:
+class _OwnNodes:
     """A party that sends others the cells that their nodes need, and learns its own nodes."""
 
     def __init__(self, part: Participant, cells: CellsRole) -> None:
@@ -40,7 +39,6 @@ class OwnNodes:
         return self._cells.site(self._part)
 
     def receive(self, message: bytes) -> bytes:
-        """Return cells."""
         return self._site.receive(message)
 
     def check(self, message: Learn) -> None:
@@ -60,28 +58,27 @@ class OwnNodes:
         if not due:
             raise self._part.spec.refused("this is not what it is to learn")
 
-    def learn(self, message: Learn, members: SessionTransport) -> tuple[dict[str, Any], Outflow]:
+    def learn(self, message: Learn, members: Callable[[str], Transport]) -> tuple[dict[str, Any], Outflow]:
         """Learn own nodes from own clear and others' disguised columns."""
         part = self._part
         others = {p: q for p, q in part.arranged().policies.items() if p != part.node.name}
         site = LearningSite(self._site, others, room=part.room)
-        source = site.source(members.role("cells"), message.structure)
+        source = site.source(members("cells"), message.structure)
         if message.structure is not None:
-            values = own_parameters(source, message.structure, self._own)
+            values = _own_parameters(source, message.structure, self._own)
             return values, Outflow("parameters of own nodes", self._own, None)
-        self._parents = own_parents(source, message.order or (), message.max_parents, self._own)
+        found = structure(source, order=list(message.order or ()), max_parents=message.max_parents).structure
+        self._parents = {name: list(found[name]) for name in self._own}
         return self._parents, Outflow("parents of own nodes", self._own, None)
 
 
-class CrossParentsRole(CellsRole):
+class _CrossParentsRole(CellsRole):
     """Parties send each other reports of the columns that are parents of the other's nodes."""
 
-    def player(self, part: Participant) -> OwnNodes:
-        """Return who sends cells and learns."""
-        return OwnNodes(part, self)
+    def player(self, part: Participant) -> _OwnNodes:
+        return _OwnNodes(part, self)
 
     def askers(self, spec: SessionSpec, name: str) -> Collection[str]:
-        """Return the other parties."""
         return {*spec.parties} - {name}
 
     def check(self, part: Participant, peer: str, message: bytes) -> None:
@@ -101,7 +98,7 @@ class WithoutMiner(SessionKind):
     name = "vertical-without-miner"
     why = "one party has nobody to learn from"
     partition = Partition.COLUMNS
-    roles = (CrossParentsRole(),)
+    roles = (_CrossParentsRole(),)
 
     def problems(self, spec: SessionSpec) -> Iterator[str]:
         """Yield what is wrong with a session, also a model that cannot be put together from parts."""
@@ -109,11 +106,11 @@ class WithoutMiner(SessionKind):
         if spec.learn.model != "network":
             yield "without a miner parties learn a network, each its own nodes"
 
-    def learner(self, part: Participant) -> OwnNodes:
+    def learner(self, part: Participant) -> _OwnNodes:
         """Return who learns own nodes, once it is known who holds which."""
         if part.joint is None:
             super().learner(part)
-        found: OwnNodes = part.player("cells")
+        found: _OwnNodes = part.player("cells")
         return found
 
     def model(self, run: Coordinator) -> dict[str, Any]:
@@ -147,13 +144,7 @@ def seen_without_miner(
     return found
 
 
-def own_parents(source: Tally, order: Sequence[str], max_parents: int, own: Sequence[str]) -> dict[str, Any]:
-    """Return the parents of a party's own nodes, by K2 over what it sees."""
-    found = structure(source, order=list(order), max_parents=max_parents).structure
-    return {name: list(found[name]) for name in own}
-
-
-def own_parameters(source: Tally, parents: Structure, own: Sequence[str]) -> dict[str, Any]:
+def _own_parameters(source: Tally, parents: Structure, own: Sequence[str]) -> dict[str, Any]:
     """Return the conditional tables of a party's own nodes, as plain values."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

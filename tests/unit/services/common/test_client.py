@@ -3,8 +3,8 @@
 import pytest
 
 from masquerade.core.errors import InputError
-from masquerade.services.common import node
-from masquerade.services.common.node import NotRunning, once_started
+from masquerade.services.common import client
+from masquerade.services.common.client import NotRunning, once_started
 from masquerade.services.common.problems import PartyUnreachable
 
 
@@ -22,7 +22,7 @@ def clock(monkeypatch):
             self.now += seconds
 
     found = Clock()
-    monkeypatch.setattr(node, "time", found)
+    monkeypatch.setattr(client, "time", found)
     return found
 
 
