@@ -12,7 +12,8 @@ from tests.e2e import test_cli_app
 from tests.e2e.test_cli_app import refused
 
 from masquerade.cli import nodes
-from masquerade.crypto import certificates, identity_keys, tokens
+from masquerade.crypto import certificates
+from masquerade.crypto.keys import load_identity, token_matches
 from masquerade.services.common.settings import Limits, Listen, PeerSettings, SecretFile, Strict, Tls
 
 FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}\n")

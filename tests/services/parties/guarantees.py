@@ -30,8 +30,8 @@ from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.threshold.guarantee import faithful_guarantee, production_guarantee
 from masquerade.protocols.threshold.row_schema import Form
-from masquerade.protocols.transport import LocalTransport
-from masquerade.protocols.vertical.joint_policy import restricted, seen_by
+from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
+from masquerade.protocols.vertical import restricted, seen_by
 from masquerade.services.parties.kinds.without_miner import seen_without_miner
 from masquerade.services.parties.session import JointSchema
 from masquerade.simulation.aggregation import Population as Aggregating

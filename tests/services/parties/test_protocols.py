@@ -32,9 +32,7 @@ import masquerade as mq
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.vertical.cell_supplier import schema_of
-from masquerade.protocols.vertical.joint_policy import restricted
-from masquerade.protocols.vertical.messages import CellDescription, Cells
+from masquerade.protocols.vertical import CellDescription, Cells, restricted, schema_of
 from masquerade.services.parties.example import two_hospitals_and_a_registry
 
 LOCAL = [  # nodes whose parents are all with their own party

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.keys import load_identity
 from masquerade.services.collect.settings import CollectSettings, load_form
 from masquerade.services.common.jobs import Call, Handler
 from masquerade.services.common.peers import Peer
@@ -40,7 +39,7 @@ class CollectServer(NodeServer):
 
         That holds even for a backup from before the epoch, which may have begun since.
         """
-        if self.settings.peers[other].identity == identity_keys.public_text(self.identity):
+        if self.settings.peers[other].identity == self.identity.public.hex():
             raise InputError(
                 f"{other!r} has the same identity as this server: the two must be different ones."
             )

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from masquerade.core.errors import InputError, MasqueradeError, did_you_mean
-from masquerade.crypto import tokens
 from masquerade.crypto.certificates import fingerprint
+from masquerade.crypto.keys import token_digest
 from masquerade.services.common import problems
 from masquerade.services.common.peers import PLAIN, Peer, TlsFiles, by_name, client_context
 from masquerade.services.common.problems import NotAdmitted, PartyUnreachable, ServiceFailed, TimedOut
@@ -259,7 +259,7 @@ def _own(settings: NodeSettings, url: str | None = None) -> Peer:
     """Return a node as its own operator knows it."""
     token = None if settings.operator_token is None else settings.operator_token.read_text().strip()
     marks = () if settings.tls is None else (fingerprint(settings.tls.certificate),)
-    return Peer(settings.name, url, marks, None if token is None else tokens.digest(token), token)
+    return Peer(settings.name, url, marks, None if token is None else token_digest(token), token)
 
 
 def peers_of(settings: NodeSettings) -> list[Peer]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from masquerade.core.errors import FileError, InputError
-from masquerade.crypto import tokens
+from masquerade.crypto.keys import token_matches
 from masquerade.services.common.problems import NotAdmitted
 
 

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
-from masquerade.crypto import identity_keys
+from masquerade.crypto.keys import load_identity
 from masquerade.services.common import logs
 from masquerade.services.common.client import json_object, peers_of
 from masquerade.services.common.jobs import Call
@@ -66,7 +66,7 @@ class NodeServer(ABC):
 
     def __init__(self, settings: NodeSettings) -> None:
         self.settings = settings
-        self.identity = identity_keys.load(settings.identity)
+        self.identity = load_identity(settings.identity)
         self.peers, self.log = peers_of(settings), logs.Logger(settings.name)
         self.state = State.open(settings.state)
 

@@ -17,10 +17,9 @@ from masquerade.core import errors
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.tally import Tally
 from masquerade.disguising.report_draws import Codes
-from masquerade.protocols.linking.joiner import Joiner, keyed_guarantee
-from masquerade.protocols.transport import Transport
-from masquerade.protocols.vertical.cell_supplier import Room
-from masquerade.protocols.vertical.cross_parents import assembled
+from masquerade.protocols.linking import Joiner, keyed_guarantee
+from masquerade.protocols.session import Transport
+from masquerade.protocols.vertical import Room, assembled
 from masquerade.services.common.client import once_started
 from masquerade.services.common.problems import PartyUnreachable
 from masquerade.services.common.settings import Strict

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.linking.messages import PSEUDONYM_SIZE, LinkingOffer, PseudonymRequest
-from masquerade.protocols.linking.party import LinkingParty
+from masquerade.protocols.linking import LinkingOffer, LinkingParty, PseudonymRequest
+from masquerade.protocols.pseudonyms import PSEUDONYM_SIZE
 from masquerade.services.parties.kinds.base import Outflow, Role, Step
 
 if TYPE_CHECKING:

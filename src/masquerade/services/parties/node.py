@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, MasqueradeError
-from masquerade.protocols.transport import Transport
-from masquerade.protocols.vertical.cell_supplier import Room
+from masquerade.protocols.session import Transport
+from masquerade.protocols.vertical import Room
 from masquerade.services.common.client import json_object, peer_transport
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.release_ledger import in_state

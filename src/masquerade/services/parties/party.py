@@ -13,7 +13,7 @@ from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
 from masquerade.disguising.report_draws import Codes
 from masquerade.learn.model_file import model_of
-from masquerade.protocols.transport import Transport
+from masquerade.protocols.session import Transport
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.kinds import Partition

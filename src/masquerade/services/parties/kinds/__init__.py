@@ -18,9 +18,10 @@ from masquerade.services.parties.kinds.base import (
     Player,
     Role,
     SessionKind,
+    Step,
 )
 
-__all__ = ["Convener", "Outflow", "Partition", "Player", "Role", "SessionKind", "find", "names"]
+__all__ = ["Convener", "Outflow", "Partition", "Player", "Role", "SessionKind", "Step", "find", "names"]
 
 OURS = {
     "pooled-counts": "pooled.PooledCounts",

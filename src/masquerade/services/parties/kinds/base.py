@@ -16,13 +16,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.codec import Message, tag_of
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
-    from masquerade.protocols.consent import Proposal
-    from masquerade.protocols.pooling.masked_sum import CountRequest
-    from masquerade.protocols.transport import Transport
+    from masquerade.protocols.codec import Message
+    from masquerade.protocols.pooling import CountRequest
+    from masquerade.protocols.session import Proposal, Transport
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.messages import Learn
     from masquerade.services.parties.participant import Participant
@@ -120,6 +119,8 @@ class Role(ABC):
         return tuple(item for step in taken for item in step.outflows(part, step.message.decode(message)))
 
     def _taken(self, message: bytes) -> list[Step]:
+        from masquerade.protocols.codec import tag_of  # noqa: PLC0415  (names of kinds are known without it)
+
         return [step for step in self.steps if tag_of(message) == step.message.TAG]
 
 

@@ -8,8 +8,8 @@ from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import PolicyMismatch
 from masquerade.disguising.memo import Memo
-from masquerade.protocols.consent import Proposal
-from masquerade.protocols.pooling.masked_sum import CountRequest, MaskedSum, PoolingParty
+from masquerade.protocols.pooling import CountRequest, MaskedSum, PoolingParty
+from masquerade.protocols.session import Proposal
 from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Step, proposed
 from masquerade.sources.pooled import PooledTally, pooling_party
 

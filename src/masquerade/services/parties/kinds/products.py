@@ -5,11 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from masquerade.protocols.consent import Proposal
-from masquerade.protocols.products.helper import Helper
-from masquerade.protocols.products.helper_client import HelpedProducts
-from masquerade.protocols.products.messages import ColumnRequest, ProductRequest, SumRequest
-from masquerade.protocols.products.party import ProductParty
+from masquerade.protocols.products import (
+    ColumnRequest,
+    HelpedProducts,
+    Helper,
+    ProductParty,
+    ProductRequest,
+    SumRequest,
+)
+from masquerade.protocols.session import Proposal
 from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Step, proposed
 from masquerade.sources.products import RevealedVerticalCounts
 

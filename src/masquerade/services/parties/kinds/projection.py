@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from masquerade.protocols.projection.messages import MarginRequest, ProjectionRequest
-from masquerade.protocols.projection.owner import ProjectionOwner
+from masquerade.protocols.projection import MarginRequest, ProjectionOwner, ProjectionRequest
 from masquerade.services.parties.kinds.base import Convener, Outflow, Partition, Role, SessionKind, Step
 from masquerade.sources.projection import receive_projected
 

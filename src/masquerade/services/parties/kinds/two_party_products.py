@@ -5,9 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from masquerade.protocols.consent import Proposal
-from masquerade.protocols.products.messages import Ciphertexts, EncryptionRequest
-from masquerade.protocols.products.two_party import KeyOwner, PaillierProducts
+from masquerade.protocols.session import Proposal
+from masquerade.protocols.two_party_products import Ciphertexts, EncryptionRequest, KeyOwner, PaillierProducts
 from masquerade.services.parties.kinds import base
 from masquerade.services.parties.kinds.base import Outflow, Step
 from masquerade.sources.products import RevealedVerticalCounts

@@ -12,9 +12,7 @@ from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.disguising.memo import Memo
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.vertical.joint_policy import restricted
-from masquerade.protocols.vertical.messages import CellRequest, DescriptionRequest
-from masquerade.protocols.vertical.site import ClearCells, Site
+from masquerade.protocols.vertical import CellRequest, ClearCells, DescriptionRequest, Site, restricted
 from masquerade.services.parties.kinds.base import (
     Convener,
     Outflow,

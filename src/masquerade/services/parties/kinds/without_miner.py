@@ -19,7 +19,7 @@ from masquerade.services.parties.kinds.with_miner import CellsRole, cells_asked
 from masquerade.sources.joined import LearningSite
 
 if TYPE_CHECKING:
-    from masquerade.protocols.transport import Transport
+    from masquerade.protocols.session import Transport
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.messages import Learn
     from masquerade.services.parties.participant import Participant
