@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import Covariance, reduce_cells
@@ -84,6 +84,16 @@ class Pool:
     agreement: float = 1.0
 
 
+class Draws(Protocol):
+    """Random numbers for samples that are drawn from evidence, and released to nobody."""
+
+    def multinomial(self, n: int, pvals: Floats) -> Any:
+        """Return how often each outcome comes up."""
+
+    def standard_normal(self, size: int) -> Any:
+        """Return normal numbers."""
+
+
 class Evidence(Protocol):
     """What a table of counts rests on. A value: it holds no connection and asks nobody anything."""
 
@@ -108,3 +118,28 @@ class Evidence(Protocol):
 
     def pooled(self, samples: Sequence[Sample]) -> Pool:
         """Pool samples of one population, this one among them."""
+
+    def alone(self) -> Evidence:
+        """Return evidence about the cells of the table alone.
+
+        Itself, or values and covariance where its likelihood is one of truths beyond the table.
+        """
+
+    def independence(self, given: Sequence[int], first: int, second: int) -> tuple[float, int] | None:
+        """Test independence of two axes given others on what was observed itself: Pearson's statistic, df.
+
+        None where independence of the truth need not be independence of what was observed.
+        """
+
+    def pearson(self, expected: Floats) -> tuple[float, int] | None:
+        """Return Pearson's statistic of what was observed if the true counts are these.
+
+        And how many degrees of freedom it has beyond those of the table. None where the true counts of the
+        table alone do not tell what is to be observed.
+        """
+
+    def drawn(self, draws: Draws, expected: Floats | None = None) -> Evidence | None:
+        """Return evidence of as many records drawn anew, from what was observed or from true counts.
+
+        None where the evidence does not tell what such records would have reported.
+        """

@@ -10,18 +10,27 @@ from math import prod
 
 import numpy as np
 
-from masquerade.core.axes import Floats
+from masquerade.core.axes import Floats, contract
 from masquerade.core.covariance import Covariance, ScaledCovariance, SumCovariance
 from masquerade.core.errors import InputError
-from masquerade.core.evidence import Evidence, Fit, Pool, Projection, Reduction, Sample
+from masquerade.core.evidence import Draws, Evidence, Fit, Pool, Projection, Reduction, Sample
 from masquerade.core.link_fits import LinkFits, fit_one_by_one, merged
+from masquerade.core.link_marginals import Prior
 from masquerade.estimate.gaussian import curvature, loglinear_distance, nearest_nonnegative
-from masquerade.estimate.indirect import IndirectFit
+from masquerade.estimate.indirect import IndirectFit, pearson_of
 from masquerade.estimate.likelihood import likelihood
 from masquerade.estimate.links import fit_reports, is_simple
 from masquerade.estimate.loglinear import generators_of, parameters, proportional_fit
+from masquerade.estimate.marginal_likelihood import LinkReports, marginal_gains
 from masquerade.estimate.pooling import added_reports, pooled_reports
 from masquerade.estimate.reports import Reports
+from masquerade.estimate.resampling import (
+    conditional_pearson,
+    estimates_of,
+    is_invertible,
+    redraw,
+    redrawn_covariance,
+)
 from masquerade.estimate.simplex import clip_and_rescale, onto_simplex
 
 MOST_CELLS = 2048  # of a table whose covariance is written out
@@ -52,6 +61,12 @@ class ReportEvidence:
         whole = Reduction.none(counts.ndim)
         part = Reports(counts, (None,) * counts.ndim, counts.shape, whole)
         return cls((part,), counts, covariance, whole)
+
+    @property
+    def whole(self) -> Reports | None:
+        """All reports as one table, if they share their channels and their truths are those looked at."""
+        part = added_reports(self._viewed(self.parts))
+        return part if part is not None and len(part.reduction.keep) == len(part.truths) else None
 
     def nonnegative(self, method: Projection) -> Floats:
         """Return the table without negative counts; ``mle`` maximises the likelihood of the reports."""
@@ -109,6 +124,72 @@ class ReportEvidence:
         """Return the evidence of the table summed or sliced to the axes `keep`."""
         return replace(self, covariance=self.covariance.reduced(keep, at), view=self.view.then(keep, at))
 
+    def alone(self) -> Evidence:
+        """Return itself, or values and covariance where truths beyond the table are in the likelihood."""
+        if any(self._open(part) for part in self.parts):
+            return GaussianEvidence.of(self.view.apply(self.values), self.covariance)
+        return self
+
+    def independence(self, given: Sequence[int], first: int, second: int) -> tuple[float, int] | None:
+        """Test independence of two axes given others on the disguised table itself: Pearson's statistic, df.
+
+        Channels that act on each variable alone keep independence, whatever else they do; and if they can be
+        inverted they make none. What is given must not be disguised.
+        """
+        part = self.whole
+        if part is None:
+            return None
+        groups = part.groups
+        place = {
+            axis: next(i for i, group in enumerate(groups) if part.reduction.keep[axis] in group)
+            for axis in (*given, first, second)
+        }
+        apart = len(groups) == len(place) == len(set(place.values()))
+        clear = all(part.channels[place[axis]] is None for axis in given)
+        if not (apart and clear and all(is_invertible(part.channels[place[end]]) for end in (first, second))):
+            return None
+        blocks = part.observed.transpose([place[axis] for axis in (*given, first, second)])
+        return conditional_pearson(blocks.reshape(-1, *blocks.shape[-2:]))
+
+    def pearson(self, expected: Floats) -> tuple[float, int] | None:
+        """Return Pearson's statistic of the reports, and the degrees of freedom beyond those of the table."""
+        part = self.whole
+        if part is None:
+            return None
+        reports = self._reports(part, expected)
+        total = float(reports.sum())
+        reports = reports * (float(part.observed.sum()) / total) if total > 0 else reports
+        return pearson_of(part.observed, reports), part.spare
+
+    @classmethod
+    def marginal_gains(
+        cls, batch: Sequence[Evidence], places: Sequence[Sequence[int]], prior: Prior
+    ) -> Floats:
+        """Judge links by the marginal likelihood of the reports, as `core.link_marginals` does."""
+        reports: list[LinkReports | None] = []
+        for evidence, where in zip(batch, places, strict=True):
+            part = evidence.whole if isinstance(evidence, ReportEvidence) else None
+            reports.append(None if part is None else LinkReports.of(part, where))
+        return marginal_gains(reports, prior)
+
+    def drawn(self, draws: Draws, expected: Floats | None = None) -> ReportEvidence | None:
+        """Return evidence of as many records drawn anew: from the reports, or from those of true counts."""
+        chances = [part.observed for part in self.parts]
+        if expected is not None:
+            part = self.whole
+            if part is None:
+                return None
+            chances = [self._reports(part, expected)] * len(self.parts)
+        fresh = [
+            redraw(share, float(part.observed.sum()), draws)
+            for share, part in zip(chances, self.parts, strict=True)
+        ]
+        covariance = redrawn_covariance(self.covariance, [part.observed for part in self.parts], fresh)
+        if covariance is None:
+            return None
+        parts = tuple(replace(part, observed=new) for part, new in zip(self.parts, fresh, strict=True))
+        return ReportEvidence.of(parts, estimates_of(covariance), covariance)
+
     def __add__(self, other: Evidence) -> Evidence:
         """Return the evidence of both: parts stand side by side, each with truths of its own."""
         if isinstance(other, ReportEvidence) and other.view == self.view:
@@ -123,6 +204,11 @@ class ReportEvidence:
     def seen(self) -> list[Reports]:
         """Return the parts, each with the table that is looked at."""
         return self._viewed(self.parts)
+
+    def _reports(self, part: Reports, expected: Floats) -> Floats:
+        """Return the reports that true counts lead one to expect."""
+        cells = np.transpose(expected, np.argsort(part.reduction.keep)).reshape(part.latent)
+        return contract(cells / part.weight, part.channels)
 
     def _viewed(self, parts: Sequence[Reports]) -> list[Reports]:
         """Return parts whose table is the one that is looked at."""
@@ -185,6 +271,26 @@ class GaussianEvidence:
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> GaussianEvidence:
         """Return the evidence of the table summed or sliced to the axes `keep`."""
         return replace(self, covariance=self.covariance.reduced(keep, at), view=self.view.then(keep, at))
+
+    def alone(self) -> GaussianEvidence:
+        """Return itself."""
+        return self
+
+    def independence(self, given: Sequence[int], first: int, second: int) -> None:
+        """Nothing was observed but the values: their independence is tested by `fit`."""
+        del given, first, second
+
+    def pearson(self, expected: Floats) -> tuple[float, int]:
+        """Return the distance of the values from true counts."""
+        return self.deviance(expected), 0
+
+    def drawn(self, draws: Draws, expected: Floats | None = None) -> GaussianEvidence:
+        """Return evidence of values drawn anew, around those observed or around true counts."""
+        centre = self.view.apply(self.values) if expected is None else expected
+        covariance = self._dense(self.covariance, centre.size)
+        spread, directions = np.linalg.eigh(covariance)
+        noise = directions @ (np.sqrt(np.maximum(spread, 0.0)) * draws.standard_normal(centre.size))
+        return GaussianEvidence.of(centre + noise.reshape(centre.shape), self.covariance)
 
     def __add__(self, other: Evidence) -> Evidence:
         """Return the evidence of both: values and covariances add."""

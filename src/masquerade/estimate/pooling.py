@@ -62,7 +62,7 @@ def pooled_reports(samples: Sequence[Reports]) -> PooledReports | None:
     if any(each.latent != first.latent for each in samples[1:]):
         samples = [_one_group(each) for each in samples]
         first = samples[0]
-    groups = _variables(first)
+    groups = first.groups
     alike = [all(_same(each.channels[g], P) for each in samples) for g, P in enumerate(first.channels)]
     shared = [g for g, same in enumerate(alike) if same]
     apart = [g for g, same in enumerate(alike) if not same]
@@ -112,19 +112,6 @@ def _channel(sample: Reports, groups: Sequence[int]) -> Floats:
 
 def _same(one: Floats | None, other: Floats | None) -> bool:
     return one is other or (one is not None and other is not None and np.array_equal(one, other))
-
-
-def _variables(sample: Reports) -> list[list[int]]:
-    """Return the places of the variables of every group."""
-    groups: list[list[int]] = []
-    axis = 0
-    for size in sample.latent:
-        groups.append([axis])
-        while prod(sample.truths[i] for i in groups[-1]) < size:
-            groups[-1].append(groups[-1][-1] + 1)
-        axis = groups[-1][-1] + 1
-    groups[-1] += range(axis, len(sample.truths))  # of one category each
-    return groups
 
 
 def _expected(margin: Floats, channel: Floats | None) -> Floats:

@@ -39,6 +39,19 @@ class Reports:
         )
 
     @property
+    def groups(self) -> list[list[int]]:
+        """Return the places of the variables of every group."""
+        groups: list[list[int]] = []
+        axis = 0
+        for size in self.latent:
+            groups.append([axis])
+            while prod(self.truths[i] for i in groups[-1]) < size:
+                groups[-1].append(groups[-1][-1] + 1)
+            axis = groups[-1][-1] + 1
+        groups[-1] += range(axis, len(self.truths))  # of one category each
+        return groups
+
+    @property
     def total(self) -> float:
         """Return the sum of the table of all truths, in records or survey weights."""
         return self.weight * float(self.observed.sum())

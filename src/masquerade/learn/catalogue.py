@@ -255,8 +255,8 @@ def _entries() -> Iterable[Learner]:
             Option(
                 "correction",
                 kinds.CORRECTION,
-                "design-effect",
-                "How gains account for the noise: design-effect, none, constant:C (C*), eta:E.",
+                "likelihood",
+                "How gains account for the noise: likelihood, design-effect, none, constant:C (C*), eta:E.",
             ),
             Option("required", kinds.LINKS, (), "A link that must be there; repeat for more."),
             Option("forbidden", kinds.LINKS, (), "A link that must not; repeat for more."),

@@ -161,19 +161,25 @@ def _read_json(path: Path) -> Any:
 
 
 def _correction_in(text: str, _schema: Schema, option: str) -> Correction:
-    """Return the rule in "design-effect", "none", "constant:4" or "eta:0.999"."""
+    """Return the rule in "likelihood", "design-effect", "none", "constant:4" or "eta:0.999"."""
     from masquerade.learn import scores  # noqa: PLC0415  (loads numpy)
 
     name, _, value = text.partition(":")
-    if not value and name in {"design-effect", "none"}:
-        return scores.DesignEffect() if name == "design-effect" else scores.Uncorrected()
+    plain: dict[str, Correction] = {
+        "likelihood": scores.Likelihood(),
+        "design-effect": scores.DesignEffect(),
+        "none": scores.Uncorrected(),
+    }
+    if not value and name in plain:
+        return plain[name]
     try:
         figure = float(value)
     except ValueError:
         figure = float("nan")
     if name not in {"constant", "eta"} or figure != figure:  # noqa: PLR0124  (NaN)
         raise InputError(
-            f"{option} {text!r}: one of design-effect, none, constant:C and eta:E, such as constant:4."
+            f"{option} {text!r}: one of likelihood, design-effect, none, constant:C and eta:E, such as "
+            "constant:4."
         )
     return scores.Constant(figure) if name == "constant" else scores.Eta(figure)
 

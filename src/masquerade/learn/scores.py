@@ -1,20 +1,25 @@
-"""Scores of a family (a child and its parents), and what noise in the counts does to them.
+"""Scores of a family (a child and its parents), and how they account for noise in the counts.
 
 Counts estimated from disguised records vary more than counts of clear ones, and every score takes that extra
-variation for dependence. The *design effect* says how much more: `DesignEffect` divides it out.
+variation for dependence. `Likelihood` scores the reports themselves instead, under what was done to them.
+`DesignEffect` and the papers' `Constant` and `Eta` score estimated counts and hold the noise against a link.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import log, prod
+from math import log
 
 import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
+from masquerade.core.link_fits import fit_links
+from masquerade.core.link_marginals import marginal_gains
 from masquerade.core.table import CountTable
+from masquerade.learn._candidates import Candidates
+from masquerade.learn._design_effect import design_effects
 
 __all__ = [
     "AIC",
@@ -26,13 +31,14 @@ __all__ = [
     "DesignEffect",
     "Dirichlet",
     "Eta",
+    "Likelihood",
     "Penalised",
     "Score",
     "Uncorrected",
     "bdeu",
 ]
 
-LARGEST_BLOCKS = 1 << 18
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,69 +110,51 @@ def x_log_x(x: Floats) -> Floats:
     return np.asarray(x * np.log(np.where(x > 0, x, 1.0)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
-    """Links to be judged, all tables of one shape: (link, parent configurations, new parent, child).
-
-    `estimates` are the unbiased counts rescaled to n; `counts` the same without negative ones (clipped and
-    rescaled, as `CountTable.nonnegative("clip")` does): likelihoods and margins come from these.
-    `places` are the axes of each table for (the parents already there …, the new parent, the child).
-    """
-
-    tables: Sequence[CountTable]
-    places: Sequence[Sequence[int]]
-    estimates: Floats
-    counts: Floats
-    n: int
-
-    def __getitem__(self, chosen: Sequence[int]) -> Candidates:
-        """Return some of the candidates."""
-        picked = list(chosen)
-        return Candidates(
-            [self.tables[i] for i in picked],
-            [self.places[i] for i in picked],
-            self.estimates[picked],
-            self.counts[picked],
-            self.n,
-        )
-
-    def __len__(self) -> int:
-        """Return how many candidates there are."""
-        return len(self.tables)
-
-
-def candidates(tables: Sequence[CountTable], places: Sequence[Sequence[int]]) -> Candidates:
-    """Return tables as candidates; numbers of parent configurations and both ends' sizes must agree."""
-    shape = tuple(tables[0].values.shape[place] for place in places[0])
-    # parents (2, 3) and (3, 2) are both six configurations
-    block = (prod(shape[:-2]), *shape[-2:])
-    raw = np.empty((len(tables), *block))
-    for i, (table, order) in enumerate(zip(tables, places, strict=True)):
-        raw[i] = table.values.transpose(order).reshape(block)
-    n = tables[0].n
-    totals = raw.sum(axis=(1, 2, 3))
-    if n < 1 or np.any(totals <= 0):
-        raise InputError("The source counts no records: there is nothing to learn a structure from.")
-    estimates = raw * (n / totals)[:, None, None, None]
-    positive = np.maximum(estimates, 0.0)
-    counts = positive * (n / positive.sum(axis=(1, 2, 3)))[:, None, None, None]
-    return Candidates(tables, places, estimates, counts, n)
-
-
 @dataclass(frozen=True, slots=True)
 class Uncorrected:
     """Estimated counts are taken for clear ones: links are added that noise alone suggests.
 
-    The base of the other rules, which say how a gain is made to account for noise in the counts.
+    The base of the rules that score estimated counts and say how a gain is made to account for their noise.
     """
 
     def factors(self, links: Candidates) -> Floats:
-        """Return by how much the noise is taken to inflate the likelihood ratio of each link."""
+        """Return by how much the noise is taken to inflate the likelihood ratio of each link of one shape."""
         return np.ones(len(links))
 
     def threshold(self, old: Floats) -> Floats:
         """Return what a gain must exceed, given the scores without the links."""
         return np.zeros_like(old)
+
+    def bounds(self, links: Candidates, score: Score) -> Floats:
+        """Return what each link gains at most, if that is known more cheaply than the gain."""
+        del score
+        return np.full(len(links), np.inf)
+
+    def gains(self, links: Candidates, score: Score, floor: Floats) -> Floats:
+        """Return what each link adds to the score: to be added if positive.
+
+        For links that cannot exceed their `floor` a bound that does not exceed it either may be returned.
+        """
+        del floor
+        found = np.empty(len(links))
+        for members, group in links.by_shape():
+            found[members] = self.divided(group, score, self.factors(group))
+        return found
+
+    def divided(self, links: Candidates, score: Score, factors: Floats) -> Floats:
+        """Return the gains of links of one shape from their counts divided by factors.
+
+        Formula: δ·[F(N_with/δ) − F(N_without/δ)], minus the threshold. For BIC that is
+        ΔLL − δ·(log n)/2·df, positive exactly if ΔLL/δ > (log n)/2·df; a Bayesian score sees the counts N/δ,
+        and the factor in front brings the gains of all links back to the scale of the log-likelihood.
+        Reference: Rao & Scott (1984) for δ; Ma (2006) §5.5.2 for the constant and the threshold.
+        Cost: two family scores.
+        """
+        scaled = links.counts / factors[:, None, None, None]
+        m, configurations, values, categories = scaled.shape
+        old = family_score(scaled.sum(axis=2), score, links.n)
+        new = family_score(scaled.reshape(m, configurations * values, categories), score, links.n)
+        return np.asarray(factors * (new - old) - self.threshold(old))
 
     def to_dict(self) -> dict[str, object]:
         """Return the rule as plain values."""
@@ -216,121 +204,79 @@ class Eta(Uncorrected):
 
 @dataclass(frozen=True, slots=True)
 class DesignEffect(Uncorrected):
-    """Every link by its own design effect, computed from the covariance of its table: nothing to tune."""
+    """Every link by its own design effect, computed from the covariance of its table: nothing to tune.
+
+    False links stay away; but a rare category inflates the effect of a whole table, and links between
+    frequent categories are missed for it.
+    """
 
     def factors(self, links: Candidates) -> Floats:
         """Return the design effects."""
         return design_effects(links)
+
+    def bounds(self, links: Candidates, score: Score) -> Floats:
+        """Return the gains at a design effect of 1, the smallest; of Bayesian scores no bound is known."""
+        found = np.full(len(links), np.inf)
+        if isinstance(score, Penalised):
+            for members, group in links.by_shape():
+                found[members] = self.divided(group, score, np.ones(len(group)))
+        return found
 
     def to_dict(self) -> dict[str, object]:
         """Return the rule as plain values."""
         return {"kind": "design_effect"}
 
 
-Correction = Uncorrected | Constant | Eta | DesignEffect
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """The reports themselves are scored, by their likelihood under what was done to them: nothing to tune.
 
-
-def gains(links: Candidates, score: Score, factors: Floats, correction: Correction) -> Floats:
-    """Return what each link adds to the score: to be added if positive.
-
-    Formula: δ·[F(N_with/δ) − F(N_without/δ)], minus the correction's threshold. For BIC that is
-    ΔLL − δ·(log n)/2·df, positive exactly if ΔLL/δ > (log n)/2·df; a Bayesian score sees the counts N/δ, and
-    the factor in front brings the gains of all links back to the scale of the records' log-likelihood.
-    Reference: Rao & Scott (1984) for δ; Ma (2006) §5.5.2 for the constant and the threshold.
-    Cost: two family scores.
+    Formula: a link X ← Z given J gains D/2 − price(n)·df, D = 2[ℓ(best table) − ℓ(best table with X ⟂ Z | J)]
+    of the reports, df = J(K_z − 1)(K_x − 1). With nothing disguised that is the ordinary score, to the last
+    digit. For weighted records n is their effective number (Σw)²/Σw². A Bayesian score gains what the link
+    adds to the marginal likelihood of the reports, less the information that the disguise took (see
+    `core.link_marginals`); evidence without reports is scored by its design effect there.
+    Reference: Haberman (1974) for tables that are observed indirectly; Cheeseman & Stutz (1996).
+    Cost: two fits a link, cut short where the link cannot gain.
     """
-    scaled = links.counts / factors[:, None, None, None]
-    m, configurations, values, categories = scaled.shape
-    old = family_score(scaled.sum(axis=2), score, links.n)
-    new = family_score(scaled.reshape(m, configurations * values, categories), score, links.n)
-    return np.asarray(factors * (new - old) - correction.threshold(old))
+
+    def bounds(self, links: Candidates, score: Score) -> Floats:
+        """Return what each link gains at most."""
+        if isinstance(score, Dirichlet):
+            return np.full(len(links), np.inf)
+        return self._penalised(links, score, np.full(len(links), np.inf))
+
+    def gains(self, links: Candidates, score: Score, floor: Floats) -> Floats:
+        """Return what each link adds to the score, or a bound not above `floor` where it cannot exceed it."""
+        if isinstance(score, Dirichlet):
+            return self._marginal(links, score)
+        return self._penalised(links, score, floor)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the rule as plain values."""
+        return {"kind": "likelihood"}
+
+    def _marginal(self, links: Candidates, score: Dirichlet) -> Floats:
+        found = marginal_gains([table.evidence for table in links.tables], links.places, score.prior)
+        unknown = np.flatnonzero(np.isnan(found)).tolist()
+        if unknown:  # values and covariance have no such likelihood
+            found[unknown] = DesignEffect().gains(links[unknown], score, np.zeros(len(unknown)))
+        return found
+
+    def _penalised(self, links: Candidates, score: Penalised, floor: Floats) -> Floats:
+        price = score.price(effective_records(links.tables[0])) * links.df
+        fits = fit_links([table.evidence for table in links.tables], links.places, least=2 * (floor + price))
+        return np.asarray(fits.statistic / 2 - price)
 
 
-def design_effects(links: Candidates) -> Floats:
-    """Return by how much noise inflates the likelihood-ratio statistic of each link, at least 1.
-
-    Formula: δ̄ = 1 + Σ_j Σ_xz D_j[xz]/(Ê_j π_x|j π_z|j)/df, D_j the diagonal of (R_x⊗R_z) X_j (R_x⊗R_z)ᵀ,
-    R = I − π1ᵀ, X_j the block within (X, Z) of the table's covariance less that of clear records,
-    diag(N̂) − N̂N̂ᵀ/n. Configurations and categories with no counts are skipped and df is reduced.
-    As Rᵀdiag(1/π)R = diag(1/π) − 11ᵀ, the sum is a weighted sum of the block; and since that expands into
-    variances of the table and of three of its margins, large blocks are never formed.
-    Reference: Rao & Scott (1981, 1984), the first-order correction. Their 1 stands here for what the
-    estimated table would give: equal if X and Z are independent, as the test supposes, but close to 0 for
-    two rare categories that never meet, which would then be linked at no noise at all.
-    Cost: one `within` for each table.
-    """
-    excess, freedom = excess_and_freedom(links)
-    return np.asarray(np.maximum(1.0, 1.0 + excess.sum(axis=1) / np.maximum(freedom.sum(axis=1), 1)))
+def effective_records(table: CountTable) -> float:
+    """Return how many equally weighted records tell as much: (Σw)²/Σw², n without survey weights."""
+    total = table.total
+    squares = table.covariance.quadratic(np.ones(table.values.shape)) + total**2 / table.n
+    if total <= 0 or squares <= 0:
+        raise InputError("The source counts no records: there is nothing to learn a structure from.")
+    effective = total**2 / squares
+    return effective if effective < (1 - ROUNDING) * table.n else float(table.n)
 
 
-def excess_and_freedom(links: Candidates) -> tuple[Floats, Floats]:
-    """Return, by link and configuration, the inflation of the statistic's mean and its degrees of freedom."""
-    margin = links.counts.sum(axis=(2, 3))
-    seen = margin > 0
-    safe = np.where(seen, margin, 1.0)
-    inverse_z, support_z = inverse_shares(links.counts.sum(axis=3), safe)
-    inverse_x, support_x = inverse_shares(links.counts.sum(axis=2), safe)
-    freedom = np.maximum(support_z - 1, 0) * np.maximum(support_x - 1, 0)
-    scale = np.array([table.n / table.total for table in links.tables])
-    weighted = (
-        blocks_sum if links.counts[0].size * links.counts[0, 0].size <= LARGEST_BLOCKS else margins_sum
-    )(links, inverse_z, inverse_x)
-    clear = quadratic(links.estimates, inverse_z, inverse_x, links.n)
-    excess = (weighted * scale[:, None] ** 2 - clear) / safe
-    return np.where(freedom > 0, excess, 0.0), freedom
-
-
-def inverse_shares(counts: Floats, totals: Floats) -> tuple[Floats, Floats]:
-    """Return 1/π of every category in every configuration (0 for an unseen one), and how many are seen."""
-    seen = counts > 0
-    return np.where(seen, totals[:, :, None] / np.where(seen, counts, 1.0), 0.0), seen.sum(axis=2)
-
-
-def quadratic(cells: Floats, inverse_z: Floats, inverse_x: Floats, n: int) -> Floats:
-    """Return the sum that `blocks_sum` gives for the covariance of clear records with these counts."""
-    over_x, over_z, whole = cells.sum(axis=3), cells.sum(axis=2), cells.sum(axis=(2, 3))
-    outer = inverse_z[:, :, :, None] * inverse_x[:, :, None, :]
-
-    def expand(a: Floats, b: Floats, c: Floats, d: Floats) -> Floats:
-        return np.asarray(
-            (a * outer).sum(axis=(2, 3)) - (b * inverse_z).sum(axis=2) - (c * inverse_x).sum(axis=2) + d
-        )
-
-    return expand(cells, over_x, over_z, whole) - expand(cells**2, over_x**2, over_z**2, whole**2) / n
-
-
-def blocks_sum(links: Candidates, inverse_z: Floats, inverse_x: Floats) -> Floats:
-    """Return Σ C_j[zx, z'x']·(δ_zz'/π_z − 1)·(δ_xx'/π_x − 1) from the covariance blocks."""
-    m, configurations, values, categories = links.counts.shape
-    blocks = np.stack(
-        [
-            table.covariance.within(order[-2:]).reshape(configurations, -1)
-            for table, order in zip(links.tables, links.places, strict=True)
-        ]
-    ).reshape(m, configurations, values, categories, values, categories)
-    weights_z = inverse_z[:, :, :, None] * np.eye(values) - 1.0
-    weights_x = inverse_x[:, :, :, None] * np.eye(categories) - 1.0
-    weights = weights_z[:, :, :, None, :, None] * weights_x[:, :, None, :, None, :]
-    return np.asarray((blocks * weights).sum(axis=(2, 3, 4, 5)))
-
-
-def margins_sum(links: Candidates, inverse_z: Floats, inverse_x: Floats) -> Floats:
-    """Return the same as `blocks_sum` from variances of the tables and of their margins alone."""
-    configurations = links.counts.shape[1]
-    sums = np.empty((len(links), configurations))
-    for i, (table, order) in enumerate(zip(links.tables, links.places, strict=True)):
-        given = list(order[:-2])
-
-        def variances(*axes: int, given: list[int] = given, table: CountTable = table) -> Floats:
-            kept = table.covariance.reduced([*given, *axes], {}).diagonal()
-            return kept.reshape(configurations, *kept.shape[len(given) :])
-
-        z, x = order[-2:]
-        outer = inverse_z[i, :, :, None] * inverse_x[i, :, None, :]
-        sums[i] = (
-            (variances(z, x) * outer).sum(axis=(1, 2))
-            - (variances(z) * inverse_z[i]).sum(axis=1)
-            - (variances(x) * inverse_x[i]).sum(axis=1)
-            + variances()
-        )
-    return sums
+Correction = Uncorrected | Constant | Eta | DesignEffect | Likelihood

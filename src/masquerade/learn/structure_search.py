@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from itertools import combinations
+from math import log, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from masquerade.core.axes import Floats
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
+from masquerade.learn._candidates import Candidates
 from masquerade.learn.graph import (
     Family,
     Link,
@@ -24,19 +26,10 @@ from masquerade.learn.graph import (
     placed,
 )
 from masquerade.learn.link_strength import LearnedStructure, link_strengths
-from masquerade.learn.scores import (
-    Candidates,
-    Correction,
-    DesignEffect,
-    Penalised,
-    Score,
-    candidates,
-    gains,
-    score_called,
-)
+from masquerade.learn.scores import Correction, Likelihood, Penalised, Score, score_called
 
 ROUNDING = 1e-9
-DESIGN_EFFECT = DesignEffect()
+LIKELIHOOD = Likelihood()
 
 
 class Step(NamedTuple):
@@ -47,37 +40,60 @@ class Step(NamedTuple):
     parent: int
 
 
-@dataclass(slots=True)
 class Judge:
-    """Asks a source about links, a batch at a time, and keeps what each of them gains."""
+    """Asks a source about links, a batch at a time, and keeps what each of them gains.
 
-    source: Tally
-    names: Sequence[str]
-    score: Score
-    correction: Correction
-    known: dict[Step, float] = field(default_factory=dict)
-    tie: float = 0.0
+    Variables stand in the order of their names, whatever their order in the schema, and so do the axes of
+    every table: what is learnt does not depend on how the variables of a policy are listed.
+    """
+
+    def __init__(self, source: Tally, score: Score, correction: Correction) -> None:
+        self.source, self.score, self.correction = source, score, correction
+        self.names = sorted(source.schema)
+        self.sizes = [len(source.schema[name]) for name in self.names]
+        # D(X, Z | J) is D(Z, X | J): one fit serves both directions, and both are equal to the last digit
+        self.symmetric = isinstance(score, Penalised) and isinstance(correction, Likelihood)
+        self.gain: dict[Step, float] = {}
+        self.family: dict[tuple[int, Family], float] = {}
+        self.n, self.tie = 0, 0.0
 
     def learn(self, steps: Iterable[Step]) -> None:
-        """Judge links that are not known yet, in one batch."""
-        fresh = [step for step in dict.fromkeys(steps) if step not in self.known]
-        for members, links in self._ask(fresh):
-            found = gains(links, self.score, self.correction.factors(links), self.correction)
-            self.known.update(zip((fresh[i] for i in members), found.tolist(), strict=True))
+        """Judge links that are not known yet, in one batch; what cannot gain is valued at its bound."""
+        fresh = [step for step in dict.fromkeys(map(self.either, steps)) if step not in self.gain]
+        hopeless = {step: self._most(step) for step in fresh if self._most(step) <= 0}
+        self.gain.update(hopeless)
+        asked = [step for step in fresh if step not in hopeless]
+        if asked:
+            found = self.correction.gains(self._ask(asked), self.score, np.zeros(len(asked)))
+            self.gain.update(zip(asked, found.tolist(), strict=True))
+
+    def value(self, x: int, family: Family) -> float:
+        """Return what a family is worth over no parents, all links within it being known.
+
+        Formula: V(F) = min over z ∈ F of V(F∖z) + gain(X ← z | F∖z), V(∅) = 0. Of clear counts every order of
+        the parents gives the same sum. Of noisy reports it does not: a good copy of a noisily disguised
+        parent, taken first, would keep its own gain beside the parent's. With the least sum, joining a
+        family never brings more than the link gains given all the others.
+        """
+        if not family:
+            return 0.0
+        known = self.family.get((x, family))
+        if known is None:
+            rests = [(z, tuple(other for other in family if other != z)) for z in family]
+            known = min(self.value(x, rest) + self.gain[self.either(Step(x, rest, z))] for z, rest in rests)
+            self.family[x, family] = known
+        return known
 
     def best(self, steps: Sequence[Step]) -> dict[int, tuple[float, int]]:
         """Return the largest gain and its parent for every child among `steps`, in one batch.
 
-        A design effect is at least 1, so a penalised score gains at most what it would gain at 1: links that
-        cannot win are spared their covariance. (No such bound holds for Bayesian scores.)
+        Links that cannot win by their bound are not judged any further.
         """
+        steps = [step for step in steps if self._most(step) > self.tie]
         if not steps:
             return {}
-        groups = self._ask(steps)
-        bound = np.full(len(steps), np.inf)
-        if isinstance(self.correction, DesignEffect) and isinstance(self.score, Penalised):
-            for members, links in groups:
-                bound[members] = gains(links, self.score, np.ones(len(links)), self.correction)
+        links = self._ask(steps)
+        bound = self.correction.bounds(links, self.score)
         children = np.array([step.child for step in steps])
         exact = np.full(len(steps), -np.inf)
         floor = np.full(len(self.names), self.tie)
@@ -85,14 +101,10 @@ class Judge:
         likely = np.zeros(len(steps), dtype=bool)
         likely[list({int(children[i]): int(i) for i in np.argsort(bound, kind="stable")}.values())] = True
         for turn in (likely, ~likely):
-            chosen = turn & (bound > floor[children])
-            for members, links in groups:
-                picked = np.flatnonzero(chosen[members])
-                if picked.size:
-                    some = links[picked.tolist()]
-                    exact[np.asarray(members)[picked]] = gains(
-                        some, self.score, self.correction.factors(some), self.correction
-                    )
+            chosen = np.flatnonzero(turn & (bound > floor[children]))
+            if chosen.size:
+                least = floor[children[chosen]]
+                exact[chosen] = self.correction.gains(links[chosen.tolist()], self.score, least)
             np.maximum.at(floor, children, exact - self.tie)
         result: dict[int, tuple[float, int]] = {}
         for step, gain in sorted(zip(steps, exact.tolist(), strict=True), key=lambda pair: pair[0].parent):
@@ -100,27 +112,35 @@ class Judge:
                 result[step.child] = (gain, step.parent)
         return result
 
-    def _ask(self, steps: Sequence[Step]) -> list[tuple[list[int], Candidates]]:
-        """Return the links, those of one shape together, with their places among `steps`."""
-        if not steps:
-            return []
+    def either(self, step: Step) -> Step:
+        """Return the link, or its reverse where both gain the same and that is the one to be judged."""
+        if self.symmetric and step.child < step.parent:
+            return Step(step.parent, step.given, step.child)
+        return step
+
+    def _most(self, step: Step) -> float:
+        """Return what a link gains at most by the number of records and of categories alone.
+
+        The likelihood gains at most the mutual information of the most likely table, n·log min(K_x, K_z).
+        """
+        if not self.symmetric or not self.n or not isinstance(self.score, Penalised):
+            return np.inf
+        ends = self.sizes[step.parent], self.sizes[step.child]
+        df = prod(self.sizes[z] for z in step.given) * (ends[0] - 1) * (ends[1] - 1)
+        return self.n * log(min(ends)) - self.score.price(self.n) * df
+
+    def _ask(self, steps: Sequence[Step]) -> Candidates:
         subsets = [tuple(sorted((*step.given, step.parent, step.child))) for step in steps]
         unique = list(dict.fromkeys(subsets))
         queries = [Query(by=[self.names[i] for i in subset]) for subset in unique]
         tables = dict(zip(unique, self.source.answer(queries), strict=True))
-        self.tie = ROUNDING * next(iter(tables.values())).n
-        shapes: dict[tuple[int, int, int], list[int]] = {}
-        places = []
-        for i, (step, subset) in enumerate(zip(steps, subsets, strict=True)):
-            places.append([subset.index(v) for v in (*step.given, step.parent, step.child)])
-            shape = tables[subset].values.shape
-            z, x = places[-1][-2:]
-            cells = tables[subset].values.size
-            shapes.setdefault((cells, shape[z], shape[x]), []).append(i)
-        return [
-            (members, candidates([tables[subsets[i]] for i in members], [places[i] for i in members]))
-            for members in shapes.values()
+        self.n = next(iter(tables.values())).n
+        self.tie = ROUNDING * self.n
+        places = [
+            [subset.index(v) for v in (*step.given, step.parent, step.child)]
+            for step, subset in zip(steps, subsets, strict=True)
         ]
+        return Candidates([tables[subset] for subset in subsets], places)
 
 
 def structure(
@@ -129,7 +149,7 @@ def structure(
     *,
     max_parents: int = 3,
     score: Score | str = "bic",
-    correction: Correction = DESIGN_EFFECT,
+    correction: Correction = LIKELIHOOD,
     required: Iterable[Link] = (),
     forbidden: Iterable[Link] = (),
     tabu: int = 10,
@@ -143,15 +163,16 @@ def structure(
     through worse structures for `tabu` moves without returning to the last `tabu` ones, `restarts` times
     again from a random change of the best. Links are (parent, child) pairs.
 
-    Formula: gains as in `scores.gains`, corrected for the noise of the counts by `correction`
-    (`DesignEffect()`; the papers' `Constant(c)` and `Eta(η)`; `Uncorrected()`). Climbing needs a score of
-    whole families: the sum of the gains of their parents in the order of the schema.
-    Reference: Cooper & Herskovits (1992); Ma (2006) §5.5; Rao & Scott (1984) for the correction.
+    Formula: the gain of a link is that of the likelihood of the reports, less a price (`scores.Likelihood`);
+    other rules for `correction` are `DesignEffect()`, the papers' `Constant(c)`, `Eta(η)`; `Uncorrected()`.
+    Climbing needs a score of whole families: see `Judge.value`.
+    Reference: Cooper & Herskovits (1992); Ma (2006) §5.5; Haberman (1974) for the likelihood.
     Cost: K2 asks one batch for every number of parents, climbing one a move; then one for the strengths.
-    Error: every link comes with its strength, see `strength.Strength`. Gains equal within 1e-9·n are ties,
-    settled by the order of the schema.
+    Error: every link comes with its strength, see `link_strength.Strength`. Gains equal within 1e-9·n are
+    ties, settled by the names: the order of the variables in the schema changes nothing.
     """
-    names = source.schema.names
+    judge = Judge(source, score_called(score), correction)
+    names = judge.names
     rules = StructureRules(
         len(names),
         checked_limit(max_parents),
@@ -159,12 +180,13 @@ def structure(
         frozenset(placed(forbidden, names)),
     )
     check_rules(rules, names)
-    judge = Judge(source, names, score_called(score), correction)
     if order is None:
         parents = climb(judge, rules, tabu=tabu, restarts=restarts, generator=np.random.default_rng(seed))
     else:
         parents = k2(judge, rules, checked_order(order, names, rules))
-    found = {name: tuple(names[z] for z in family) for name, family in zip(names, parents, strict=True)}
+    families = {name: {names[z] for z in family} for name, family in zip(names, parents, strict=True)}
+    schema = source.schema
+    found = {name: tuple(other for other in schema if other in families[name]) for name in schema}
     return LearnedStructure(
         found,
         link_strengths(source, found),
@@ -222,16 +244,12 @@ class Climber:
         families = [(x, family) for _, x, family in changes] + [(x, self.parents[x]) for x in nodes]
         self.judge.learn(step for x, family in families for step in steps_of(x, family))
         for z, x, family in changes:
-            gain = self.value(x, family) - self.value(x, self.parents[x])
+            gain = self.judge.value(x, family) - self.judge.value(x, self.parents[x])
             (self.drop if z in self.parents[x] else self.add)[z, x] = gain
-
-    def value(self, x: int, family: Family) -> float:
-        """Return the score of a family over that of no parents."""
-        return sum(self.judge.known[step] for step in steps_of(x, family))
 
     def total(self) -> float:
         """Return the score of the structure over that of no links."""
-        return sum(self.value(x, family) for x, family in enumerate(self.parents))
+        return sum(self.judge.value(x, family) for x, family in enumerate(self.parents))
 
     def moves(self) -> Floats:
         """Return the gain of every move: (remove, add, turn) × parent × child, −∞ where not allowed."""
@@ -317,5 +335,10 @@ def moved(parents: Sequence[Family], move: tuple[int, int, int]) -> list[Family]
 
 
 def steps_of(x: int, family: Family) -> list[Step]:
-    """Return the links that make up a family, its parents in order."""
-    return [Step(x, family[:i], z) for i, z in enumerate(family)]
+    """Return the links within a family and all families that it contains."""
+    return [
+        Step(x, tuple(other for other in some if other != z), z)
+        for size in range(1, len(family) + 1)
+        for some in combinations(family, size)
+        for z in some
+    ]

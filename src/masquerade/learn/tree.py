@@ -15,13 +15,8 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
-from masquerade.learn._information_gain import (
-    Association,
-    association,
-    clipped,
-    information_gain,
-    split_information,
-)
+from masquerade.learn._information_gain import clipped, information_gain, split_information
+from masquerade.learn.link_test import LinkTest, link_tests
 from masquerade.learn.tree_model import CRITERIA, Criterion, DecisionTree, Node, Split
 
 MOST_TESTED_CELLS = 4096
@@ -44,8 +39,8 @@ def decision_tree(
     Formula: at every node the feature with the largest information gain H(target) − Σ_v P(v)·H(target | v)
     (``gain``), or with the largest gain/H(feature) among those of at least average gain (``gain_ratio``),
     from conditioned counts N̂(feature, target | path) with negatives set to zero and rescaled (clip).
-    With `significance`, only features count whose dependence passes the G test corrected by its design
-    effect (see `masquerade.learn._information_gain.association`) and by Bonferroni for the features tried at
+    With `significance`, only features count whose dependence passes the test of links (see
+    `masquerade.learn.link_test.link_tests`) on the reports, corrected by Bonferroni for the features tried at
     the node: where the target depends on no feature, a node is split with at most that probability, however
     noisy the records. None turns the test off. A split needs two branches with `min_records` records; other
     branches that hold fewer, or none, by estimate are leaves marked `borrowed`: they carry their parent's
@@ -53,7 +48,7 @@ def decision_tree(
     probabilities come from the branch's own counts, negatives set to zero; their standard errors from the
     delta method for N̂_k/N̂. With `prune`, C4.5's confidence (0.25 there), the grown tree is cut back by
     pessimistic errors (see `DecisionTree.pruned`).
-    Reference: Quinlan (1986, 1993); Ma (2006), chapter 7; Rao & Scott (1984).
+    Reference: Quinlan (1986, 1993); Ma (2006), chapter 7.
     Cost: one batch a level, of a two-way question for each open node and feature not asked on its path;
     conditions are weights inside the source, so tables do not grow with depth.
     Error: gains within 1e-9·n of each other are ties, won by the first feature in the schema.
@@ -139,9 +134,9 @@ def split_level(
         found = choose(possible, nodes[node.place].records, rules)
         if found is None:
             continue
-        chosen, test, covariance = found
+        chosen, test = found
         first = len(nodes)
-        children = branches(chosen.table, covariance, nodes[node.place], node.place, rules)
+        children = branches(chosen.table, nodes[node.place], node.place, rules)
         nodes += children
         nodes[node.place] = replace(nodes[node.place], split=made_split(chosen, test, first))
         left = tuple(name for name in node.candidates if name != chosen.feature)
@@ -186,19 +181,20 @@ def holds(records: Floats, min_records: float, dust: float) -> Flags:
 
 def choose(
     candidates: Sequence[Candidate], records: float, rules: SplitRules
-) -> tuple[Candidate, Association | None, Floats | None] | None:
-    """Return the best split that is significant, with its test and the covariance of its table."""
+) -> tuple[Candidate, LinkTest | None] | None:
+    """Return the best split that is significant, with its test."""
     if not candidates:
         return None
     dust = ROUNDING * candidates[0].table.n / records
     for candidate in ranked(candidates, rules.criterion, dust):
         if rules.significance is None:
-            return candidate, None, None
-        covariance = candidate.table.covariance.dense(MOST_TESTED_CELLS)
-        test = association(candidate.table.values, covariance, candidate.table.n)
+            return candidate, None
+        # conditions on disguised variables make the likelihood one of a much larger table
+        alone = replace(candidate.table, evidence=candidate.table.evidence.alone())
+        (test,) = link_tests([alone], [(0, 1)])
         corrected = min(test.p_value * len(candidates), 1.0)
         if corrected <= rules.significance:
-            return candidate, replace(test, p_value=corrected), covariance
+            return candidate, replace(test, p_value=corrected)
     return None
 
 
@@ -220,24 +216,19 @@ def ranked(candidates: Sequence[Candidate], criterion: Criterion, dust: float) -
         left.remove(pool[place])
 
 
-def made_split(chosen: Candidate, test: Association | None, first: int) -> Split:
+def made_split(chosen: Candidate, test: LinkTest | None, first: int) -> Split:
     """Return the split of a node whose branches start at the place `first`."""
     places = tuple(range(first, first + chosen.table.values.shape[0]))
     split = Split(chosen.feature, places, chosen.gain, chosen.ratio)
     if test is None:
         return split
-    return replace(split, statistic=test.statistic, design_effect=test.design_effect, p_value=test.p_value)
+    return replace(split, statistic=test.statistic, p_value=test.p_value)
 
 
-def branches(
-    table: CountTable, covariance: Floats | None, parent: Node, place: int, rules: SplitRules
-) -> list[Node]:
+def branches(table: CountTable, parent: Node, place: int, rules: SplitRules) -> list[Node]:
     """Return the nodes below a split, in the order of the feature's categories."""
-    rows, columns = table.values.shape
-    if covariance is None:
-        blocks = table.covariance.within((1,))
-    else:
-        blocks = covariance.reshape(rows, columns, rows, columns)[range(rows), :, range(rows), :]
+    rows = table.values.shape[0]
+    blocks = table.covariance.within((1,))
     full = holds(table.values.sum(axis=1), rules.min_records, ROUNDING * table.n)
     children = []
     for code in range(rows):

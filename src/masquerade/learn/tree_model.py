@@ -38,8 +38,9 @@ TIE = 1e-9
 class Split:
     """What an inner node asks: one branch (a place among the tree's nodes) for every category of `feature`.
 
-    `gain` is in bits, `ratio` the gain ratio. `statistic` (G²), `design_effect` and `p_value`, the latter
-    corrected for the number of features that were tried, are None if nothing was tested.
+    `gain` is in bits, `ratio` the gain ratio. `statistic` (the deviance) and `p_value`, corrected for the
+    number of features that were tried, are None if nothing was tested. Trees of earlier versions have G² of
+    estimated counts and its `design_effect`.
     """
 
     feature: str

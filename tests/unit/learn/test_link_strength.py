@@ -12,8 +12,8 @@ CHAIN = {"a": (), "b": ("a",), "c": ("b",)}
 
 
 def learned():
-    strengths = (Strength("a", "b", 12.5, 2.5, 1.0, 0.025), Strength("b", "c", 40.0, 2.0, 1.5, 1e-5))
-    return LearnedStructure(CHAIN, strengths, "bic", {"kind": "design_effect"}, ("a", "b", "c"))
+    strengths = (Strength("a", "b", 5.0, 1.0, 0.025), Strength("b", "c", 20.0, 2.0, 1e-5))
+    return LearnedStructure(CHAIN, strengths, "bic", {"kind": "likelihood"}, ("a", "b", "c"))
 
 
 def test_structures_become_networkx_graphs():
@@ -30,9 +30,20 @@ def test_structures_are_saved_and_read_back():
     assert after.structure == CHAIN
     assert after.strengths == before.strengths
     text = before.summary()
-    assert "3 nodes, 2 links by K2, score bic, design_effect" in text
+    assert "3 nodes, 2 links by K2, score bic, likelihood" in text
     assert text.index("b → c") < text.index("a → b")  # weakest last
     assert before.cpdag().undirected == {frozenset("ab"), frozenset("bc")}
+
+
+def test_structures_of_earlier_versions_keep_their_design_effects():
+    older = learned().to_dict() | {"correction": {"kind": "design_effect"}}
+    for item in older["strengths"]:
+        item["design_effect"] = 2.5
+    found = LearnedStructure.from_dict(json.loads(json.dumps(older)))
+    assert {s.design_effect for s in found.strengths} == {2.5}
+    assert found.to_dict() == older
+    assert "design effect" in found.summary()
+    assert "design effect" not in learned().summary()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""Reports drawn anew: from a fitted model, to know what a statistic does under it, or from those observed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.covariance import Covariance, LinearCovariance, Part, SumCovariance
+from masquerade.core.evidence import Draws
+
+INVERTIBLE = 1e-9  # smallest singular value over the largest of a channel that can be inverted
+
+
+def conditional_pearson(blocks: Floats) -> tuple[float, int]:
+    """Return Pearson's statistic of independence within each of many two-way tables, and its freedom.
+
+    Rows and columns without reports are left out and lower the degrees of freedom.
+    """
+    rows, columns, totals = blocks.sum(axis=2), blocks.sum(axis=1), blocks.sum(axis=(1, 2))
+    safe = np.where(totals > 0, totals, 1.0)
+    expected = rows[:, :, None] * columns[:, None, :] / safe[:, None, None]
+    seen = expected > 0
+    statistic = np.sum((blocks[seen] - expected[seen]) ** 2 / expected[seen])
+    freedom = np.maximum((rows > 0).sum(axis=1) - 1, 0) * np.maximum((columns > 0).sum(axis=1) - 1, 0)
+    return float(statistic), int(freedom.sum())
+
+
+def is_invertible(channel: Floats | None) -> bool:
+    """Tell whether a channel has as many reports as truths and loses nothing in the mean."""
+    if channel is None:
+        return True
+    if channel.shape[0] != channel.shape[1]:
+        return False
+    singular = np.linalg.svd(channel, compute_uv=False)
+    return bool(singular[-1] > INVERTIBLE * singular[0])
+
+
+def redraw(chances: Floats, records: float, draws: Draws) -> Floats:
+    """Return so many reports, drawn with chances in proportion to these."""
+    total = float(chances.sum())
+    shares = chances.ravel() / total if total > 0 else np.full(chances.size, 1 / max(chances.size, 1))
+    return np.asarray(draws.multinomial(round(records), shares), dtype=float).reshape(chances.shape)
+
+
+def redrawn_covariance(
+    covariance: Covariance, observed: Sequence[Floats], fresh: Sequence[Floats]
+) -> Covariance | None:
+    """Return the covariance of estimates from fresh reports; None unless it is linear in plain counts."""
+    left = list(zip(observed, fresh, strict=True))
+    terms = list(covariance.terms) if isinstance(covariance, SumCovariance) else [covariance]
+    found: list[Covariance] = []
+    for term in terms:
+        if not isinstance(term, LinearCovariance) or len(term.parts) > len(left):
+            return None
+        mine, left = left[: len(term.parts)], left[len(term.parts) :]
+        if any(
+            part.squares.shape != old.shape or not np.array_equal(part.squares, old)
+            for part, (old, _) in zip(term.parts, mine, strict=True)
+        ):
+            return None
+        parts = tuple(Part(new, part.maps) for part, (_, new) in zip(term.parts, mine, strict=True))
+        values = np.sum([part.maps.apply(part.squares) for part in parts], axis=0)
+        found.append(LinearCovariance(parts, values, values, term.n, term.names))
+    if left:
+        return None
+    return SumCovariance(tuple(found)) if isinstance(covariance, SumCovariance) else found[0]
+
+
+def estimates_of(covariance: Covariance) -> Floats:
+    """Return the estimates that a covariance linear in plain counts belongs to."""
+    terms = covariance.terms if isinstance(covariance, SumCovariance) else (covariance,)
+    return np.asarray(np.sum([term.values for term in terms if isinstance(term, LinearCovariance)], axis=0))

@@ -1,0 +1,75 @@
+"""Links to be judged, each with the table of its child, its new parent and the parents already there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError
+from masquerade.core.table import CountTable
+
+
+class Candidates:
+    """Links to be judged; `places` are the axes of each table for (other parents …, parent, child)."""
+
+    def __init__(self, tables: Sequence[CountTable], places: Sequence[Sequence[int]]) -> None:
+        self.tables, self.places = tables, places
+        self.n = tables[0].n
+        if self.n < 1:
+            raise _nothing()
+
+    @cached_property
+    def shapes(self) -> list[tuple[int, int, int]]:
+        """The configurations of the parents already there, the categories of the parent and of the child."""
+        found = []
+        for table, places in zip(self.tables, self.places, strict=True):
+            sizes = [table.values.shape[place] for place in places]
+            # parents (2, 3) and (3, 2) are both six configurations
+            found.append((prod(sizes[:-2]), sizes[-2], sizes[-1]))
+        return found
+
+    @cached_property
+    def df(self) -> Floats:
+        """The degrees of freedom that each link adds, whether or not its configurations occur."""
+        sizes = np.array(self.shapes, dtype=float)
+        return np.asarray(sizes[:, 0] * (sizes[:, 1] - 1) * (sizes[:, 2] - 1))
+
+    def by_shape(self) -> list[tuple[list[int], Candidates]]:
+        """Return the links of one shape together, with their places among all."""
+        groups: dict[tuple[int, int, int], list[int]] = {}
+        for i, shape in enumerate(self.shapes):
+            groups.setdefault(shape, []).append(i)
+        return [(members, self[members]) for members in groups.values()]
+
+    @cached_property
+    def estimates(self) -> Floats:
+        """The unbiased counts rescaled to n, of links of one shape: (link, configurations, parent, child)."""
+        raw = np.empty((len(self), *self.shapes[0]))
+        for i, (table, order) in enumerate(zip(self.tables, self.places, strict=True)):
+            raw[i] = table.values.transpose(order).reshape(self.shapes[0])
+        totals = raw.sum(axis=(1, 2, 3))
+        if np.any(totals <= 0):
+            raise _nothing()
+        return np.asarray(raw * (self.n / totals)[:, None, None, None])
+
+    @cached_property
+    def counts(self) -> Floats:
+        """The estimates without negative ones: clipped and rescaled, as `nonnegative("clip")` does."""
+        positive = np.maximum(self.estimates, 0.0)
+        return np.asarray(positive * (self.n / positive.sum(axis=(1, 2, 3)))[:, None, None, None])
+
+    def __getitem__(self, chosen: Sequence[int]) -> Candidates:
+        """Return some of the candidates."""
+        return Candidates([self.tables[i] for i in chosen], [self.places[i] for i in chosen])
+
+    def __len__(self) -> int:
+        """Return how many candidates there are."""
+        return len(self.tables)
+
+
+def _nothing() -> InputError:
+    return InputError("The source counts no records: there is nothing to learn a structure from.")

@@ -1,0 +1,117 @@
+"""Is there a link at all? The test of independence on which strengths of links and splits of trees rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.link_fits import fit_links
+from masquerade.core.table import CountTable
+from masquerade.learn._information_gain import chi_square_tail
+
+ACCURACY = 1e-4  # of deviances
+INTERIOR = 3.0  # standard errors from which on a count is taken to be positive
+SAMPLES = 199
+PLAIN = 1e-3  # a p-value that is so small, or larger than DULL, needs no simulation
+DULL = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTest:
+    """The test of one link, given other parents.
+
+    `statistic` is D, twice the log-likelihood of the reports that the link adds; `df` the degrees of freedom
+    of the test; `p_value` the chance of reports so far from independence if there were no link.
+    """
+
+    statistic: float
+    df: float
+    p_value: float
+
+
+def link_tests(tables: Sequence[CountTable], places: Sequence[Sequence[int]]) -> list[LinkTest]:
+    """Test links; `places` are the axes of each table for (parents already there …, parent, child).
+
+    Formula: D = 2[ℓ(best table) − ℓ(best table with X ⟂ Z | J)] of the reports says how strong a link is.
+    Its p-value is that of Pearson's statistic, which keeps its level where counts are small: on the disguised
+    table itself where channels act on X and Z alone and J is clear (independence of the truth is independence
+    of the reports); else of the fit without the link, by χ² where that fit is interior and from samples drawn
+    from it where it is not. There χ² is liberal, by at most one degree of freedom for every count of (J, Z)
+    and (J, X) that may be zero: no samples are drawn where that settles the matter.
+    Reference: Pearson (1900); Haberman (1974); Perlman (1969) for the bound; Davison & Hinkley (1997).
+    Cost: two fits a link, 199 more where samples are drawn.
+    Error: 0.05 is kept within 0.01 where at least 5 reports are expected in a cell.
+    """
+    fits = fit_links([table.evidence for table in tables], places, tolerance=ACCURACY)
+    found = []
+    for i, (table, where) in enumerate(zip(tables, places, strict=True)):
+        *given, parent, child = where
+        itself = table.evidence.independence(given, parent, child)
+        if itself is None:
+            df, p_value = _by_the_fit(table, where, fits.expected[i], int(fits.df[i]))
+        else:
+            df, p_value = itself[1], chi_square_tail(*itself)
+        found.append(LinkTest(float(fits.statistic[i]), float(df), p_value))
+    return found
+
+
+def _by_the_fit(
+    table: CountTable, places: Sequence[int], block: Floats | None, df: int
+) -> tuple[float, float]:
+    """Return degrees of freedom and p-value from the fit without the link."""
+    model = _without_link(places)
+    expected = None if block is None else _in_order(block, table, places)
+    pearson = None if expected is None else table.evidence.pearson(expected)
+    if expected is None or pearson is None:
+        fit = table.evidence.fit(model)
+        expected, statistic, df = fit.expected, fit.pearson, fit.df
+    else:
+        statistic, df = pearson[0], df + pearson[1]
+    doubtful = sum(_near_zero(table, margin) for margin in model)
+    plain = chi_square_tail(statistic, df)
+    if not doubtful or plain > DULL:
+        return df, plain
+    careful = chi_square_tail(statistic, df + doubtful)
+    simulated = None if careful < PLAIN else _simulated(table, places, expected)
+    if simulated is None:
+        return df, careful
+    return df, (1 + int(np.sum(simulated >= statistic))) / (1 + simulated.size)
+
+
+def _without_link(places: Sequence[int]) -> list[tuple[int, ...]]:
+    *given, parent, child = places
+    return [(*given, parent), (*given, child)]
+
+
+def _in_order(block: Floats, table: CountTable, places: Sequence[int]) -> Floats:
+    """Return a fitted table (configurations, parent, child) with the axes of the table."""
+    shape = [table.values.shape[place] for place in places]
+    return np.transpose(block.reshape(shape), np.argsort(places))
+
+
+def _near_zero(table: CountTable, margin: Sequence[int]) -> int:
+    """Return how many cells of a margin may be zero in truth."""
+    gone = tuple(axis for axis in range(table.values.ndim) if axis not in margin)
+    counts = table.values.transpose([*margin, *gone]).sum(axis=tuple(range(len(margin), table.values.ndim)))
+    variance = table.covariance.reduced(list(margin), {}).diagonal()
+    return int(np.sum(counts <= INTERIOR * np.sqrt(np.maximum(variance, 0.0))))
+
+
+def _simulated(table: CountTable, places: Sequence[int], expected: Floats) -> Floats | None:
+    """Return Pearson's statistic of samples drawn from the fit without the link, each fitted anew."""
+    generator = np.random.default_rng(0)
+    samples = [table.evidence.drawn(generator, expected) for _ in range(SAMPLES)]
+    drawn = [sample for sample in samples if sample is not None]
+    if len(drawn) < SAMPLES:
+        return None
+    fits = fit_links(drawn, [places] * SAMPLES)
+    found = []
+    for sample, block in zip(drawn, fits.expected, strict=True):
+        pearson = None if block is None else sample.pearson(_in_order(block, table, places))
+        if pearson is None:
+            return None
+        found.append(pearson[0])
+    return np.array(found)
