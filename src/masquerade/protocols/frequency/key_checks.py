@@ -16,14 +16,7 @@ from masquerade.protocols.frequency.ballots import (
     spans_of,
     sum_of_keys,
 )
-from masquerade.protocols.frequency.messages import (
-    ROUND,
-    Gathered,
-    Invitation,
-    Signed,
-    Step,
-    roster_hash,
-)
+from masquerade.protocols.frequency.messages import ROUND, Gathered, Invitation, Signed, Step, roster_hash
 from masquerade.protocols.people.roster import aborted
 
 

@@ -15,17 +15,7 @@ from typing import Annotated, ClassVar, Self
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey, verify_signature
-from masquerade.protocols.codec import (
-    U32,
-    Blob,
-    Digest,
-    Many,
-    Message,
-    Reader,
-    Signature,
-    Text,
-    Writer,
-)
+from masquerade.protocols.codec import U32, Blob, Digest, Many, Message, Reader, Signature, Text, Writer
 from masquerade.protocols.frequency.agreement import MOST_PROOFS, Terms
 from masquerade.protocols.frequency.ballots import counts_of
 from masquerade.protocols.people.questions import MOST_QUESTIONS, Question

@@ -12,14 +12,7 @@ from masquerade.crypto.errors import DecodingError, LogOutOfRange
 from masquerade.protocols.frequency.agreement import Terms
 from masquerade.protocols.frequency.ballots import Booth
 from masquerade.protocols.frequency.key_checks import check_endorsements, opened_booth
-from masquerade.protocols.frequency.messages import (
-    Gathered,
-    Invitation,
-    Objection,
-    Signed,
-    Step,
-    bounded,
-)
+from masquerade.protocols.frequency.messages import Gathered, Invitation, Objection, Signed, Step, bounded
 from masquerade.protocols.people.questions import Counts, Question, tables_of
 
 Phase = Literal["keys", "endorsements", "votes", "done"]

@@ -15,14 +15,7 @@ from masquerade.protocols.frequency.agreement import Terms
 from masquerade.protocols.frequency.ballots import Booth, bits_of, make_keys
 from masquerade.protocols.frequency.history import VoteHistory
 from masquerade.protocols.frequency.key_checks import check_endorsements, opened_booth, setting_of
-from masquerade.protocols.frequency.messages import (
-    Gathered,
-    Invitation,
-    Objection,
-    Signed,
-    Step,
-    bounded,
-)
+from masquerade.protocols.frequency.messages import Gathered, Invitation, Objection, Signed, Step, bounded
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import Ledger, MemoryLedger
 from masquerade.protocols.people.reports import reports_of
