@@ -14,7 +14,7 @@ The text of the paper (Yang, Zhong, Wright: Anonymity-preserving data collection
 this is a reconstruction with the proofs that it needs.
 """
 
-from masquerade.protocols.mix.agreement import MixTerms, mix_guarantee, packed, record_width, unpacked
+from masquerade.protocols.mix.messages import MixTerms, mix_guarantee, packed, record_width, unpacked
 from masquerade.protocols.mix.roles import Collected, Leader, Miner, Respondent, collect
 
 __all__ = [

@@ -1,18 +1,146 @@
-"""The messages of the mix: everything is signed by its sender, and lists of such are passed on."""
+"""What all agree on before a mix, its guarantee, records as bytes; and messages, signed by their senders."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Protocol, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.policy import Policy
+from masquerade.channels.privacy import guarantee_of
+from masquerade.core.errors import InputError
+from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.schema import Schema
+from masquerade.crypto.elgamal import PIECE
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.proofs import NOT_YET, Context, Transcript
-from masquerade.protocols.codec import Blob, Many, Message, OneOf, Signature, Text
-from masquerade.protocols.mix.agreement import MOST_ROWS, SUBMISSION, MixTerms
-from masquerade.protocols.people.roster import PersonName, aborted
+from masquerade.protocols.codec import U32, Blob, Key, Many, Message, OneOf, Signature, Text
+from masquerade.protocols.people.roster import Members, PersonName, aborted, check_members
+
+MOST_ROWS = 100_000
+MOST_WIDTH = 64
+SUBMISSION = "submission"
+
+
+@dataclass(frozen=True, eq=False)
+class MixTerms(Message):
+    """One collection: the miner, the leaders in the order in which they shuffle, and the people enrolled.
+
+    Names go with Ed25519 identities. Every record takes `width` ciphertexts, 30 bytes each, whatever its
+    length. Fewer than `minimum` records are never opened: they would not hide each other.
+    """
+
+    TAG: ClassVar[bytes] = b"masquerade mix terms 1"
+    session: Annotated[str, Text(4096)]
+    width: U32 = field(default=1, kw_only=True)
+    minimum: U32 = field(default=10, kw_only=True)
+    miner: Key
+    leaders: Annotated[Members, Many(MOST_ROWS)]
+    respondents: Annotated[Members, Many(MOST_ROWS)]
+
+    def __post_init__(self) -> None:
+        if not self.session or not self.leaders:
+            raise InputError("A mix needs a session name and at least one leader.")
+        if "miner" in self.leaders:
+            raise InputError(
+                "The miner is no leader: whoever opens the records must not be the only one to mix."
+            )
+        check_members({"miner": self.miner}, self.leaders, self.respondents)
+        if not 1 <= self.width <= MOST_WIDTH or not 3 <= self.minimum <= MOST_ROWS:
+            raise InputError(
+                f"A record has 1 to {MOST_WIDTH} pieces of {PIECE} bytes; a batch at least 3 records."
+            )
+        object.__setattr__(self, "respondents", dict(sorted(self.respondents.items())))
+        object.__setattr__(self, "leaders", dict(self.leaders))
+
+    @cached_property
+    def id(self) -> bytes:
+        """Return 32 bytes that stand for all of the terms."""
+        return hashlib.sha256(self.encode()).digest()
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Return who holds a share of the key: the leaders in order, then the miner."""
+        return (*self.leaders, "miner")
+
+    def identity(self, kind: str, name: str) -> bytes | None:
+        """Return whose signature a kind of message must bear, None if nobody of that name may send it."""
+        if kind == SUBMISSION:
+            return self.respondents.get(name)
+        return self.miner if name == "miner" else self.leaders.get(name)
+
+
+def record_width(policy: Policy) -> int:
+    """Return how many pieces of 30 bytes the records of a policy need."""
+    return -(-sum(_sizes(policy.observed)) // PIECE)
+
+
+def packed(codes: Mapping[str, int], policy: Policy) -> bytes:
+    """Return a record of report codes as bytes: as many for every variable as its codes need, big-endian."""
+    fields = []
+    for variable, size in zip(policy.observed.variables, _sizes(policy.observed), strict=True):
+        code = codes.get(variable.name, -1)
+        if not 0 <= code < len(variable):
+            raise InputError(f"A record has no report of {variable.name!r}.")
+        fields.append(int(code).to_bytes(size, "big"))
+    return b"".join(fields)
+
+
+def unpacked(records: Sequence[bytes], schema: Schema) -> tuple[dict[str, NDArray[np.uint32]], int]:
+    """Return the codes of all records by variable, and how many were no records of this schema."""
+    sizes = _sizes(schema)
+    whole = [record for record in records if len(record) == sum(sizes)]
+    cells = np.frombuffer(b"".join(whole), np.uint8).reshape(len(whole), sum(sizes))
+    codes: dict[str, NDArray[np.uint32]] = {}
+    good = np.ones(len(whole), dtype=np.bool_)
+    at = 0
+    for variable, size in zip(schema.variables, sizes, strict=True):
+        column: NDArray[Any] = np.zeros(len(whole), dtype=np.uint32)
+        for place in range(at, at + size):
+            column = column * np.uint32(256) + cells[:, place]
+        good &= column < len(variable)
+        codes[variable.name] = column
+        at += size
+    return {name: np.ascontiguousarray(column[good]) for name, column in codes.items()}, len(records) - int(
+        good.sum()
+    )
+
+
+def mix_guarantee(terms: MixTerms, policy: Policy, senders: int) -> Guarantee:
+    """Return who learns what from a mix of `senders` records, disguised by a policy or clear."""
+    behind = guarantee_of(policy)
+    leaders = len(terms.leaders)
+    return Guarantee(
+        tuple(
+            Disclosure(
+                "miner", f"unlinked records of {senders:,} people, {item.kind}", item.variables, item.gamma
+            )
+            for item in behind.disclosures
+        ),
+        (
+            *behind.assumptions,
+            f"at least one of the {leaders} leaders is honest",
+            f"among the {senders:,} senders are honest ones to hide among, and no record tells whose it is",
+            "enrolment gave each respondent one identity, and all know the leaders' identities",
+            "the decisional Diffie–Hellman problem is hard on secp256k1 (hashes as random oracles)",
+        ),
+        adversaries={"miner": "malicious", "leader": "malicious", "respondent": "malicious"},
+        colluders=leaders - 1,
+        excluded_coalitions=(("miner", "all leaders"),),
+        dropouts=0,
+        integrity="identifies",
+    )
+
+
+def _sizes(schema: Schema) -> list[int]:
+    return [max(1, ((len(variable) - 1).bit_length() + 7) // 8) for variable in schema.variables]
+
 
 PROTOCOL = "anonymous data collection"
 LARGEST = 2**30

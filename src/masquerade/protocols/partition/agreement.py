@@ -14,7 +14,7 @@ from masquerade.crypto.group import Secret, expand_message
 from masquerade.crypto.keys import KEY_SIZE, decode_agreement_key, decode_identity
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.codec import Many, Text, Writer
-from masquerade.protocols.mix.agreement import MixTerms
+from masquerade.protocols.mix.messages import MixTerms
 from masquerade.protocols.threshold.messages import MOST_BYTES, MOST_K, Terms
 
 AGREEMENT, NOTICES, RELEASE = "agreement", "list of notices", "release"

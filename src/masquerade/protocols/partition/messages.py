@@ -18,23 +18,18 @@ from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey
 from masquerade.crypto.symmetric import seal, unseal
 from masquerade.protocols.codec import U32, Blob, Digest, Key, Many, Message, OneOf, Text
-from masquerade.protocols.mix.agreement import MOST_ROWS, SUBMISSION
-from masquerade.protocols.mix.key_holder import check_endorsed, opened_batch, opened_key, opened_partial
 from masquerade.protocols.mix.messages import (
+    MOST_ROWS,
     OPENING,
     SHUFFLE,
+    SUBMISSION,
     Board,
     Signed,
     board_hash,
     opened_board,
 )
-from masquerade.protocols.partition.agreement import (
-    AGREEMENT,
-    MINER,
-    NOTICES,
-    RELEASE,
-    PartitionTerms,
-)
+from masquerade.protocols.mix.roles import check_endorsed, opened_batch, opened_key, opened_partial
+from masquerade.protocols.partition.agreement import AGREEMENT, MINER, NOTICES, RELEASE, PartitionTerms
 from masquerade.protocols.partition.comparison import (
     Between,
     checked_mixing,

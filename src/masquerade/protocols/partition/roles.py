@@ -13,16 +13,8 @@ from masquerade.crypto.keys import AgreementKey, SigningKey, derive
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.symmetric import seal, unseal
 from masquerade.protocols.mix import roles as mix
-from masquerade.protocols.mix.key_holder import check_endorsed, opened_key, submission
-from masquerade.protocols.mix.messages import (
-    OPENING,
-    SHUFFLE,
-    Board,
-    Signed,
-    board_hash,
-    opened_board,
-)
-from masquerade.protocols.mix.roles import Leader, Rows
+from masquerade.protocols.mix.messages import OPENING, SHUFFLE, Board, Signed, board_hash, opened_board
+from masquerade.protocols.mix.roles import Leader, Rows, check_endorsed, opened_key, submission
 from masquerade.protocols.partition.agreement import (
     AGREEMENT,
     MINER,

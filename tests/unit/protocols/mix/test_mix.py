@@ -17,24 +17,8 @@ from masquerade.crypto.elgamal import POINT, decode_rows, encode_rows, encrypt, 
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mix import (
-    Collected,
-    Leader,
-    MixTerms,
-    Respondent,
-    collect,
-    packed,
-    record_width,
-)
-from masquerade.protocols.mix.messages import (
-    ENDORSEMENT,
-    OPENING,
-    SHARE,
-    SHUFFLE,
-    SUBMISSION,
-    Board,
-    Signed,
-)
+from masquerade.protocols.mix import Collected, Leader, MixTerms, Respondent, collect, packed, record_width
+from masquerade.protocols.mix.messages import ENDORSEMENT, OPENING, SHARE, SHUFFLE, SUBMISSION, Board, Signed
 from masquerade.protocols.people.ledger import FileLedger
 from masquerade.sources.mixed import MixedRecords
 from masquerade.testing import check_tally
@@ -68,8 +52,8 @@ def test_who_sends_no_record_is_counted_and_harms_nobody():
     size = 2 * POINT
     noise = encode_rows([(encrypt(G, mix.miner.key.point, r := secp256k1.random_secret()),)])
     from masquerade.crypto.proofs import Knows, prove  # noqa: PLC0415
-    from masquerade.protocols.mix.key_holder import known_randomness  # noqa: PLC0415
     from masquerade.protocols.mix.messages import transcript_for  # noqa: PLC0415
+    from masquerade.protocols.mix.roles import known_randomness  # noqa: PLC0415
 
     where = transcript_for(mix.terms, "r1", SUBMISSION, roster=mix.miner.key.id)
     where.absorb("row", noise)
@@ -108,8 +92,8 @@ def test_two_senders_who_share_a_ciphertext_are_both_refused():
     secret = secp256k1.random_secret()
     from masquerade.crypto.elgamal import embedded  # noqa: PLC0415
     from masquerade.crypto.proofs import Knows, prove  # noqa: PLC0415
-    from masquerade.protocols.mix.key_holder import known_randomness  # noqa: PLC0415
     from masquerade.protocols.mix.messages import transcript_for  # noqa: PLC0415
+    from masquerade.protocols.mix.roles import known_randomness  # noqa: PLC0415
 
     sent = mix.submissions()
     row = (encrypt(embedded(b"shared"), mix.miner.key.point, secret),)
