@@ -19,10 +19,9 @@ import masquerade as mq
 from masquerade.crypto import seed_shares
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
 from masquerade.protocols.aggregation import masks
-from masquerade.protocols.aggregation.agreement import Batch
+from masquerade.protocols.aggregation.agreement import Batch, Parameters
 from masquerade.protocols.aggregation.message_sizes import most_traffic
 from masquerade.protocols.aggregation.messages import Delivery, Work
-from masquerade.protocols.aggregation.parameters import Parameters
 from masquerade.protocols.people.questions import Question
 from masquerade.simulation.aggregation import Population
 

@@ -26,7 +26,6 @@ from masquerade.crypto.ballots import BallotKeys, mask
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.proof_batches import rejected
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency.agreement import Terms
 from masquerade.protocols.frequency.ballots import (
     POINT,
     Booth,
@@ -38,6 +37,7 @@ from masquerade.protocols.frequency.ballots import (
     spans_of,
     sum_of_keys,
 )
+from masquerade.protocols.frequency.messages import Terms
 from masquerade.protocols.mix import Leader, Miner, MixTerms, Respondent
 from masquerade.protocols.mix.messages import Board
 from masquerade.protocols.mix.roles import opened_batch

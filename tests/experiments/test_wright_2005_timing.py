@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from masquerade.protocols.frequency.agreement import MOST_PROOFS
+from masquerade.protocols.frequency.messages import MOST_PROOFS
 from masquerade.report.style import house_style
 from masquerade.simulation.printed_primitive import mined
 from masquerade_experiments.wright_2005 import bayes_timing, curves, frequency_timing

@@ -16,7 +16,7 @@ from masquerade.core.guarantee import Adversary
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey
 from masquerade.protocols.aggregation import masks
-from masquerade.protocols.aggregation.agreement import Batch, Terms
+from masquerade.protocols.aggregation.agreement import Batch, Parameters, Terms, share
 from masquerade.protocols.aggregation.history import against_another_list
 from masquerade.protocols.aggregation.messages import (
     NONCE_SIZE,
@@ -26,7 +26,6 @@ from masquerade.protocols.aggregation.messages import (
     Work,
     kind_of,
 )
-from masquerade.protocols.aggregation.parameters import Parameters, share
 from masquerade.protocols.aggregation.server import Outcome, Server
 from masquerade.protocols.aggregation.user import RoundState, User
 from masquerade.protocols.people.ledger import Ledger, MemoryLedger

@@ -9,10 +9,9 @@ from masquerade.channels.policy import check_policy
 from masquerade.core.errors import RoundAborted
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency.agreement import Terms
 from masquerade.protocols.frequency.ballots import POINT
-from masquerade.protocols.frequency.messages import Step
-from masquerade.protocols.frequency.user import User
+from masquerade.protocols.frequency.messages import Step, Terms
+from masquerade.protocols.frequency.roles import User
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import MemoryLedger
 from masquerade.simulation.costs import Counted, Culprit, Learn, Meter

@@ -22,13 +22,9 @@ from masquerade.crypto.errors import ProofRejected
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.protocols.threshold import faithful
 from masquerade.protocols.threshold.class_opening import Verdict
-from masquerade.protocols.threshold.client import Client
-from masquerade.protocols.threshold.collector import Collector
-from masquerade.protocols.threshold.guarantee import faithful_guarantee, production_guarantee
-from masquerade.protocols.threshold.messages import Notice
-from masquerade.protocols.threshold.report_layout import Layout
-from masquerade.protocols.threshold.row_schema import Form
-from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.messages import Layout, Notice
+from masquerade.protocols.threshold.roles import Client, Collector, EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.row_schema import Form, faithful_guarantee, production_guarantee
 from masquerade.simulation.costs import Cost, Culprit, Meter, Result
 from masquerade.simulation.people import People, Trouble, check_clear, name_of
 

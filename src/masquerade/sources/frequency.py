@@ -10,10 +10,9 @@ import numpy as np
 
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.protocols.frequency.agreement import Terms, frequency_guarantee
 from masquerade.protocols.frequency.history import roster_refusals
-from masquerade.protocols.frequency.messages import Exchange
-from masquerade.protocols.frequency.miner import Round
+from masquerade.protocols.frequency.messages import Exchange, Terms, frequency_guarantee
+from masquerade.protocols.frequency.roles import Round
 from masquerade.protocols.people.questions import Question
 from masquerade.sources.count_rounds import CountRounds, KnownCounts
 

@@ -13,8 +13,7 @@ from masquerade.core.query import Query
 from masquerade.core.words import counted
 from masquerade.frames.metadata import INCOMPLETE, with_metadata
 from masquerade.protocols.threshold.class_opening import Opening
-from masquerade.protocols.threshold.guarantee import production_guarantee
-from masquerade.protocols.threshold.row_schema import Form
+from masquerade.protocols.threshold.row_schema import Form, production_guarantee
 from masquerade.sources.records import Records
 
 if TYPE_CHECKING:

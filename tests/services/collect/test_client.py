@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from masquerade.core.errors import FileError, InputError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.threshold.client import Client
-from masquerade.protocols.threshold.collector import Collector
 from masquerade.protocols.threshold.messages import Credential, Notice, Terms
-from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.roles import Client, Collector, EvaluationLedger, RandomnessServer
 from masquerade.services.collect.messages import Batch, ClientRecord, ShownNotice, mark_of
 
 KEY = SigningKey()

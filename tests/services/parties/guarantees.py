@@ -18,18 +18,16 @@ import masquerade as mq
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.words import gamma_text
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.aggregation.agreement import aggregation_guarantee
-from masquerade.protocols.aggregation.parameters import Parameters
-from masquerade.protocols.frequency.agreement import Terms as FrequencyTerms
-from masquerade.protocols.frequency.agreement import frequency_guarantee
+from masquerade.protocols.aggregation.agreement import Parameters, aggregation_guarantee
+from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
+from masquerade.protocols.frequency.messages import frequency_guarantee
 from masquerade.protocols.linking import Joiner, keyed_guarantee
 from masquerade.protocols.mix import MixTerms, mix_guarantee
 from masquerade.protocols.partition.agreement import PartitionTerms, partition_guarantee
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.session import LocalTransport
-from masquerade.protocols.threshold.guarantee import faithful_guarantee, production_guarantee
-from masquerade.protocols.threshold.row_schema import Form
+from masquerade.protocols.threshold.row_schema import Form, faithful_guarantee, production_guarantee
 from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
 from masquerade.protocols.vertical import restricted, seen_by
 from masquerade.services.parties.kinds.without_miner import seen_without_miner

@@ -16,9 +16,8 @@ import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted, SchemaError
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.bayes import naive_bayes
-from masquerade.protocols.aggregation.agreement import Terms
+from masquerade.protocols.aggregation.agreement import Parameters, Terms
 from masquerade.protocols.aggregation.messages import Endorsements
-from masquerade.protocols.aggregation.parameters import Parameters
 from masquerade.protocols.people.roster import enrol
 from masquerade.simulation.aggregation import Population
 from masquerade.sources.aggregation import AggregationTally

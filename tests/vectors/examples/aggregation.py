@@ -7,6 +7,7 @@ import numpy as np
 
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.aggregation.agreement import RoundContext
+from masquerade.protocols.aggregation.circle import Stretch
 from masquerade.protocols.aggregation.messages import (
     Advert,
     Announcement,
@@ -23,7 +24,6 @@ from masquerade.protocols.aggregation.messages import (
     Unmasking,
     Vote,
 )
-from masquerade.protocols.aggregation.survivor_tree import Stretch
 from masquerade.protocols.people.questions import Question
 from tests.vectors.message_vectors import Example
 

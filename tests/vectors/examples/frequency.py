@@ -2,8 +2,15 @@
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.frequency.agreement import Enrolment, Terms
-from masquerade.protocols.frequency.messages import Gathered, Invitation, Objection, Signed, Step
+from masquerade.protocols.frequency.messages import (
+    Enrolment,
+    Gathered,
+    Invitation,
+    Objection,
+    Signed,
+    Step,
+    Terms,
+)
 from masquerade.protocols.people.questions import Question
 from tests.vectors.message_vectors import Example
 

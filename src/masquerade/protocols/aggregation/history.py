@@ -39,7 +39,8 @@ import hashlib
 
 from masquerade.core.errors import Refusal
 from masquerade.protocols.aggregation.agreement import RoundContext, Terms
-from masquerade.protocols.aggregation.survivor_tree import NODE_SIZE, Shown, count_of
+from masquerade.protocols.aggregation.circle import Shown, count_of
+from masquerade.protocols.aggregation.messages import NODE_SIZE
 from masquerade.protocols.people.history import TERMS_SIZE, History, against_few_departed
 from masquerade.protocols.people.ledger import Claim, Ledger
 

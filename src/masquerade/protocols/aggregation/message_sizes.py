@@ -9,11 +9,9 @@ import numpy as np
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE
 from masquerade.crypto.seed_shares import SHARE_SIZE
 from masquerade.protocols.aggregation import messages as wire
-from masquerade.protocols.aggregation.agreement import Batch, RoundContext
+from masquerade.protocols.aggregation.agreement import Batch, Parameters, RoundContext
+from masquerade.protocols.aggregation.circle import SurvivorTree, complete_graph, harary_graph, leaves_near
 from masquerade.protocols.aggregation.masks import SEALED_SIZE, ring
-from masquerade.protocols.aggregation.neighbour_graph import complete_graph, harary_graph
-from masquerade.protocols.aggregation.parameters import Parameters
-from masquerade.protocols.aggregation.survivor_tree import Stretch, SurvivorTree, leaves_near
 
 
 class Traffic(NamedTuple):
@@ -59,7 +57,7 @@ def most_traffic(parameters: Parameters, batch: Batch) -> Traffic:
     return Traffic(sizes[0], announced + sizes[1])
 
 
-def _longest_stretch(parameters: Parameters) -> Stretch:
+def _longest_stretch(parameters: Parameters) -> wire.Stretch:
     users = parameters.users
     tree = SurvivorTree(np.ones(users, dtype=bool))
     if parameters.complete:

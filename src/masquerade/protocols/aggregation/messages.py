@@ -25,7 +25,6 @@ from masquerade.crypto.seed_shares import SHARE_SIZE
 from masquerade.protocols import codec
 from masquerade.protocols.aggregation.agreement import RoundContext, Terms
 from masquerade.protocols.aggregation.masks import SEALED_SIZE
-from masquerade.protocols.aggregation.survivor_tree import Stretch
 from masquerade.protocols.codec import Bits, Digest, Fixed, Key, Reader, Writer
 from masquerade.protocols.people.questions import MOST_QUESTIONS, Question
 
@@ -34,6 +33,7 @@ LABEL = "aggregation message"
 TAG_SIZE = 8
 NONCE_SIZE = 16
 MOST_ATTEMPTS = 64
+LEAF_SIZE, NODE_SIZE, MOST_LEAVES = 32, 36, 1 << 16  # of the tree of survivors
 ADVERT_SIZE = 2 * KEY_SIZE
 SIGNED_NONCE_SIZE = NONCE_SIZE + SIGNATURE_SIZE
 KINDS: dict[bytes, type[RoundMessage]] = {}
@@ -246,6 +246,14 @@ class Vote(UserMessage):
 
     masked_with: Annotated[NDArray[np.bool_], Bits(_neighbours)]
     vector: Annotated[NDArray[Any], codec.Array(lambda to: to.width, count=lambda to: to.length)]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch(codec.Struct):
+    """Some leaves of the list, and the nodes that lead from them to the root."""
+
+    leaves: Annotated[tuple[Annotated[bytes, Fixed(LEAF_SIZE)], ...], codec.Many(MOST_LEAVES)]
+    nodes: Annotated[tuple[Annotated[bytes, Fixed(NODE_SIZE)], ...], codec.Many(MOST_LEAVES)]
 
 
 @dataclass(frozen=True)

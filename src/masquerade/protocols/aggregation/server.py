@@ -18,13 +18,12 @@ from masquerade.core.errors import Refusal, RoundAborted
 from masquerade.crypto.errors import SharesInconsistent
 from masquerade.crypto.keys import AgreementKey
 from masquerade.crypto.seed_shares import decode_share, open_checked
-from masquerade.protocols.aggregation import committee, masks
+from masquerade.protocols.aggregation import circle, masks
 from masquerade.protocols.aggregation import messages as wire
 from masquerade.protocols.aggregation.agreement import Batch, RoundContext, Terms
+from masquerade.protocols.aggregation.circle import Graph, SurvivorTree, complete_graph, leaves_near
 from masquerade.protocols.aggregation.history import NO_PAST, against_another_list, past_with
 from masquerade.protocols.aggregation.messages import MessageRefused, UserMessage
-from masquerade.protocols.aggregation.neighbour_graph import Graph, complete_graph
-from masquerade.protocols.aggregation.survivor_tree import SurvivorTree, leaves_near
 from masquerade.protocols.people.questions import Counts
 
 Outgoing = dict[int, bytes]
@@ -136,7 +135,7 @@ class Server:
 
     def _about(self) -> bytes:
         if self._expected is wire.Reveal:
-            return committee.commitments_hash(self.context, self._attempt, self._commitments())
+            return circle.commitments_hash(self.context, self._attempt, self._commitments())
         if self._expected in (wire.Endorsement, wire.Unmasking):
             return self._root + self._past
         return b""
@@ -163,7 +162,7 @@ class Server:
             self._probe.agree(key, "aggregation probe")  # a key of small order would stop all neighbours
 
     def _called(self) -> list[int]:
-        return committee.members(self.context, self._attempt, self.terms)
+        return circle.members(self.context, self._attempt, self.terms)
 
     def _call(self) -> Outgoing:
         """Call the next committee of which nobody is known to be gone."""
@@ -192,7 +191,7 @@ class Server:
         return self._next(self._draw, wire.Reveal, outgoing)
 
     def _check_reveal(self, place: int, said: wire.Reveal) -> None:
-        fixed = committee.commitment_to(self.context, self._attempt, place, said.nonce)
+        fixed = circle.commitment_to(self.context, self._attempt, place, said.nonce)
         if said.attempt != self._attempt or fixed != self._said[wire.Commitment][place].commitment:
             name = self.terms.roster.names[place]
             raise MessageRefused(f"{name!r} revealed another nonce than it was committed to.", [name])
@@ -202,7 +201,7 @@ class Server:
             return self._call()
         reveals = [self._said[wire.Reveal][place] for place in self._called()]
         nonces = [one.nonce for one in reveals]
-        self._graph = committee.drawn_graph(self.context, self._attempt, nonces, self.terms)
+        self._graph = circle.drawn_graph(self.context, self._attempt, nonces, self.terms)
         self._drawn = (self._attempt, b"".join(one.nonce + one.signature for one in reveals))
         return self._show_neighbours()
 

@@ -18,13 +18,12 @@ from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey
 from masquerade.crypto.seed_shares import SHARE_SIZE, deal, decode_share, new_seed
-from masquerade.protocols.aggregation import committee, masks
+from masquerade.protocols.aggregation import circle, masks
 from masquerade.protocols.aggregation import messages as wire
 from masquerade.protocols.aggregation.agreement import Batch, RoundContext, Terms
+from masquerade.protocols.aggregation.circle import Graph, complete_graph, leaves_near, read_shown
 from masquerade.protocols.aggregation.history import SumHistory
 from masquerade.protocols.aggregation.messages import MessageRefused, RoundMessage, UserMessage
-from masquerade.protocols.aggregation.neighbour_graph import Graph, complete_graph
-from masquerade.protocols.aggregation.survivor_tree import leaves_near, read_shown
 from masquerade.protocols.people.ledger import Ledger, MemoryLedger
 from masquerade.protocols.people.reports import reports_of
 
@@ -142,21 +141,21 @@ class User:
         return self._sealed(wire.Advert, new, new.sealing.public, masking)
 
     def _commit(self, now: RoundState, said: wire.Call) -> bytes:
-        if self.place not in committee.members(now.context, said.attempt, self.terms):
+        if self.place not in circle.members(now.context, said.attempt, self.terms):
             raise MessageRefused("This user is not among those who draw the graph.")
         nonce = now.nonces.setdefault(said.attempt, secrets.token_bytes(wire.NONCE_SIZE))
-        fixed = committee.commitment_to(now.context, said.attempt, self.place, nonce)
+        fixed = circle.commitment_to(now.context, said.attempt, self.place, nonce)
         return self._sealed(wire.Commitment, now, said.attempt, fixed)
 
     def _reveal(self, now: RoundState, said: wire.Commitments) -> bytes:
         attempt, nonce = said.attempt, now.nonces.get(said.attempt)
         if nonce is None or attempt in now.revealed:
             raise MessageRefused("This user has no nonce to reveal, or has revealed it already.")
-        at = committee.members(now.context, attempt, self.terms).index(self.place)
-        if said.commitments[at] != committee.commitment_to(now.context, attempt, self.place, nonce):
+        at = circle.members(now.context, attempt, self.terms).index(self.place)
+        if said.commitments[at] != circle.commitment_to(now.context, attempt, self.place, nonce):
             raise MessageRefused("This user's own commitment was replaced.", ["the server"])
         now.revealed.add(attempt)
-        about = committee.commitments_hash(now.context, attempt, said.commitments)
+        about = circle.commitments_hash(now.context, attempt, said.commitments)
         return self._sealed(wire.Reveal, now, attempt, nonce, about=about)
 
     def _share(self, now: RoundState, said: wire.Neighbours) -> bytes:
@@ -263,7 +262,7 @@ class User:
             if said.attempt:
                 raise MessageRefused("Where everybody is a neighbour, no graph is drawn.", ["the server"])
             return complete_graph(self.terms.parameters.users)
-        graph = committee.checked_graph(said, now.context, self.terms, self.work)
+        graph = circle.checked_graph(said, now.context, self.terms, self.work)
         if self._history.graph(now.context.session) not in {None, graph.key}:
             raise MessageRefused("The session has another graph than before.", ["the server"])
         return graph

@@ -8,9 +8,8 @@ from functools import lru_cache
 
 from masquerade.core.errors import FileError, Refusal
 from masquerade.protocols.codec import Writer
-from masquerade.protocols.frequency.agreement import MOST_PROOFS, Enrolment, Terms
 from masquerade.protocols.frequency.ballots import counts_of
-from masquerade.protocols.frequency.messages import ROUND, Invitation
+from masquerade.protocols.frequency.messages import MOST_PROOFS, ROUND, Enrolment, Invitation, Terms
 from masquerade.protocols.people.history import History, against_difference, against_newcomers
 from masquerade.protocols.people.ledger import Claim, Ledger
 from masquerade.protocols.people.questions import Question

@@ -54,10 +54,8 @@ from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
 from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.threshold.class_opening import Opening
-from masquerade.protocols.threshold.client import Client
-from masquerade.protocols.threshold.collector import Collector
 from masquerade.protocols.threshold.messages import Closing, EvaluationRefusal, Notice
-from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.roles import Client, Collector, EvaluationLedger, RandomnessServer
 
 CREDENTIAL = "distributed k-anonymity: credential"
 Table = dict[str, tuple[str | None, ...]]

@@ -19,12 +19,15 @@ that hides the sender (a proxy, a mix): otherwise it sees whose report each row 
 """
 
 from masquerade.protocols.threshold.class_opening import Opening, Verdict, open_reports
-from masquerade.protocols.threshold.client import Client
-from masquerade.protocols.threshold.collector import Collector, ReportStore
-from masquerade.protocols.threshold.guarantee import faithful_guarantee, production_guarantee
 from masquerade.protocols.threshold.messages import Closing, Notice, Terms
-from masquerade.protocols.threshold.row_schema import Form
-from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.roles import (
+    Client,
+    Collector,
+    EvaluationLedger,
+    RandomnessServer,
+    ReportStore,
+)
+from masquerade.protocols.threshold.row_schema import Form, faithful_guarantee, production_guarantee
 
 __all__ = [
     "Client",

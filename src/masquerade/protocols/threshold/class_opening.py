@@ -30,8 +30,7 @@ from masquerade.crypto.class_secrets import (
 from masquerade.crypto.oprf import POINT_SIZE, output_of
 from masquerade.crypto.symmetric import unseal_run
 from masquerade.kernels.field61 import PRIME, Elements
-from masquerade.protocols.threshold.messages import Terms
-from masquerade.protocols.threshold.report_layout import LENGTH, Layout, Rows
+from masquerade.protocols.threshold.messages import LENGTH, Layout, Rows, Terms
 
 Bools = NDArray[np.bool_]
 Readable = Callable[[Rows], Bools]

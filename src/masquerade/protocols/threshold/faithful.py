@@ -7,7 +7,7 @@ and no fewer say anything about them. The construction is rebuilt from the talk'
 which a user checks its points and everybody the users', are added: without them one bad point would spoil a
 class and nobody could say whose it was.
 
-Who learns what: `masquerade.protocols.threshold.guarantee.faithful_guarantee`. The collector sees all
+Who learns what: `masquerade.protocols.threshold.row_schema.faithful_guarantee`. The collector sees all
 quasi-identifiers, and who submitted; the dealer must be trusted; two points a user mean that c colluding
 users lower k to k − 2c for every class, and that ⌈k/2⌉ of them know f.
 """

@@ -21,8 +21,8 @@ from masquerade.crypto import symmetric
 from masquerade.crypto.errors import SealBroken
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
-from masquerade.protocols.threshold.client import Client
 from masquerade.protocols.threshold.messages import Closing, Credential, Notice
+from masquerade.protocols.threshold.roles import Client
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.services.collect.enrolment_office import ENDING, PERSON_NAME, read_credential
 from masquerade.services.collect.messages import Batch, ClientRecord, ShownNotice, mark_of

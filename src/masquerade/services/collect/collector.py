@@ -17,11 +17,9 @@ from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.threshold.class_opening import Opening
-from masquerade.protocols.threshold.collector import Collector, ReportStore
-from masquerade.protocols.threshold.guarantee import COLLECTOR, NOTHING, production_guarantee
-from masquerade.protocols.threshold.messages import Closing, Notice, Terms
-from masquerade.protocols.threshold.report_layout import Layout
-from masquerade.protocols.threshold.row_schema import Form
+from masquerade.protocols.threshold.messages import Closing, Layout, Notice, Terms
+from masquerade.protocols.threshold.roles import Collector, ReportStore
+from masquerade.protocols.threshold.row_schema import COLLECTOR, NOTHING, Form, production_guarantee
 from masquerade.services.collect.messages import ShownNotice
 from masquerade.services.collect.results import packed, summary_of
 from masquerade.services.collect.server import CollectServer, digest_of

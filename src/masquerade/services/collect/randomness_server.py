@@ -13,7 +13,7 @@ from typing import Any
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal
 from masquerade.crypto.keys import derive
 from masquerade.protocols.threshold.messages import REFUSALS, Closing, Notice
-from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.roles import EvaluationLedger, RandomnessServer
 from masquerade.services.collect.messages import MOST_ENROLLED, Batch
 from masquerade.services.collect.server import CollectServer, digest_of
 from masquerade.services.collect.settings import RandomnessSettings

@@ -6,9 +6,8 @@ import numpy as np
 
 import masquerade as mq
 from masquerade.crypto.keys import SIGNATURE_SIZE
-from masquerade.protocols.aggregation.agreement import Batch
+from masquerade.protocols.aggregation.agreement import Batch, Parameters
 from masquerade.protocols.aggregation.messages import TAG_SIZE, UserMessage, kind_of
-from masquerade.protocols.aggregation.parameters import Parameters
 from masquerade.protocols.aggregation.server import Outcome, Server
 from masquerade.protocols.aggregation.user import User
 from masquerade.protocols.people.questions import Question

@@ -18,7 +18,8 @@ from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.seed_shares import SHARE_SIZE
-from masquerade.protocols.aggregation import committee
+from masquerade.protocols.aggregation import circle
+from masquerade.protocols.aggregation.circle import SurvivorTree, leaves_near
 from masquerade.protocols.aggregation.history import LISTED, NUMBER_SIZE
 from masquerade.protocols.aggregation.messages import (
     Advert,
@@ -38,7 +39,6 @@ from masquerade.protocols.aggregation.messages import (
     Vote,
     kind_of,
 )
-from masquerade.protocols.aggregation.survivor_tree import SurvivorTree, leaves_near
 from masquerade.protocols.people.history import TERMS_SIZE
 
 
@@ -408,7 +408,7 @@ def test_the_committee_follows_from_the_session():
     population = on_a_circle()
     one, two = server_of(population), server_of(population, nonce=bytes([1] * 16))
     committees = [
-        [committee.members(server.context, attempt, population.terms) for attempt in range(8)]
+        [circle.members(server.context, attempt, population.terms) for attempt in range(8)]
         for server in (one, two)
     ]
     assert committees[0] != committees[1]

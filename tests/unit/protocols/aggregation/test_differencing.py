@@ -16,7 +16,18 @@ from tests.unit.protocols.frequency.people import Village, refusal
 
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.aggregation.agreement import Batch, Terms
+from masquerade.protocols.aggregation.agreement import Batch, Parameters, Terms
+from masquerade.protocols.aggregation.circle import (
+    Stretch,
+    SurvivorTree,
+    harary_graph,
+    leaf_node,
+    leaves_near,
+    leaves_of,
+    needed_nodes,
+    parent,
+    read_shown,
+)
 from masquerade.protocols.aggregation.messages import (
     Endorsement,
     Endorsements,
@@ -25,19 +36,7 @@ from masquerade.protocols.aggregation.messages import (
     Vote,
     kind_of,
 )
-from masquerade.protocols.aggregation.neighbour_graph import harary_graph
-from masquerade.protocols.aggregation.parameters import Parameters
 from masquerade.protocols.aggregation.server import Server
-from masquerade.protocols.aggregation.survivor_tree import (
-    Stretch,
-    SurvivorTree,
-    leaf_node,
-    leaves_near,
-    leaves_of,
-    needed_nodes,
-    parent,
-    read_shown,
-)
 from masquerade.protocols.aggregation.user import User
 from masquerade.protocols.people.history import History
 from masquerade.protocols.people.questions import Question

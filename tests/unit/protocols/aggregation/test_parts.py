@@ -10,18 +10,18 @@ from tests.unit.protocols.aggregation.people import on_a_circle, people, where
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.aggregation import masks
-from masquerade.protocols.aggregation.agreement import Batch
-from masquerade.protocols.aggregation.message_sizes import most_traffic
-from masquerade.protocols.aggregation.messages import KINDS, Announcement, Endorsement, kind_of
-from masquerade.protocols.aggregation.neighbour_graph import complete_graph, harary_graph
-from masquerade.protocols.aggregation.parameters import Parameters
-from masquerade.protocols.aggregation.survivor_tree import (
+from masquerade.protocols.aggregation.agreement import Batch, Parameters
+from masquerade.protocols.aggregation.circle import (
     Stretch,
     SurvivorTree,
+    complete_graph,
     count_of,
+    harary_graph,
     leaves_near,
     read_shown,
 )
+from masquerade.protocols.aggregation.message_sizes import most_traffic
+from masquerade.protocols.aggregation.messages import KINDS, Announcement, Endorsement, kind_of
 from masquerade.protocols.people.questions import Question
 
 GRAPHS = [complete_graph(9), harary_graph(20, 6, bytes(32)), harary_graph(901, 40, bytes(32))]

@@ -18,6 +18,7 @@ from tests.unit.protocols.aggregation.people import (
 
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
+from masquerade.protocols.aggregation.agreement import Parameters
 from masquerade.protocols.aggregation.messages import (
     KINDS,
     Announcement,
@@ -33,7 +34,6 @@ from masquerade.protocols.aggregation.messages import (
     Vote,
     kind_of,
 )
-from masquerade.protocols.aggregation.parameters import Parameters
 from masquerade.simulation.aggregation import Population
 
 STAGES = [

@@ -24,10 +24,8 @@ from masquerade.protocols.frequency.ballots import (
     sum_of_keys,
     validity,
 )
-from masquerade.protocols.frequency.key_checks import opened_booth, setting_of
 from masquerade.protocols.frequency.messages import Gathered, Signed, Step
-from masquerade.protocols.frequency.miner import Round
-from masquerade.protocols.frequency.user import User
+from masquerade.protocols.frequency.roles import Round, User, opened_booth, setting_of
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 from masquerade.protocols.people.questions import Question
 from masquerade.simulation import people_from

@@ -9,7 +9,7 @@ from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, fr
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.core.table import PROJECTIONS
-from masquerade.protocols.frequency.agreement import Terms
+from masquerade.protocols.frequency.messages import Terms
 from masquerade.simulation import people_from
 from masquerade.simulation.frequency import Population
 from masquerade.sources.frequency import FrequencyTally

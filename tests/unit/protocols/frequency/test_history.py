@@ -9,8 +9,7 @@ from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, fr
 import masquerade as mq
 from masquerade.core.errors import QueryRefused
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.frequency.agreement import Enrolment, Terms
-from masquerade.protocols.frequency.messages import Signed, Step
+from masquerade.protocols.frequency.messages import Enrolment, Signed, Step, Terms
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 from masquerade.protocols.people.questions import Question
 from masquerade.simulation import people_from

@@ -9,8 +9,15 @@ from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, po
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.frequency.agreement import Terms
-from masquerade.protocols.frequency.messages import Gathered, Invitation, Objection, Signed, Step, bounded
+from masquerade.protocols.frequency.messages import (
+    Gathered,
+    Invitation,
+    Objection,
+    Signed,
+    Step,
+    Terms,
+    bounded,
+)
 from masquerade.protocols.people.questions import Question
 
 VILLAGE = Village(4)

@@ -7,9 +7,8 @@ from tests.unit.protocols.threshold.world import World
 
 from masquerade.core.errors import FileError, InputError, QueryRefused
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.protocols.threshold.collector import Collector, ReportStore
 from masquerade.protocols.threshold.messages import Closing, Terms
-from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.roles import Collector, EvaluationLedger, RandomnessServer, ReportStore
 
 
 def code(caught):

@@ -10,8 +10,7 @@ from masquerade.crypto.class_secrets import key_of, secret_of, share_of, tag_of
 from masquerade.crypto.oprf import output_of
 from masquerade.crypto.symmetric import _seal_from_parts
 from masquerade.protocols.threshold.class_opening import Verdict, open_reports
-from masquerade.protocols.threshold.messages import Notice, Terms
-from masquerade.protocols.threshold.report_layout import Layout
+from masquerade.protocols.threshold.messages import Layout, Notice, Terms
 
 FILE = Path(__file__).parents[3] / "vectors" / "reports.json"
 FROZEN = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}

@@ -14,8 +14,6 @@ from masquerade.crypto import oprf
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.protocols.threshold.class_opening import Verdict
-from masquerade.protocols.threshold.client import Client
-from masquerade.protocols.threshold.collector import Collector
 from masquerade.protocols.threshold.messages import (
     Closing,
     Credential,
@@ -26,7 +24,7 @@ from masquerade.protocols.threshold.messages import (
     Terms,
     read_reply,
 )
-from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.roles import Client, Collector, EvaluationLedger, RandomnessServer
 
 
 def reason(reply):

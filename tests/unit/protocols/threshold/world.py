@@ -5,11 +5,14 @@ import os
 from masquerade.crypto.class_secrets import secret_of
 from masquerade.crypto.oprf import output_of
 from masquerade.kernels.field61 import PRIME
-from masquerade.protocols.threshold.client import Client, report_of
-from masquerade.protocols.threshold.collector import Collector
-from masquerade.protocols.threshold.messages import Notice, Terms
-from masquerade.protocols.threshold.report_layout import Layout
-from masquerade.protocols.threshold.server import EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.messages import Layout, Notice, Terms
+from masquerade.protocols.threshold.roles import (
+    Client,
+    Collector,
+    EvaluationLedger,
+    RandomnessServer,
+    report_of,
+)
 
 SEED = bytes(range(32))
 

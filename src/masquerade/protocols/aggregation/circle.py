@@ -1,0 +1,274 @@
+"""Users on a circle: who is whose neighbour, how that is drawn, and the list of those who survived a round.
+
+Everybody is everybody's neighbour below 300 users, else the graph is a Harary graph under a random
+permutation, drawn without the server's say: a committee commits, then reveals. The committee of each attempt
+follows from the name of the session. Each member reveals its nonce only when it has seen everybody's
+commitments, and signs them. All members must reveal: if one is silent, another attempt with another committee
+starts, 64 at most, so that whoever withholds nonces chooses among 64 graphs, not among 2^colluders. Every
+user checks nonces and signatures of the committee, some 2 kB, whatever n is.
+
+The list of survivors is a tree of hashes with counts: a user sees its own stretch, all sign the same root. A
+leaf holds 256 users in the order of the circle, one bit each; a node holds the hashes and the counts of its
+two children, and a last one without a sibling goes up as it is. So the root fixes the list and the number of
+survivors, and a user who is shown the leaves with its neighbours and their paths receives O(log n) bytes
+instead of n bits. A count that a leaf does not have is noticed by every honest user of that leaf, none of
+whom then goes on; there is no leaf without users, whose count nobody would notice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.symmetric import stream
+from masquerade.protocols.aggregation.agreement import RoundContext, Terms
+from masquerade.protocols.aggregation.messages import (
+    LEAF_SIZE,
+    NODE_SIZE,
+    NONCE_SIZE,
+    SIGNED_NONCE_SIZE,
+    Neighbours,
+    Reveal,
+    Signer,
+    Stretch,
+    Work,
+)
+
+Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Users on a circle; neighbours are the k/2 next ones on either side, or all.
+
+    `order` has the place on the roster of each position, `position` the reverse. The neighbours of a user
+    have slots 0 … k−1; the share that a user deals to slot a lies at x = a + 1. `key` is what it was drawn
+    from.
+    """
+
+    neighbours: int
+    order: Places
+    position: Places
+    key: bytes = b""
+
+    @property
+    def users(self) -> int:
+        """Return how many users there are."""
+        return len(self.order)
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether all are neighbours."""
+        return self.neighbours == self.users - 1
+
+    def around(self, place: int) -> Sequence[int]:
+        """Return the neighbours of a user in the order of their slots."""
+        if self.complete:
+            return [*range(place), *range(place + 1, self.users)]
+        positions = (self.position[place] + _offsets(self.neighbours)) % self.users
+        near: list[int] = self.order[positions].tolist()
+        return near
+
+    def backs(self, place: int) -> Sequence[int]:
+        """Return the slots that a user has among the neighbours of each of its own neighbours."""
+        if self.complete:
+            return [place - 1] * place + [place] * (self.neighbours - place)
+        return range(self.neighbours - 1, -1, -1)
+
+    def witnesses(self, count: int) -> tuple[int, ...]:
+        """Return who signs which users are summed: drawn with the graph, and nobody's choice."""
+        return _witnesses(self.key, self.users, count)
+
+
+@lru_cache(maxsize=16)
+def _offsets(neighbours: int) -> Places:
+    half = neighbours // 2
+    return np.array([*range(-half, 0), *range(1, half + 1)])
+
+
+def complete_graph(users: int) -> Graph:
+    """Return the graph in which all are neighbours."""
+    everyone = np.arange(users)
+    return Graph(users - 1, everyone, everyone)
+
+
+@lru_cache(maxsize=4)
+def harary_graph(users: int, neighbours: int, drawn: bytes) -> Graph:
+    """Return the graph that 32 bytes, drawn together by users, stand for."""
+    order = permutation(drawn, users)
+    position = np.empty_like(order)
+    position[order] = np.arange(users)
+    return Graph(neighbours, order, position, drawn)
+
+
+@lru_cache(maxsize=64)
+def permutation(key: bytes, users: int) -> Places:
+    """Return the users in an order that 32 bytes decide: sorted by the words of their stream."""
+    order = np.argsort(np.frombuffer(stream(key, 8 * users), dtype="<u8"), kind="stable")
+    order.flags.writeable = False
+    return order
+
+
+@lru_cache(maxsize=16)
+def _witnesses(key: bytes, users: int, count: int) -> tuple[int, ...]:
+    if count == users:
+        return tuple(range(users))
+    drawn = hashlib.sha256(b"masquerade aggregation witnesses" + key).digest()
+    return tuple(permutation(drawn, users)[:count].tolist())
+
+
+def members(context: RoundContext, attempt: int, terms: Terms) -> list[int]:
+    """Return the committee of an attempt: nobody's choice once the session has its name."""
+    key = hashlib.sha256(b"masquerade aggregation committee" + _head(context, attempt)).digest()
+    chosen: list[int] = permutation(key, terms.parameters.users)[: terms.parameters.committee].tolist()
+    return chosen
+
+
+def commitment_to(context: RoundContext, attempt: int, place: int, nonce: bytes) -> bytes:
+    """Return the hash by which a member of a committee fixes its nonce before seeing those of others."""
+    head = b"masquerade aggregation nonce" + _head(context, attempt) + place.to_bytes(4, "big")
+    return hashlib.sha256(head + nonce).digest()
+
+
+def commitments_hash(context: RoundContext, attempt: int, commitments: Sequence[bytes]) -> bytes:
+    """Return the hash of all commitments of a committee."""
+    head = b"masquerade aggregation commitments" + _head(context, attempt)
+    return hashlib.sha256(head + b"".join(commitments)).digest()
+
+
+def drawn_graph(context: RoundContext, attempt: int, nonces: Sequence[bytes], terms: Terms) -> Graph:
+    """Return the graph that nonces decide: unpredictable while one member is honest."""
+    head = b"masquerade aggregation graph" + _head(context, attempt)
+    key = hashlib.sha256(head + b"".join(nonces)).digest()
+    return harary_graph(terms.parameters.users, terms.parameters.neighbours, key)
+
+
+def checked_graph(shown: Neighbours, context: RoundContext, terms: Terms, work: Work) -> Graph:
+    """Return the graph that a committee drew, each member's nonce and signature checked."""
+    attempt, opening = shown.attempt, context.opening
+    places, size = members(context, attempt, terms), SIGNED_NONCE_SIZE
+    pieces = [shown.drawn[at : at + size] for at in range(0, len(shown.drawn), size)]
+    nonces = [piece[:NONCE_SIZE] for piece in pieces]
+    hashes = [commitment_to(context, attempt, *one) for one in zip(places, nonces, strict=True)]
+    about = commitments_hash(context, attempt, hashes)
+    for place, piece in zip(places, pieces, strict=True):
+        fields = bytes([attempt]) + piece[:NONCE_SIZE]
+        Signer.at(place, terms, work).check(Reveal, opening, fields, piece[NONCE_SIZE:], about)
+    return drawn_graph(context, attempt, nonces, terms)
+
+
+def _head(context: RoundContext, attempt: int) -> bytes:
+    return context.opening.info + bytes([attempt])
+
+
+LEAF_BITS = 8 * LEAF_SIZE
+COUNT_SIZE = NODE_SIZE - 32
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a user was shown: the root, the bits of all positions (only its leaves' are known), its leaves."""
+
+    root: bytes
+    bits: NDArray[np.bool_]
+    leaves: bytes
+
+
+class SurvivorTree:
+    """The server's side: the whole list, by position on the circle."""
+
+    def __init__(self, surviving: NDArray[np.bool_]) -> None:
+        padded = np.zeros(leaves_of(len(surviving)) * LEAF_BITS, dtype=bool)
+        padded[: len(surviving)] = surviving
+        data = np.packbits(padded).tobytes()
+        self._leaves = [data[at : at + LEAF_SIZE] for at in range(0, len(data), LEAF_SIZE)]
+        self._levels = [[leaf_node(leaf) for leaf in self._leaves]]
+        while len(self._levels[-1]) > 1:
+            self._levels.append(_above(self._levels[-1]))
+        self.root = self._levels[-1][0]  # what survivors sign: hash and count of the whole
+
+    def shown(self, leaves: Sequence[int]) -> Stretch:
+        """Return leaves, and the nodes that lead from them to the root."""
+        needed = needed_nodes(leaves, len(self._leaves))
+        nodes = tuple(self._levels[height][index] for height, index in needed)
+        return Stretch(tuple(self._leaves[leaf] for leaf in leaves), nodes)
+
+
+def needed_nodes(leaves: Sequence[int], count: int) -> list[tuple[int, int]]:
+    """Return height and index of the nodes that cannot be computed from some of `count` leaves, bottom up."""
+    known, needed, height = set(leaves), [], 0
+    while count > 1:
+        siblings = {index ^ 1 for index in known} - known
+        needed += [(height, index) for index in sorted(siblings) if index < count]
+        known, count, height = {index >> 1 for index in known}, -(-count // 2), height + 1
+    return needed
+
+
+def read_shown(stretch: Stretch, leaves: Sequence[int], users: int) -> Shown:
+    """Return what leaves and their way to the root say."""
+    needed = needed_nodes(leaves, leaves_of(users))
+    if (len(stretch.leaves), len(stretch.nodes)) != (len(leaves), len(needed)):
+        raise DecodingError(f"The list of survivors has {len(leaves)} leaves and {len(needed)} nodes here.")
+    bits = np.zeros(leaves_of(users) * LEAF_BITS, dtype=bool)
+    level: dict[int, bytes] = {}
+    for leaf, part in zip(leaves, stretch.leaves, strict=True):
+        bits[leaf * LEAF_BITS : (leaf + 1) * LEAF_BITS] = np.unpackbits(np.frombuffer(part, dtype=np.uint8))
+        level[leaf] = leaf_node(part)
+    given = dict(zip(needed, stretch.nodes, strict=True))
+    count, height = leaves_of(users), 0
+    while count > 1:
+        level |= {index: node for (at, index), node in given.items() if at == height}
+        level = {
+            index >> 1: parent(level[index & ~1], level[index | 1]) if index | 1 < count else level[index]
+            for index in level
+        }
+        count, height = -(-count // 2), height + 1
+    if bits[users:].any():
+        raise DecodingError("The list of survivors names users that do not exist.")
+    return Shown(level[0], bits[:users], b"".join(stretch.leaves))
+
+
+def leaves_near(graph: Graph, place: int) -> list[int]:
+    """Return the leaves that hold a user and its neighbours."""
+    if graph.complete:
+        return list(range(leaves_of(graph.users)))
+    half = graph.neighbours // 2
+    centre = int(graph.position[place])
+    return sorted({(centre + offset) % graph.users // LEAF_BITS for offset in range(-half, half + 1)})
+
+
+def leaves_of(users: int) -> int:
+    """Return the number of leaves."""
+    return -(-users // LEAF_BITS)
+
+
+def leaf_node(leaf: bytes) -> bytes:
+    """Return hash and count of a leaf."""
+    digest = hashlib.sha256(b"masquerade aggregation survivors leaf" + leaf).digest()
+    return digest + int.from_bytes(leaf, "big").bit_count().to_bytes(COUNT_SIZE, "big")
+
+
+def parent(left: bytes, right: bytes) -> bytes:
+    """Return hash and count of a node above two others."""
+    count = count_of(left) + count_of(right)
+    if count >> 8 * COUNT_SIZE:
+        raise DecodingError("The list of survivors counts more users than there can be.")
+    digest = hashlib.sha256(b"masquerade aggregation survivors node" + left + right).digest()
+    return digest + count.to_bytes(COUNT_SIZE, "big")
+
+
+def count_of(node: bytes) -> int:
+    """Return the number of survivors below a node, the root say."""
+    return int.from_bytes(node[32:], "big")
+
+
+def _above(below: Sequence[bytes]) -> list[bytes]:
+    """Return the nodes above others; the last one without a sibling goes up as it is."""
+    whole = len(below) & ~1
+    return [parent(below[i], below[i + 1]) for i in range(0, whole, 2)] + list(below[whole:])

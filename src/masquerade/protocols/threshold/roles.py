@@ -1,0 +1,482 @@
+"""The client, the randomness server and the collector (the talk's miner) of the production form.
+
+The randomness server evaluates the oblivious function once for each credential in each epoch. It never learns
+what it evaluates. Without it, whoever holds the reports could try every quasi-identifier; with it, every try
+costs a credential. An oblivious function alone does not stop that: the ledger does.
+
+An epoch is *open*, when requests are evaluated, and then *closed*: its key, which was nowhere but in memory,
+is destroyed, and a signed closing says so. A collector takes no report before it has seen that closing, so
+nobody who holds reports can have anything evaluated. A server that is restarted has lost its keys: the epochs
+that were open can only be closed.
+
+The collector waits for the closing, takes reports, and opens once: opened twice, with one report more the
+second time, the difference would be one person's row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn, Self
+
+from masquerade.core.errors import FileError, InputError, QueryRefused, Refusal
+from masquerade.crypto import oprf, symmetric
+from masquerade.crypto.class_secrets import key_of, random_place, secret_of, share_of, tag_of
+from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken
+from masquerade.crypto.group import Point
+from masquerade.crypto.keys import KEY_SIZE, SigningKey, derive
+from masquerade.crypto.oprf import POINT_SIZE
+from masquerade.crypto.ristretto255 import ristretto255 as group
+from masquerade.crypto.symmetric import seal
+from masquerade.protocols.durable_store import DurableStore, Notes
+from masquerade.protocols.durable_store import Layout as StoreLayout
+from masquerade.protocols.people.roster import aborted
+from masquerade.protocols.threshold.class_opening import Opening, Readable, open_reports
+from masquerade.protocols.threshold.messages import (
+    ID_SIZE,
+    MOST_TOGETHER,
+    REFUSALS,
+    Closing,
+    Credential,
+    Evaluation,
+    EvaluationRefusal,
+    Layout,
+    Notice,
+    Request,
+    Terms,
+    read_reply,
+)
+
+SERVER = "randomness server"
+
+
+class Client:
+    """A person's side of an epoch.
+
+    `identity` is the randomness server's, known from enrolment; `published` is the digest of the notice as it
+    stands in a public place. A client that was shown another notice sends nothing: a server that gives people
+    keys of their own could tell them apart.
+
+    What leaves: a request, from which nobody learns anything about the row; then a report, from which nobody
+    learns anything about it but whether reports belong to the same class, until k of that class are there.
+    State is in memory: a client that is interrupted between the two sits out the epoch, unless `kept` was
+    stored before the request left, and is given back to `resume`.
+    """
+
+    def __init__(self, credential: bytes, notice: bytes, *, identity: bytes, published: bytes) -> None:
+        self._credential = Credential.decode(credential)
+        self._notice = Notice.decode(notice)
+        if not symmetric.same(self._notice.digest, published):
+            raise SealBroken(
+                "The notice is not the one that was published: the server may tell people apart."
+            )
+        self._notice.verify(identity)
+        self._layout = Layout.of(self._notice)
+        self._blinded: oprf.Blinded | None = None
+        self._quasi = b""
+        self._report: tuple[bytes, bytes] | None = None
+
+    def request(self, quasi: bytes) -> bytes:
+        """Return the request for the randomness server; asked again for the same row, the same request."""
+        if self._blinded is None:
+            self._layout.padded_quasi(quasi)
+            self._quasi, self._blinded = quasi, oprf.blind(self._notice.terms.input_of(quasi))
+        elif quasi != self._quasi:
+            raise InputError("A client asks for one quasi-identifier in an epoch, and has asked for another.")
+        return Request.made(self._notice.digest, self._credential, self._blinded.element.encode()).encode()
+
+    def kept(self) -> bytes:
+        """Return the number that hides the request, to be stored before that leaves, and kept secret."""
+        if self._blinded is None:
+            raise InputError("No request has been made: there is nothing to keep of it.")
+        return group.encode_scalar(self._blinded.blind.reveal())
+
+    def resume(self, quasi: bytes, kept: bytes) -> bytes:
+        """Return the request that was made before an interruption, for the same row and from what was kept.
+
+        For another row it is another request, which the server refuses if the first one reached it.
+        """
+        if self._blinded is None:
+            self._layout.padded_quasi(quasi)
+            value = self._notice.terms.input_of(quasi)
+            self._quasi, self._blinded = quasi, oprf.blind_again(value, kept)
+        return self.request(quasi)
+
+    def report(self, reply: bytes, sensitive: bytes) -> bytes:
+        """Return the report for the collector; asked again for the same row, the same report.
+
+        Raises `QueryRefused` if the server refused, and `RoundAborted` naming it if its proof does not hold.
+        """
+        if self._report is None:
+            unblinded = self._unblinded(reply)
+            secret = secret_of(oprf.output_of(self._notice.terms.input_of(self._quasi), unblinded))
+            made = report_of(self._layout, secret, unblinded, self._quasi, sensitive, x=random_place())
+            self._report = sensitive, made
+        elif sensitive != self._report[0]:
+            raise InputError("A client makes one report in an epoch, and has made another.")
+        return self._report[1]
+
+    def _unblinded(self, reply: bytes) -> bytes:
+        if self._blinded is None:
+            raise InputError("A report comes after the reply to a request, and none has been made.")
+        answer = read_reply(reply)
+        if isinstance(answer, EvaluationRefusal):
+            raise QueryRefused([Refusal(answer.reason, REFUSALS[answer.reason])])
+        own = slice(answer.place * POINT_SIZE, (answer.place + 1) * POINT_SIZE)
+        if answer.elements[own] != self._blinded.element.encode():
+            raise aborted("The evaluation is of another request.", SERVER, spent=True)
+        try:
+            elements, evaluated = (
+                [group.decode(run[at : at + POINT_SIZE]) for at in range(0, len(run), POINT_SIZE)]
+                for run in (answer.elements, answer.evaluated)
+            )
+            oprf.verify(self._notice.public, elements, evaluated, answer.proof)
+        except (DecodingError, ProofRejected) as error:
+            reason = f"The randomness server did not prove that it used the published key: {error}"
+            raise aborted(reason, SERVER, spent=True) from error
+        return oprf.unblind(self._blinded, evaluated[answer.place]).encode()
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("a Client is not pickled: it would ask and report twice")
+
+
+def report_of(
+    layout: Layout, secret: bytes, unblinded: bytes, quasi: bytes, sensitive: bytes, *, x: int
+) -> bytes:
+    """Return the report of somebody who knows the secret of a class: a share at x and the sealed row."""
+    tag = tag_of(secret)
+    sealed = seal(key_of(secret), layout.plain(unblinded, quasi, sensitive), layout.bound_to(tag))
+    return layout.report(tag, x, share_of(secret, layout.terms.k, x), quasi, sealed)
+
+
+TOGETHER: Final = 8  # elements under one proof: the server saves most of it, a client checks it in 2 ms
+_EVALUATIONS: Final = StoreLayout(
+    "the ledger of a randomness server",
+    "the ledger",
+    b"mqev",
+    """CREATE TABLE epochs (number INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL,
+       notice BLOB NOT NULL, finished INTEGER NOT NULL DEFAULT 0);
+    CREATE TABLE uses (epoch INTEGER NOT NULL, credential BLOB NOT NULL,
+       mark BLOB NOT NULL, PRIMARY KEY (epoch, credential)) WITHOUT ROWID;
+    """,
+    steps={0: ""},
+    unmarked=frozenset({"epochs", "uses"}),
+    log=False,
+)
+
+
+class EvaluationLedger:
+    """The randomness server's memory of epochs, and of the credentials spent in each; keys never get here.
+
+    What it is told is on the disk before the call returns; without a path it is in memory. Cost: one sync for
+    each call of `spend`, however many uses, and about 5 µs for each use.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self._store = DurableStore(path, _EVALUATIONS)
+
+    def begin(self, epoch: str, notice: bytes) -> bool:
+        """Remember a new epoch and its notice; False if the name was used before."""
+        line = "INSERT OR IGNORE INTO epochs (name, notice) VALUES (?, ?)"
+        return self._store.run_all(line, [(epoch, notice)]) == 1
+
+    def notice(self, epoch: str) -> bytes | None:
+        """Return the notice of an epoch, None if there was none of this name."""
+        found = self._store.value("SELECT notice FROM epochs WHERE name = ?", (epoch,))
+        return None if found is None else bytes(found)
+
+    def epochs(self) -> dict[str, bytes]:
+        """Return the notices of all epochs by name, in the order they began."""
+        rows = self._store.run("SELECT name, notice FROM epochs ORDER BY number")
+        return {str(name): bytes(notice) for name, notice in rows}
+
+    def spend(self, epoch: str, uses: Sequence[tuple[bytes, bytes]]) -> list[bool]:
+        """Remember (credential, fingerprint) pairs, all at once.
+
+        True where the credential is used for the first time in the epoch, or again with the same fingerprint.
+        """
+        with self._store.transaction():
+            number = self._store.value("SELECT number FROM epochs WHERE name = ?", (epoch,))
+            return [self._use(number, credential, mark) for credential, mark in uses]
+
+    def spent(self, epoch: str) -> int:
+        """Return how many credentials were used in an epoch."""
+        query = "SELECT count(*) FROM uses WHERE epoch = (SELECT number FROM epochs WHERE name = ?)"
+        return int(self._store.value(query, (epoch,)))
+
+    def finish(self, epoch: str) -> None:
+        """Remember that an epoch is closed."""
+        self._store.run("UPDATE epochs SET finished = 1 WHERE name = ?", (epoch,))
+
+    def finished(self, epoch: str) -> bool:
+        """Tell whether an epoch is closed."""
+        return bool(self._store.value("SELECT finished FROM epochs WHERE name = ?", (epoch,)))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._store.close()
+
+    def _use(self, number: int, credential: bytes, mark: bytes) -> bool:
+        if self._store.run_all("INSERT OR IGNORE INTO uses VALUES (?, ?, ?)", [(number, credential, mark)]):
+            return True
+        query = "SELECT mark FROM uses WHERE epoch = ? AND credential = ?"
+        return bytes(self._store.value(query, (number, credential))) == mark
+
+
+class RandomnessServer:
+    """Evaluates blinded elements, each credential's once an epoch.
+
+    `seed` is 32 secret bytes that outlive a restart: the server's credentials follow from it, and so does its
+    identity unless `signing` is that; the keys of epochs do not. `ledger` remembers who was served.
+    """
+
+    def __init__(
+        self,
+        seed: bytes,
+        ledger: EvaluationLedger,
+        *,
+        signing: SigningKey | None = None,
+        together: int = TOGETHER,
+    ) -> None:
+        if len(seed) != KEY_SIZE:
+            raise InputError(f"A randomness server is made from {KEY_SIZE} bytes. Got {len(seed)} instead.")
+        if not 1 <= together <= MOST_TOGETHER:
+            raise InputError(f"'together' must be from 1 to {MOST_TOGETHER}. Got {together} instead.")
+        self._signing = signing or SigningKey.from_seed(derive(seed, "threshold server identity"))
+        self._people = derive(seed, "threshold server people")
+        self._credentials = derive(seed, "threshold server credentials")
+        self._ledger, self._together = ledger, together
+        self._keys: dict[str, oprf.ServerKey] = {}
+        self._epochs = {Notice.decode(notice).digest: epoch for epoch, notice in ledger.epochs().items()}
+        self._lock = threading.RLock()
+
+    @property
+    def identity(self) -> bytes:
+        """Return the public key that notices and closings are signed with."""
+        return self._signing.public
+
+    def enrol(self, person: str) -> bytes:
+        """Return the credential of a person, always the same one.
+
+        Whoever calls this has made sure who is asking: one person with two names opens any class it can name.
+        """
+        if not person:
+            raise InputError("A person is enrolled under a name that is not empty.")
+        identifier = symmetric.code(self._people, person.encode())[:ID_SIZE]
+        return Credential(identifier, self._key_of(identifier)).encode()
+
+    def open(self, terms: bytes) -> bytes:
+        """Begin an epoch under these terms with a fresh key, and return the notice for everybody."""
+        agreed = Terms.decode(terms)
+        with self._lock:
+            key = oprf.random_key()
+            notice = Notice.signed(agreed, key.public, self._signing)
+            if not self._ledger.begin(agreed.epoch, notice.encode()):
+                raise InputError(f"Epoch {agreed.epoch!r} has been: the name of an epoch is used once.")
+            self._keys[agreed.epoch], self._epochs[notice.digest] = key, agreed.epoch
+            return notice.encode()
+
+    def evaluate(self, requests: Sequence[bytes]) -> list[bytes]:
+        """Return one reply for each request, an evaluation or a refusal; the ledger is synced first.
+
+        A request that is repeated byte for byte gets the same element evaluated again, which is nothing new.
+
+        Cost: about 0.2 ms a request, and one sync of the ledger for all that are given together.
+        """
+        with self._lock:
+            replies: list[bytes | None] = [None] * len(requests)
+            admitted: dict[str, list[tuple[int, Request, Point]]] = {}
+            for place, data in enumerate(requests):
+                try:
+                    request = Request.decode(data)
+                    point = group.decode(request.element)
+                except DecodingError:
+                    replies[place] = EvaluationRefusal("malformed").encode()
+                    continue
+                problem = self._problem(request)
+                if problem is None:
+                    admitted.setdefault(self._epochs[request.notice], []).append((place, request, point))
+                else:
+                    replies[place] = EvaluationRefusal(problem).encode()
+            for epoch, asked in admitted.items():
+                uses = [(request.credential, request.fingerprint) for _, request, _ in asked]
+                allowed = self._ledger.spend(epoch, uses)
+                served = [one for one, first in zip(asked, allowed, strict=True) if first]
+                for place, _, _ in asked:
+                    replies[place] = EvaluationRefusal("already_spent").encode()
+                for start in range(0, len(served), self._together):
+                    self._serve(self._keys[epoch], served[start : start + self._together], replies)
+            return [reply for reply in replies if reply is not None]
+
+    def close(self, epoch: str) -> bytes:
+        """Destroy the key of an epoch for good and return the signed closing; may be asked for again."""
+        with self._lock:
+            notice = self._ledger.notice(epoch)
+            if notice is None:
+                raise InputError(f"There has been no epoch {epoch!r}.")
+            self._keys.pop(epoch, None)
+            self._ledger.finish(epoch)
+            digest = hashlib.sha256(notice).digest()
+            return Closing.signed(digest, self._ledger.spent(epoch), self._signing).encode()
+
+    def notice(self, epoch: str) -> bytes:
+        """Return the notice of an epoch, open or closed."""
+        notice = self._ledger.notice(epoch)
+        if notice is None:
+            raise QueryRefused([Refusal("unknown_epoch", f"There has been no epoch {epoch!r}.")])
+        return notice
+
+    def _problem(self, request: Request) -> str | None:
+        epoch = self._epochs.get(request.notice)
+        if epoch is None:
+            return "unknown_epoch"
+        if not request.authentic(self._key_of(request.credential)):
+            return "not_enrolled"
+        if epoch in self._keys:
+            return None
+        return "epoch_closed" if self._ledger.finished(epoch) else "key_lost"
+
+    def _serve(
+        self, key: oprf.ServerKey, asked: Sequence[tuple[int, Request, Point]], replies: list[bytes | None]
+    ) -> None:
+        evaluated, proof = oprf.evaluate(key, [point for _, _, point in asked])
+        elements = b"".join([request.element for _, request, _ in asked])
+        results = b"".join([point.encode() for point in evaluated])
+        for i, (place, _, _) in enumerate(asked):
+            replies[place] = Evaluation(elements, results, proof, i).encode()
+
+    def _key_of(self, identifier: bytes) -> bytes:
+        return symmetric.code(self._credentials, identifier)
+
+
+_CLOSING, _OPENED, _TAKEN_OVER = "closing", "opened", "taken over"  # notes
+_REPORTS: Final = StoreLayout(
+    "the reports of an epoch",
+    "the reports",
+    b"mqrp",
+    "CREATE TABLE reports (place INTEGER PRIMARY KEY, run BLOB NOT NULL);\n" + Notes.TABLE,
+)
+_COLLECTOR: Final = "collector"  # the scope of its notes
+
+
+class ReportStore:
+    """A collector's reports in the order received, and notes of how far it has got.
+
+    What it is told is on the disk before the call returns; without a path it is in memory.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self._store = DurableStore(path, _REPORTS)
+        self._notes = Notes(self._store)
+
+    @classmethod
+    def in_folder(cls, folder: Path, size: int) -> Self:
+        """Open the store in a folder of its own, of reports of one size.
+
+        What the first version kept there, a file of reports and one for each note, is taken over once and as
+        a whole; a report that was cut short when the power failed is dropped.
+        """
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            store, before = cls(folder / "reports.sqlite"), folder / "reports"
+            if before.exists():
+                notes = sorted(folder.glob("*.note"))
+                with store._store.transaction():
+                    if store.noted(_TAKEN_OVER) is None:
+                        run = before.read_bytes()
+                        store.append(run[: len(run) // size * size])
+                        for note in notes:
+                            store.note(note.stem, note.read_bytes())
+                        store.note(_TAKEN_OVER, b"")
+                for file in (before, *notes):
+                    file.unlink()
+        except OSError as error:
+            raise FileError(f"{folder}: reports cannot be kept there ({error.strerror}).") from None
+        return store
+
+    def append(self, reports: bytes) -> None:
+        """Keep more reports."""
+        self._store.run("INSERT INTO reports (run) VALUES (?)", (reports,))
+
+    def read(self) -> bytes:
+        """Return all reports in the order received."""
+        return b"".join([run for (run,) in self._store.run("SELECT run FROM reports ORDER BY place")])
+
+    def note(self, name: str, content: bytes) -> None:
+        """Keep a note."""
+        self._notes.put(_COLLECTOR, name, content)
+
+    def noted(self, name: str) -> bytes | None:
+        """Return a note, None if there is none of this name."""
+        return self._notes.get(_COLLECTOR, name)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._store.close()
+
+
+class Collector:
+    """Takes the reports of one epoch. *Waiting* → `begin` → *taking* → `open_classes` → *done*.
+
+    `k` is the collector's own: a notice with another is refused, and so are reports made for another.
+    """
+
+    def __init__(self, notice: bytes, *, identity: bytes, k: int, store: ReportStore | None = None) -> None:
+        self._notice, self._identity = Notice.decode(notice), identity
+        self._notice.verify(identity)
+        if self._notice.terms.k != k:
+            raise InputError(
+                f"This collector opens classes of {k}; the notice says k = {self._notice.terms.k}."
+            )
+        self.layout = Layout.of(self._notice)
+        self._store = ReportStore() if store is None else store
+        self._lock = threading.RLock()
+
+    @property
+    def state(self) -> str:
+        """Return "waiting", "taking" or "done"."""
+        if self._store.noted(_OPENED) is not None:
+            return "done"
+        return "waiting" if self._store.noted(_CLOSING) is None else "taking"
+
+    def begin(self, closing: bytes) -> None:
+        """Start taking reports, on the server's signed word that the key of this epoch is destroyed."""
+        said = Closing.decode(closing)
+        said.verify(self._identity)
+        if said.notice != self._notice.digest:
+            raise SealBroken("The closing is of another epoch, or of another key than the notice's.")
+        with self._lock:
+            if self._store.noted(_CLOSING) is None:
+                self._store.note(_CLOSING, closing)
+
+    def take(self, reports: bytes) -> int:
+        """Keep one report, or a run of them, and return how many; safe on the disk when this returns.
+
+        Whether a report is good shows when classes are opened: a bad one is named then and harms no other.
+        """
+        if not reports or len(reports) % self.layout.size:
+            raise DecodingError(f"A report has {self.layout.size} bytes. Got {len(reports):,} bytes instead.")
+        with self._lock:
+            if self.state == "waiting":
+                reason = "The randomness server has not said that the key of this epoch is destroyed."
+                raise QueryRefused([Refusal("epoch_open", reason)])
+            if self.state == "done":
+                raise QueryRefused([Refusal("already_opened", "The classes of this epoch have been opened.")])
+            self._store.append(reports)
+        return len(reports) // self.layout.size
+
+    def open_classes(self, readable: Readable | None = None) -> Opening:
+        """Take no more reports, and return the rows of the classes that reached k.
+
+        `readable` is `Form.readable` where rows were filled in on a form. Called again, it opens the same.
+        """
+        with self._lock:
+            if self.state == "waiting":
+                raise QueryRefused(
+                    [Refusal("epoch_open", "No report has been taken: the epoch is still open.")]
+                )
+            if self.state == "taking":
+                self._store.note(_OPENED, b"\x01")
+            return open_reports(self.layout, self._store.read(), readable)
