@@ -14,15 +14,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
-from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
 
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.group import Point
 from masquerade.crypto.proofs import Statement, Transcript, bases_of, group_of, open_proof, verify
 
 T = TypeVar("T")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 _ALONE = 8  # as few as this are verified one by one
 _MANY = 4096  # from here on, another process is worth its start
 _WEIGHT = 16
@@ -158,11 +160,6 @@ class Weighed:
         return points[0].group.combine_public(points, scalars).is_identity
 
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-_SIZE = 8
-
-
 def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int) -> list[Result]:
     """Return work(task) for every task in order, done by at most `workers` processes.
 
@@ -179,13 +176,13 @@ def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int) 
         with lock:
             return None if stopped.is_set() else next(left, None)
 
-    def drive(_helper: int) -> None:
-        with Helper() as helper:
+    def drive(_worker: int) -> None:
+        with _helper() as ask:
             while (numbered := following()) is not None:
                 number, task = numbered
                 try:
-                    results[number] = helper.ask(work, task)
-                except (OSError, EOFError, pickle.PicklingError, AttributeError, TypeError):
+                    results[number] = ask(work, task)
+                except (OSError, EOFError, pickle.PickleError, AttributeError, TypeError):
                     results[number] = work(task)
 
     with ThreadPoolExecutor(workers) as pool:
@@ -196,43 +193,45 @@ def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int) 
     return [results[number] for number in range(len(tasks))]
 
 
-class Helper:
-    """Another process that does one task after the other; the pipes to it are nobody else's."""
+@contextmanager
+def _helper() -> Iterator[Callable[[Callable[[Task], Result], Task], Result]]:
+    """Start another process that does one task after the other; the pipes to it are nobody else's.
 
-    def __init__(self) -> None:
-        begin = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
-        try:
-            self._process: subprocess.Popen[bytes] | None = subprocess.Popen(  # noqa: S603
-                [sys.executable or "", "-c", begin],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,  # an interrupt from the keyboard is the caller's affair
-            )
-        except OSError:
-            self._process = None
+    It is this interpreter started anew, not a copy of the caller: it inherits no locks, and does not run the
+    caller's script again. It ends with its input, and so with the caller. What is yielded returns what the
+    process makes of a task, or raises `EOFError`, `OSError` or `PickleError` if it makes nothing.
+    """
+    begin = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+    process: subprocess.Popen[bytes] | None = None
+    with suppress(OSError):
+        process = subprocess.Popen(  # noqa: S603
+            [sys.executable or "", "-c", begin],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # an interrupt from the keyboard is the caller's affair
+        )
 
-    def ask(self, work: Callable[[Task], Result], task: Task) -> Result:
-        """Return what the process makes of a task, or raise `EOFError` or `OSError` if it makes nothing."""
+    def ask(work: Callable[[Task], Result], task: Task) -> Result:
         packed = pickle.dumps((work, task))
-        if self._process is None or self._process.stdin is None or self._process.stdout is None:
+        if process is None or process.stdin is None or process.stdout is None:
             raise EOFError
-        send(self._process.stdin, packed)
-        result: Result = pickle.loads(receive(self._process.stdout))  # noqa: S301
+        process.stdin.write(packed)
+        process.stdin.flush()
+        result: Result = pickle.load(process.stdout)  # noqa: S301
         return result
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            if kind is not None:
-                self._process.kill()
+    try:
+        yield ask
+    except BaseException:
+        if process is not None:
+            process.kill()
+        raise
+    finally:
+        if process is not None:
             try:
-                self._process.communicate()
+                process.communicate()
             except (OSError, ValueError):  # it ended before: its pipes are closed
-                self._process.wait()
+                process.wait()
 
 
 def serve() -> None:
@@ -240,30 +239,8 @@ def serve() -> None:
     gc.disable()  # nothing here is cyclic, and there are millions of objects to look through
     incoming, outgoing = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
-    for packed in frames(incoming):
-        work, task = pickle.loads(packed)  # noqa: S301
-        send(outgoing, pickle.dumps(work(task)))
-
-
-def send(pipe: BinaryIO | Any, packed: bytes) -> None:
-    """Write a message with its length."""
-    pipe.write(len(packed).to_bytes(_SIZE, "big") + packed)
-    pipe.flush()
-
-
-def receive(pipe: BinaryIO | Any) -> bytes:
-    """Read a message, or raise `EOFError` if there is none or only a part of it."""
-    size = int.from_bytes(head := pipe.read(_SIZE), "big")
-    packed: bytes = pipe.read(size)
-    if len(head) < _SIZE or len(packed) < size:
-        raise EOFError
-    return packed
-
-
-def frames(pipe: BinaryIO | Any) -> Iterator[bytes]:
-    """Yield messages until there are no more."""
-    while True:
-        try:
-            yield receive(pipe)
-        except EOFError:
-            return
+    with suppress(EOFError):
+        while True:
+            work, task = pickle.load(incoming)  # noqa: S301
+            outgoing.write(pickle.dumps(work(task)))
+            outgoing.flush()

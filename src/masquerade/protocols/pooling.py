@@ -157,9 +157,9 @@ class PoolingParty(Member):
             )
         cells = self._counts(question.batch.queries)
         context = (question.round.to_bytes(8, "big"), question.batch.digest)
-        for peer in self._membership.members:
+        for peer in self.members:
             if peer != self.name:
-                words = self._membership.mask(peer, len(cells), "pooling mask", *context)
+                words = self.mask(peer, len(cells), "pooling mask", *context)
                 cells = cells + words if self.name < peer else cells - words
         reply = MaskedCounts(question.session, question.round, cells)
         self._last = (question, reply)

@@ -51,7 +51,6 @@ from masquerade.protocols.columns import (
 from masquerade.protocols.session import (
     Consent,
     Member,
-    Membership,
     Proposal,
     Transport,
     ask,
@@ -188,13 +187,13 @@ class Helper(Member):
         if max(a, b, a * b if pair.kind == ELEMENTWISE else 0) * self._n > MOST_WORDS:
             raise InputError(f"Columns of more than {MOST_WORDS:,} numbers are not dealt for.")
         u, v = (
-            _mask(self._membership, columns.holder, columns, (lines, self._n))
+            _mask(self, columns.holder, columns, (lines, self._n))
             for columns, lines in ((pair.left, a), (pair.right, b))
         )
         product = _multiplied(pair.kind, u, v).ravel()
-        rest = product - _left_mask(self._membership, pair.left.holder, pair, product.size)
+        rest = product - _left_mask(self, pair.left.holder, pair, product.size)
         # for nobody else to read: the left holder could undo masks with it
-        key = self._membership.secret(pair.right.holder, "product seal", *pair.context)
+        key = self.secret(pair.right.holder, "product seal", *pair.context)
         return Correlation(pair.session, seal(key, rest.astype("<u8").tobytes(), _CORRECTION))
 
 
@@ -206,14 +205,14 @@ def _multiplied(kind: int, left: Words, right: Words) -> Words:
     return (left[:, None, :] * right[None, :, :]).reshape(len(left) * len(right), left.shape[1])
 
 
-def _mask(membership: Membership, other: str, columns: Columns, shape: tuple[int, int]) -> Words:
+def _mask(member: Member, other: str, columns: Columns, shape: tuple[int, int]) -> Words:
     """Return the mask of some columns, which their holder and the helper expand, each naming the other."""
-    return membership.mask(other, prod(shape), "product mask", columns.id).reshape(shape)
+    return member.mask(other, prod(shape), "product mask", columns.id).reshape(shape)
 
 
-def _left_mask(membership: Membership, other: str, pair: CorrelationRequest, count: int) -> Words:
+def _left_mask(member: Member, other: str, pair: CorrelationRequest, count: int) -> Words:
     """Return the left holder's share of the masks' product, which it and the helper can expand."""
-    return membership.mask(other, count, "product share", *pair.context)
+    return member.mask(other, count, "product share", *pair.context)
 
 
 class ProductParty(Member):
@@ -243,7 +242,6 @@ class ProductParty(Member):
         super().__init__(name, identity, peers, agreement)
         self._helper, self._schema = helper, schema
         self._owners = {party: frozenset(names) for party, names in owners.items()}
-        self._identity, self._peers = identity, dict(peers)
         self._kept, self._most_kept = 0, most_kept
         self._products: dict[Columns, Words] = {}
         self._foreign: dict[Columns, Words] = {}
@@ -260,9 +258,9 @@ class ProductParty(Member):
         """Return columns under their mask, signed: always the same bytes for the same columns."""
         columns = question.columns
         words = self._words(columns)
-        mask = _mask(self._membership, self._helper, columns, (len(words), self._own.n))
+        mask = _mask(self, self._helper, columns, (len(words), self._own.n))
         shown = MaskedColumns(question.session, columns, (words - mask).ravel())
-        return replace(shown, signature=self._identity.sign(SHOWN, *shown.signed(self._membership.roster)))
+        return replace(shown, signature=self._identity.sign(SHOWN, *shown.signed(self.roster)))
 
     def _take(self, shown: MaskedColumns) -> OpenNumbers:
         """Keep another party's masked columns; other words under the same name are refused.
@@ -271,7 +269,7 @@ class ProductParty(Member):
         its mask hides.
         """
         columns = shown.columns
-        holders = self._owners.keys() & set(self._membership.members) - {self.name}
+        holders = self._owners.keys() & set(self.members) - {self.name}
         if columns.holder not in holders:
             raise InputError("Masked columns come from another party of the session.")
         lines = self._lines(columns.parts)
@@ -292,7 +290,7 @@ class ProductParty(Member):
     def _check_signed(self, shown: MaskedColumns) -> None:
         holder = shown.columns.holder
         try:
-            signed = shown.signed(self._membership.roster)
+            signed = shown.signed(self.roster)
             verify_signature(self._peers[holder], shown.signature, SHOWN, *signed)
         except SealBroken:
             raise RoundAborted(
@@ -350,7 +348,7 @@ class ProductParty(Member):
             )
         pair = CorrelationRequest(question.session, question.kind, mine[0], question.right)
         product = _multiplied(pair.kind, self._words(pair.left), self._known(pair.right)).ravel()
-        return product + _left_mask(self._membership, self._helper, pair, count)
+        return product + _left_mask(self, self._helper, pair, count)
 
     def _right_share(self, question: ProductRequest, count: int) -> Words:
         """Return the sum over all left holders of masked columns times own mask, plus corrections."""
@@ -358,11 +356,11 @@ class ProductParty(Member):
         self._own.check(right.parts[0].names)
         if len(question.sealed) != len(question.lefts):
             raise InputError("Every left part of a product has a correction.")
-        mask = _mask(self._membership, self._helper, right, (self._lines(right.parts), self._own.n))
+        mask = _mask(self, self._helper, right, (self._lines(right.parts), self._own.n))
         total = np.zeros(count, dtype=np.uint64)
         for left, sealed in zip(question.lefts, question.sealed, strict=True):
             pair = CorrelationRequest(question.session, kind, left, right)
-            key = self._membership.secret(self._helper, "product seal", *pair.context)
+            key = self.secret(self._helper, "product seal", *pair.context)
             correction = unseal(key, sealed, _CORRECTION)  # made for other columns, or changed, it stays shut
             if len(correction) != 8 * count:
                 raise SealBroken("A correction of the helper has another size.")

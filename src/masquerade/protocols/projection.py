@@ -191,18 +191,18 @@ class ProjectionOwner(Member):
 
     def _deal(self, question: SecretRequest) -> SealedSecrets:
         """Draw the secret once; only the first owner of the roster does."""
-        first, *others = self._membership.members
+        first, *others = self.members
         if first != self.name:
             raise InputError("The first owner of the roster draws the secret.")
         if self._secret is None:
             self._secret = os.urandom(SECRET_BYTES)
-        keys = {other: self._membership.secret(other, _LABEL) for other in others}
+        keys = {other: self.secret(other, _LABEL) for other in others}
         sealed = tuple(seal(keys[other], self._secret, question.session) for other in others)
         return SealedSecrets(question.session, sealed)
 
     def _take(self, given: SealedSecret) -> SecretReceipt:
-        first = self._membership.members[0]
-        secret = unseal(self._membership.secret(first, _LABEL), given.sealed, given.session)
+        first = self.members[0]
+        secret = unseal(self.secret(first, _LABEL), given.sealed, given.session)
         if len(secret) != SECRET_BYTES or self._secret not in {None, secret}:
             raise SealBroken("Another secret was dealt in this session already.")
         self._secret = secret

@@ -149,38 +149,70 @@ class RosterReceipt(SessionMessage):
     roster: Digest
 
 
-class Membership:
-    """One member of one session: makes its advert, checks everybody else's, derives the secrets it shares.
+class Member:
+    """A role in one session: joins it as agreed, then replies to the kinds of messages that `handlers` names.
 
-    The key is fresh and never stored, so a member that restarts begins another session.
+    It makes its advert, checks everybody else's, and derives the secrets that it shares with each. The key is
+    fresh and never stored, so a member that restarts begins another session. A subclass sets `handlers`, and
+    may refuse an offer.
     """
 
-    def __init__(self, name: str, identity: SigningKey, peers: Mapping[str, bytes]) -> None:
-        self.name, self._identity, self._peers = name, identity, {**peers, name: identity.public}
+    handlers: Mapping[type[SessionMessage], Callable[[Any], SessionMessage]]
+
+    def __init__(self, name: str, identity: SigningKey, peers: Mapping[str, bytes], agreement: bytes) -> None:
+        self.name, self.agreement = name, agreement
+        self._identity, self._peers = identity, {**peers, name: identity.public}
         self._key = AgreementKey()
         self._offer: SessionOffer | None = None
         self._keys: dict[str, bytes] = {}
         self.roster = b""
 
     @property
-    def session(self) -> bytes:
-        """Return the id of the session, once joined."""
+    def offer(self) -> SessionOffer:
+        """Return the session that was joined."""
         if self._offer is None:
             raise InputError("No session was joined yet.")
-        return self._offer.session
+        return self._offer
 
     @property
     def members(self) -> tuple[str, ...]:
         """Return all who take part, this one included."""
-        if not self.roster or self._offer is None:
+        if not self.roster:
             raise InputError("The roster is not known yet.")
-        return self._offer.roster
+        return self.offer.roster
 
-    def join(self, offer: SessionOffer, agreement: bytes) -> Advert:
+    def receive(self, message: bytes) -> bytes:
+        """Return the reply to a message; a refused one changes nothing."""
+        tag = tag_of(message)
+        if tag == SessionOffer.TAG:
+            offer = SessionOffer.decode(message)
+            self._check_offer(offer)
+            return self._join(offer).encode()
+        if tag == Roster.TAG:
+            return self._accept(Roster.decode(message)).encode()
+        found = decoded(message, self.handlers)
+        check_session(found.session, self.offer.session)
+        return self.handlers[type(found)](found).encode()
+
+    def secret(self, peer: str, label: str, *context: bytes) -> bytes:
+        """Return a secret that only this member and `peer` can derive, for one labelled purpose."""
+        if peer not in self._keys:
+            raise InputError(f"Party {peer!r} shares no secret with {self.name!r}.")
+        return self._key.agree(self._keys[peer], label, self.offer.session, self.roster, *context)
+
+    def mask(self, peer: str, count: int, label: str, *context: bytes) -> Words:
+        """Return uniform 64-bit words that only this member and `peer` can repeat."""
+        words = np.frombuffer(stream(self.secret(peer, label, *context), 8 * count), dtype="<u8")
+        return words.astype(np.uint64, copy=False)
+
+    def _check_offer(self, offer: SessionOffer) -> None:
+        """Refuse an offer that this role does not take part in."""
+
+    def _join(self, offer: SessionOffer) -> Advert:
         """Return the advert for a session; only one is ever joined, and only as agreed."""
         if self._offer is not None and offer != self._offer:
             raise InputError("This party has joined a session already; a new one needs fresh keys.")
-        if offer.agreement != agreement:
+        if offer.agreement != self.agreement:
             raise InputError("The session has other terms: another policy, schema or bound.")
         if self.name not in offer.roster or len(set(offer.roster)) < len(offer.roster):
             raise InputError("The roster names a party twice, or not this one.")
@@ -188,41 +220,27 @@ class Membership:
         if unknown:
             raise InputError(f"No identity is known for {', '.join(map(repr, unknown))}.")
         self._offer = offer
-        unsigned = Advert(offer.session, agreement, self.name, self._key.public, bytes(64))
+        unsigned = Advert(offer.session, self.agreement, self.name, self._key.public, bytes(64))
         return replace(unsigned, signature=self._identity.sign(ADVERT, *unsigned.signed))
 
-    def accept(self, roster: Roster) -> RosterReceipt:
-        """Check every advert and derive the shared secrets; another roster afterwards is refused."""
-        offer = self._offer
-        if offer is None:
-            raise InputError("No session was joined yet.")
-        check_session(roster.session, offer.session)
+    def _accept(self, roster: Roster) -> RosterReceipt:
+        """Check every advert and keep the keys; another roster afterwards is refused."""
+        check_session(roster.session, self.offer.session)
         if self.roster and roster.digest != self.roster:
             raise InputError("Another roster was shown for the same session.")
         adverts = [Advert.decode(data) for data in roster.adverts]
-        if tuple(advert.party for advert in adverts) != offer.roster:
+        if tuple(advert.party for advert in adverts) != self.offer.roster:
             raise InputError("The roster is not the one that the session was offered with.")
         for advert in adverts:
-            self._check(advert, offer)
+            self._check(advert)
         keys = {advert.party: advert.key for advert in adverts}
         if keys.pop(self.name) != self._key.public:
             raise InputError("The roster shows another key for this party.")
         self._keys, self.roster = keys, roster.digest
-        return RosterReceipt(offer.session, self.roster)
+        return RosterReceipt(roster.session, self.roster)
 
-    def secret(self, peer: str, label: str, *context: bytes) -> bytes:
-        """Return a secret that only this member and `peer` can derive, for one labelled purpose."""
-        if peer not in self._keys:
-            raise InputError(f"Party {peer!r} shares no secret with {self.name!r}.")
-        return self._key.agree(self._keys[peer], label, self.session, self.roster, *context)
-
-    def mask(self, peer: str, count: int, label: str, *context: bytes) -> Words:
-        """Return uniform 64-bit words that only this member and `peer` can repeat."""
-        words = np.frombuffer(stream(self.secret(peer, label, *context), 8 * count), dtype="<u8")
-        return words.astype(np.uint64, copy=False)
-
-    def _check(self, advert: Advert, offer: SessionOffer) -> None:
-        if (advert.session, advert.agreement) != (offer.session, offer.agreement):
+    def _check(self, advert: Advert) -> None:
+        if (advert.session, advert.agreement) != (self.offer.session, self.agreement):
             raise InputError(f"The advert of party {advert.party!r} belongs to another session.")
         try:
             verify_signature(self._peers[advert.party], advert.signature, ADVERT, *advert.signed)
@@ -233,35 +251,6 @@ class Membership:
             ) from None
         except DecodingError:
             raise InputError(f"Party {advert.party!r} has a key that is none.") from None
-
-
-class Member:
-    """A role in one session: joins it as agreed, then replies to the kinds of messages that `handlers` names.
-
-    A subclass sets `handlers`, and may refuse an offer.
-    """
-
-    handlers: Mapping[type[SessionMessage], Callable[[Any], SessionMessage]]
-
-    def __init__(self, name: str, identity: SigningKey, peers: Mapping[str, bytes], agreement: bytes) -> None:
-        self.name, self.agreement = name, agreement
-        self._membership = Membership(name, identity, peers)
-
-    def receive(self, message: bytes) -> bytes:
-        """Return the reply to a message; a refused one changes nothing."""
-        tag = tag_of(message)
-        if tag == SessionOffer.TAG:
-            offer = SessionOffer.decode(message)
-            self._check_offer(offer)
-            return self._membership.join(offer, self.agreement).encode()
-        if tag == Roster.TAG:
-            return self._membership.accept(Roster.decode(message)).encode()
-        found = decoded(message, self.handlers)
-        check_session(found.session, self._membership.session)
-        return self.handlers[type(found)](found).encode()
-
-    def _check_offer(self, offer: SessionOffer) -> None:
-        """Refuse an offer that this role does not take part in."""
 
 
 def convene(parties: Sequence[str], transport: Transport, session: bytes, agreement: bytes) -> None:

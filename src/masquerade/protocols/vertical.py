@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Annotated, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -242,21 +242,6 @@ def schema_of(names: Sequence[str], policy: Policy) -> pa.Schema:
             *(column(name, kind) for name, kind in zip(names, kinds, strict=True)),
         ]
     )
-
-
-class Supplier(Protocol):
-    """Whoever gives cells: another party, or this one in clear."""
-
-    @property
-    def policy(self) -> Policy:
-        """What its cells went through."""
-
-    @property
-    def shapes(self) -> Sequence[BlockShape]:
-        """The blocks they come in."""
-
-    def fetch(self, part: int, parts: int) -> list[ReceivedCells]:
-        """Return one part of them."""
 
 
 class Room(NamedTuple):

@@ -53,7 +53,7 @@ def test_a_mask_never_serves_two_versions_of_a_column(asked):
     shown = MaskedColumns.decode(sent(carrier, MaskedColumns, "y"))
     assert parties["y"].receive(shown.encode())  # delivered again, the same
     second = MaskedColumns(shown.session, shown.columns, shown.words + np.uint64(1))
-    signature = parties["x"]._identity.sign(SHOWN, *second.signed(parties["x"]._membership.roster))
+    signature = parties["x"]._identity.sign(SHOWN, *second.signed(parties["x"].roster))
     with pytest.raises(KeySpent, match="a mask serves once"):  # though its holder signed both
         parties["y"].receive(replace(second, signature=signature).encode())
 
