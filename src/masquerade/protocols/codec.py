@@ -1,11 +1,9 @@
 """Messages as bytes: declared by their fields, each with one canonical encoding, read strictly.
 
-A message is a frozen dataclass with a `TAG` that names its kind and version; the annotation of a field says
+A message is a frozen dataclass with a tag that names its kind and version; the annotation of a field says
 how it is written and read::
 
-    @dataclass(frozen=True, slots=True)
-    class Join(Message):
-        TAG: ClassVar[bytes] = b"masquerade parties join 1"
+    class Join(Message, tag=b"masquerade parties join 1"):
         key: Key                                        # Annotated[bytes, Fixed(32)]
         roster: Annotated[tuple[Name, ...], Many(1000)]
         limit: U32 | None = None
@@ -23,11 +21,12 @@ finds it in its writer or reader.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum, StrEnum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +41,10 @@ M = TypeVar("M", bound="Message")
 Words = NDArray[np.uint64]
 Size = int | Callable[[Any], int]
 _LENGTH = 4
-_NOT_A_VALUE = (
-    MasqueradeError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
-)  # fmt: skip
+_BAD = (MasqueradeError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _LONGEST_TAG = 255
 
-SESSION_SIZE = 16
-DIGEST_SIZE = 32
+SESSION_SIZE, DIGEST_SIZE = 16, 32
 MOST_PARTIES = 1000
 LONGEST_NAME = 200
 LONGEST_TEXT = 1 << 24
@@ -129,8 +125,8 @@ class Reader:
             raise DecodingError(
                 f"The message ends at byte {len(self._data)}, inside a field up to byte {end}."
             )
-        field, self._at = self._data[self._at : end], end
-        return field
+        data, self._at = self._data[self._at : end], end
+        return data
 
     def count(self, most: int, unit: str) -> int:
         """Read how many follow: at most `most`, and no more than there are bytes left."""
@@ -266,7 +262,7 @@ class Converted:
             again = self.to(value)
         except DecodingError:
             raise
-        except _NOT_A_VALUE:
+        except _BAD:
             raise DecodingError(f"{self.what} cannot be read.") from None
         if again != travelled:
             raise DecodingError(f"{self.what} is not in its canonical form.")
@@ -350,8 +346,8 @@ class Many:
     mapped: bool = False
 
     def over(self, hint: Any) -> Many:
-        if issubclass(get_origin(hint) or object, Mapping):
-            return replace(self, kind=_Row(tuple(map(kind_of, get_args(hint)))), mapped=True)
+        if issubclass(typing.get_origin(hint) or object, Mapping):
+            return replace(self, kind=_Row(tuple(map(kind_of, typing.get_args(hint)))), mapped=True)
         return replace(self, kind=kind_of(_entry(hint)))
 
     def write(self, writer: Writer, value: Any) -> None:
@@ -490,10 +486,16 @@ class Struct:
         return cls(**{name: kind.read(reader) for name, kind in kinds})
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Message(Struct):
     """A message of a protocol: a tag that names its kind and version, then its fields."""
 
     TAG: ClassVar[bytes]
+
+    def __init_subclass__(cls, *, tag: bytes = b"", eq: bool = True) -> None:
+        if tag:
+            cls.TAG = tag
+            dataclass(frozen=True, eq=eq)(cls)
 
     def encode(self, context: object = None) -> bytes:
         """Return the message as bytes; `context` is what sizes follow from, known to the reader already."""
@@ -545,7 +547,7 @@ def decoded(message: bytes, kinds: Iterable[type[M]]) -> M:
 
 def kind_of(hint: Any) -> Kind[Any]:
     """Return how values of an annotated type are written and read."""
-    origin, inner = get_origin(hint), get_args(hint)
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         kinds = [item for item in hint.__metadata__ if hasattr(item, "read") and hasattr(item, "write")]
         if not kinds:
@@ -572,14 +574,14 @@ _BY_TYPE: dict[type, Callable[[Any], Kind[Any]]] = {
 
 @cache
 def _kinds_of(declared: type[Any]) -> tuple[tuple[str, Kind[Any]], ...]:
-    hints = get_type_hints(declared, include_extras=True)
+    hints = typing.get_type_hints(declared, include_extras=True)
     return tuple((item.name, kind_of(hints[item.name])) for item in fields(declared))
 
 
 def _entry(hint: Any) -> Any:
     """Return what the entries of a tuple of any length are."""
-    inner = get_args(hint)
-    if get_origin(hint) is not tuple or len(inner) != 2 or inner[1] is not Ellipsis:
+    inner = typing.get_args(hint)
+    if typing.get_origin(hint) is not tuple or len(inner) != 2 or inner[1] is not Ellipsis:
         raise TypeError(f"{hint} is no tuple of any length")
     return inner[0]
 

@@ -21,7 +21,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,65 +85,50 @@ Steps = Annotated[tuple[Step, ...], Many(MOST_PARTIES)]
 Points = Annotated[bytes, Blob(1 << 29)]  # 16 million points, or twice as many pseudonyms
 
 
-@dataclass(frozen=True, slots=True)
-class LinkingOffer(SessionMessage):
+class LinkingOffer(SessionMessage, tag=b"masquerade linking begin 1"):
     """A session is offered: who links, and how large a set may be."""
 
-    TAG: ClassVar[bytes] = b"masquerade linking begin 1"
     roster: Names
     most: U32
 
 
-@dataclass(frozen=True, slots=True)
-class MaskedPoints(SessionMessage):
+class MaskedPoints(SessionMessage, tag=b"masquerade linking points 2"):
     """The set of `origin` under some masks, in the order that `origin` shuffled it into.
 
     `steps` say who put masks on, each signed; there are none where parties have no identities.
     """
 
-    TAG: ClassVar[bytes] = b"masquerade linking points 2"
     origin: Name
     points: Points
     steps: Steps = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReturnedPoints(SessionMessage):
+class ReturnedPoints(SessionMessage, tag=b"masquerade linking finish 2"):
     """A party's own set comes back with everybody else's mask on, and their signed steps."""
 
-    TAG: ClassVar[bytes] = b"masquerade linking finish 2"
     points: Points
     steps: Steps = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmation(SessionMessage):
+class Confirmation(SessionMessage, tag=b"masquerade linking confirm 1"):
     """The signed `Receipt` of every party, in the order of the roster: no set was changed on its way."""
 
-    TAG: ClassVar[bytes] = b"masquerade linking confirm 1"
     done: Annotated[tuple[Annotated[bytes, Blob(200)], ...], Many(MOST_PARTIES)]
 
 
-@dataclass(frozen=True, slots=True)
-class PseudonymRequest(SessionMessage):
+class PseudonymRequest(SessionMessage, tag=b"masquerade linking compare 1"):
     """Ask for a party's pseudonyms, to find the common ones."""
 
-    TAG: ClassVar[bytes] = b"masquerade linking compare 1"
 
-
-@dataclass(frozen=True, slots=True)
-class Pseudonyms(SessionMessage):
+class Pseudonyms(SessionMessage, tag=b"masquerade linking pseudonyms 1"):
     """Sorted pseudonyms: of one party on the way up, of the common records on the way down."""
 
-    TAG: ClassVar[bytes] = b"masquerade linking pseudonyms 1"
     values: Points
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt(SessionMessage):
+class Receipt(SessionMessage, tag=b"masquerade linking done 2"):
     """A step is done; how many records it left. Signed where a party vouches that its set came back whole."""
 
-    TAG: ClassVar[bytes] = b"masquerade linking done 2"
     records: U32
     signature: Annotated[bytes, Blob(SIGNATURE_SIZE, (0, SIGNATURE_SIZE))] = b""
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 
@@ -43,20 +42,16 @@ MOST_CELLS = 2**24
 LARGEST_PARTY = 2**40  # records of one party; a thousand of them stay far below 2^64
 
 
-@dataclass(frozen=True, slots=True)
-class CountRequest(SessionMessage):
+class CountRequest(SessionMessage, tag=b"masquerade pooling ask 1"):
     """Questions of a round that all parties consent to."""
 
-    TAG: ClassVar[bytes] = b"masquerade pooling ask 1"
     round: U64
     batch: Questions
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MaskedCounts(SessionMessage):
+class MaskedCounts(SessionMessage, tag=b"masquerade pooling masked 1", eq=False):
     """A party's cells plus its masks."""
 
-    TAG: ClassVar[bytes] = b"masquerade pooling masked 1"
     round: U64
     cells: Annotated[Words, Array("<u8", MOST_CELLS)]
 

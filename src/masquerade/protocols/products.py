@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import prod
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,19 +74,15 @@ Named = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnRequest(SessionMessage):
+class ColumnRequest(SessionMessage, tag=b"masquerade products show 1"):
     """Ask a party for some of its columns, masked."""
 
-    TAG: ClassVar[bytes] = b"masquerade products show 1"
     columns: Named
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MaskedColumns(SessionMessage):
+class MaskedColumns(SessionMessage, tag=b"masquerade products shown 2", eq=False):
     """Masked columns, signed by their holder: sent when asked for, then delivered to whoever multiplies."""
 
-    TAG: ClassVar[bytes] = b"masquerade products shown 2"
     columns: Named
     words: Numbers
     signature: Signature = bytes(SIGNATURE_SIZE)
@@ -97,14 +93,12 @@ class MaskedColumns(SessionMessage):
         return self.session, roster, self.columns.id, words
 
 
-@dataclass(frozen=True, slots=True)
-class CorrelationRequest(SessionMessage):
+class CorrelationRequest(SessionMessage, tag=b"masquerade products correlate 1"):
     """Ask the helper for what the holder of `right` needs to multiply with `left`.
 
     Columns are multiplied row by row and summed (inner), or row by row alone (elementwise).
     """
 
-    TAG: ClassVar[bytes] = b"masquerade products correlate 1"
     kind: Product
     left: Named
     right: Named
@@ -124,38 +118,30 @@ class CorrelationRequest(SessionMessage):
             raise InputError("A party multiplies its own columns alone.")
 
 
-@dataclass(frozen=True, slots=True)
-class Correlation(SessionMessage):
+class Correlation(SessionMessage, tag=b"masquerade products correlated 1"):
     """A correction, sealed for the holder of `right`."""
 
-    TAG: ClassVar[bytes] = b"masquerade products correlated 1"
     sealed: Sealed
 
 
-@dataclass(frozen=True, slots=True)
-class ProductRequest(SessionMessage):
+class ProductRequest(SessionMessage, tag=b"masquerade products multiply 1"):
     """Multiply `lefts`, shares of one thing, with `right`; corrections go to the holder of `right` only."""
 
-    TAG: ClassVar[bytes] = b"masquerade products multiply 1"
     kind: Product
     lefts: Annotated[tuple[Named, ...], Many(1000)]
     right: Named
     sealed: Annotated[tuple[Sealed, ...], Many(1000)]
 
 
-@dataclass(frozen=True, slots=True)
-class SumRequest(SessionMessage):
+class SumRequest(SessionMessage, tag=b"masquerade products sums 1"):
     """Ask a party for the sums of its own columns."""
 
-    TAG: ClassVar[bytes] = b"masquerade products sums 1"
     names: Annotated[tuple[Name, ...], Many(1000)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OpenNumbers(SessionMessage):
+class OpenNumbers(SessionMessage, tag=b"masquerade products opened 1", eq=False):
     """Numbers that a party gives away: sums of own columns, or a share of sums of products."""
 
-    TAG: ClassVar[bytes] = b"masquerade products opened 1"
     words: Numbers
 
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,60 +50,44 @@ Sealed = Annotated[bytes, Blob(200)]
 Variables = Annotated[tuple[Name, ...], Many(1000)]
 
 
-@dataclass(frozen=True, slots=True)
-class SecretRequest(SessionMessage):
+class SecretRequest(SessionMessage, tag=b"masquerade projection deal 1"):
     """Ask the first owner for a fresh secret, sealed for every other one."""
 
-    TAG: ClassVar[bytes] = b"masquerade projection deal 1"
 
-
-@dataclass(frozen=True, slots=True)
-class SealedSecrets(SessionMessage):
+class SealedSecrets(SessionMessage, tag=b"masquerade projection dealt 1"):
     """The secret of the owners, sealed for each of the others in the order of the roster."""
 
-    TAG: ClassVar[bytes] = b"masquerade projection dealt 1"
     sealed: Annotated[tuple[Sealed, ...], Many(MOST_PARTIES)]
 
 
-@dataclass(frozen=True, slots=True)
-class SealedSecret(SessionMessage):
+class SealedSecret(SessionMessage, tag=b"masquerade projection take 1"):
     """Hand the sealed secret to an owner."""
 
-    TAG: ClassVar[bytes] = b"masquerade projection take 1"
     sealed: Sealed
 
 
-@dataclass(frozen=True, slots=True)
-class SecretReceipt(SessionMessage):
+class SecretReceipt(SessionMessage, tag=b"masquerade projection taken 1"):
     """An owner has the secret."""
 
-    TAG: ClassVar[bytes] = b"masquerade projection taken 1"
 
-
-@dataclass(frozen=True, slots=True)
-class MarginRequest(SessionMessage):
+class MarginRequest(SessionMessage, tag=b"masquerade projection margin 1"):
     """Ask an owner for the exact table of some of its variables."""
 
-    TAG: ClassVar[bytes] = b"masquerade projection margin 1"
     names: Variables
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectionRequest(SessionMessage):
+class ProjectionRequest(SessionMessage, tag=b"masquerade projection submit 1"):
     """Ask an owner for its part of a question about `asked`, projected (by a rotation where p is 0)."""
 
-    TAG: ClassVar[bytes] = b"masquerade projection submit 1"
     asked: Variables
     p: U64
     k: U64
     trials: U32
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Numbers(SessionMessage):
+class Numbers(SessionMessage, tag=b"masquerade projection numbers 1", eq=False):
     """A table, or projected columns one after the other."""
 
-    TAG: ClassVar[bytes] = b"masquerade projection numbers 1"
     values: Annotated[Floats, Array("<f8", MOST_NUMBERS)]
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -103,20 +103,16 @@ LARGEST_ADVERT = 1000
 ADVERT = "advert of a party"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOffer(SessionMessage):
+class SessionOffer(SessionMessage, tag=b"masquerade parties join 1"):
     """A session is offered: its id, a digest of what was agreed on, and who is to take part."""
 
-    TAG: ClassVar[bytes] = b"masquerade parties join 1"
     agreement: Digest
     roster: Names
 
 
-@dataclass(frozen=True, slots=True)
-class Advert(SessionMessage):
+class Advert(SessionMessage, tag=b"masquerade parties advert 1"):
     """A party's fresh key for one session under this agreement, signed."""
 
-    TAG: ClassVar[bytes] = b"masquerade parties advert 1"
     agreement: Digest
     party: Name
     key: Key
@@ -128,11 +124,9 @@ class Advert(SessionMessage):
         return (self.session, self.agreement, self.party.encode(), self.key)
 
 
-@dataclass(frozen=True, slots=True)
-class Roster(SessionMessage):
+class Roster(SessionMessage, tag=b"masquerade parties roster 1"):
     """The adverts of all who take part."""
 
-    TAG: ClassVar[bytes] = b"masquerade parties roster 1"
     adverts: Annotated[tuple[Annotated[bytes, Blob(LARGEST_ADVERT)], ...], Many(MOST_PARTIES)]
 
     @property
@@ -141,11 +135,9 @@ class Roster(SessionMessage):
         return hashlib.sha256(self.encode()).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class RosterReceipt(SessionMessage):
+class RosterReceipt(SessionMessage, tag=b"masquerade parties joined 1"):
     """A party has checked the roster with this digest and keeps to it."""
 
-    TAG: ClassVar[bytes] = b"masquerade parties joined 1"
     roster: Digest
 
 
@@ -328,20 +320,16 @@ Refusals = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal(SessionMessage):
+class Proposal(SessionMessage, tag=b"masquerade pooling proposal 1"):
     """Questions of a round, before anything is counted."""
 
-    TAG: ClassVar[bytes] = b"masquerade pooling proposal 1"
     round: U64
     batch: Questions
 
 
-@dataclass(frozen=True, slots=True)
-class Consent(SessionMessage):
+class Consent(SessionMessage, tag=b"masquerade pooling consent 1"):
     """What a party says to a proposal: nothing against it, or why not."""
 
-    TAG: ClassVar[bytes] = b"masquerade pooling consent 1"
     round: U64
     refusals: Refusals
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,43 +31,33 @@ MOST_ROWS = 10_000
 MOST_BYTES = 1 << 30  # of ciphertexts in a message
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOpening(SessionMessage):
+class SessionOpening(SessionMessage, tag=b"masquerade paillier open 1"):
     """The evaluator opens a session under this agreement."""
 
-    TAG: ClassVar[bytes] = b"masquerade paillier open 1"
     agreement: Digest
 
 
-@dataclass(frozen=True, slots=True)
-class PaillierModulus(SessionMessage):
+class PaillierModulus(SessionMessage, tag=b"masquerade paillier key 1"):
     """The owner's public key."""
 
-    TAG: ClassVar[bytes] = b"masquerade paillier key 1"
     n: Annotated[bytes, Blob(2048)]
 
 
-@dataclass(frozen=True, slots=True)
-class EncryptionRequest(SessionMessage):
+class EncryptionRequest(SessionMessage, tag=b"masquerade paillier encrypt 1"):
     """Ask for the columns of some variables, encrypted."""
 
-    TAG: ClassVar[bytes] = b"masquerade paillier encrypt 1"
     names: Annotated[tuple[Name, ...], Many(1000)]
 
 
-@dataclass(frozen=True, slots=True)
-class Ciphertexts(SessionMessage):
+class Ciphertexts(SessionMessage, tag=b"masquerade paillier ciphertexts 1"):
     """Ciphertexts one after the other: encrypted columns, or masked sums to be decrypted."""
 
-    TAG: ClassVar[bytes] = b"masquerade paillier ciphertexts 1"
     values: Annotated[bytes, Blob(MOST_BYTES)]
 
 
-@dataclass(frozen=True, slots=True)
-class Plaintexts(SessionMessage):
+class Plaintexts(SessionMessage, tag=b"masquerade paillier plaintexts 1"):
     """Masked sums, decrypted."""
 
-    TAG: ClassVar[bytes] = b"masquerade paillier plaintexts 1"
     values: Annotated[bytes, Blob(MOST_BYTES)]
 
 

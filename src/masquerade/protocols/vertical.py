@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -68,20 +68,16 @@ PolicyText = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class DescriptionRequest(SessionMessage):
+class DescriptionRequest(SessionMessage, tag=b"masquerade vertical announce 1"):
     """Ask a site what its cells of some variables (of all, if none is named) are: their policy and number."""
 
-    TAG: ClassVar[bytes] = b"masquerade vertical announce 1"
     recipient: Name
     names: Variables
 
 
-@dataclass(frozen=True, slots=True)
-class CellRequest(SessionMessage):
+class CellRequest(SessionMessage, tag=b"masquerade vertical request 2"):
     """Ask a site for the disguised cells of some variables, as announced, in one of some parts."""
 
-    TAG: ClassVar[bytes] = b"masquerade vertical request 2"
     recipient: Name
     names: Variables
     part: U32
@@ -96,21 +92,17 @@ class BlockShape(Struct):
     rows: U64
 
 
-@dataclass(frozen=True, slots=True)
-class CellDescription(SessionMessage):
+class CellDescription(SessionMessage, tag=b"masquerade vertical described 1"):
     """What a site's cells are: the policy they go through, and the blocks they come in."""
 
-    TAG: ClassVar[bytes] = b"masquerade vertical described 1"
     party: Name
     policy: PolicyText
     shapes: Annotated[tuple[BlockShape, ...], Many(_MOST_BLOCKS)]
 
 
-@dataclass(frozen=True, slots=True)
-class Cells(SessionMessage):
+class Cells(SessionMessage, tag=b"masquerade vertical cells 2"):
     """Disguised cells of one part, block by block: each an Arrow stream of pseudonyms and report codes."""
 
-    TAG: ClassVar[bytes] = b"masquerade vertical cells 2"
     party: Name
     policy_id: Name
     part: U32

@@ -18,9 +18,8 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,11 +45,9 @@ MOST_PEOPLE = 300  # more are refused unless the cost is accepted
 _MEASURED_ROWS = 4  # six pairs
 
 
-@dataclass(frozen=True, slots=True)
-class MixedPairs(Message):
+class MixedPairs(Message, tag=b"masquerade partition mixing 1"):
     """What a key holder made of all pairs: blinded, with one proof; then each pair's shuffle."""
 
-    TAG: ClassVar[bytes] = b"masquerade partition mixing 1"
     blinded: Annotated[bytes, Blob(LARGEST)]
     proof: Annotated[bytes, Blob(LARGEST)]
     shuffles: Annotated[tuple[Annotated[bytes, Blob(1 << 20)], ...], Many(MOST_PAIRS)]

@@ -48,34 +48,28 @@ Part = Annotated[bytes, Blob(1 << 14)]
 Parts = Annotated[tuple[Part, ...], Many(_MOST_PARTS)]
 
 
-@dataclass(frozen=True, slots=True)
-class Word(Signed):
+class Word(Signed, tag=b"masquerade partition word 1"):
     """What one party says to all, signed."""
 
-    TAG: ClassVar[bytes] = b"masquerade partition word 1"
     LABEL: ClassVar[str] = PROTOCOL
     kind: Annotated[str, OneOf(Text(32), (AGREEMENT, NOTICES, RELEASE))]
     payload: Annotated[bytes, Blob(1 << 28)]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupVote(Message):
+class GroupVote(Message, tag=b"masquerade partition agreement 1"):
     """A person's word on the groups: what was seen, a key to be written to, and everybody's group."""
 
-    TAG: ClassVar[bytes] = b"masquerade partition agreement 1"
     view: Digest
     key: Key
     groups: Annotated[tuple[U32, ...], Many(MOST_ROWS)]
 
 
-@dataclass(frozen=True, slots=True)
-class Notices(Message):
+class Notices(Message, tag=b"masquerade partition notices 1"):
     """The randomness server's word: for each group an identity and, in a run, a notice for each attribute.
 
     `credentials` has one for each person, in order, sealed for that person alone by a key agreed with `key`.
     """
 
-    TAG: ClassVar[bytes] = b"masquerade partition notices 1"
     agreement: Digest
     key: Key
     identities: Annotated[tuple[Key, ...], Many(MOST_ROWS)]
@@ -83,38 +77,30 @@ class Notices(Message):
     credentials: Annotated[tuple[Part, ...], Many(MOST_ROWS)]
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle(Message):
+class Bundle(Message, tag=b"masquerade partition bundle 1"):
     """What goes between one person and the randomness server: one part for each attribute."""
 
-    TAG: ClassVar[bytes] = b"masquerade partition bundle 1"
     person: PersonName
     parts: Annotated[tuple[Part, ...], Many(_MOST_ATTRIBUTES)]
 
 
-@dataclass(frozen=True, slots=True)
-class Closings(Message):
+class Closings(Message, tag=b"masquerade partition closings 1"):
     """The closing of every group and attribute, group by group."""
 
-    TAG: ClassVar[bytes] = b"masquerade partition closings 1"
     parts: Parts
 
 
-@dataclass(frozen=True, slots=True)
-class AddressedReport(Message):
+class AddressedReport(Message, tag=b"masquerade partition report 1"):
     """A report with the group and attribute that it is about: what is sealed for the miner."""
 
-    TAG: ClassVar[bytes] = b"masquerade partition report 1"
     group: U32
     attribute: U32
     report: Part
 
 
-@dataclass(frozen=True, slots=True)
-class Release(Message):
+class Release(Message, tag=b"masquerade partition release 1"):
     """The miner's word: for each group and attribute no value or one, and the hashes of all it was sent."""
 
-    TAG: ClassVar[bytes] = b"masquerade partition release 1"
     agreement: Digest
     values: Annotated[tuple[Annotated[tuple[Part, ...], Many(1)], ...], Many(_MOST_PARTS)]
     receipts: Annotated[tuple[Digest, ...], Many(_MOST_PARTS)]
