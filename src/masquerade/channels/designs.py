@@ -121,7 +121,9 @@ def additive(edges: Sequence[Rational], noise: Noise, scale: Rational, margin: i
         ends: list[Fraction | float] = [-math.inf, *inner, math.inf]
         chances = [_noise_between(low, high, noise) for low, high in pairwise(ends)]
         rows.append([chance / sum(chances) for chance in chances])
-    labels = _report_labels(cuts[0] - extra * width, width, bins) if extra else None
+    start = cuts[0] - extra * width
+    inner_cuts = [float(start + i * width) for i in range(1, bins)]
+    labels = bin_labels([-math.inf, *inner_cuts, math.inf]) if extra else None  # the outermost bins are open
     if noise == "uniform":
         return from_rows([dict(enumerate(row)) for row in rows], bins, labels)
     return rounded(rows, labels)
@@ -140,12 +142,6 @@ def _noise_between(low: Fraction | float, high: Fraction | float, noise: Noise) 
 def _normal_tail(x: float) -> float:
     """Return P(Z > x) for a standard normal Z."""
     return math.erfc(x / math.sqrt(2)) / 2
-
-
-def _report_labels(start: Fraction, width: Fraction, bins: int) -> tuple[str, ...]:
-    """Return the labels of report bins, the outermost open."""
-    cuts = [start + i * width for i in range(bins + 1)]
-    return bin_labels([-math.inf, *map(float, cuts[1:-1]), math.inf])
 
 
 def bin_labels(edges: Sequence[float]) -> tuple[str, ...]:

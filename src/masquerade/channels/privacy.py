@@ -179,18 +179,15 @@ def guarantee_of(policy: Policy) -> Guarantee:
             bound = group.channel.gamma if group.disguised else math.inf
             gammas[group.names] = max(gammas.get(group.names, Fraction(1)), bound)
     disguised = set(policy.disguised)
-    hidden = [names for names in gammas if not disguised.isdisjoint(names)]
     clear = tuple(name for name in policy.schema if name not in disguised)
     disclosures = [
-        Disclosure(ANYONE, "disguised values", names, _exact_or_none(gammas[names])) for names in hidden
+        Disclosure(ANYONE, "disguised values", names, gamma if isinstance(gamma, Fraction) else None)
+        for names, gamma in gammas.items()
+        if not disguised.isdisjoint(names)
     ]
     if clear:
         disclosures.append(Disclosure(ANYONE, "clear values", clear, None))
-    return Guarantee(tuple(disclosures), ASSUMPTIONS if hidden else ())
-
-
-def _exact_or_none(gamma: Fraction | float) -> Fraction | None:
-    return gamma if isinstance(gamma, Fraction) else None
+    return Guarantee(tuple(disclosures), ASSUMPTIONS if disguised else ())
 
 
 def _gamma_figures(gamma: Fraction | float) -> dict[str, Any]:

@@ -209,7 +209,8 @@ def _against_numbers(column: ColumnSummary, *, no_repeat: bool) -> str:
     dense = column.high - column.low < 2 * column.rows
     if column.kind == "whole" and no_repeat and (dense or column.rows >= MANY_ROWS):
         return "no number occurs twice: looks like an identifier"
-    if _binned(column) and not _usable(cut_points(column.low, column.high)):
+    labels = bin_labels(list(map(float, cut_points(column.low, column.high)))) if _binned(column) else ()
+    if len(set(labels)) < len(labels):
         return "the range is too narrow for its size: shift or scale the numbers first"
     return ""
 
@@ -269,12 +270,6 @@ def cut_points(low: float, high: float) -> list[Decimal]:
     first = math.floor(Decimal(repr(low)) / step)
     last = max(math.ceil(Decimal(repr(high)) / step), first + 1)
     return [step * place for place in range(first, last + 1)]
-
-
-def _usable(edges: Sequence[Decimal]) -> bool:
-    """Tell whether the bins of these cut points have different names."""
-    labels = bin_labels([float(edge) for edge in edges])
-    return len(set(labels)) == len(labels)
 
 
 def plain(edge: Decimal) -> str:

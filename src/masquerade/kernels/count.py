@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from masquerade.kernels import tally
 from masquerade.kernels.cover import Block, cover
-from masquerade.kernels.distinct import LARGEST_HASH, count_keys, decoded, looks_diverse
 from masquerade.kernels.tally import Codes
 from masquerade.kernels.tiles import (
     SHARE,
@@ -28,6 +27,8 @@ Factor = tuple[Codes, NDArray[np.float64]]
 Counts = NDArray[np.int64]
 
 LARGEST_TABLE: Final = 1 << 27
+LARGEST_HASH: Final = 1 << 20
+_SAMPLE: Final = 1 << 13
 _LANED: Final = 1 << 10  # up to this many cells, four tables fit the first-level cache together
 _COPIED: Final = 1 << 20  # beyond this many cells, a table for each thread costs more than it saves
 _LONGEST_PART: Final = 1 << 31  # so that 32-bit cells cannot overflow
@@ -129,9 +130,9 @@ def distinct(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[list[Codes
     if cells <= limit:
         table = count(data.columns, data.sizes).ravel()
         keys = np.flatnonzero(table)
-        return decoded(data, keys), table[keys]
-    counted = None if looks_diverse(data, rows, limit) else count_keys(data, rows, limit)
-    return counted and (decoded(data, counted[0]), counted[1])
+        return _decoded(data, keys), table[keys]
+    counted = None if _looks_diverse(data, rows, limit) else _count_keys(data, rows, limit)
+    return counted and (_decoded(data, counted[0]), counted[1])
 
 
 def _cells(data: Coded, used: Sequence[int]) -> int:
@@ -196,3 +197,43 @@ def _marginals(table: Counts, held: tuple[int, ...], wanted: Sequence[tuple[int,
         order = [columns.index(c) for c in request]
         answers.append(np.array(known[columns].transpose(order), dtype=np.int64, order="C"))
     return answers
+
+
+def _looks_diverse(data: Coded, rows: int, limit: int) -> bool:
+    """Judge from a sample whether there are many more distinct rows than ``limit``.
+
+    Formula: s rows drawn from N equally frequent ones repeat about ``s² / 2N`` times; fewer than a quarter
+    of what ``N = limit`` would give is taken as a sign of more. Skewed rows repeat more often, which only
+    leads to an attempt that is given up later.
+    """
+    step = -(-rows // _SAMPLE)
+    sample = Coded(tuple(np.ascontiguousarray(c[::step]) for c in data.columns), data.sizes)
+    size = sample.columns[0].size
+    keys = sample.index(range(len(data.sizes)), slice(0, size), np.empty(size, dtype=np.int64))
+    repeats = size - np.unique(keys).size
+    return repeats < size * size / (2 * limit) / 4
+
+
+def _count_keys(data: Coded, rows: int, limit: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return the distinct keys in order and their counts, or None if there are more than ``limit``."""
+    slots = np.zeros(1 << (2 * limit - 1).bit_length(), dtype=np.int64)
+    times = np.zeros(slots.size, dtype=np.int64)
+    buffer = np.empty(TILE, dtype=np.int64)
+    used = 0
+    for tile in tiles(slice(0, rows)):
+        keys = data.index(range(len(data.sizes)), tile, buffer)
+        used = tally.add_keys(keys, slots, times, used, limit)
+        if used > limit:
+            return None
+    filled = np.flatnonzero(slots)
+    order = filled[np.argsort(slots[filled])]
+    return slots[order] - 1, times[order]
+
+
+def _decoded(data: Coded, keys: NDArray[np.int64]) -> list[Codes]:
+    """Take keys apart into a column of codes for each of the data's columns."""
+    columns: list[Codes] = []
+    for column, size in zip(reversed(data.columns), reversed(data.sizes), strict=True):
+        keys, codes = np.divmod(keys, size)
+        columns.append(codes.astype(column.dtype))
+    return columns[::-1]

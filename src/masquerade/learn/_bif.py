@@ -36,6 +36,8 @@ MARKS = r"{}()\[\];,|"
 PRINTED_ROW_ERROR, LARGEST_ROW_ERROR = 1e-6, 0.01
 # a slash could begin a comment
 PLAIN_NAME = re.compile(rf"[^\s{MARKS}\"/]+")
+# variables, the parents of each, its probabilities (parents first)
+NetworkParts = tuple[Schema, Mapping[str, Sequence[str]], Mapping[str, Floats]]
 TOKEN = re.compile(
     rf"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)  # what is read over
       |"(?P<text>[^"\n]*)"                  # a name with anything in it
@@ -45,7 +47,7 @@ TOKEN = re.compile(
 )
 
 
-def parse_bif(text: str, schema: Schema | None = None) -> _NetworkParts:
+def parse_bif(text: str, schema: Schema | None = None) -> NetworkParts:
     """Return what BIF text describes; what is wrong is named by its line."""
     return _Parser(text).network(schema)
 
@@ -98,14 +100,6 @@ def _written_numbers(row: Floats) -> str:
     return ", ".join(repr(float(value)) for value in row)
 
 
-class _NetworkParts(NamedTuple):
-    """What BIF text says of a network: variables, the parents of each, its probabilities (parents first)."""
-
-    schema: Schema
-    structure: Mapping[str, Sequence[str]]
-    probabilities: Mapping[str, Floats]
-
-
 class _Token(NamedTuple):
     """A word, a quoted text or a mark, and the line it stands in."""
 
@@ -135,7 +129,7 @@ class _Parser:
         self.variables: dict[str, Variable] = {}
         self.blocks: dict[str, _Block] = {}
 
-    def network(self, schema: Schema | None) -> _NetworkParts:
+    def network(self, schema: Schema | None) -> NetworkParts:
         rules = {"variable": self.variable, "probability": self.probability, "network": self.heading}
         while self.next.kind != "end":
             word = self.name("'network', 'variable' or 'probability'")
@@ -149,12 +143,12 @@ class _Parser:
                 raise InputError(f"variable {name!r} has no probability block.")
         values = {name: self.values(self.blocks[name]) for name in self.variables}
         labelled = Schema(self.labelled(variable, schema) for variable in self.variables.values())
-        return _NetworkParts(labelled, {name: self.blocks[name].parents for name in self.variables}, values)
+        return labelled, {name: self.blocks[name].parents for name in self.variables}, values
 
     def heading(self) -> None:
         while self.next.text != "{":
             self.name("'{'")
-        self.mark("{")
+        self.take("{")
         while not self.passed("}"):
             self.property()
 
@@ -163,17 +157,14 @@ class _Parser:
         if name.text in self.variables:
             self.fail(f"variable {name.text!r} is declared twice", name.line)
         found: list[str] | None = None
-        self.mark("{")
+        self.take("{")
         while not self.passed("}"):
-            if self.next.text != "type":
+            if not self.passed("type"):
                 self.property()
                 continue
-            self.word("type")
-            self.word("discrete")
-            self.mark("[")
+            self.take("discrete", "[")
             size = self.name("a number of categories")
-            self.mark("]")
-            self.mark("{")
+            self.take("]", "{")
             found = [token.text for token in self.names_until("}")]
             self.passed(";")
             if size.text != str(len(found)):
@@ -185,10 +176,12 @@ class _Parser:
         self.variables[name.text] = Variable(name.text, tuple(found))
 
     def probability(self) -> None:
-        self.mark("(")
+        self.take("(")
         names = self.names_until(")")
         for token in names:
-            self.declared(token)
+            if token.text not in self.variables:
+                hint = did_you_mean(token.text, self.variables)
+                self.fail(f"variable {token.text!r} is not declared.{hint}".rstrip("."), token.line)
         if not names:
             self.fail("a probability block names no variable")
         child = names[0]
@@ -197,7 +190,7 @@ class _Parser:
         block = _Block(child.text, tuple(token.text for token in names[1:]), child.line)
         if len(set(names)) < len(names) or child.text in block.parents:
             self.fail(f"a variable is named twice in the block of {child.text!r}", child.line)
-        self.mark("{")
+        self.take("{")
         while not self.passed("}"):
             self.entry(block)
         self.blocks[child.text] = block
@@ -211,14 +204,12 @@ class _Parser:
                     f"{block.child!r} has {len(block.parents)} parents, found {len(labels)} values", line
                 )
             block.rows.append((tuple(token.text for token in labels), self.numbers(size), line))
-        elif self.next.text == "table":
-            self.word("table")
+        elif self.passed("table"):
             sizes = [len(self.variables[name]) for name in block.parents]
             block.table = self.numbers(size * prod(sizes))
             # the child varies slowest in a whole table
             block.table = np.moveaxis(block.table.reshape(size, *sizes), 0, -1)
-        elif self.next.text == "default":
-            self.word("default")
+        elif self.passed("default"):
             block.default = self.numbers(size)
         else:
             self.property()
@@ -259,7 +250,7 @@ class _Parser:
         return Variable(variable.name, tuple(by_text[str(label)] for label in variable.categories))
 
     def property(self) -> None:
-        self.word("property")
+        self.take("property")
         while not self.passed(";"):
             if self.next.kind == "end" or self.next.text in {"{", "}"}:
                 self.fail("a property must end with ';'")
@@ -288,11 +279,6 @@ class _Parser:
                 found.append(self.name(f"a name or {mark!r}"))
         return found
 
-    def declared(self, token: _Token) -> None:
-        if token.text not in self.variables:
-            hint = did_you_mean(token.text, self.variables)
-            self.fail(f"variable {token.text!r} is not declared.{hint}".rstrip("."), token.line)
-
     def name(self, wanted: str) -> _Token:
         token = self.next
         if token.kind not in {"word", "text"}:
@@ -300,18 +286,14 @@ class _Parser:
         self.advance()
         return token
 
-    def word(self, text: str) -> None:
-        if self.next.kind != "word" or self.next.text != text:
-            self.expected(repr(text))
-        self.advance()
+    def take(self, *texts: str) -> None:
+        for text in texts:
+            if not self.passed(text):
+                self.expected(repr(text))
 
-    def mark(self, text: str) -> None:
-        if not self.passed(text):
-            self.expected(repr(text))
-
-    def passed(self, mark: str) -> bool:
-        """Read a mark if it comes next, and tell whether it did."""
-        found = self.next.kind == "mark" and self.next.text == mark
+    def passed(self, text: str) -> bool:
+        """Read a word or mark, not in quotes, if it comes next, and tell whether it did."""
+        found = self.next.kind in {"word", "mark"} and self.next.text == text
         if found:
             self.advance()
         return found

@@ -45,10 +45,6 @@ class Option:
         return f"--{self.typed_as or self.name.replace('_', '-')}"
 
 
-def _anything(options: Options, names: Collection[str]) -> bool:  # noqa: ARG001  (the form that `asks` has)
-    return True
-
-
 def _own_picture(source: Tally, model: Any) -> Any:  # noqa: ARG001  (the form that `draw` has)
     return model.plot()
 
@@ -71,7 +67,7 @@ class Learner:
     options: tuple[Option, ...] = ()
     needs: tuple[tuple[str, ...], ...] = ()
     model: Callable[[], type[Any]] | None = None
-    asks: Callable[[Options, Collection[str]], bool] = _anything
+    asks: Callable[[Options, Collection[str]], bool] = lambda _options, _names: True
     draw: Callable[[Tally, Any], Any] | None = None
     example: str = ""
     command: bool = True
@@ -178,14 +174,6 @@ def _asked_by_network(options: Options, names: Collection[str]) -> bool:
 
 def _asked_by_structure(options: Options, names: Collection[str]) -> bool:
     return len(set(names)) <= int(options.get("max_parents", 3)) + 1
-
-
-def _asked_by_bayes(options: Options, names: Collection[str]) -> bool:
-    return len(set(names) - {options.get("target")}) <= 1
-
-
-def _asked_by_tables(options: Options, names: Collection[str]) -> bool:
-    return not names or any(set(names) <= set(table) for table in options.get("tables", ()))
 
 
 _TARGET = Option("target", kinds.VARIABLE, None, "The variable to be predicted.")
@@ -308,7 +296,7 @@ def _entries() -> Iterable[Learner]:
         ),
         needs=(("target",),),
         model=lambda: learn.NaiveBayes,
-        asks=_asked_by_bayes,
+        asks=lambda options, names: len(set(names) - {options.get("target")}) <= 1,
         draw=_own_picture,
         example="--target smoker --out model.json",
     )
@@ -380,7 +368,9 @@ def _entries() -> Iterable[Learner]:
         _late("tables"),
         (Option("tables", kinds.TABLES, None, "The variables of a table; repeat for more."),),
         needs=(("tables",),),
-        asks=_asked_by_tables,
+        asks=lambda options, names: (
+            not names or any(set(names) <= set(table) for table in options.get("tables", ()))
+        ),
         command=False,  # `masquerade estimate` shows more of a table
     )
 

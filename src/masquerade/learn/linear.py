@@ -274,7 +274,8 @@ def linear_classifier(
 
     fits = problem.fit(cost)
     coefficients = np.array([one.coefficients for one in fits])
-    right = _hits(codings, coefficients, cells.shape)
+    chosen = _winners(np.stack([grid(codings, row) for row in coefficients]))
+    right = np.asarray(chosen[..., None] == np.arange(cells.shape[-1]), dtype=float)
     total = cells.sum()
     return LinearClassifier(
         target=table.axes[-1],
@@ -356,12 +357,6 @@ def _standard_errors(
             influence = grid(codings, row)[..., None] * residual
             result[d, i] = np.sqrt(max(table.covariance.quadratic(influence), 0.0))
     return result
-
-
-def _hits(codings: Sequence[Floats], coefficients: Floats, shape: tuple[int, ...]) -> Floats:
-    """Return 1 for the cells that the discriminants classify rightly, 0 for the others."""
-    chosen = _winners(np.stack([grid(codings, row) for row in coefficients]))
-    return np.asarray(chosen[..., None] == np.arange(shape[-1]), dtype=float)
 
 
 def _check_names(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:

@@ -2,25 +2,47 @@
 
 A file holds one object: ``{"masquerade_model": 1, "kind": "naive_bayes", …}``. The rest is what the model's
 own `to_dict` says and its `from_dict` reads back; the helpers here keep those two short and strict.
+
+A learner of another package is an entry point of the group ``masquerade.learners`` that leads to an entry for
+the catalogue. The kind in the files of its models is the entry point's name; its `model` reads them.
+Nothing is loaded before a kind is asked for.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.axes import Floats
 from masquerade.core.errors import FileError, InputError, did_you_mean
+from masquerade.core.plugins import load_plugin, plugins
 from masquerade.core.schema import Variable
-from masquerade.learn._registry import Model, kinds, reader
 
 FORMAT = 1
 VERSION_KEY = "masquerade_model"
+# where our own models are read: reading a tree needs no network
+OWN: Mapping[str, str] = {
+    "association_rules": "masquerade.learn.rules:Rules",
+    "bayesian_network": "masquerade.learn.network:BayesianNetwork",
+    "decision_tree": "masquerade.learn.tree_model:DecisionTree",
+    "frequent_itemsets": "masquerade.learn.itemsets:Itemsets",
+    "linear_classifier": "masquerade.learn.linear:LinearClassifier",
+    "naive_bayes": "masquerade.learn.bayes:NaiveBayes",
+    "structure": "masquerade.learn.structure_search:LearnedStructure",
+}
+
+
+class Model(Protocol):
+    """What every model offers."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model as plain JSON values, which begin with `model_file.header` of its kind."""
 
 
 def save(model: Model, path: str | Path) -> None:
@@ -50,6 +72,26 @@ def load(path: str | Path) -> Any:
 def model_of(values: Any) -> Any:
     """Return the model that plain JSON values describe."""
     return reader(check_header(values, None)).from_dict(values)
+
+
+def kinds() -> tuple[str, ...]:
+    """Return every kind of model that can be read, ours first; nothing is loaded."""
+    return (*OWN, *(name for name in plugins("learners") if name not in OWN))
+
+
+def reader(kind: str) -> Any:
+    """Return what reads models of a kind: their class."""
+    if kind in OWN:
+        module, _, name = OWN[kind].partition(":")
+        return getattr(import_module(module), name)
+    return load_plugin("learners", kind, _problem).model()
+
+
+def _problem(part: Any) -> str | None:
+    """Say why a registered learner cannot read models, or None."""
+    model = getattr(part, "model", None)
+    reads = callable(model) and callable(getattr(model(), "from_dict", None))
+    return None if reads else "its 'model' must return the class of its models, which has 'from_dict'"
 
 
 def header(kind: str) -> dict[str, Any]:

@@ -193,7 +193,9 @@ class BayesianNetwork:
         """Return the network that `to_dict` described; anything else is an `InputError`."""
         model_file.check_header(values, KIND)
         nodes = model_file.entry(values, "nodes", list)
-        schema = Schema(model_file.variable_of(node.get("variable")) for node in map(_as_mapping, nodes))
+        if not all(isinstance(node, Mapping) for node in nodes):
+            raise InputError("a node must be an object.")
+        schema = Schema(model_file.variable_of(node.get("variable")) for node in nodes)
         structure: dict[str, tuple[str, ...]] = {}
         for name, node in zip(schema, nodes, strict=True):
             parents = model_file.entry(node, "parents", list)
@@ -322,9 +324,3 @@ def _small_print(table: ConditionalTable) -> str:
     if table.evidence is None or not table.reliable.any():
         return text
     return f"{text}, ±{table.stderr[table.reliable].max():.2g}"
-
-
-def _as_mapping(node: Any) -> Mapping[str, Any]:
-    if not isinstance(node, Mapping):
-        raise InputError("a node must be an object.")
-    return node

@@ -88,7 +88,9 @@ def network_plot(
     for child, parents in structure.items():
         for parent in parents:
             weight = 0.2 if weights is None else weights.get((parent, child), 0.0)
-            _draw_link(axes, [spots[spot] for spot in _route(parent, child, spots)], size, 0.5 + 2.5 * weight)
+            bends = [spot for spot in spots if isinstance(spot, tuple) and spot[:2] == (parent, child)]
+            stops: list[Spot] = [parent, *sorted(bends, key=lambda bend: bend[2]), child]
+            _draw_link(axes, [spots[spot] for spot in stops], size, 0.5 + 2.5 * weight)
     for name, box in drawn.items():
         _draw_box(axes, box, spots[name], size)
     if note:
@@ -224,11 +226,6 @@ def _apart(wanted: np.ndarray[tuple[int], np.dtype[np.float64]], half: Sequence[
     level = np.concatenate([np.full(size, mean) for mean, size in pools])
     places: list[float] = (level + offsets).tolist()
     return places
-
-
-def _route(parent: str, child: str, spots: Mapping[Spot, tuple[float, float]]) -> list[Spot]:
-    bends = [spot for spot in spots if isinstance(spot, tuple) and spot[:2] == (parent, child)]
-    return [parent, *sorted(bends, key=lambda spot: spot[2]), child]
 
 
 def _draw_link(axes: Axes, stops: Sequence[tuple[float, float]], size: float, width: float) -> None:

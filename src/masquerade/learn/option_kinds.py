@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -234,10 +234,6 @@ def _scores_in(texts: Sequence[str], schema: Schema, option: str) -> dict[str, A
     return found
 
 
-def _in_structure(structure: Mapping[str, Sequence[str]]) -> list[str]:
-    return [name for child, parents in structure.items() for name in (child, *parents)]
-
-
 SWITCH = Kind(bool)
 NUMBER = Kind(float)
 WHOLE = Kind(int)
@@ -257,7 +253,12 @@ TABLES = Kind(
     names=lambda tables: (name for names in tables for name in names),
 )
 LINKS = Kind(list[str], "A->B", read=_links_in, names=lambda links: (name for link in links for name in link))
-STRUCTURE = Kind(str, "TEXT|FILE", read=structure_in, names=_in_structure)
+STRUCTURE = Kind(
+    str,
+    "TEXT|FILE",
+    read=structure_in,
+    names=lambda structure: (name for child, parents in structure.items() for name in (child, *parents)),
+)
 CORRECTION = Kind(str, "RULE", read=_correction_in)
 ITEMS = Kind(
     list[str],

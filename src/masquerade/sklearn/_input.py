@@ -84,7 +84,7 @@ def learnt_columns(
     return tuple(
         learnt_numbers(name, _as_numbers(name, column), most)
         if name in numeric
-        else _learnt_labels(name, column)
+        else LabelColumn(Variable(name, tuple(sorted(set(map(category, column)), key=_by_type))))
         for name, column in columns.items()
     )
 
@@ -109,9 +109,8 @@ def learnt_numbers(name: str, numbers: Floats, most: int) -> NumberColumn:
     return NumberColumn(Variable(name, labels), cuts, means)
 
 
-def _learnt_labels(name: str, column: NDArray[Any]) -> LabelColumn:
-    found = {category(label) for label in column}
-    return LabelColumn(Variable(name, tuple(sorted(found, key=lambda label: (str(type(label)), label)))))
+def _by_type(label: Category) -> tuple[str, Category]:
+    return str(type(label)), label
 
 
 def _number_labels(numbers: Floats) -> tuple[Category, ...]:

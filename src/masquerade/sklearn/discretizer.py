@@ -11,17 +11,10 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from masquerade.anonymity.mgas import Bins, mgas
-from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.sklearn._input import AnyPolicy, policy_of
 
 Mode = Literal["order", "mean"]
-
-
-def _bins_between(edges: Floats) -> Bins:
-    """Return groups that nobody counted: their middles stand for their means."""
-    middles = (edges[:-1] + edges[1:]) / 2
-    return Bins(edges, middles, np.zeros(len(middles), dtype=np.int64))
 
 
 @dataclass(eq=False, repr=False)
@@ -85,7 +78,9 @@ class MGASDiscretizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
             policy.schema[name]
             if name not in binned:
                 raise InputError(f"The policy has no bins for {name!r}.")
-        return [_bins_between(np.array(binned[name].edges, dtype=np.float64)) for name in names]
+        edges = [np.array(binned[name].edges, dtype=np.float64) for name in names]
+        # nobody counted these groups: their middles stand for their means
+        return [Bins(e, (e[:-1] + e[1:]) / 2, np.zeros(len(e) - 1, dtype=np.int64)) for e in edges]
 
     def __sklearn_tags__(self) -> Any:
         """Say that places and means have types of their own, whatever the numbers had."""

@@ -93,7 +93,8 @@ class FrequencyTally(CountRounds):
                     self._hand(current, user)
                 current.advance()
         except RoundAborted as error:
-            self._leave_out(error.culprits)
+            self.users = tuple(user for user in self.users if user not in set(error.culprits))
+            self._renew()
             raise
         finally:
             if current.votes_may_have_left:
@@ -110,10 +111,6 @@ class FrequencyTally(CountRounds):
             current.receive(reply)
         except (DecodingError, SealBroken):
             return  # not signed by anybody: as good as no answer
-
-    def _leave_out(self, culprits: Sequence[str]) -> None:
-        self.users = tuple(user for user in self.users if user not in set(culprits))
-        self._renew()
 
     def _renew(self) -> None:
         self.n = len(self.users)

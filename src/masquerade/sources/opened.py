@@ -31,7 +31,12 @@ class OpenedRows(Records):
     """
 
     def __init__(self, opening: Opening, form: Form, *, accept_incomplete: bool = False) -> None:
-        missing = Missing(_incompleteness(opening), accept_incomplete)
+        what = (
+            f"answers are about the {counted(opening.opened, 'row')} that opened; "
+            f"{opening.received - opening.opened:,} of {counted(opening.received, 'report')} did not open, "
+            "and rare quasi-identifiers are missing most"
+        )
+        missing = Missing(what, accept_incomplete)
         super().__init__(form.codes(opening), Policy.clear(form.schema), missing=missing)
         self.opening, self.form, self.incompleteness = opening, form, missing.what
         self.guarantee = missing.noted(production_guarantee(opening.terms, form))
@@ -48,11 +53,3 @@ class OpenedRows(Records):
         frame = pd.DataFrame({name: self.schema.decode(name, self.codes[name]) for name in self.schema})
         marked: pd.DataFrame = with_metadata(frame, {INCOMPLETE: self.incompleteness})
         return marked
-
-
-def _incompleteness(opening: Opening) -> str:
-    missing = opening.received - opening.opened
-    return (
-        f"answers are about the {counted(opening.opened, 'row')} that opened; {missing:,} of "
-        f"{counted(opening.received, 'report')} did not open, and rare quasi-identifiers are missing most"
-    )

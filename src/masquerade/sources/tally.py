@@ -99,7 +99,10 @@ def tally(
     """
     if isinstance(data, Baskets):
         return _basket_tally(data, policy, [schema, weights, id])
-    _check_given(policy, schema)
+    if policy is not None:
+        check_policy(policy)
+        if schema is not None:
+            raise InputError("Give 'policy' for disguised records or 'schema' for clear ones, not both.")
     options: dict[str, Any] = {"schema": schema, "weights": weights, "id": id, "watch": watch}
     options["accept_incomplete"] = accept_incomplete
     if opener := opener_of(data, engine):
@@ -200,14 +203,6 @@ def _chunks(data: Any, names: Sequence[str]) -> Iterator[_Chunk]:
     for batch in data.select(names):
         columns = {name: batch[name] for name in batch.schema.names}
         yield _Chunk(columns, data.text, data.file, data.rows_before)
-
-
-def _check_given(policy: Policy | None, schema: Schema | Policy | None) -> None:
-    """Refuse what is no policy, and two ways to read the records."""
-    if policy is not None:
-        check_policy(policy)
-        if schema is not None:
-            raise InputError("Give 'policy' for disguised records or 'schema' for clear ones, not both.")
 
 
 def _basket_tally(baskets: Baskets, policy: Policy | None, others: Sequence[object]) -> BasketRecords:

@@ -7,7 +7,7 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import InputError, PluginError
-from masquerade.learn import _registry
+from masquerade.learn import model_file
 
 MODES = """
 from dataclasses import dataclass
@@ -54,8 +54,8 @@ def test_without_the_package_its_models_are_refused(tmp_path):
 
 def test_our_own_kinds_cannot_be_taken(install):
     install("toys", {"learners": {"naive_bayes": "MODES"}}, MODES)
-    assert _registry.kinds().count("naive_bayes") == 1
-    assert _registry.reader("naive_bayes") is mq.learn.NaiveBayes
+    assert model_file.kinds().count("naive_bayes") == 1
+    assert model_file.reader("naive_bayes") is mq.learn.NaiveBayes
 
 
 def test_a_learner_without_a_class_that_reads_is_refused_by_its_package(install):
@@ -64,9 +64,9 @@ def test_a_learner_without_a_class_that_reads_is_refused_by_its_package(install)
         "The learner 'forgetful' of the package toys 1.0 cannot be used: its 'model' must return the class"
     )
     with pytest.raises(PluginError, match=refused):
-        _registry.reader("forgetful")
+        model_file.reader("forgetful")
 
 
-@pytest.mark.parametrize("kind", _registry.OWN)
+@pytest.mark.parametrize("kind", model_file.OWN)
 def test_every_kind_of_ours_is_read_by_its_class(kind):
-    assert callable(_registry.reader(kind).from_dict)
+    assert callable(model_file.reader(kind).from_dict)
