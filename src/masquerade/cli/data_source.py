@@ -20,9 +20,9 @@ from masquerade.core.errors import InputError
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
-    from masquerade.core.missing_data import Missing
     from masquerade.frames.file_reader import Batches
     from masquerade.sources.engine_tables import Watch
+    from masquerade.sources.report_tally import Missing
 
 TITLES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
 ELSEWHERE: Final = ("postgres", "spark")  # engines that DATA are the name of a table of

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch, SchemaError, UnknownValue, did_you_mean
-from masquerade.core.missing_data import Missing
 from masquerade.core.schema import Field
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
 from masquerade.frames.label_codes import kind_of
@@ -20,7 +19,7 @@ from masquerade.sources.coded_rows import codes_of
 from masquerade.sources.engine_cache import Limits, Scanned
 from masquerade.sources.engine_tables import Table
 from masquerade.sources.query_plan import Layout, layouts_of
-from masquerade.sources.report_tally import ReportTally
+from masquerade.sources.report_tally import Missing, ReportTally
 from masquerade.sources.sql import Column
 from masquerade.sources.supports import supports_of
 

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy
-from masquerade.core.missing_data import Missing
 from masquerade.core.query import Query
 from masquerade.core.words import counted
 from masquerade.frames.metadata import INCOMPLETE, with_metadata
 from masquerade.protocols.threshold.class_opening import Opening
 from masquerade.protocols.threshold.row_schema import Form, production_guarantee
 from masquerade.sources.records import Records
+from masquerade.sources.report_tally import Missing
 
 if TYPE_CHECKING:
     import pandas as pd

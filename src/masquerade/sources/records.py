@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
-from masquerade.core.missing_data import Missing
 from masquerade.core.supports import SupportAnswer, Supports
 from masquerade.sources.expectation import expect
 from masquerade.sources.query_plan import layouts_of
 from masquerade.sources.record_store import Codes, Store
-from masquerade.sources.report_tally import ReportTally
+from masquerade.sources.report_tally import Missing, ReportTally
 from masquerade.sources.supports import supports_of
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from masquerade.channels.privacy import guarantee_of
 from masquerade.core.covariance import LinearCovariance
 from masquerade.core.covariance import Part as CovariancePart
 from masquerade.core.errors import InputError, Refusal
-from masquerade.core.missing_data import Missing
+from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
 from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
@@ -22,6 +23,32 @@ from masquerade.estimate.evidence import GaussianEvidence, ReportEvidence
 from masquerade.estimate.misfit import Misfit, misfit
 from masquerade.sources.query_plan import Layout, QueryPlan
 from masquerade.sources.record_store import Observed
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What is missing from a source, in words, and whether whoever asks accepts it.
+
+    Standard errors speak of a population, and would pretend that the records are a sample of it. Learners
+    build on them, so every question is refused until it is accepted that answers are about the records left.
+    """
+
+    what: str
+    accepted: bool = False
+
+    def refusals(self, queries: Sequence[Query | None]) -> list[Refusal]:
+        """Return a refusal with the code ``incomplete`` for every question, or none if that is accepted."""
+        if self.accepted:
+            return []
+        reason = (
+            f"Rows are missing, not at random: {self.what}. "
+            "Say accept_incomplete=True (or --accept-incomplete) to go on."
+        )
+        return [Refusal("incomplete", reason, query) for query in queries]
+
+    def noted(self, guarantee: Guarantee) -> Guarantee:
+        """Return a guarantee that says so among its assumptions."""
+        return replace(guarantee, assumptions=(*guarantee.assumptions, self.what))
 
 
 class Part(Protocol):

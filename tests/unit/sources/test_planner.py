@@ -16,7 +16,7 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.frames.file_reader import open_batches
-from masquerade.sources import planner
+from masquerade.sources import tally as planner
 from masquerade.sources.duckdb_files import DuckFiles
 from masquerade.sources.engine import Engine
 from masquerade.sources.records import Records
