@@ -14,7 +14,7 @@ from masquerade.core.errors import UnknownValue
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import checked_keep, disguise_columns, marks, permutation, refuse_disguised
 from masquerade.disguising.memo import Memo, chosen_draws, memo_of
-from masquerade.disguising.report_draws import Draws, fresh_draws
+from masquerade.disguising.report_draws import fresh_draws
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.file_writer import AtomicWriter
 
@@ -53,12 +53,11 @@ def disguise_file(
     with open_batches(source, list(dict.fromkeys([*shown, *([id] if id else [])]))) as batches:
         refuse_disguised(batches.metadata, batches.file)
         in_order = tuple(name for name in batches.file_names if name in shown)
-        work = _Work(policy, in_order, id, remembered, shuffle)
         rows = 0
-        disguised = work.run(batches)
+        disguised = _disguised(batches, policy, in_order, id, remembered, shuffle=shuffle)
         # the first batch tells the types of kept columns; an empty file still has its header
         first = next(disguised, None)
-        schema = work.empty().schema if first is None else first.schema
+        schema = _empty(policy, in_order).schema if first is None else first.schema
         with AtomicWriter(
             target, schema, marks(policy, batches.metadata), overwrite=overwrite, inputs=batches.paths
         ) as writer:
@@ -74,33 +73,29 @@ def disguise_file(
     return Release(rows, batches.file_names, earlier)
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What happens to every batch."""
-
-    policy: Policy
-    shown: tuple[str, ...]
-    person: str | None
-    memo: Memo | None
-    shuffle: bool
-
-    def run(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Yield disguised batches; errors about a value count rows from the start of its file."""
-        fresh = fresh_draws(Keystream())
-        for batch in batches:
-            try:
-                yield self.disguised(batch, fresh, text=batches.text)
-            except UnknownValue as error:
-                raise error.shifted(batches.rows_before, batches.file) from None
-
-    def disguised(self, batch: pa.RecordBatch, fresh: Draws, *, text: bool) -> pa.RecordBatch:
+def _disguised(
+    batches: Batches,
+    policy: Policy,
+    shown: Sequence[str],
+    person: str | None,
+    memo: Memo | None,
+    *,
+    shuffle: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Yield disguised batches; errors about a value count rows from the start of its file."""
+    fresh = fresh_draws(Keystream())
+    for batch in batches:
         columns = {name: batch[name] for name in batch.schema.names}
-        draws = chosen_draws(self.memo, self.person, self.policy, columns, fresh)
-        reports = disguise_columns(columns, self.policy, draws, text=text)
-        result = pa.record_batch({name: reports.get(name, columns[name]) for name in self.shown})
-        return result.take(pa.array(permutation(len(batch)))) if self.shuffle else result
+        try:
+            draws = chosen_draws(memo, person, policy, columns, fresh)
+            reports = disguise_columns(columns, policy, draws, text=batches.text)
+        except UnknownValue as error:
+            raise error.shifted(batches.rows_before, batches.file) from None
+        result = pa.record_batch({name: reports.get(name, columns[name]) for name in shown})
+        yield result.take(pa.array(permutation(len(batch)))) if shuffle else result
 
-    def empty(self) -> pa.RecordBatch:
-        columns = {name: pa.array([], pa.string()) for name in self.shown}
-        reports = disguise_columns(columns, self.policy, fresh_draws(Keystream()), text=True)
-        return pa.record_batch(columns | reports)
+
+def _empty(policy: Policy, shown: Sequence[str]) -> pa.RecordBatch:
+    """Return a batch without rows, kept columns as text."""
+    columns = {name: pa.array([], pa.string()) for name in shown}
+    return pa.record_batch(columns | disguise_columns(columns, policy, fresh_draws(Keystream()), text=True))

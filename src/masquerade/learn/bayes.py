@@ -210,7 +210,7 @@ class NaiveBayes:
             tuple(table for table, _ in tables),
             tuple(errors for _, errors in tables),
             np.array(reliable, dtype=bool),
-            float(model_file.entry(values, "alpha", float, int)),
+            model_file.number(values, "alpha"),
             model_file.entry(values, "n", int),
         )
 

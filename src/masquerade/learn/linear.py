@@ -189,10 +189,7 @@ class LinearClassifier:
             raise InputError("'columns' must name every number of the features; 'target' needs two classes.")
         shape = (1 if len(target) == 2 else len(target), 1 + len(names))
         errors = model_file.entry(values, "stderr", list, type(None))
-        numbers = {
-            key: float(model_file.entry(values, key, float, int))
-            for key in ("accuracy", "accuracy_stderr", "negative", "ridge")
-        }
+        told = ("accuracy", "accuracy_stderr", "negative", "ridge")
         return cls(
             target=target,
             features=features,
@@ -205,7 +202,7 @@ class LinearClassifier:
             stderr=None if errors is None else model_file.array_of(errors, shape, "stderr"),
             counts=_one_of("counts", model_file.entry(values, "counts", str), get_args(Counts)[1:]),
             n=model_file.entry(values, "n", int),
-            **numbers,
+            **{name: model_file.number(values, name) for name in told},
         )
 
     def save(self, path: str | Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -122,6 +123,14 @@ def entry(values: Mapping[str, Any], name: str, *kinds: type) -> Any:
     if type(found) not in kinds:  # true is no number
         wanted = " or ".join(kind.__name__ for kind in kinds)
         raise InputError(f"{name!r} must be of type {wanted}. Got {type(found).__name__} instead.")
+    return found
+
+
+def number(values: Mapping[str, Any], name: str) -> float:
+    """Return one of the values, which must be a finite number."""
+    found = float(entry(values, name, int, float))
+    if not isfinite(found):
+        raise InputError(f"{name!r} must hold finite numbers.")
     return found
 
 

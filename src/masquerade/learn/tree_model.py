@@ -438,11 +438,14 @@ def _nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variab
 def _node_of(
     values: Mapping[str, Any], classes: int, hangs: tuple[int, int, int], split: Split | None
 ) -> Node:
+    names = ("counts", "probabilities", "stderr")
     counts, chances, errors = (
-        _finite(model_file.array_of(model_file.entry(values, name, list), (classes,), name), name)
-        for name in ("counts", "probabilities", "stderr")
+        model_file.array_of(model_file.entry(values, name, list), (classes,), name) for name in names
     )
-    spread = _number(values, "records_stderr")
+    for name, array in zip(names, (counts, chances, errors), strict=True):
+        if not np.isfinite(array).all():
+            raise InputError(f"{name!r} must hold finite numbers.")
+    spread = model_file.number(values, "records_stderr")
     if chances.min() < 0 or abs(chances.sum() - 1) > 1e-6 or errors.min() < 0 or spread < 0:
         raise InputError("probabilities do not add up to 1, or an error is negative.")
     borrowed = model_file.entry(values, "borrowed", bool)
@@ -459,19 +462,10 @@ def _split_of(values: Mapping[str, Any] | None, sizes: Mapping[str, int], follow
     places = list(range(following, following + sizes[feature]))
     if model_file.entry(values, "branches", list) != places:
         raise InputError(f"a split by {feature!r} must have the branches {places}.")
-    tested = [_maybe_number(values, name) for name in TESTED]
-    return Split(feature, tuple(places), _number(values, "gain"), _number(values, "ratio"), *tested)
-
-
-def _number(values: Mapping[str, Any], name: str) -> float:
-    return float(_finite(np.array(float(model_file.entry(values, name, int, float))), name))
+    told = [model_file.number(values, name) for name in ("gain", "ratio")]
+    return Split(feature, tuple(places), *told, *(_maybe_number(values, name) for name in TESTED))
 
 
 def _maybe_number(values: Mapping[str, Any], name: str) -> float | None:
-    return None if model_file.entry(values, name, int, float, type(None)) is None else _number(values, name)
-
-
-def _finite(array: Floats, name: str) -> Floats:
-    if not np.isfinite(array).all():
-        raise InputError(f"{name!r} must hold finite numbers.")
-    return array
+    missing = model_file.entry(values, name, int, float, type(None)) is None
+    return None if missing else model_file.number(values, name)
