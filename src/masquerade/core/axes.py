@@ -113,20 +113,39 @@ class AxisMaps:
             *self.sizes(outer), block, block
         )
 
+    def power_sums(self, observed: Floats, power: int) -> Floats:
+        """Return Σ_x observed[x]·maps[x, t]^power for every cell t."""
+        return self.arrange(
+            contract(observed, [None if m.matrix is None else m.matrix**power for m in self.maps])
+        )
+
+    def ends(self) -> tuple[Floats, Floats]:
+        """Return the smallest and the largest maps[x, t] over all x, for every cell t."""
+        low, high = np.ones(()), np.ones(())
+        for axis_map in self.maps:
+            if axis_map.matrix is None:
+                cells = prod(self.sizes(axis_map.axes))
+                ends = np.full(cells, float(cells <= 1)), np.ones(cells)
+            else:
+                ends = axis_map.matrix.min(axis=0), axis_map.matrix.max(axis=0)
+            low, high = times_ends((low, high), ends)
+        return self.arrange(low), self.arrange(high)
+
     def reduced(
-        self, observed: Floats, keep: Sequence[int], at: dict[int, int], *, squared: bool
-    ) -> tuple[Floats, AxisMaps]:
+        self, observed: Sequence[Floats], powers: Sequence[int], keep: Sequence[int], at: dict[int, int]
+    ) -> tuple[list[Floats], AxisMaps, tuple[float, float]]:
         """Keep some table axes, fix others at a code, sum over the rest; contract what no axis needs.
 
-        `squared` tells that `observed` holds sums of squares, so that dropped axes go with squared weights.
+        `observed` are sums of powers of record weights: those of dropped axes go with the same `powers`. The
+        ends of the product of dropped weights are returned as well.
         """
         maps: list[AxisMap] = []
-        weights: list[Floats | None] = []
+        columns: list[Floats | None] = []
         for axis_map in self.maps:
             left = tuple(axis for axis in axis_map.axes if axis in keep)
             if left == axis_map.axes:
                 maps.append(AxisMap(tuple(keep.index(axis) for axis in left), axis_map.matrix))
-                weights.append(None)
+                columns.append(None)
                 continue
             dense = self.dense(axis_map)
             index: tuple[int | slice, ...] = tuple(at.get(axis, slice(None)) for axis in axis_map.axes)
@@ -137,10 +156,26 @@ class AxisMaps:
                 maps.append(
                     AxisMap(tuple(keep.index(axis) for axis in left), summed.reshape(summed.shape[0], -1))
                 )
-                weights.append(None)
+                columns.append(None)
             else:
-                column = summed.reshape(-1, 1)
-                weights.append(column**2 if squared else column)
-        gone = tuple(i for i, weight in enumerate(weights) if weight is not None)
-        shrunk = contract(observed, weights).squeeze(axis=gone) if gone else observed
-        return shrunk, AxisMaps(self.sizes(keep), tuple(maps))
+                columns.append(summed.reshape(-1, 1))
+        gone = tuple(i for i, column in enumerate(columns) if column is not None)
+        dropped = [column for column in columns if column is not None]
+        ends = np.ones(()), np.ones(())
+        for column in dropped:
+            ends = times_ends(ends, (column.min(axis=0), column.max(axis=0)))
+        known: dict[tuple[int, int], Floats] = {}
+        for sums, power in zip(observed, powers, strict=True):
+            if (id(sums), power if gone else 0) not in known:
+                raised = [None if column is None else column**power for column in columns]
+                known[id(sums), power if gone else 0] = (
+                    contract(sums, raised).squeeze(axis=gone) if gone else sums
+                )
+        shrunk = [known[id(sums), power if gone else 0] for sums, power in zip(observed, powers, strict=True)]
+        return shrunk, AxisMaps(self.sizes(keep), tuple(maps)), (float(ends[0].min()), float(ends[1].max()))
+
+
+def times_ends(one: tuple[Floats, Floats], other: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """Return the ends of all products of numbers between two pairs of ends, as an outer product."""
+    corners = [np.multiply.outer(a, b) for a in one for b in other]
+    return np.minimum.reduce(corners), np.maximum.reduce(corners)

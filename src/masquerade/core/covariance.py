@@ -12,8 +12,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.axes import AxisMap, AxisMaps, Floats
+from masquerade.core.axes import AxisMap, AxisMaps, Floats, times_ends
 from masquerade.core.errors import InputError
+from masquerade.core.spread import Spread
 
 Kind = Literal["population", "given_records"]
 KINDS: tuple[Kind, ...] = ("population", "given_records")
@@ -91,10 +92,29 @@ class BlockCovariance(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Sums of squared row weights over the observed cells of some records, and how those feed the table."""
+    """Sums of squared row weights over the observed cells of some records, and how those feed the table.
+
+    `cubes` and `fourths` are the sums of higher powers (None: those of the squares, since every row weighs
+    one); `ends` are the smallest and the largest weight that a row can have.
+    """
 
     squares: Floats
     maps: AxisMaps
+    cubes: Floats | None = None
+    fourths: Floats | None = None
+    ends: tuple[float, float] = (1.0, 1.0)
+
+    @property
+    def powers(self) -> tuple[Floats, Floats, Floats]:
+        """Return the sums of squares, of third and of fourth powers of row weights."""
+        cubes = self.squares if self.cubes is None else self.cubes
+        return self.squares, cubes, self.squares if self.fourths is None else self.fourths
+
+    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> Part:
+        """Return the part of the table summed or sliced to the axes `keep`."""
+        sums, maps, ends = self.maps.reduced(self.powers, (2, 3, 4), list(keep), dict(at))
+        low, high = times_ends(as_ends(self.ends), as_ends(ends))
+        return Part(sums[0], maps, sums[1], sums[2], (float(low), float(high)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +122,8 @@ class LinearCovariance(BlockCovariance):
     """Covariance of N̂ = Σ_records a(record), a linear estimate of counts.
 
     Formula: population Σ a aᵀ − N̂N̂ᵀ/n; given_records Σ a aᵀ − diag(E), E estimating Σ weight² over the
-    records whose true cell it is (N̂ itself without survey weights).
+    records whose true cell it is (N̂ itself without survey weights). `weight` is the mean squared survey
+    weight over the mean weight.
     Reference: Ma & Sivakumar (2005), Theorem 2, with observed counts for their expectations.
     Cost: one contraction with squared maps for the diagonal, as much as the table itself.
     Error: unbiased for the conditional covariance; the population form is off by O(1/n).
@@ -113,6 +134,7 @@ class LinearCovariance(BlockCovariance):
     fixed: Floats
     n: int
     names: tuple[str, ...] = ()
+    weight: float = 1.0
 
     @classmethod
     def clear(cls, values: Floats, n: int, names: tuple[str, ...]) -> LinearCovariance:
@@ -146,12 +168,35 @@ class LinearCovariance(BlockCovariance):
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> LinearCovariance:
         """Return the covariance of the table summed or sliced to the axes `keep`."""
-        parts = tuple(
-            Part(*part.maps.reduced(part.squares, list(keep), dict(at), squared=True)) for part in self.parts
-        )
+        parts = tuple(part.reduced(keep, at) for part in self.parts)
         names = tuple(self.names[axis] for axis in keep) if self.names else ()
-        return LinearCovariance(
-            parts, reduce_cells(self.values, keep, at), reduce_cells(self.fixed, keep, at), self.n, names
+        values = reduce_cells(self.values, keep, at)
+        fixed = values if self.fixed is self.values else reduce_cells(self.fixed, keep, at)
+        return LinearCovariance(parts, values, fixed, self.n, names, self.weight)
+
+    def spread(self) -> Spread:
+        """Return how the reports scatter behind every cell: see `masquerade.core.spread`."""
+        powers = [part.powers for part in self.parts]
+        second, third, fourth = (
+            sum_of(
+                part.maps.power_sums(sums[k - 2], k) for part, sums in zip(self.parts, powers, strict=True)
+            )
+            for k in (2, 3, 4)
+        )
+        ends = [times_ends(as_ends(part.ends), part.maps.ends()) for part in self.parts]
+        n = max(self.n, 1)
+        mean = self.values / n
+        square = n * mean**2
+        return Spread(
+            mean,
+            np.maximum(second - square, 0.0),
+            third - 3 * mean * second + 2 * mean * square,
+            np.maximum(fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**2 * square, 0.0),
+            np.maximum.reduce([high for _, high in ends]),
+            np.minimum.reduce([low for low, _ in ends]),
+            second - self.fixed,
+            self.n,
+            self.weight,
         )
 
 
@@ -217,6 +262,7 @@ class SumCovariance(BlockCovariance):
         return SumCovariance(tuple(term.reduced(keep, at) for term in self.terms))
 
 
+<<<<<<< HEAD
 @dataclass(frozen=True, slots=True)
 class ScaledCovariance(BlockCovariance):
     """Covariance of a table times a factor, as an estimate of the table itself.
@@ -251,6 +297,22 @@ class ScaledCovariance(BlockCovariance):
             return self.factor**2 * part("population")
         given = part("given_records")
         return self.factor**2 * given + (self.factor - 1) ** 2 * (part("population") - given)
+=======
+def spread_of(covariance: Covariance) -> Spread | None:
+    """Return how reports scatter behind a table; None where only their covariance is known."""
+    if isinstance(covariance, LinearCovariance):
+        return covariance.spread()
+    if isinstance(covariance, SumCovariance):
+        terms = [spread_of(term) for term in covariance.terms]
+        known = [term for term in terms if term is not None]
+        return reduce(Spread.__add__, known) if len(known) == len(terms) else None
+    return None
+
+
+def as_ends(pair: tuple[float, float]) -> tuple[Floats, Floats]:
+    """Return a pair of numbers as arrays."""
+    return np.asarray(pair[0]), np.asarray(pair[1])
+>>>>>>> 5e6a5da (feat(core): intervals of counts are score intervals on the reports; exact ones where few reports decide; no standard error of 0 where nothing was seen)
 
 
 def reduce_cells(cells: Floats, keep: Sequence[int], at: Mapping[int, int]) -> Floats:

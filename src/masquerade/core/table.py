@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import Covariance, Kind, check_kind, reduce_cells
+from masquerade.core.covariance import Covariance, Kind, check_kind, reduce_cells, spread_of
 from masquerade.core.errors import InputError
 from masquerade.core.evidence import PROJECTIONS, Evidence, Fit, Projection
 from masquerade.core.intervals import Interval, count_interval, normal_interval, quantile
 from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.spread import score_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,28 +73,32 @@ class CountTable:
         """Return the standard error of every cell.
 
         ``population`` answers "how far from the population that the records were drawn from",
-        ``given_records`` answers "how far from the true counts of these very records".
+        ``given_records`` answers "how far from the true counts of these very records". Where no report was
+        seen that would tell, it is what a single one would have weighed, and not 0.
         """
-        return np.sqrt(np.maximum(self.covariance.diagonal(kind), 0.0))
+        variance, spread = self.covariance.diagonal(kind), spread_of(self.covariance)
+        if spread is None:
+            return np.sqrt(np.maximum(variance, 0.0))
+        return spread.standard_error(variance, given=kind == "given_records")
 
     def conf_int(self, level: float = 0.95, kind: Kind = "population") -> Interval:
         """Return confidence intervals for the expected count (or, given the records, the true count).
 
-        Formula: see `masquerade.core.intervals.count_interval`: Wilson's interval when nothing is disguised,
-        N̂ ± z·stderr when the disguise dominates; given the records, N̂ ± z·stderr.
-        Error: coverage within 0.005 of the level where the expected count is 30 or more (clear counts, being
-        whole numbers, go up and down within 0.01 and keep that on average).
+        Formula: see `masquerade.core.spread.score_interval`: the counts that a test with the variance under
+        that very count does not reject. Wilson's interval when nothing is disguised, Clopper's and Pearson's
+        where few reports decide, N̂ ± z·stderr when the disguise dominates. Where only a covariance is known:
+        `masquerade.core.intervals.count_interval`.
+        Error: measured, see docs/numerics.md.
         """
         check_kind(kind)
         z, centre = quantile(level), self.estimate
-        if kind == "given_records":
-            return normal_interval(centre, self.stderr(kind), level)
-        records = max(self.n, 1)
-        variance = self.covariance.diagonal("population")
-        sampling = variance - self.covariance.diagonal("given_records") + centre**2 / records
-        total = float(centre.sum())
-        ratio = max(float(sampling.sum()) / total, 0.0) if total > 0 else 1.0
-        return count_interval(centre, variance, records, z, ratio)
+        spread = spread_of(self.covariance)
+        if spread is not None:
+            return score_interval(centre, spread, z, given=kind == "given_records")
+        variance, given = self.covariance.diagonal("population"), self.covariance.diagonal("given_records")
+        if kind == "given_records" or np.array_equal(variance, given):
+            return normal_interval(centre, np.sqrt(np.maximum(self.covariance.diagonal(kind), 0.0)), level)
+        return count_interval(centre, variance, max(self.n, 1), z)
 
     def marginal(self, names: Iterable[str] | str) -> CountTable:
         """Sum over all variables but the named ones."""

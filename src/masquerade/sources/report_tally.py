@@ -12,6 +12,7 @@ import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
+from masquerade.core.axes import times_ends
 from masquerade.core.covariance import LinearCovariance
 from masquerade.core.covariance import Part as CovariancePart
 from masquerade.core.errors import InputError, Refusal
@@ -140,12 +141,14 @@ class ReportTally(ABC):
             reduce(np.add, [plan.maps.apply(sums.fixed) for plan, sums in parts]) if self.weighted else values
         )
         n = self.records_behind(query)
+        weight = mean_weight([sums for _, sums in parts]) if self.weighted else 1.0
         covariance = LinearCovariance(
-            tuple(CovariancePart(sums.squares, plan.maps) for plan, sums in parts),
+            tuple(scatter(plan, sums, weight if self.weighted else None) for plan, sums in parts),
             values,
             fixed,
             n,
             query.by,
+            weight,
         )
         axes = tuple(self.schema[name] for name in query.by)
         reports = [
@@ -154,3 +157,37 @@ class ReportTally(ABC):
         if len(reports) < len(parts):  # sums of weights have no likelihood
             return CountTable(axes, values, n, GaussianEvidence.of(values, covariance))
         return CountTable(axes, values, n, ReportEvidence.of(reports, values, covariance))
+
+
+def scatter(plan: QueryPlan, sums: Observed, weight: float | None) -> CovariancePart:
+    """Return the sums of second, third and fourth powers of row weights, and the ends of those weights.
+
+    Survey weights (`weight`, their mean weighted by themselves) count as equal within a report. Where a
+    condition on disguised variables was weighed in passing, every row is taken to weigh as the heaviest.
+    """
+    low, high = np.ones(()), np.ones(())
+    for factor in plan.factors:
+        ends = (0.0, 1.0) if factor.channel is None else (factor.vector.min(), factor.vector.max())
+        low, high = times_ends((low, high), (np.asarray(ends[0]), np.asarray(ends[1])))
+    mean = 1.0 if weight is None else weight
+    ends_of_rows = float(low) * mean, float(high) * mean
+    if sums.counted is not None and (weight is None or plan.weighing):
+        cubes, fourths = sums.counted * mean**2, sums.counted * mean**3
+        for factor in reversed(plan.weighing):
+            cubes, fourths = cubes @ factor.vector**3, fourths @ factor.vector**4
+    elif not plan.weighing:
+        own = np.divide(sums.squares, sums.firsts, out=np.zeros_like(sums.firsts), where=sums.firsts > 0)
+        cubes, fourths = sums.squares * own, sums.squares * own**2
+    else:
+        heaviest = max(map(abs, ends_of_rows))
+        cubes, fourths = sums.squares * heaviest, sums.squares * heaviest**2
+    return CovariancePart(sums.squares, plan.maps, np.asarray(cubes), np.asarray(fourths), ends_of_rows)
+
+
+def mean_weight(parts: Sequence[Observed]) -> float:
+    """Return the mean survey weight of records, weighted by itself: Σv²/Σv."""
+    above, below = (
+        sum(float(np.abs(sums).sum()) for sums in some)
+        for some in ([sums.fixed for sums in parts], [sums.firsts for sums in parts])
+    )
+    return above / below if below > 0 else 1.0

@@ -7,6 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 from tests.unit.core.linear import clear_table
 
 from masquerade.core.axes import AxisMap, AxisMaps
@@ -76,31 +77,61 @@ def test_stderr_of_both_kinds(estimated):
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
-def test_intervals_of_clear_records_are_wilsons(table, level):
-    z, n = NormalDist().inv_cdf(0.5 + level / 2), 50
-    share = np.array(COUNTS) / n
+def test_intervals_of_clear_records_are_wilsons(level):
+    counts = 20 * np.array(COUNTS)
+    z, n = NormalDist().inv_cdf(0.5 + level / 2), 1000
+    share = counts / n
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    interval = clear_table(counts, (SMOKER, REGION)).conf_int(level)
+    many = counts > 0
+    np.testing.assert_allclose(interval.lower[many], n * (middle - half)[many], atol=1e-9)
+    np.testing.assert_allclose(interval.upper[many], n * (middle + half)[many], atol=1e-9)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
+def test_intervals_of_few_clear_records_are_cloppers_and_pearsons(table, level):
+    counts, n, tail = np.array(COUNTS), 50, (1 - level) / 2
+    few = counts < 10
+    lower = np.where(counts > 0, beta.ppf(tail, counts, n - counts + 1), 0.0)
     interval = table.conf_int(level)
-    np.testing.assert_allclose(interval.lower, n * (middle - half), atol=1e-9)
-    np.testing.assert_allclose(interval.upper, n * (middle + half), atol=1e-9)
-    assert interval.lower[0, 1] == pytest.approx(0, abs=1e-12)  # an empty cell: Wilson starts at zero
+    np.testing.assert_allclose(interval.lower[few], n * lower[few], rtol=1e-6)
+    np.testing.assert_allclose(
+        interval.upper[few], n * beta.ppf(1 - tail, counts + 1, n - counts)[few], rtol=1e-6
+    )
+    assert interval.lower[0, 1] == 0  # an empty cell
 
 
-def test_intervals_given_the_records_are_walds(estimated):
-    z = NormalDist().inv_cdf(0.975)
-    interval = estimated.conf_int(kind="given_records")
-    half = z * estimated.stderr("given_records")
-    np.testing.assert_allclose(interval.lower, estimated.values - half)
-    np.testing.assert_allclose(interval.upper, estimated.values + half)
-
-
-def test_intervals_of_estimates_solve_their_quadratic(estimated):
-    # both ends satisfy (N̂ − N)² = z²(s + N − N²/n), s the variance that the disguise adds
+def test_intervals_given_the_records_have_the_variance_under_the_hypothesis(estimated):
+    # of N records of the first kind 0.1 say the second, of the 100 − N others 0.25 say the first
     z2 = NormalDist().inv_cdf(0.975) ** 2
-    s = estimated.covariance.diagonal("given_records")
+    for end in estimated.conf_int(kind="given_records"):
+        variance = (end[0] * 0.9 * 0.1 + (100 - end[0]) * 0.25 * 0.75) / 0.65**2
+        assert (estimated.values[0] - end[0]) ** 2 == pytest.approx(z2 * variance)
+
+
+def test_intervals_of_estimates_are_those_of_the_reports_mapped_back(estimated):
+    # Wilson's interval of 40 reports of 100; the first category is reported with 0.25 + 0.65·share
+    z2 = NormalDist().inv_cdf(0.975) ** 2
     for end in estimated.conf_int():
-        np.testing.assert_allclose((estimated.values - end) ** 2, z2 * (s + end - end**2 / 100), rtol=1e-9)
+        reported = 0.25 + 0.65 * end[0] / 100
+        assert (0.4 - reported) ** 2 == pytest.approx(z2 * reported * (1 - reported) / 100)
+
+
+def test_the_standard_error_is_not_zero_where_no_report_that_would_tell_was_seen(table):
+    # each report of "yes" stands for 20 people, since 0.05 of them say it; nobody said it
+    P = np.array([[0.05, 0.95], [0.0, 1.0]])
+    G, reports = np.linalg.inv(P), np.array([0.0, 100.0])
+    covariance = LinearCovariance(
+        (Part(reports, AxisMaps((2,), (AxisMap((0,), G),))),), reports, reports, 100
+    )
+    silent = CountTable((SMOKER,), reports, 100, ReportEvidence.clear(reports, covariance))
+    np.testing.assert_allclose(silent.stderr(), [20, 20])
+    np.testing.assert_allclose(silent.stderr("given_records")[0], math.sqrt(400 - 20))
+    np.testing.assert_allclose(silent.conf_int().upper[0], 20 * 100 * (1 - 0.025 ** (1 / 100)))
+    assert table.stderr()[0, 1] == 1  # no record in the sample is not none in the population
+    assert not table.stderr("given_records").any()  # but the records themselves are known
+    assert not table.marginal([]).stderr().any()  # and so is their number
 
 
 @pytest.mark.parametrize("level", [0, 1, -0.1, 95, math.nan])
@@ -169,7 +200,10 @@ def test_adding_pools_independent_records(table):
     pooled = table + other
     assert pooled.n == 150
     np.testing.assert_array_equal(pooled.values, 3 * np.array(COUNTS))
-    np.testing.assert_allclose(pooled.stderr() ** 2, table.stderr() ** 2 + other.stderr() ** 2)
+    seen = np.array(COUNTS) > 0
+    both = table.stderr() ** 2 + other.stderr() ** 2
+    np.testing.assert_allclose(pooled.stderr()[seen] ** 2, both[seen])
+    assert pooled.stderr()[~seen] == 1  # one record more of 150
     np.testing.assert_array_equal(pooled.nonnegative("clip").values, 3 * np.array(COUNTS))
 
 
