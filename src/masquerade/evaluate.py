@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol
 
@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.axes import Floats, contract
+from masquerade.core.covariance import contrast_spread_of
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.intervals import quantile
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.spread import Spread, score_interval
 from masquerade.core.tally import RecordTally, Tally
 from masquerade.learn.bayes import NaiveBayes
 from masquerade.learn.prediction_rows import (
@@ -33,6 +35,7 @@ from masquerade.learn.prediction_rows import (
 )
 from masquerade.sources.expectation import MOST_TRUTHS
 from masquerade.sources.query_plan import marginal_group
+from masquerade.sources.records import Records
 
 __all__ = ["Accuracy", "DisguisedView", "accuracy", "disguised_view"]
 
@@ -67,11 +70,20 @@ class Accuracy:
     stderr: float
     n: int
     warning: str | None = None
+    spread: Spread | None = None
+    total: float = 1.0
 
     def conf_int(self, level: float = 0.95) -> tuple[float, float]:
-        """Return a normal confidence interval."""
-        half = quantile(level) * self.stderr
-        return self.value - half, self.value + half
+        """Return a score interval on the reports: see `masquerade.core.spread.score_interval`.
+
+        Wilson's on clear records, Clopper's and Pearson's where few records tell; a normal one where the
+        source tells a standard error only.
+        """
+        z = quantile(level)
+        if self.spread is None:
+            return self.value - z * self.stderr, self.value + z * self.stderr
+        gaps = score_interval(np.zeros(()), self.spread, z)
+        return self.value + float(gaps.lower) / self.total, self.value + float(gaps.upper) / self.total
 
     def summary(self) -> str:
         """Return the accuracy as text."""
@@ -98,7 +110,8 @@ def accuracy(model: Classifier, source: Tally, target: str | None = None) -> Acc
         rows = {feature.name: codes[:, i] for i, feature in enumerate(model.features)}
         return np.asarray(_predicted(model, rows) == codes[:, -1])
 
-    value, stderr, n = _mean_over(source, right, over)
+    found = _mean_over(source, right, over)
+    stderr = found.stderr
     warning = None
     if stderr > LARGEST_USEFUL:
         warning = (
@@ -106,7 +119,9 @@ def accuracy(model: Classifier, source: Tally, target: str | None = None) -> Acc
             "More records, less disguise, or a model that reads fewer disguised variables would help."
         )
         warnings.warn(warning, MasqueradeWarning, stacklevel=2)
-    return Accuracy(value, stderr, n, warning)
+    if found.spread is not None:  # nothing wrong, or nothing right, among the records seen
+        stderr = float(found.spread.standard_error(np.asarray((stderr * found.total) ** 2))) / found.total
+    return replace(found, stderr=stderr, warning=warning)
 
 
 def _checked_names(model: Classifier, schema: Schema, target: str | None) -> tuple[str, ...]:
@@ -130,13 +145,14 @@ def _predicted(model: Classifier, rows: Codes) -> NDArray[np.intp]:
     return row_codes(given, Schema([model.target]), [model.target.name])[model.target.name]
 
 
-def _mean_over(
-    source: Tally, f: Callable[[NDArray[np.intp]], NDArray[Any]], over: Sequence[str]
-) -> tuple[float, float, int]:
+def _mean_over(source: Tally, f: Callable[[NDArray[np.intp]], NDArray[Any]], over: Sequence[str]) -> Accuracy:
     """Return the mean of f over the true records, its standard error and the number of records."""
     if isinstance(source, RecordTally):
         (everyone,) = source.answer([Query()])
-        return (*source.expect(f, over), everyone.n)
+        if isinstance(source, Records):
+            known = source.mean(f, over)
+            return Accuracy(known.value, known.stderr, everyone.n, None, known.spread, known.total)
+        return Accuracy(*source.expect(f, over), everyone.n)
     shape = source.schema.shape(over)
     if prod(shape) > MOST_TRUTHS:
         raise InputError(
@@ -150,7 +166,10 @@ def _mean_over(
     values = np.asarray(f(codes), dtype=float).reshape(shape)
     mean = float(np.sum(values * table.values)) / table.total
     variance = table.covariance.quadratic(values - mean)
-    return mean, float(np.sqrt(max(variance, 0.0))) / table.total, table.n
+    spread = contrast_spread_of(table.covariance, values - mean)
+    return Accuracy(
+        mean, float(np.sqrt(max(variance, 0.0))) / table.total, table.n, None, spread, table.total
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

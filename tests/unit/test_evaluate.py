@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import beta, binom
 from tests.conformance.cases import SPECS, case
 from tests.statistical.checks import assert_unbiased, assert_variance
 
@@ -16,6 +18,8 @@ from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError, U
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.evaluate import Accuracy, accuracy, disguised_view
 from masquerade.learn.bayes import naive_bayes
+from masquerade.learn.prediction_rows import row_codes
+from masquerade.sources.expectation import _weighted_mean
 from masquerade.sources.records import Records
 
 SCHEMA = mq.Schema({"c": ["u", "v"], "x": [0, 1, 2], "y": ["a", "b"], "z": [True, False]})
@@ -69,6 +73,53 @@ def population_accuracy(model):
         row = {name: [SCHEMA[name].categories[code]] for name, code in zip(SCHEMA, cell, strict=True)}
         right += JOINT[cell] * (model.predict(row)[0] == row["c"][0])
     return right
+
+
+def test_the_interval_is_wilsons_on_clear_records_and_exact_where_few_are_wrong():
+    right = np.zeros(100)
+    right[:60] = 1
+    found = _weighted_mean(right, None)
+    z = NormalDist().inv_cdf(0.975)
+    for end in Accuracy(found.value, found.stderr, 100, None, found.spread, found.total).conf_int():
+        assert (0.6 - end) ** 2 == pytest.approx(z * z * end * (1 - end) / 100)
+    right[:99] = 1
+    found = _weighted_mean(right, None)
+    lower, upper = Accuracy(found.value, found.stderr, 100, None, found.spread, found.total).conf_int()
+    assert (lower, upper) == pytest.approx((beta.ppf(0.025, 99, 2), beta.ppf(0.975, 100, 1)), rel=1e-6)
+
+
+def test_intervals_of_high_accuracies_cover():
+    """All outcomes of 100 clear records with their chances; the normal interval covers 0.63 at 0.99."""
+    wrong = np.arange(101)
+    ends = []
+    for k in wrong:
+        found = _weighted_mean(np.repeat([0.0, 1.0], [k, 100 - k]), None)
+        ends.append(Accuracy(found.value, found.stderr, 100, None, found.spread, found.total).conf_int())
+    lower, upper = np.array(ends).T
+    for truth in (0.9, 0.95, 0.97, 0.99, 0.995):
+        held = (lower <= truth) & (truth <= upper)
+        assert binom.pmf(wrong, 100, 1 - truth)[held].sum() >= 0.93
+
+
+def test_nothing_wrong_is_no_certainty():
+    model, codes = trained(), draw(50, np.random.default_rng(5))
+    predicted = row_codes({"c": model.predict(labels(codes))}, SCHEMA, ["c"])["c"].astype(np.uint8)
+    found = accuracy(model, clear({**codes, "c": predicted}))
+    assert (found.value, found.stderr) == (1.0, pytest.approx(1 / 50))
+    assert found.conf_int()[0] == pytest.approx(0.025 ** (1 / 50))
+
+
+def test_the_error_of_a_weighted_share_is_that_of_its_resamples():
+    generator = np.random.default_rng(8)
+    n = 400
+    weights = generator.choice([1.0, 20.0], n)
+    right = generator.random(n) < 0.9
+    found = _weighted_mean(right.astype(float), weights)
+    again = []
+    for _ in range(3000):
+        rows = generator.integers(0, n, n)
+        again.append(float(weights[rows] @ right[rows] / weights[rows].sum()))
+    assert found.stderr == pytest.approx(np.std(again), rel=0.1)
 
 
 def test_on_clear_records_it_is_the_plain_share_with_the_binomial_error():
@@ -140,7 +191,7 @@ def test_a_useless_figure_is_called_so():
     assert found.stderr > 0.05
     assert found.warning in found.summary()
     low, high = found.conf_int(0.9)
-    assert high - low == pytest.approx(2 * 1.6448536 * found.stderr, rel=1e-6)
+    assert high - low == pytest.approx(2 * 1.6448536 * found.stderr, rel=0.01)
     with pytest.raises(InputError, match="confidence level"):
         found.conf_int(95)
 

@@ -119,16 +119,59 @@ class AxisMaps:
             contract(observed, [None if m.matrix is None else m.matrix**power for m in self.maps])
         )
 
+    def mixed_sums(self, observed: Floats, axis: int, own: int, whole: int) -> Floats:
+        """Return Σ_x observed[x]·maps[x, t]^own·maps[x, sum of t along an axis]^whole for every cell t."""
+        matrices = [
+            (None if m.matrix is None else m.matrix ** (own + whole))
+            if axis not in m.axes
+            else self._matrix(m) ** own * self._summed(m, axis) ** whole
+            for m in self.maps
+        ]
+        return self.arrange(contract(observed, matrices))
+
     def ends(self) -> tuple[Floats, Floats]:
         """Return the smallest and the largest maps[x, t] over all x, for every cell t."""
+        return self._ends([self._map_ends(m) for m in self.maps])
+
+    def share_ends(self, axis: int, shares: Floats) -> tuple[Floats, Floats]:
+        """Return ends of maps[x, t] − share[t]·maps[x, sum of t along an axis] over all x, or wider ones."""
+        ones = [(np.ones(prod(self.sizes(m.axes))),) * 2 for m in self.maps]
+        inside = [axis in m.axes for m in self.maps]
+        others = self._ends(
+            [one if here else self._map_ends(m) for m, one, here in zip(self.maps, ones, inside, strict=True)]
+        )
+        own = self._ends(
+            [self._map_ends(m) if here else one for m, one, here in zip(self.maps, ones, inside, strict=True)]
+        )
+        whole = self._ends(
+            [
+                (self._summed(m, axis).min(axis=0), self._summed(m, axis).max(axis=0)) if here else one
+                for m, one, here in zip(self.maps, ones, inside, strict=True)
+            ]
+        )
+        gaps = [a - shares * b for a in own for b in whole]
+        corners = [a * gap for a in others for gap in (np.minimum.reduce(gaps), np.maximum.reduce(gaps))]
+        return np.minimum.reduce(corners), np.maximum.reduce(corners)
+
+    def _matrix(self, axis_map: AxisMap) -> Floats:
+        return np.eye(prod(self.sizes(axis_map.axes))) if axis_map.matrix is None else axis_map.matrix
+
+    def _summed(self, axis_map: AxisMap, axis: int) -> Floats:
+        """Return a matrix whose columns are summed along one of its axes, and repeated there."""
+        dense = self.dense(axis_map)
+        place = 1 + axis_map.axes.index(axis)
+        return np.broadcast_to(dense.sum(axis=place, keepdims=True), dense.shape).reshape(len(dense), -1)
+
+    def _map_ends(self, axis_map: AxisMap) -> tuple[Floats, Floats]:
+        if axis_map.matrix is not None:
+            return axis_map.matrix.min(axis=0), axis_map.matrix.max(axis=0)
+        cells = prod(self.sizes(axis_map.axes))
+        return np.full(cells, float(cells <= 1)), np.ones(cells)
+
+    def _ends(self, pairs: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
         low, high = np.ones(()), np.ones(())
-        for axis_map in self.maps:
-            if axis_map.matrix is None:
-                cells = prod(self.sizes(axis_map.axes))
-                ends = np.full(cells, float(cells <= 1)), np.ones(cells)
-            else:
-                ends = axis_map.matrix.min(axis=0), axis_map.matrix.max(axis=0)
-            low, high = times_ends((low, high), ends)
+        for pair in pairs:
+            low, high = times_ends((low, high), pair)
         return self.arrange(low), self.arrange(high)
 
     def reduced(

@@ -6,16 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from math import prod
-from typing import Any, Literal, Protocol
+from math import comb, prod
+from operator import add
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import AxisMap, AxisMaps, Floats, times_ends
 from masquerade.core.errors import InputError
-from masquerade.core.spread import Spread
+from masquerade.core.spread import ShareSpread, Spread
 
+AnySpread = TypeVar("AnySpread", Spread, ShareSpread)
 Kind = Literal["population", "given_records"]
 KINDS: tuple[Kind, ...] = ("population", "given_records")
 
@@ -113,7 +115,7 @@ class Part:
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> Part:
         """Return the part of the table summed or sliced to the axes `keep`."""
         sums, maps, ends = self.maps.reduced(self.powers, (2, 3, 4), list(keep), dict(at))
-        low, high = times_ends(as_ends(self.ends), as_ends(ends))
+        low, high = times_ends(_as_ends(self.ends), _as_ends(ends))
         return Part(sums[0], maps, sums[1], sums[2], (float(low), float(high)))
 
 
@@ -176,27 +178,50 @@ class LinearCovariance(BlockCovariance):
 
     def spread(self) -> Spread:
         """Return how the reports scatter behind every cell: see `masquerade.core.spread`."""
-        powers = [part.powers for part in self.parts]
-        second, third, fourth = (
-            sum_of(
-                part.maps.power_sums(sums[k - 2], k) for part, sums in zip(self.parts, powers, strict=True)
+        sums = [
+            _sum_of(part.maps.power_sums(part.powers[k - 2], k) for part in self.parts) for k in (2, 3, 4)
+        ]
+        ends = [times_ends(_as_ends(part.ends), part.maps.ends()) for part in self.parts]
+        return Spread.of(self.values, sums, ends, given=sums[0] - self.fixed, n=self.n, weight=self.weight)
+
+    def contrast_spread(self, weights: Floats) -> Spread:
+        """Return how the reports scatter behind Σ weights·cells."""
+        weights = np.broadcast_to(np.asarray(weights, dtype=float), self.shape)
+        gains = [part.maps.spread(weights) for part in self.parts]
+        sums = [
+            np.asarray(
+                sum(np.sum(part.powers[k - 2] * g**k) for part, g in zip(self.parts, gains, strict=True))
             )
             for k in (2, 3, 4)
-        )
-        ends = [times_ends(as_ends(part.ends), part.maps.ends()) for part in self.parts]
-        n = max(self.n, 1)
-        mean = self.values / n
-        square = n * mean**2
-        return Spread(
-            mean,
-            np.maximum(second - square, 0.0),
-            third - 3 * mean * second + 2 * mean * square,
-            np.maximum(fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**2 * square, 0.0),
+        ]
+        ends = [
+            times_ends(_as_ends(part.ends), (np.asarray(g.min()), np.asarray(g.max())))
+            for part, g in zip(self.parts, gains, strict=True)
+        ]
+        value = np.asarray(np.sum(weights * self.values))
+        given = sums[0] - np.sum(weights**2 * self.fixed)
+        return Spread.of(value, sums, ends, given=np.asarray(given), n=self.n, weight=self.weight)
+
+    def share_spread(self, axis: int, shares: Floats) -> ShareSpread:
+        """Return how the reports scatter behind N̂_t − share·N̂, N̂ the sum along an axis, for every cell t."""
+        mixed = {
+            (order - whole, whole): _sum_of(
+                part.maps.mixed_sums(part.powers[order - 2], axis, order - whole, whole)
+                for part in self.parts
+            )
+            for order in (3, 4)
+            for whole in range(order + 1)
+        }
+        third = sum(comb(3, j) * (-shares) ** j * mixed[3 - j, j] for j in range(4))
+        fourth = sum(comb(4, j) * (-shares) ** j * mixed[4 - j, j] for j in range(5))
+        with_whole = sum(comb(2, j) * (-shares) ** j * mixed[2 - j, j + 1] for j in range(3))
+        ends = [times_ends(_as_ends(part.ends), part.maps.share_ends(axis, shares)) for part in self.parts]
+        return ShareSpread(
+            np.asarray(third),
+            np.maximum(fourth, 0.0),
+            np.asarray(with_whole),
             np.maximum.reduce([high for _, high in ends]),
             np.minimum.reduce([low for low, _ in ends]),
-            second - self.fixed,
-            self.n,
-            self.weight,
         )
 
 
@@ -262,7 +287,6 @@ class SumCovariance(BlockCovariance):
         return SumCovariance(tuple(term.reduced(keep, at) for term in self.terms))
 
 
-<<<<<<< HEAD
 @dataclass(frozen=True, slots=True)
 class ScaledCovariance(BlockCovariance):
     """Covariance of a table times a factor, as an estimate of the table itself.
@@ -297,22 +321,39 @@ class ScaledCovariance(BlockCovariance):
             return self.factor**2 * part("population")
         given = part("given_records")
         return self.factor**2 * given + (self.factor - 1) ** 2 * (part("population") - given)
-=======
+
+
 def spread_of(covariance: Covariance) -> Spread | None:
     """Return how reports scatter behind a table; None where only their covariance is known."""
+    return _scatter(covariance, LinearCovariance.spread)
+
+
+def contrast_spread_of(covariance: Covariance, weights: Floats) -> Spread | None:
+    """Return how reports scatter behind Σ weights·cells; None where only the covariance is known."""
+    return _scatter(covariance, lambda linear: linear.contrast_spread(weights))
+
+
+def share_spread_of(covariance: Covariance, axis: int, shares: Floats) -> ShareSpread | None:
+    """Return how reports scatter behind shares of an axis; None where only their covariance is known."""
+    return _scatter(covariance, lambda linear: linear.share_spread(axis, shares))
+
+
+def _scatter(covariance: Covariance, of: Callable[[LinearCovariance], AnySpread]) -> AnySpread | None:
     if isinstance(covariance, LinearCovariance):
-        return covariance.spread()
-    if isinstance(covariance, SumCovariance):
-        terms = [spread_of(term) for term in covariance.terms]
-        known = [term for term in terms if term is not None]
-        return reduce(Spread.__add__, known) if len(known) == len(terms) else None
-    return None
+        return of(covariance)
+    if isinstance(covariance, ScaledCovariance):
+        one = _scatter(covariance.term, of)
+        return None if one is None else one.scaled(covariance.factor)
+    if not isinstance(covariance, SumCovariance):
+        return None
+    terms = [_scatter(term, of) for term in covariance.terms]
+    known = [term for term in terms if term is not None]
+    return reduce(add, known) if len(known) == len(terms) else None
 
 
-def as_ends(pair: tuple[float, float]) -> tuple[Floats, Floats]:
+def _as_ends(pair: tuple[float, float]) -> tuple[Floats, Floats]:
     """Return a pair of numbers as arrays."""
     return np.asarray(pair[0]), np.asarray(pair[1])
->>>>>>> 5e6a5da (feat(core): intervals of counts are score intervals on the reports; exact ones where few reports decide; no standard error of 0 where nothing was seen)
 
 
 def reduce_cells(cells: Floats, keep: Sequence[int], at: Mapping[int, int]) -> Floats:

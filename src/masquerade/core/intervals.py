@@ -83,32 +83,3 @@ def ratio_errors(shares: Floats, covariance: Floats, totals: Floats) -> RatioErr
     )
     stderr = np.sqrt(np.maximum(variance, 0.0)) / totals[..., None]
     return RatioErrors(stderr, with_total, total_variance)
-
-
-def ratio_interval(
-    shares: Floats, errors: RatioErrors, totals: Floats, z: float, *, n: int, sampling: float = 1.0
-) -> ConfidenceSet:
-    """Return the shares θ that a test at z standard errors does not reject.
-
-    Formula: (N_k − θN)² ≤ z²·V(θ), where V(θ) estimates the variance of N_k − θN if θ is the truth. That is
-    Fieller's set, Var N_k − 2θ Cov(N_k, N) + θ² Var N, with the part of it that comes from sampling records,
-    r(N_k(1 − θ)² + (N − N_k)θ²), replaced by its value under θ, rNθ(1 − θ); r = mean squared survey weight
-    over mean weight, 1 without weights. In t = θ − θ̂, divided by N²:
-    (1 − z²/n − z²(v − 2r/N))·t² + z²(2(c − θ̂v) − r(1 − 2θ̂)/N)·t − z²·stderr² ≤ 0
-    with c = Cov(N_k, N)/N², v = Var N/N². Fieller's (1954) interval where noise dominates, Wilson's (1927)
-    for clear records, θ̂ ± z·stderr for many records. Where the first factor is not positive the set is no
-    interval: [0, 1] is returned and `bounded` is False.
-    Cost: a quadratic equation a share.
-    """
-    totals = totals[..., None]
-    v = errors.total_variance[..., None] / totals**2
-    c = errors.with_total / totals**2
-    r = sampling / totals
-    curvature = np.broadcast_to(1 - z * z / max(n, 1) - z * z * (v - 2 * r), shares.shape)
-    slope = z * z * (2 * (c - shares * v) - r * (1 - 2 * shares))
-    bounded = curvature > 0
-    safe = np.where(bounded, curvature, 1.0)
-    root = np.sqrt(slope**2 + 4 * safe * (z * errors.stderr) ** 2)
-    lower = np.where(bounded, shares - (slope + root) / (2 * safe), 0.0)
-    upper = np.where(bounded, shares - (slope - root) / (2 * safe), 1.0)
-    return ConfidenceSet(lower, upper, bounded)

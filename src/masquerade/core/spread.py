@@ -7,6 +7,7 @@ truths that a test with the variance *under that truth* does not reject.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.beta_quantile import beta_quantile
-from masquerade.core.intervals import Interval
+from masquerade.core.intervals import ConfidenceSet, Interval, RatioErrors
 
 Flags = NDArray[np.bool_]
+Ends = tuple[Floats, Floats]
 
 FEWEST_DECISIVE = 10.0  # reports below which the exact distribution takes over
 PER_SQUARED_Z = 2.6  # the same for high levels: 10 at z = 1.96
@@ -42,13 +44,62 @@ class Spread:
     high: Floats
     low: Floats
     given: Floats
-    n: float
+    n: Floats | float
     weight: float = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        values: Floats,
+        sums: Sequence[Floats],
+        ends: Sequence[tuple[Floats, Floats]],
+        *,
+        given: Floats,
+        n: float,
+        weight: float = 1.0,
+    ) -> Spread:
+        """Return the spread behind Σ a = `values` from Σ a², Σ a³, Σ a⁴ and the ends of some kinds of a."""
+        second, third, fourth = sums
+        mean = values / max(n, 1)
+        square = mean * values
+        return cls(
+            mean,
+            np.maximum(second - square, 0.0),
+            third - 3 * mean * second + 2 * mean * square,
+            np.maximum(fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**2 * square, 0.0),
+            np.maximum.reduce([high for _, high in ends]),
+            np.minimum.reduce([low for low, _ in ends]),
+            given,
+            n,
+            weight,
+        )
+
+    @classmethod
+    def of_two_kinds(
+        cls,
+        mean: Floats,
+        variance: Floats,
+        ends: tuple[Floats, Floats],
+        n: Floats | float,
+    ) -> Spread:
+        """Return the spread that reports have if the farther of the ends of a is one of their two kinds.
+
+        Exact for one binary report; otherwise the skew is at most that, and the reports that decide at least.
+        """
+        low, high = ends[0] - mean, ends[1] - mean
+        up = high >= -low
+        far, near = np.where(up, high, low), np.where(up, low, high)
+        size = np.abs(far) > TINY
+        other = -_ratio(variance / np.maximum(n, 1), far, size)
+        skew = far + np.where(up, np.maximum(other, near), np.minimum(other, near))
+        fourth = variance * (skew**2 + variance / np.maximum(n, 1))
+        given = np.zeros_like(variance)
+        return cls(mean, variance, skew * variance, fourth, ends[1], ends[0], given, n)
 
     def __add__(self, other: Spread) -> Spread:
         """Return the spread behind the sum of two estimates from different records."""
         n = self.n + other.n
-        mean = (self.n * self.mean + other.n * other.mean) / max(n, 1)
+        mean = (self.n * self.mean + other.n * other.mean) / np.maximum(n, 1)
         return Spread(
             mean,
             self.variance + other.variance,
@@ -58,7 +109,22 @@ class Spread:
             mean + np.minimum(self.low - self.mean, other.low - other.mean),
             self.given + other.given,
             n,
-            (self.weight * self.n + other.weight * other.n) / n if n else 1.0,
+            float((self.weight * self.n + other.weight * other.n) / n) if np.all(n) else 1.0,
+        )
+
+    def scaled(self, factor: float) -> Spread:
+        """Return the spread behind estimates times a factor."""
+        sampling = (factor - 1) ** 2 * (self.variance - self.given)
+        return Spread(
+            factor * self.mean,
+            factor**2 * self.variance,
+            factor**3 * self.third,
+            factor**4 * self.fourth,
+            factor * self.high,
+            factor * self.low,
+            factor**2 * self.given + sampling,
+            self.n,
+            factor * self.weight,
         )
 
     @property
@@ -70,7 +136,7 @@ class Spread:
     def bend(self) -> Floats:
         """Return half of how fast that rise changes; −1/n where reports are of two kinds only."""
         beyond = _ratio(self.fourth - self.skew * self.third, self.variance**2, self._seen)
-        return np.maximum(beyond, 1 / max(self.n, 1)) - 2 / max(self.n, 1)
+        return np.maximum(beyond, 1 / np.maximum(self.n, 1)) - 2 / np.maximum(self.n, 1)
 
     @property
     def decisive(self) -> Floats:
@@ -103,6 +169,58 @@ class Spread:
         return np.asarray(self.variance > ROUNDING * single)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ShareSpread:
+    """Sums over the reports behind N̂_k − θN̂, b = a_k − θa: Σb³, Σb⁴, Σb²a, and the ends of b."""
+
+    third: Floats
+    fourth: Floats
+    with_whole: Floats
+    high: Floats
+    low: Floats
+
+    @classmethod
+    def of_two_kinds(
+        cls, shares: Floats, variance: Floats, totals: Floats, own: Ends, whole: Ends
+    ) -> ShareSpread:
+        """Return the spread if the farther end of b is one of two kinds of reports; see `Spread`'s.
+
+        `variance` is that of N̂_k − θN̂, `own` are the ends of a_k/a, `whole` those of a.
+        """
+        corners = [a * (k - shares) for a in whole for k in own]
+        low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
+        most = np.maximum(*map(np.abs, whole))
+        kinds = Spread.of_two_kinds(
+            np.zeros_like(shares), variance, (low, high), totals / np.maximum(most, 1.0)
+        )
+        return cls(kinds.third, kinds.fourth, variance * most, high, low)
+
+    def scaled(self, factor: float) -> ShareSpread:
+        """Return the spread behind shares of estimates times a factor."""
+        return ShareSpread(
+            factor**3 * self.third,
+            factor**4 * self.fourth,
+            factor**3 * self.with_whole,
+            factor * self.high,
+            factor * self.low,
+        )
+
+    def __add__(self, other: ShareSpread) -> ShareSpread:
+        """Return the spread behind shares of sums from different records."""
+        return ShareSpread(
+            self.third + other.third,
+            self.fourth + other.fourth,
+            self.with_whole + other.with_whole,
+            np.maximum(self.high, other.high),
+            np.minimum(self.low, other.low),
+        )
+
+
+def unbiased_factor(n: float) -> float:
+    """Return n/(n − 1): what makes the variance of a sample an unbiased one of its population."""
+    return n / (n - 1) if n > 1 else 1.0
+
+
 def score_interval(values: Floats, spread: Spread, z: float, *, given: bool = False) -> Interval:
     """Return the expected sums that a test at z standard errors of the null hypothesis does not reject.
 
@@ -117,7 +235,7 @@ def score_interval(values: Floats, spread: Spread, z: float, *, given: bool = Fa
     rise, bend, variance = spread.skew, spread.bend, spread.variance
     if given:
         rise = rise + 2 * spread.mean - spread.weight
-        bend = bend + 1 / max(spread.n, 1)
+        bend = bend + 1 / np.maximum(spread.n, 1)
         variance = np.maximum(spread.given, 0.0)
     few = spread.decisive < max(FEWEST_DECISIVE, PER_SQUARED_Z * z * z)
     square = np.where(few, 1.0, 1 - z * z * bend)
@@ -150,7 +268,8 @@ def exact_interval(
     ends = []
     for end, share in ((spread.low, NormalDist().cdf(-z)), (spread.high, NormalDist().cdf(z))):
         raw = np.broadcast_to(end, values.shape).ravel()[rows]
-        gap, scale = _exact_end(raw - own[1], sums[0], sums[1], spread.n, share)
+        n = np.broadcast_to(spread.n, values.shape).ravel()[rows].astype(float)
+        gap, scale = _exact_end(raw - own[1], sums[0], sums[1], n, share)
         if given:
             known = np.broadcast_to(spread.given, values.shape).ravel()[rows]
             disguise = np.maximum(known, 0.0) + np.maximum(raw**2 - spread.weight * raw, 0.0)
@@ -161,7 +280,9 @@ def exact_interval(
     return Interval(*ends)
 
 
-def _exact_end(end: Floats, variance: Floats, third: Floats, n: float, share: float) -> tuple[Floats, Floats]:
+def _exact_end(
+    end: Floats, variance: Floats, third: Floats, n: Floats, share: float
+) -> tuple[Floats, Floats]:
     """Return how far an end lies from the estimate, and the variance with one report more."""
     m = n + 1
     shift = end / m
@@ -177,15 +298,75 @@ def _exact_end(end: Floats, variance: Floats, third: Floats, n: float, share: fl
     return np.where(some, gap, 0.0), second + m * shift**2
 
 
-def _quantiles(k: Floats, m: float, share: float) -> Floats:
+def _quantiles(k: Floats, m: Floats, share: float) -> Floats:
     """Return quantiles of Beta(k, m − k); of very many, from a grid that is dense in the square root of k."""
-    if k.size <= GRID:
+    if k.size <= GRID or m.min() < m.max():
         return beta_quantile(k, m - k, share)
     places = np.linspace(0.0, np.sqrt(k.max()), GRID)
-    at = np.minimum(places**2, m)
-    return np.interp(np.sqrt(k), places, beta_quantile(at, m - at, share))
+    at = np.minimum(places**2, m[0])
+    return np.interp(np.sqrt(k), places, beta_quantile(at, m[0] - at, share))
 
 
 def _ratio(above: Floats, below: Floats, where: Flags, other: float = 0.0) -> Floats:
     where = np.broadcast_to(where, np.broadcast_shapes(above.shape, below.shape))
     return np.where(where, above / np.where(where, below, 1.0), other)
+
+
+def share_interval(
+    shares: Floats,
+    errors: RatioErrors,
+    totals: Floats,
+    z: float,
+    *,
+    n: float,
+    sampling: float = 1.0,
+    spread: ShareSpread | None = None,
+) -> ConfidenceSet:
+    """Return the shares θ = N_k/N that a test at z standard errors of the null hypothesis does not reject.
+
+    Formula: (N̂_k − θN̂)² ≤ z²V(θ), where V(θ) = V + w₁t + w₂t², t = θ − θ̂, is to second order the variance
+    of N̂_k − θN̂ in the most likely distribution of the reports whose share is θ. With b = a_k − θ̂a:
+    V = Σb², w₁ = −2Σab + N̂Σb³/V, w₂ = Σa² − 2N̂Σb²a/V + N̂²(Σb⁴/V² − (Σb³)²/V³ − Σb²a/(VN̂)).
+    Without `spread` the reports are those of clear records: Σb³/V = r(1 − 2θ̂), Σb²a/V = r; r is `sampling`.
+    Wilson's (1927) interval for clear records, Fieller's (1954) where noise dominates, θ̂ ± z·stderr for many
+    records; where fewer than ten reports decide, `exact_interval` of N̂_k − θ̂N̂. Where z²w₂ ≥ N̂² the set is no
+    interval: [0, 1] is returned and `bounded` is False.
+    Cost: a quadratic equation a share.
+    """
+    totals = totals[..., None]
+    v = errors.total_variance[..., None] / totals**2
+    c = errors.with_total / totals**2
+    if spread is None:
+        third, weight, beyond = sampling * (1 - 2 * shares), np.full(shares.shape, sampling), 0.0 * shares
+        few = np.zeros(shares.shape, dtype=bool)
+    else:
+        variance = (errors.stderr * totals) ** 2
+        largest = np.maximum(np.abs(spread.high), np.abs(spread.low))
+        seen = variance > ROUNDING * largest**2
+        third = _ratio(spread.third, variance, seen)
+        weight = _ratio(spread.with_whole, variance, seen, sampling)
+        beyond = _ratio(spread.fourth - third * spread.third, variance**2, seen) - weight / totals
+        behind = Spread(
+            np.zeros_like(shares),
+            np.where(seen, variance, 0.0),
+            np.where(seen, spread.third, 0.0),
+            np.where(seen, spread.fourth, 0.0),
+            spread.high,
+            spread.low,
+            np.zeros_like(shares),
+            np.maximum(totals / np.maximum(weight, TINY), 1.0),
+        )
+        few = behind.decisive < max(FEWEST_DECISIVE, PER_SQUARED_Z * z * z)
+    curvature = 1 - z * z * (
+        v + 1 / max(n, 1) - 2 * weight / totals + np.where(few, 0.0, np.maximum(beyond, 0.0))
+    )
+    slope = z * z * (2 * (c - shares * v) - third / totals)
+    bounded = np.where(few, 1 - z * z * v > 0, curvature > 0)
+    safe = np.where(curvature > 0, curvature, 1.0)
+    root = np.sqrt(slope**2 + 4 * safe * (z * errors.stderr) ** 2)
+    lower, upper = (shares - (slope + sign * root) / (2 * safe) for sign in (1, -1))
+    if few.any():
+        gaps = exact_interval(np.zeros_like(shares), behind, z, where=few)
+        lower = np.where(few, shares + gaps.lower / totals, lower)
+        upper = np.where(few, shares + gaps.upper / totals, upper)
+    return ConfidenceSet(np.where(bounded, lower, 0.0), np.where(bounded, upper, 1.0), np.asarray(bounded))

@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
+from masquerade.core.covariance import spread_of
 from masquerade.core.errors import InputError, SchemaError
 from masquerade.core.intervals import Interval, count_interval, quantile
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
+from masquerade.core.spread import Spread, score_interval, unbiased_factor
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Merged, Tally
 
@@ -83,8 +85,10 @@ class Supports:
 class SupportAnswer:
     """Estimated counts of the sets, their standard errors (population), and what they are shares of.
 
-    `total` is the number of records, or their summed survey weights; `ratio` is Σv²/Σv of those weights v
-    (1 without). `covariance` is that of each set with its part, if parts were asked for.
+    `stderr` is the root of the variance that was seen (`errors` is to be shown). `total` is the number of
+    records, or their summed survey weights; `ratio` is Σv²/Σv of those weights v (1 without). `covariance` is
+    that of each set with its part, if parts were asked for. `ends` are the least and the most that a record
+    can count for each set, if the source knows.
     """
 
     values: Floats
@@ -93,16 +97,39 @@ class SupportAnswer:
     total: float
     ratio: float = 1.0
     covariance: Floats | None = None
+    ends: tuple[Floats, Floats] | None = None
+
+    @property
+    def spread(self) -> Spread | None:
+        """Return how the reports scatter behind every count; None if the source does not tell."""
+        if self.ends is None:
+            return None
+        return Spread.of_two_kinds(self.values / max(self.n, 1), self.stderr**2, self.ends, self.n)
+
+    @property
+    def errors(self) -> Floats:
+        """Return the standard errors, as `CountTable.stderr` gives them: never 0 where nothing was seen."""
+        spread, variance = self.spread, self.stderr**2 * unbiased_factor(self.n)
+        return np.sqrt(variance) if spread is None else spread.standard_error(variance)
 
     def interval(self, level: float) -> Interval:
-        """Return confidence intervals for the expected counts: those of `CountTable.conf_int`."""
-        return count_interval(self.values, self.stderr**2, max(self.n, 1), quantile(level), self.ratio)
+        """Return score intervals of the expected counts, as if reports were of two kinds.
+
+        Formula: `masquerade.core.spread.score_interval` with `Spread.of_two_kinds`.
+        """
+        z, spread = quantile(level), self.spread
+        if spread is None:
+            return count_interval(self.values, self.stderr**2, max(self.n, 1), z, self.ratio)
+        return score_interval(self.values, spread, z)
 
     def __add__(self, other: SupportAnswer) -> SupportAnswer:
         """Pool with the answer from other, independent records."""
         total = self.total + other.total
         weighted = self.ratio * self.total + other.ratio * other.total
         both = self.covariance is not None and other.covariance is not None
+        ends = None
+        if self.ends is not None and other.ends is not None:
+            ends = np.minimum(self.ends[0], other.ends[0]), np.maximum(self.ends[1], other.ends[1])
         return SupportAnswer(
             self.values + other.values,
             np.hypot(self.stderr, other.stderr),
@@ -110,6 +137,7 @@ class SupportAnswer:
             total,
             weighted / total if total > 0 else 1.0,
             np.add(self.covariance, other.covariance) if both else None,  # type: ignore[arg-type]
+            ends,
         )
 
 
@@ -196,7 +224,16 @@ def from_tables(source: Tally, question: Supports) -> SupportAnswer:
     total = everyone.total
     spread = float(everyone.covariance.diagonal()) + total**2 / max(everyone.n, 1)
     ratio = spread / total if total > 0 else 1.0
-    return SupportAnswer(counts, np.sqrt(np.maximum(variances, 0.0)), everyone.n, total, ratio, covariance)
+    spreads = [spread_of(table.covariance) for table in tables]
+    found = [
+        (spread.low[cell], spread.high[cell])
+        for spread, cell in zip(spreads, cells, strict=True)
+        if spread is not None
+    ]
+    low, high = np.array(found, dtype=float).reshape(-1, 2).T
+    ends = (low, high) if len(found) == len(tables) else None
+    stderr = np.sqrt(np.maximum(variances, 0.0))
+    return SupportAnswer(counts, stderr, everyone.n, total, ratio, covariance, ends)
 
 
 def _cell_of(question: Supports, row: int, table: CountTable) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.evidence import PROJECTIONS, Evidence, Fit, Projection
 from masquerade.core.intervals import Interval, count_interval, normal_interval, quantile
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.core.spread import score_interval
+from masquerade.core.spread import score_interval, unbiased_factor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,12 +74,15 @@ class CountTable:
 
         ``population`` answers "how far from the population that the records were drawn from",
         ``given_records`` answers "how far from the true counts of these very records". Where no report was
-        seen that would tell, it is what a single one would have weighed, and not 0.
+        seen that would tell, it is what a single one would have weighed, and not 0. The square of that of the
+        population is unbiased: n/(n − 1) times the variance of `covariance`.
         """
         variance, spread = self.covariance.diagonal(kind), spread_of(self.covariance)
         if spread is None:
             return np.sqrt(np.maximum(variance, 0.0))
-        return spread.standard_error(variance, given=kind == "given_records")
+        if kind == "given_records":
+            return spread.standard_error(variance, given=True)
+        return spread.standard_error(variance * unbiased_factor(self.n))
 
     def conf_int(self, level: float = 0.95, kind: Kind = "population") -> Interval:
         """Return confidence intervals for the expected count (or, given the records, the true count).

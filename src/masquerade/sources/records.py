@@ -12,7 +12,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.supports import SupportAnswer, Supports
-from masquerade.sources.expectation import expect
+from masquerade.sources.expectation import Mean, expect, mean_of
 from masquerade.sources.query_plan import layouts_of
 from masquerade.sources.record_store import Codes, Store
 from masquerade.sources.report_tally import Missing, ReportTally
@@ -73,6 +73,13 @@ class Records(ReportTally):
         """
         self.check_complete()
         return expect(self, f, over, seed=seed)
+
+    def mean(
+        self, f: Callable[[NDArray[np.intp]], NDArray[Any]], over: Sequence[str], *, seed: int = 0
+    ) -> Mean:
+        """Return the same as `expect`, and how the records scatter behind it."""
+        self.check_complete()
+        return mean_of(self, f, over, seed=seed)
 
     def _split(self) -> tuple[Store, ...]:
         sizes = dict(zip(self.schema, self.policy.observed.shape(self.schema), strict=True))

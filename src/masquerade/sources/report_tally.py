@@ -141,9 +141,9 @@ class ReportTally(ABC):
             reduce(np.add, [plan.maps.apply(sums.fixed) for plan, sums in parts]) if self.weighted else values
         )
         n = self.records_behind(query)
-        weight = mean_weight([sums for _, sums in parts]) if self.weighted else 1.0
+        weight = _mean_weight([sums for _, sums in parts]) if self.weighted else 1.0
         covariance = LinearCovariance(
-            tuple(scatter(plan, sums, weight if self.weighted else None) for plan, sums in parts),
+            tuple(_scatter(plan, sums, weight if self.weighted else None) for plan, sums in parts),
             values,
             fixed,
             n,
@@ -159,7 +159,7 @@ class ReportTally(ABC):
         return CountTable(axes, values, n, ReportEvidence.of(reports, values, covariance))
 
 
-def scatter(plan: QueryPlan, sums: Observed, weight: float | None) -> CovariancePart:
+def _scatter(plan: QueryPlan, sums: Observed, weight: float | None) -> CovariancePart:
     """Return the sums of second, third and fourth powers of row weights, and the ends of those weights.
 
     Survey weights (`weight`, their mean weighted by themselves) count as equal within a report. Where a
@@ -184,7 +184,7 @@ def scatter(plan: QueryPlan, sums: Observed, weight: float | None) -> Covariance
     return CovariancePart(sums.squares, plan.maps, np.asarray(cubes), np.asarray(fourths), ends_of_rows)
 
 
-def mean_weight(parts: Sequence[Observed]) -> float:
+def _mean_weight(parts: Sequence[Observed]) -> float:
     """Return the mean survey weight of records, weighted by itself: Σv²/Σv."""
     above, below = (
         sum(float(np.abs(sums).sum()) for sums in some)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Group
-from masquerade.core.axes import Floats
+from masquerade.core.axes import Floats, times_ends
 from masquerade.core.errors import QueryRefused, Refusal, SingularChannel
 from masquerade.core.query import Query
 from masquerade.core.supports import Item, Parts, Sets, SupportAnswer, Supports
@@ -241,6 +241,22 @@ class _Counter:
             firsts[~simple], squares[~simple] = self._weighed(members, squared=False)
         return firsts, squares
 
+    def ends(self, sets: Sets) -> tuple[Floats, Floats]:
+        """Return the least and the most that a record can weigh for each set."""
+        whole = self.blocks.weighed(sets)
+        corners = np.stack([whole.base, whole.base + whole.step])
+        low, high = np.ones(len(sets)), np.ones(len(sets))
+        for block in range(sets.shape[1]):
+            found = [one * end for one in (low, high) for end in corners[:, :, block]]
+            low, high = np.minimum.reduce(found), np.maximum.reduce(found)
+        for row in np.flatnonzero(np.isnan(whole.base).any(axis=1)).tolist():
+            pair = np.ones(()), np.ones(())
+            for members in self.blocks.members(sets[row]):
+                vector = self.blocks.factor(members).vector
+                pair = times_ends(pair, (np.asarray(vector.min()), np.asarray(vector.max())))
+            low[row], high[row] = float(pair[0]), float(pair[1])
+        return low, high
+
     def products(self, sets: Sets, parts: Parts) -> Floats:
         """Return Σ (weight of the set)·(weight of its part) over records."""
         whole = self.blocks.weighed(sets)
@@ -359,6 +375,7 @@ def counted(
             _COUNTERS[owner] = (question.items, counters)
         sets, order, back = _distinct_sets(question.itemsets)
         sums = [counter.sums(sets) for counter in counters]
+        ends = [counter.ends(sets) for counter in counters]
         products = None
         if question.parts is not None:
             rows, given = question.itemsets[order].astype(np.int32), question.parts[order]
@@ -374,7 +391,9 @@ def counted(
     ratio = 1.0 if weights is None or total == 0 else float((weights**2).sum()) / total
     if products is not None:
         products -= values * _parts_of(counters, question) / max(n, 1)
-    return SupportAnswer(values, stderr, n, total, ratio, products)
+    low = ratio * np.minimum.reduce([pair[0] for pair in ends])[back]
+    high = ratio * np.maximum.reduce([pair[1] for pair in ends])[back]
+    return SupportAnswer(values, stderr, n, total, ratio, products, (low, high))
 
 
 def _parts_of(counters: Sequence[_Counter], question: Supports) -> Floats:

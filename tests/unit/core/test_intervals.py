@@ -10,8 +10,8 @@ from masquerade.core.intervals import (
     normal_interval,
     quantile,
     ratio_errors,
-    ratio_interval,
 )
+from masquerade.core.spread import share_interval
 
 
 def wilson(share, n, z):
@@ -38,7 +38,7 @@ def test_a_share_of_a_known_number_of_clear_records_has_wilsons_interval():
     covariance = np.diag(counts) - np.outer(counts, counts) / n
     errors = ratio_errors(counts / n, covariance, np.asarray(float(n)))
     assert errors.stderr == pytest.approx(np.sqrt(0.75 * 0.25 / n))
-    found = ratio_interval(counts / n, errors, np.asarray(float(n)), 1.5, n=n)
+    found = share_interval(counts / n, errors, np.asarray(float(n)), 1.5, n=n)
     assert np.allclose(found[:2], wilson(counts / n, n, 1.5))
     assert found.bounded.all()
 
@@ -51,7 +51,7 @@ def test_where_noise_dominates_it_is_the_normal_interval():
 
 def test_a_share_of_next_to_nothing_is_not_bounded():
     errors = RatioErrors(np.array([0.5]), np.array([4.0]), np.asarray(9.0))
-    found = ratio_interval(np.array([0.3]), errors, np.asarray(1.0), 2.0, n=100)
+    found = share_interval(np.array([0.3]), errors, np.asarray(1.0), 2.0, n=100)
     assert (found.lower, found.upper, found.bounded) == (0, 1, False)
 
 

@@ -72,7 +72,7 @@ def test_stderr_of_both_kinds(estimated):
     first = 15 / 0.65
     square = (0.75**2 * 40 + 0.25**2 * 60) / 0.65**2
     assert estimated.values[0] == pytest.approx(first)
-    assert estimated.stderr()[0] == pytest.approx(math.sqrt(square - first**2 / 100))
+    assert estimated.stderr()[0] == pytest.approx(math.sqrt((square - first**2 / 100) * 100 / 99))
     assert estimated.stderr("given_records")[0] == pytest.approx(math.sqrt(square - first))
 
 
@@ -156,7 +156,7 @@ def test_marginal_sums_reorders_and_keeps_exact_errors(table):
     assert region.values.tolist() == [14, 13, 23]
     assert region.n == 50
     # multinomial: var = N(1 − N/n)
-    np.testing.assert_allclose(region.stderr() ** 2, [14 * 36 / 50, 13 * 37 / 50, 23 * 27 / 50])
+    np.testing.assert_allclose(region.stderr() ** 2, [14 * 36 / 49, 13 * 37 / 49, 23 * 27 / 49])
     turned = table.marginal(("region", "smoker"))
     assert turned.names == ("region", "smoker")
     np.testing.assert_array_equal(turned.values, np.transpose(COUNTS))
@@ -201,8 +201,8 @@ def test_adding_pools_independent_records(table):
     assert pooled.n == 150
     np.testing.assert_array_equal(pooled.values, 3 * np.array(COUNTS))
     seen = np.array(COUNTS) > 0
-    both = table.stderr() ** 2 + other.stderr() ** 2
-    np.testing.assert_allclose(pooled.stderr()[seen] ** 2, both[seen])
+    both = table.covariance.diagonal() + other.covariance.diagonal()
+    np.testing.assert_allclose(pooled.stderr()[seen] ** 2, both[seen] * 150 / 149)
     assert pooled.stderr()[~seen] == 1  # one record more of 150
     np.testing.assert_array_equal(pooled.nonnegative("clip").values, 3 * np.array(COUNTS))
 

@@ -396,3 +396,20 @@ def test_the_summary_says_what_was_done():
     assert "Counts: mle" in text
     assert model.negative > 0.01
     assert "biases the coefficients" in text
+
+
+def test_the_error_of_a_weighted_accuracy_is_that_of_its_resamples():
+    generator = np.random.default_rng(3)
+    n = 600
+    x = generator.integers(0, 2, n)
+    y = np.where(generator.random(n) < 0.9, x, 1 - x)
+    weights = generator.choice([1.0, 15.0], n)
+    codes = {"x": x.astype(np.uint8), "y": y.astype(np.uint8)}
+    model = linear_classifier(
+        Records(codes, mq.Policy.clear(mq.Schema({"x": [0, 1], "y": ["no", "yes"]})), weights), "y"
+    )
+    again = []
+    for _ in range(3000):
+        rows = generator.integers(0, n, n)
+        again.append(weights[rows] @ (x == y)[rows] / weights[rows].sum())
+    assert model.accuracy_stderr == pytest.approx(np.std(again), rel=0.1)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import beta
 from tests.statistical.checks import assert_coverage, assert_unbiased, assert_variance, normal_bound
 
 import masquerade as mq
@@ -161,18 +162,25 @@ def test_reliable_rows_keep_what_their_standard_errors_promise():
 
 
 def test_intervals_of_clear_records_are_wilsons():
-    frame = pd.DataFrame({"a": ["x"] * 12 + ["y"] * 30, "b": [0] * 3 + [1] * 9 + [1] * 30})
+    frame = pd.DataFrame({"a": ["x"] * 40 + ["y"] * 30, "b": [0] * 13 + [1] * 27 + [1] * 30})
     table = mq.learn.bayesian_network(mq.tally(frame), {"a": (), "b": ("a",)})["b"]
     z = NormalDist().inv_cdf(0.95)
     found = table.conf_int(0.9)
-    # the table's records are 12 of 42: Wilson's interval of 3 in 12, whatever the other rows
-    for row, (hits, size) in enumerate([(3, 12), (0, 30)]):
-        p, c = hits / size, 1 + z**2 / size
-        centre, half = p + z**2 / 2 / size, z * np.sqrt(p * (1 - p) / size + z**2 / 4 / size**2)
-        assert found.lower[row, 0] == pytest.approx((centre - half) / c, abs=1e-12)
-        assert found.upper[row, 0] == pytest.approx((centre + half) / c, abs=1e-12)
-    assert table.stderr[1, 0] == 0
-    assert found.upper[1, 0] > 0.05
+    # the row's records are 40 of 70: Wilson's interval of 13 in 40, whatever the other rows
+    p, c = 13 / 40, 1 + z**2 / 40
+    centre, half = p + z**2 / 2 / 40, z * np.sqrt(p * (1 - p) / 40 + z**2 / 4 / 40**2)
+    assert found.lower[0, 0] == pytest.approx((centre - half) / c, abs=1e-12)
+    assert found.upper[0, 0] == pytest.approx((centre + half) / c, abs=1e-12)
+    # and Clopper's and Pearson's of none in 30
+    assert found.lower[1, 0] == pytest.approx(0, abs=1e-12)
+    assert found.upper[1, 0] == pytest.approx(1 - 0.05 ** (1 / 30))
+
+
+def test_intervals_of_few_clear_records_are_cloppers_and_pearsons():
+    frame = pd.DataFrame({"a": ["x"] * 12 + ["y"] * 30, "b": [0] * 3 + [1] * 9 + [1] * 30})
+    found = mq.learn.bayesian_network(mq.tally(frame), {"a": (), "b": ("a",)})["b"].conf_int()
+    assert found.lower[0, 0] == pytest.approx(beta.ppf(0.025, 3, 10), rel=1e-6)
+    assert found.upper[0, 0] == pytest.approx(beta.ppf(0.975, 4, 9), rel=1e-6)
 
 
 def test_intervals_become_the_normal_ones():
@@ -298,9 +306,8 @@ def test_survey_weights_count_as_fewer_records():
         {"a": np.zeros(20, dtype=np.uint8)}, mq.Policy.clear(mq.Schema({"a": [0, 1]})), np.full(20, 7.0)
     )
     assert not mq.learn.bayesian_network(fewer, {"a": ()})["a"].reliable
-    # Wilson's interval of 0 in 30 again: weights that are all alike change nothing
-    z = NormalDist().inv_cdf(0.975)
-    assert table.conf_int().upper[1] == pytest.approx(z**2 / (30 + z**2), rel=0.01)
+    # Clopper's and Pearson's interval of 0 in 30: weights that are all alike change nothing
+    assert table.conf_int().upper[1] == pytest.approx(1 - 0.025 ** (1 / 30))
 
 
 class Counting:
