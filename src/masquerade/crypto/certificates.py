@@ -55,14 +55,7 @@ def init(folder: str | Path, *, name: str = "masquerade test authority") -> Pair
     except OSError as error:
         raise FileError(f"{place}: cannot be made ({os.strerror(error.errno or 5).lower()}).") from None
     secret = ec.generate_private_key(ec.SECP256R1())
-    subject = _named(name)
-    signed = (
-        _started(subject, subject, secret.public_key(), _AUTHORITY_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(authority=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(secret.public_key()), critical=False)
-        .sign(secret, hashes.SHA256())
-    )
+    signed = _signed(name, None, secret, secret, _AUTHORITY_DAYS)
     write_whole(key, _private(secret), private=True)
     write_whole(certificate, signed.public_bytes(serialization.Encoding.PEM))
     return Pair(certificate, key, fingerprint(certificate))
@@ -124,21 +117,9 @@ def _put(place: Path, name: str, hosts: x509.SubjectAlternativeName, days: int) 
     authority = _read(place / f"{AUTHORITY}.pem")
     signing = _read_key(place / f"{AUTHORITY}.key")
     secret = ec.generate_private_key(ec.SECP256R1())
-    signed = (
-        _started(_named(name), authority.subject, secret.public_key(), days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(authority=False), critical=True)
-        .add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
-            critical=False,
-        )
-        .add_extension(hosts, critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(secret.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
-        )
-        .sign(signing, hashes.SHA256())
-    )
+    both_ways = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
+    signed = _signed(name, authority.subject, secret, signing, days, both_ways, hosts, issued_by)
     home, generation = place / f".{name}", f"{signed.serial_number:x}"
     home.mkdir(mode=0o755, exist_ok=True)
     (home / generation).mkdir()
@@ -150,23 +131,18 @@ def _put(place: Path, name: str, hosts: x509.SubjectAlternativeName, days: int) 
     following.replace(home / "current")
 
 
-def _started(
-    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, days: int
-) -> x509.CertificateBuilder:
+def _signed(
+    name: str,
+    issuer: x509.Name | None,
+    key: ec.EllipticCurvePrivateKey,
+    signing: ec.EllipticCurvePrivateKey,
+    days: int,
+    *extensions: x509.ExtensionType,
+) -> x509.Certificate:
+    """Return a certificate of a key, of an authority where nobody issues it, signed."""
+    subject, authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), issuer is None
     now = datetime.now(UTC).replace(microsecond=0)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _EARLIER)
-        .not_valid_after(now + timedelta(days=days))
-    )
-
-
-def _usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
+    usage = x509.KeyUsage(
         digital_signature=not authority,
         key_cert_sign=authority,
         crl_sign=authority,
@@ -177,10 +153,21 @@ def _usage(*, authority: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer or subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLIER)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(authority, 0 if authority else None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=False)
+    return builder.sign(signing, hashes.SHA256())
 
 
 def _host(host: str) -> x509.GeneralName:

@@ -4,7 +4,7 @@ People with the same quasi-identifier derive the same secret, and from it a tag,
 parts, and polynomials whose values at places of their own are their shares; nobody else can derive any. The
 derivation is SHAKE-256 (FIPS 202) over a label and the secret: it runs once for each class, of which there
 may be a million. So the shares lie in the small field 2⁶¹ − 1 of `kernels.field61`, three of them for a
-secret, and secrets of all classes are recovered at once; `crypto.interpolation` says which code is for what.
+secret, and secrets of all classes are recovered at once; `crypto.group` says which code is for what.
 
 A recovered secret is accepted only if the tag of the class follows from it, so a wrong one never passes; bad
 shares cost draws. With a share β of bad ones a draw succeeds with probability (1 − β)^k.

@@ -11,7 +11,8 @@ import hashlib
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from math import isqrt
+from functools import lru_cache
+from math import isqrt, prod
 from typing import Any, ClassVar, Literal, NoReturn, final
 
 from masquerade.core.errors import InputError
@@ -250,3 +251,36 @@ class SmallLog:
         raise LogOutOfRange(
             f"The sum is not a whole number from 0 to {self._n}: an input was not as it should be."
         )
+
+
+def interpolate_points(xs: Sequence[int], points: Sequence[Point], at: int, group: Group) -> Point:
+    """Return f(at)·H from the points f(x)·H, the polynomial itself remaining unknown.
+
+    Secrets are shared elsewhere, each time quickly in a field of its own: `crypto.seed_shares` deals and
+    opens seeds at the places 1 … k, one of every user; `crypto.class_secrets` works in the field 2⁶¹ − 1,
+    compiled, on secrets that are derived and not drawn: a million shares at once, bad ones among them.
+    """
+    if len(points) != len(xs):
+        raise InputError(f"Interpolation needs one point for each place. Got {len(points)} for {len(xs)}.")
+    return group.combine_public(points, lagrange(tuple(xs), at, group))
+
+
+@lru_cache(maxsize=1024)
+def lagrange(xs: tuple[int, ...], at: int, group: Group) -> tuple[int, ...]:
+    """Return the coefficients λ_x(at): which share counts how much for the value at any place, public.
+
+    Formula: f(z) = Σ λ_x(z)·f(x), λ_x(z) = Π (z − x') / ((z − x)·Π_{x'≠x} (x − x')), for any f of degree
+    below the number of places.
+    Cost: n² products of small numbers and n inversions.
+    """
+    if not all(1 <= x < 2**32 for x in xs):
+        raise InputError("A share lies at a place from 1 to 2^32 − 1; at 0 lies the secret itself.")
+    if len(set(xs)) != len(xs):
+        raise InputError("Two shares lie at the same place: each needs a place of its own.")
+    q = group.order
+    at %= q
+    if at in xs:
+        return tuple([int(x == at) for x in xs])
+    above = prod([at - x for x in xs]) % q
+    below = [prod([x - other for other in xs if other != x]) * (at - x) for x in xs]
+    return tuple([above * pow(value, -1, q) % q for value in below])

@@ -304,43 +304,28 @@ class Claims:
     def claim(self, claims: Sequence[tuple[str, bytes, bytes]]) -> None:
         """Record all claims durably, or none and raise `KeySpent` because one is there already."""
         with self._store.transaction():
-            if self._insert(claims) < len(claims):
+            done = self._store.run_all(
+                "INSERT INTO claimed (kind, name, value) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", claims
+            )
+            if done < len(claims):
                 raise KeySpent(self.SPENT)
-
-    def agree(self, claims: Sequence[tuple[str, bytes, bytes]]) -> list[bool]:
-        """Record those claims that are new; tell of each whether it stands now, with this very value."""
-        with self._store.transaction():
-            return [self._insert([one]) == 1 or self.find(one[0], one[1]) == one[2] for one in claims]
 
     def find(self, kind: str, name: bytes) -> bytes | None:
         """Return the value of a claim, None if there is none."""
         found = self._store.value("SELECT value FROM claimed WHERE kind = ? AND name = ?", (kind, name))
         return None if found is None else bytes(found)
 
-    def all(self, kind: str, prefix: bytes = b"") -> list[Claim]:
-        """Return the claims of a kind whose name begins like this, oldest first."""
-        rows = self._store.run(
-            "SELECT name, value FROM claimed WHERE kind = ? AND substr(name, 1, ?) = ? ORDER BY place",
-            (kind, len(prefix), prefix),
-        )
-        return [Claim(kind, bytes(name), bytes(value)) for name, value in rows]
-
     def values(self, kind: str, prefix: bytes = b"") -> list[bytes]:
         """Return the values of the claims of a kind whose name begins like this, oldest first."""
-        return [claim.value for claim in self.all(kind, prefix)]
-
-    def count(self, kind: str) -> int:
-        """Return how many claims of a kind there are."""
-        return int(self._store.value("SELECT count(*) FROM claimed WHERE kind = ?", (kind,)))
+        rows = self._store.run(
+            "SELECT value FROM claimed WHERE kind = ? AND substr(name, 1, ?) = ? ORDER BY place",
+            (kind, len(prefix), prefix),
+        )
+        return [bytes(value) for (value,) in rows]
 
     def close(self) -> None:
         """Let go of the file."""
         self._store.close()
-
-    def _insert(self, claims: Sequence[tuple[str, bytes, bytes]]) -> int:
-        return self._store.run_all(
-            "INSERT INTO claimed (kind, name, value) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", claims
-        )
 
 
 def _new_file(path: Path) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.interpolation import interpolate_points, lagrange
+from masquerade.crypto.group import interpolate_points, lagrange
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.crypto.secp256k1 import secp256k1
 

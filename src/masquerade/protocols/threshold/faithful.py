@@ -23,8 +23,7 @@ from typing import Annotated, ClassVar, Final, NoReturn
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken, SharesInconsistent
-from masquerade.crypto.group import Point
-from masquerade.crypto.interpolation import interpolate_points
+from masquerade.crypto.group import Point, interpolate_points
 from masquerade.crypto.keys import derive
 from masquerade.crypto.proofs import (
     Context,

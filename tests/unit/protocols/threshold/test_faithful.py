@@ -7,7 +7,7 @@ import pytest
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken, SharesInconsistent
-from masquerade.crypto.interpolation import interpolate_points, lagrange
+from masquerade.crypto.group import interpolate_points, lagrange
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.symmetric import unseal
