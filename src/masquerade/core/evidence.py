@@ -8,12 +8,15 @@ log-linear models fit. It names no channel, adds to the evidence of other record
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
+
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import Covariance, reduce_cells
+from masquerade.core.errors import InputError
 
 Projection = Literal["mle", "simplex", "clip"]
 PROJECTIONS: tuple[Projection, ...] = ("mle", "simplex", "clip")
@@ -25,7 +28,8 @@ class Fit:
 
     `expected` are the fitted counts of the table. `deviance` is 2[ℓ(saturated reports) − ℓ(fit)], `pearson`
     Pearson's statistic on the reports, both with `df` degrees of freedom where the fit is interior.
-    `log_likelihood` is ℓ(fit). `converged` tells whether the fit stands still.
+    `log_likelihood` is ℓ(fit). `converged` tells whether the fit stands still. `generators` are the sets of
+    axes whose joint margins the model follows, `evidence` is what it was fitted to.
     """
 
     expected: Floats
@@ -34,6 +38,34 @@ class Fit:
     pearson: float
     log_likelihood: float
     converged: bool
+    generators: tuple[tuple[int, ...], ...] = ()
+    evidence: Evidence | None = field(default=None, repr=False, compare=False)
+
+    def contrast(self, weights: Floats) -> Contrast:
+        """Return Σ weights·expected with its standard error under the model, for one array or many.
+
+        Formula: the delta method on the observed information of the model's parameters. A function of the
+        table that is not linear, such as a log odds ratio, has its derivative for weights.
+        Error: normal theory at an interior fit; empty cells are taken as known.
+        """
+        shape = self.expected.shape
+        cells = np.asarray(weights, dtype=float)
+        if cells.shape[cells.ndim - len(shape) :] != shape:
+            raise InputError(f"A contrast has a weight for every cell, {shape}. Got {cells.shape} instead.")
+        if self.evidence is None:
+            raise InputError("This fit does not know what it was fitted to.")
+        many = cells.reshape(-1, *shape)
+        variances = self.evidence.contrast_variances(self, many)
+        values = (many * self.expected).reshape(len(many), -1).sum(axis=1)
+        lead = cells.shape[: cells.ndim - len(shape)]
+        return Contrast(values.reshape(lead), np.sqrt(np.maximum(variances, 0.0)).reshape(lead))
+
+
+class Contrast(NamedTuple):
+    """A linear function of a fitted table, and its standard error."""
+
+    value: Floats
+    stderr: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +141,9 @@ class Evidence(Protocol):
 
     def fit(self, generators: Iterable[Iterable[int]]) -> Fit:
         """Fit the hierarchical log-linear model whose highest terms are these sets of axes."""
+
+    def contrast_variances(self, fit: Fit, contrasts: Floats) -> Floats:
+        """Return the variance of Σ contrast·expected of a model fitted to this, for each contrast."""
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> Evidence:
         """Return the evidence of the table summed or sliced to the axes `keep`."""

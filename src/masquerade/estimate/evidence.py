@@ -16,8 +16,14 @@ from masquerade.core.errors import InputError
 from masquerade.core.evidence import Draws, Evidence, Fit, Pool, Projection, Reduction, Sample
 from masquerade.core.link_fits import LinkFits, fit_one_by_one, merged
 from masquerade.core.link_marginals import Prior
-from masquerade.estimate.gaussian import curvature, loglinear_distance, nearest_nonnegative
+from masquerade.estimate.gaussian import (
+    curvature,
+    loglinear_distance,
+    loglinear_variances,
+    nearest_nonnegative,
+)
 from masquerade.estimate.indirect import IndirectFit, pearson_of
+from masquerade.estimate.information import contrast_covariance
 from masquerade.estimate.likelihood import likelihood
 from masquerade.estimate.links import fit_reports, is_simple
 from masquerade.estimate.loglinear import generators_of, parameters, proportional_fit
@@ -101,7 +107,19 @@ class ReportEvidence:
         shape = self.view.apply(self.values).shape
         model = generators_of(generators, len(shape))
         df = prod(shape) - parameters(model, shape) + sum(part.spare for part in self.parts)
-        return self._fitted(lambda margin: proportional_fit(margin, model), df)
+        found = self._fitted(lambda margin: proportional_fit(margin, model), df)
+        return replace(found, generators=model, evidence=self)
+
+    def contrast_variances(self, fit: Fit, contrasts: Floats) -> Floats:
+        """Return the variance of each contrast of a fitted model, from the information of the reports.
+
+        Where truths lie beyond the table, or in several strata, from the covariance of the counts.
+        """
+        if self.whole is None or not self.whole.observed.sum():
+            return loglinear_variances(
+                self.covariance.dense(MOST_CELLS), fit.generators, fit.expected, contrasts
+            )
+        return np.diag(contrast_covariance(self.whole, fit.generators, fit.expected, contrasts))
 
     @classmethod
     def fit_links(
@@ -266,7 +284,12 @@ class GaussianEvidence:
         weights = curvature(self._dense(self.covariance, values.size))
         expected, distance, converged = loglinear_distance(values, model, weights)
         df = values.size - parameters(model, values.shape)
-        return Fit(expected, distance, df, distance, -distance / 2, converged)
+        return Fit(expected, distance, df, distance, -distance / 2, converged, model, self)
+
+    def contrast_variances(self, fit: Fit, contrasts: Floats) -> Floats:
+        """Return the variance of each contrast of a fitted model, from the covariance of the values."""
+        covariance = self._dense(self.covariance, fit.expected.size)
+        return loglinear_variances(covariance, fit.generators, fit.expected, contrasts)
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> GaussianEvidence:
         """Return the evidence of the table summed or sliced to the axes `keep`."""

@@ -70,3 +70,17 @@ def loglinear_distance(values: Floats, generators: Generators, weights: Floats) 
         else:
             damping *= 10
     return expected.reshape(values.shape), distance, False
+
+
+def loglinear_variances(
+    covariance: Floats, generators: Generators, expected: Floats, contrasts: Floats
+) -> Floats:
+    """Return the variances of contrasts (m, *table) of the model's table nearest to values with a covariance.
+
+    Formula: (cE)ᵀX I⁻ Xᵀ(cE), I = (EX)ᵀΣ⁻(EX).
+    """
+    slopes = expected.ravel()[:, None] * design(generators, expected.shape)
+    spread, directions = np.linalg.eigh(slopes.T @ curvature(covariance) @ slopes)
+    known = spread > RANGE * max(float(spread.max(initial=0.0)), 1e-300)
+    scaled = (contrasts.reshape(len(contrasts), -1) @ slopes) @ directions[:, known] / np.sqrt(spread[known])
+    return np.asarray((scaled**2).sum(axis=1))

@@ -242,3 +242,57 @@ def test_no_records_fit_everything():
     fit = ReportEvidence.of([part], nothing, covariance).fit([[0], [1]])
     assert (fit.deviance, fit.converged) == (0, True)
     np.testing.assert_array_equal(fit.expected, nothing)
+
+
+def test_contrasts_of_a_saturated_fit_have_the_errors_of_the_estimate():
+    found = table(records(masked()), ("a", "d"))
+    fit = found.fit([["a", "d"]])
+    weights = np.zeros((2, 3, 2))
+    weights[0, 1], weights[1, :, 0] = 1.0, [1.0, -1.0, 0.5]
+    values, errors = fit.contrast(weights)
+    np.testing.assert_allclose(values, [(each * found.values).sum() for each in weights], rtol=1e-4)
+    expected = [np.sqrt(found.covariance.quadratic(each)) for each in weights]
+    np.testing.assert_allclose(errors, expected, rtol=2e-3)
+    one = fit.contrast(weights[0])
+    assert one.value.shape == one.stderr.shape == ()
+    assert pickle.loads(pickle.dumps(fit)).contrast(weights[0]) == one  # noqa: S301  (written here)
+    with pytest.raises(InputError, match=r"a weight for every cell, \(3, 2\). Got \(2, 3\)"):
+        fit.contrast(np.ones((2, 3)))
+
+
+def test_contrasts_of_a_smaller_model_are_surer_and_say_how_sure():
+    cell = np.zeros((3, 2))
+    cell[2, 0] = 1.0
+    policy = mq.Policy.build(
+        SCHEMA, {"a": mq.channels.symmetric(3, "1/5"), "d": mq.channels.symmetric(2, "1/5")}
+    )
+    rng = np.random.default_rng(11)
+    found, claimed, free = [], [], []
+    for run in range(200):
+        a, d = rng.choice(3, 1000, p=[0.5, 0.3, 0.2]), rng.choice(2, 1000, p=[0.6, 0.4])
+        codes = {"a": a, "b": d, "c": d, "d": d}
+        clear = {name: np.array(SCHEMA[name].categories)[codes[name]] for name in codes}
+        import pandas as pd  # noqa: PLC0415
+
+        counted = table(mq.tally(mq.simulate(pd.DataFrame(clear), policy, seed=run), policy), ("a", "d"))
+        value, error = counted.fit(["a", "d"]).contrast(cell)
+        found.append(float(value))
+        claimed.append(float(error))
+        free.append(float(counted.stderr()[2, 0]))
+    assert abs(np.mean(found) - 120) < 5 * np.std(found) / np.sqrt(200)
+    assert np.std(found) == pytest.approx(np.mean(claimed), rel=0.25)
+    assert np.mean(claimed) < 0.8 * np.mean(free)
+
+
+def test_contrasts_of_conditions_and_of_values_alone():
+    source = records(masked())
+    sliced = table(source, ("a",), {"d": "x"})
+    fit = sliced.fit(["a"])
+    assert float(fit.contrast(np.array([1.0, 0, 0])).stderr) == pytest.approx(
+        float(sliced.stderr()[0]), rel=0.02
+    )
+    plain = table(source, ("a", "d"))
+    alone = GaussianEvidence.of(plain.values, plain.covariance)
+    weights = np.array([[1.0, 0], [0, 0], [0, 0]])
+    both = [float(each.fit([[0], [1]]).contrast(weights).stderr) for each in (alone, plain.evidence)]
+    assert both[0] == pytest.approx(both[1], rel=0.1)
