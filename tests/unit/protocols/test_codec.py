@@ -61,9 +61,7 @@ class Pair(Struct):
     right: Annotated[bytes, Blob(3)]
 
 
-@dataclass(frozen=True)
-class Ballots(Message):
-    TAG = b"test ballots 1"
+class Ballots(Message, tag=b"test ballots 1"):
     round: Annotated[int, Number(2, most=1000)]
     session: Annotated[bytes, Fixed(4)]
     name: Annotated[str, Text(20)]
@@ -75,9 +73,7 @@ class Ballots(Message):
             raise InputError("There is no round 13.")
 
 
-@dataclass(frozen=True)
-class Everything(Message):
-    TAG = b"test everything 1"
+class Everything(Message, tag=b"test everything 1"):
     colour: Colour
     word: Word
     truth: bool
@@ -99,11 +95,9 @@ class Known:
     width: str
 
 
-@dataclass(frozen=True, eq=False)
-class Round(Message):
+class Round(Message, tag=b"test round 1", eq=False):
     """A message whose sizes both sides know."""
 
-    TAG = b"test round 1"
     run: Annotated[tuple[U8, ...], Run(lambda known: known.slots)]
     bits: Annotated[NDArray[np.bool_], Bits(lambda known: known.slots)]
     vote: Annotated[NDArray[Any], Array(lambda known: known.width, count=lambda known: known.slots)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import ASSUMPTIONS, guarantee_of
@@ -30,11 +30,9 @@ FEWEST = 3  # with two, each learns the other's answer from the count
 MINER = "miner"
 
 
-@dataclass(frozen=True, slots=True)
-class Enrolment(Message):
+class Enrolment(Message, tag=b"masquerade frequency terms 1"):
     """What a person keeps of the terms agreed to, the policy by its id."""
 
-    TAG: ClassVar[bytes] = b"masquerade frequency terms 1"
     epoch: Annotated[str, Text(4096)]
     policy: Annotated[str, Text(255)]
     minimum: U32
@@ -181,11 +179,9 @@ class Step(IntEnum):
     REFUSAL = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Signed(Message):
+class Signed(Message, tag=b"masquerade frequency signed 1"):
     """What a user says in a round: keys, an endorsement, a vote, or why not; signed."""
 
-    TAG: ClassVar[bytes] = b"masquerade frequency signed 1"
     user: PersonName
     step: Step
     number: U32
@@ -229,11 +225,9 @@ class _MemberPlace:
         return names[place]
 
 
-@dataclass(frozen=True)
-class Invitation(Message):
+class Invitation(Message, tag=b"masquerade frequency invitation 1"):
     """The miner opens a round: its number, who takes part, what is asked; read by whoever has the terms."""
 
-    TAG: ClassVar[bytes] = b"masquerade frequency invitation 1"
     terms: Digest
     number: U32
     users: Annotated[tuple[Annotated[str, _MemberPlace()], ...], Many(MOST_PROOFS)]
@@ -259,11 +253,9 @@ class Invitation(Message):
         return sum(counts_of(question, terms.sizes) for question in self.questions)
 
 
-@dataclass(frozen=True)
-class Gathered(Message):
+class Gathered(Message, tag=b"masquerade frequency gathered 1"):
     """The miner passes on what all users sent, in the order of the invitation."""
 
-    TAG: ClassVar[bytes] = b"masquerade frequency gathered 1"
     step: Step
     number: U32
     parts: Annotated[tuple[Annotated[bytes, Blob(LARGEST)], ...], Many(MOST_PROOFS)]
@@ -273,11 +265,9 @@ class Gathered(Message):
             raise InputError("What is gathered for everyone are keys or endorsements.")
 
 
-@dataclass(frozen=True, slots=True)
-class Objection(Message):
+class Objection(Message, tag=b"masquerade frequency objection 1"):
     """Why a user does not go on, and who is to blame: the payload of a refusal."""
 
-    TAG: ClassVar[bytes] = b"masquerade frequency objection 1"
     code: Annotated[str, Text(255)]
     reason: Annotated[str, Text(4096)]
     culprits: Annotated[tuple[PersonName, ...], Many(1000)] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Protocol, Self
 
@@ -28,15 +28,13 @@ MOST_WIDTH = 64
 SUBMISSION = "submission"
 
 
-@dataclass(frozen=True, eq=False)
-class MixTerms(Message):
+class MixTerms(Message, tag=b"masquerade mix terms 1", eq=False):
     """One collection: the miner, the leaders in the order in which they shuffle, and the people enrolled.
 
     Names go with Ed25519 identities. Every record takes `width` ciphertexts, 30 bytes each, whatever its
     length. Fewer than `minimum` records are never opened: they would not hide each other.
     """
 
-    TAG: ClassVar[bytes] = b"masquerade mix terms 1"
     session: Annotated[str, Text(4096)]
     width: U32 = field(default=1, kw_only=True)
     minimum: U32 = field(default=10, kw_only=True)
@@ -158,11 +156,9 @@ class Signers(Protocol):
         """Return whose signature a kind of message must bear, None if nobody of that name may send it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signed(Message):
+class Signed(Message, tag=b"masquerade mix signed 1"):
     """What one party says to all."""
 
-    TAG: ClassVar[bytes] = b"masquerade mix signed 1"
     LABEL: ClassVar[str] = PROTOCOL
     kind: Annotated[str, OneOf(Text(32), (SHARE, SUBMISSION, SHUFFLE, ENDORSEMENT, OPENING))]
     sender: PersonName
@@ -198,11 +194,9 @@ class Signed(Message):
         return first
 
 
-@dataclass(frozen=True, slots=True)
-class Board(Message):
+class Board(Message, tag=b"masquerade mix board 1"):
     """A list of messages that everybody sees alike."""
 
-    TAG: ClassVar[bytes] = b"masquerade mix board 1"
     parts: Annotated[tuple[Annotated[bytes, Blob(LARGEST)], ...], Many(MOST_ROWS)]
 
 

@@ -49,11 +49,9 @@ GroupPoint = Annotated[Point, point_of(group)]
 Scalar = Annotated[int, scalar_of(group)]
 
 
-@dataclass(frozen=True)
-class PublicDeal(Message):
+class PublicDeal(Message, tag=b"threshold dealing 1"):
     """What a dealer tells everybody: epoch, k, number of users, and a_j·G for every coefficient of f."""
 
-    TAG: ClassVar[bytes] = b"threshold dealing 1"
     epoch: Annotated[str, Text(_MOST_NAME)]
     users: U32
     sensitive_size: U32
@@ -112,11 +110,9 @@ class PrivateDeal(Message):
     submitted: Scalar
 
 
-@dataclass(frozen=True)
-class Submission(Message):
+class Submission(Message, tag=b"threshold submission 1"):
     """What a user sends: its quasi-identifier in clear, its point with a proof, its sensitive part sealed."""
 
-    TAG: ClassVar[bytes] = b"threshold submission 1"
     index: U32
     quasi: Annotated[bytes, Blob(_MOST_PART)]
     point: GroupPoint

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +67,7 @@ Identifier = Annotated[bytes, Fixed(ID_SIZE)]
 Elements = Annotated[bytes, Blob(POINT_SIZE * MOST_TOGETHER)]
 
 
-@dataclass(frozen=True)
-class Terms(Message):
+class Terms(Message, tag=b"threshold terms 1"):
     """How an epoch is run.
 
     `k` is the least number of reports that opens a class; `quasi_size` and `sensitive_size` are the most
@@ -77,7 +76,6 @@ class Terms(Message):
     digest of the `Form` that rows are filled in on, if any. The name of an epoch is used once.
     """
 
-    TAG: ClassVar[bytes] = b"threshold terms 1"
     epoch: Annotated[str, Text(_MOST_NAME)]
     k: U32
     quasi_size: U32
@@ -109,15 +107,13 @@ class Terms(Message):
         return self.context + quasi
 
 
-@dataclass(frozen=True)
-class Notice(Message):
+class Notice(Message, tag=b"threshold notice 1"):
     """The randomness server's commitment to one key for the epoch, signed, the same for everybody.
 
     Its digest belongs in a public place. A server that gave people different keys could tell them apart by
     their reports; clients compare the digest, reports carry it, and two notices of one epoch are evidence.
     """
 
-    TAG: ClassVar[bytes] = b"threshold notice 1"
     terms: Annotated[Terms, Enclosed(MOST_BYTES)]
     public: Annotated[Point, point_of(group)]
     signature: Signature
@@ -137,11 +133,9 @@ class Notice(Message):
         return hashlib.sha256(self.encode()).digest()
 
 
-@dataclass(frozen=True)
-class Closing(Message):
+class Closing(Message, tag=b"threshold closing 1"):
     """The server's signed word that it has destroyed the key of a notice, after so many evaluations."""
 
-    TAG: ClassVar[bytes] = b"threshold closing 1"
     notice: Digest
     evaluations: U64
     signature: Signature
@@ -156,11 +150,9 @@ class Closing(Message):
         verify_signature(identity, self.signature, _CLOSING, self.notice, self.evaluations.to_bytes(8, "big"))
 
 
-@dataclass(frozen=True)
-class Credential(Message):
+class Credential(Message, tag=b"threshold credential 1"):
     """What a person gets at enrolment: an identifier and the key that its requests are made with."""
 
-    TAG: ClassVar[bytes] = b"threshold credential 1"
     id: Identifier
     key: Key
 
@@ -169,14 +161,12 @@ class Credential(Message):
         return f"Credential({self.id.hex()})"
 
 
-@dataclass(frozen=True)
-class Request(Message):
+class Request(Message, tag=b"threshold request 1"):
     """One blinded element, for the epoch of one notice, by one credential.
 
     The element is decoded by whoever evaluates it.
     """
 
-    TAG: ClassVar[bytes] = b"threshold request 1"
     notice: Digest
     credential: Identifier
     element: Annotated[bytes, Fixed(POINT_SIZE)]
@@ -197,14 +187,12 @@ class Request(Message):
         return hashlib.sha256(self.element).digest()[:ID_SIZE]
 
 
-@dataclass(frozen=True)
-class Evaluation(Message):
+class Evaluation(Message, tag=b"threshold evaluation 1"):
     """A whole batch that one proof is about, and which place in it is the receiver's.
 
     The other elements belong to other people; being blinded, they are uniformly random and tell nothing.
     """
 
-    TAG: ClassVar[bytes] = b"threshold evaluation 1"
     elements: Elements
     evaluated: Elements
     proof: Annotated[bytes, Fixed(PROOF_SIZE)]
@@ -216,11 +204,9 @@ class Evaluation(Message):
             raise InputError("An evaluation has as many results as elements, and the place is one of them.")
 
 
-@dataclass(frozen=True)
-class EvaluationRefusal(Message):
+class EvaluationRefusal(Message, tag=b"threshold refusal 1"):
     """Why a request was not evaluated: one of `REFUSALS`."""
 
-    TAG: ClassVar[bytes] = b"threshold refusal 1"
     reason: Annotated[str, OneOf(Text(64), REFUSALS)]
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Final
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError
@@ -22,23 +21,19 @@ _SHOWN: Final = "collect notice shown"
 NoticeBytes = Annotated[bytes, Blob(2 * MOST_BYTES)]
 
 
-@dataclass(frozen=True)
-class Batch(Message):
+class Batch(Message, tag=b"collect batch 1"):
     """Several requests, or the replies to them in the same order."""
 
-    TAG: ClassVar[bytes] = b"collect batch 1"
     items: Annotated[tuple[Annotated[bytes, Blob(_LARGEST)], ...], Many(MOST_TOGETHER)]
 
 
-@dataclass(frozen=True)
-class ShownNotice(Message):
+class ShownNotice(Message, tag=b"collect notice shown 1"):
     """The notice that the collector was shown, signed by the collector.
 
     A person who was shown another one knows that the randomness server tells people apart, and both
     signatures together are evidence.
     """
 
-    TAG: ClassVar[bytes] = b"collect notice shown 1"
     notice: NoticeBytes
     signature: Signature
 
@@ -52,8 +47,7 @@ class ShownNotice(Message):
         verify_signature(identity, self.signature, _SHOWN, self.notice)
 
 
-@dataclass(frozen=True)
-class ClientRecord(Message):
+class ClientRecord(Message, tag=b"collect record 1"):
     """How far a person has come in an epoch: asking (`kept`), reporting (`report`), or `delivered`.
 
     It is on the disk before anything leaves, so a retry never asks twice. The number that hides the request
@@ -61,7 +55,6 @@ class ClientRecord(Message):
     without holding either: it is keyed with the credential.
     """
 
-    TAG: ClassVar[bytes] = b"collect record 1"
     notice: NoticeBytes
     mark: Digest
     kept: Annotated[bytes, Blob(64)] = b""
