@@ -130,6 +130,10 @@ class Evidence(Protocol):
     """What a table of counts rests on. A value: it holds no connection and asks nobody anything."""
 
     @property
+    def values(self) -> Floats:
+        """The unbiased estimate of the table as it was asked for."""
+
+    @property
     def covariance(self) -> Covariance:
         """The covariance of the unbiased estimate."""
 

@@ -190,8 +190,11 @@ class ReportEvidence:
             reports.append(None if part is None else LinkReports.of(part, where))
         return marginal_gains(reports, prior)
 
-    def drawn(self, draws: Draws, expected: Floats | None = None) -> ReportEvidence | None:
-        """Return evidence of as many records drawn anew: from the reports, or from those of true counts."""
+    def drawn(self, draws: Draws, expected: Floats | None = None) -> Evidence | None:
+        """Return evidence of as many records drawn anew: from the reports, or from those of true counts.
+
+        Weighted records are drawn by the normal distribution of their estimate.
+        """
         chances = [part.observed for part in self.parts]
         if expected is not None:
             part = self.whole
@@ -204,7 +207,8 @@ class ReportEvidence:
         ]
         covariance = redrawn_covariance(self.covariance, [part.observed for part in self.parts], fresh)
         if covariance is None:
-            return None
+            normal = GaussianEvidence.of(self.view.apply(self.values), self.covariance)
+            return normal.drawn(draws) if expected is None else None
         parts = tuple(replace(part, observed=new) for part, new in zip(self.parts, fresh, strict=True))
         return ReportEvidence.of(parts, estimates_of(covariance), covariance)
 

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from masquerade.learn import scores as scores
     from masquerade.learn.averaged_network import AveragedNetwork as AveragedNetwork
     from masquerade.learn.averaged_network import averaged as averaged
+    from masquerade.learn.averaged_network import resampled_network as resampled_network
     from masquerade.learn.bayes import NaiveBayes as NaiveBayes
     from masquerade.learn.bayes import naive_bayes as naive_bayes
     from masquerade.learn.catalogue import Learner as Learner
@@ -45,7 +46,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "bayes": "NaiveBayes naive_bayes",
         "catalogue": "Learner Option learner",
         "density": "Density reconstructed_density",
-        "averaged_network": "AveragedNetwork averaged",
+        "averaged_network": "AveragedNetwork averaged resampled_network",
         "graph": "cpdag shd",
         "itemsets": "Itemsets frequent_itemsets",
         "linear": "LinearClassifier linear_classifier",

@@ -1,14 +1,20 @@
-"""Several structures as one: how often each link occurred among them."""
+"""Several structures as one: how often each link occurred among them, and among samples drawn anew."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from masquerade.core.errors import InputError
+import numpy as np
+
+from masquerade.core.errors import InputError, Refusal
+from masquerade.core.query import Query
+from masquerade.core.table import CountTable
+from masquerade.core.tally import Cached, Tally
 from masquerade.learn.graph import Link, Parents, descendants, links
 from masquerade.learn.network_plot import network_plot
+from masquerade.learn.structure_search import searched
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,3 +76,62 @@ def averaged(structures: Sequence[Parents], threshold: float = 0.5) -> AveragedN
     ordered = {name: tuple(sorted(parents, key=place.__getitem__)) for name, parents in kept.items()}
     frequency = {link: count / len(structures) for link, count in sorted(counts.items())}
     return AveragedNetwork(ordered, frequency, len(structures))
+
+
+class Redrawn:
+    """A source whose reports are drawn anew, with replacement, from those behind the tables of another one.
+
+    Every table is drawn by itself, always in the same way: no record is looked at, and tables that overlap
+    agree in what they come from, not in what was drawn.
+    """
+
+    def __init__(self, source: Tally, seed: int) -> None:
+        self.source, self.seed = source, seed
+        self.schema, self.guarantee = source.schema, source.guarantee
+
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return the refusals of the source."""
+        return self.source.check(queries)
+
+    def answer(self, queries: Sequence[Query]) -> list[CountTable]:
+        """Answer with tables drawn anew."""
+        tables = self.source.answer(queries)
+        return [self._drawn(query, table) for query, table in zip(queries, tables, strict=True)]
+
+    def _drawn(self, query: Query, table: CountTable) -> CountTable:
+        generator = np.random.default_rng([self.seed, int(query.id[:16], 16)])
+        evidence = table.evidence.drawn(generator)
+        if evidence is None:
+            raise InputError(f"The counts of {', '.join(table.names)} do not tell what was reported.")
+        return CountTable(table.axes, evidence.values, table.n, evidence)
+
+
+def resampled_network(
+    source: Tally,
+    order: Sequence[str] | None = None,
+    *,
+    samples: int = 100,
+    threshold: float = 0.5,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> AveragedNetwork:
+    """Return how often each link is found in structures learnt from reports that were drawn anew.
+
+    Every sample is learnt as `structure` learns, with its `options`; `progress` is told how many of how many
+    are done. The source is asked each question once.
+    Reference: Friedman, Goldszmidt & Wyner (1999); Efron (1979).
+    Cost: as many searches as samples.
+    Error: a frequency says how stable a link is under chance, and is not the probability of the link. Tables
+    are drawn one by one from the evidence behind them (`Redrawn`), which leaves out what chance does to
+    several of them at once.
+    """
+    if samples < 1 or int(samples) != samples:
+        raise InputError(f"'samples' must be a whole number from 1. Got {samples} instead.")
+    asked = Cached(source)
+    found = []
+    for sample in range(int(samples)):
+        found.append(searched(Cached(Redrawn(asked, seed + sample)), order, **options))
+        if progress is not None:
+            progress(sample + 1, int(samples))
+    return averaged(found, threshold)

@@ -171,6 +171,37 @@ def structure(
     Error: every link comes with its strength, see `link_strength.Strength`. Gains equal within 1e-9·n are
     ties, settled by the names: the order of the variables in the schema changes nothing.
     """
+    found = searched(
+        source,
+        order,
+        max_parents=max_parents,
+        score=score,
+        correction=correction,
+        required=required,
+        forbidden=forbidden,
+        tabu=tabu,
+        restarts=restarts,
+        seed=seed,
+    )
+    strengths = link_strengths(source, found)
+    ordered = None if order is None else tuple(order)
+    return LearnedStructure(found, strengths, score_called(score).name, correction.to_dict(), ordered)
+
+
+def searched(
+    source: Tally,
+    order: Sequence[str] | None = None,
+    *,
+    max_parents: int = 3,
+    score: Score | str = "bic",
+    correction: Correction = LIKELIHOOD,
+    required: Iterable[Link] = (),
+    forbidden: Iterable[Link] = (),
+    tabu: int = 10,
+    restarts: int = 0,
+    seed: int = 0,
+) -> dict[str, tuple[str, ...]]:
+    """Return what `structure` finds, without the strengths of links."""
     judge = Judge(source, score_called(score), correction)
     names = judge.names
     rules = StructureRules(
@@ -186,14 +217,7 @@ def structure(
         parents = k2(judge, rules, checked_order(order, names, rules))
     families = {name: {names[z] for z in family} for name, family in zip(names, parents, strict=True)}
     schema = source.schema
-    found = {name: tuple(other for other in schema if other in families[name]) for name in schema}
-    return LearnedStructure(
-        found,
-        link_strengths(source, found),
-        judge.score.name,
-        correction.to_dict(),
-        None if order is None else tuple(order),
-    )
+    return {name: tuple(other for other in schema if other in families[name]) for name in schema}
 
 
 def k2(judge: Judge, rules: StructureRules, order: Sequence[int]) -> list[Family]:
