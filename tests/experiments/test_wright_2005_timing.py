@@ -8,7 +8,7 @@ import pytest
 
 from masquerade.protocols.frequency.messages import MOST_PROOFS
 from masquerade.report.style import house_style
-from masquerade.simulation.printed_primitive import mined
+from masquerade.simulation.frequency import mined
 from masquerade_experiments.wright_2005 import bayes_timing, curves, frequency_timing
 
 MODULES = {"frequency": (frequency_timing, 1), "bayes": (bayes_timing, bayes_timing.COUNTS)}

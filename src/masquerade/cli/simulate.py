@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import masquerade as mq
@@ -252,19 +253,19 @@ def _climbed(
     run: Callable[[int], Any], n: int, plot: str | None, drawing: _Drawing, *, overwrite: bool
 ) -> tuple[Any, dict[str, Any]]:
     """Run n people, and fewer before if a picture is wanted; return the last result and all rungs."""
-    from masquerade.simulation.time_ladder import Rung, ladder, timing_plot  # noqa: PLC0415
+    from masquerade.simulation.costs import ladder, timing_plot  # noqa: PLC0415
 
     sizes: Sequence[int] = [n] if plot is None else ladder(n, drawing.least)
-    rungs, result = [], None
+    rungs, result = {}, None
     with output.progress("simulating") as advance:
         for done, size in enumerate(sizes):
             advance(sum(sizes[:done]), sum(sizes))
             result = run(size)
-            rungs.append(Rung(size, result.cost))
+            rungs[size] = result.cost
     if plot is None:
         return result, {}
     picture = output.picture_of(timing_plot(rungs, drawing.title, drawing.note), plot)
     output.write_whole(plot, picture, overwrite=overwrite)
     run_for = ", ".join(f"{size:,}" for size in sizes)
     output.say(f"time against the number of people ({run_for}) is drawn in {plot}.")
-    return result, {"ladder": [{"n": rung.n, "cost": rung.cost.to_dict()} for rung in rungs]}
+    return result, {"ladder": [{"n": size, "cost": asdict(cost)} for size, cost in rungs.items()]}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from masquerade.cli.output import listed, plain_table
 from masquerade.core.words import counted
-from masquerade.simulation.time_ladder import duration
+from masquerade.simulation.costs import duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

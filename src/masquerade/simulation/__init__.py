@@ -7,12 +7,11 @@ against their number.
 """
 
 from masquerade.simulation.census import PROTOCOLS, Census, Comparison, Lesson, users
-from masquerade.simulation.costs import Cost, Culprit, Meter, Spread
+from masquerade.simulation.costs import Cost, Culprit, Meter, Spread, duration, ladder, slope, timing_plot
+from masquerade.simulation.frequency import Mined, mined
 from masquerade.simulation.partition import Suppression, suppression
 from masquerade.simulation.people import PEOPLE, People, Trouble, made_up_people, people_from, population
-from masquerade.simulation.printed_primitive import Mined, mined
 from masquerade.simulation.threshold import KAnonymity, k_anonymity
-from masquerade.simulation.time_ladder import Rung, duration, ladder, slope, timing_plot
 
 __all__ = [
     "PEOPLE",
@@ -26,7 +25,6 @@ __all__ = [
     "Meter",
     "Mined",
     "People",
-    "Rung",
     "Spread",
     "Suppression",
     "Trouble",

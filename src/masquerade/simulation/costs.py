@@ -1,4 +1,7 @@
-"""What comes out of a simulation as plain values, and what it costs whom: processor seconds and bytes."""
+"""What comes out of a simulation as plain values, and what it costs whom: processor seconds and bytes.
+
+Costs are measured where the work is done; a ladder of simulations shows time against the number of people.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.core.palette import MUTED, NAIVE, SERIES
+from masquerade.core.plots import new_axes
 from masquerade.core.tally import Tally
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 P = TypeVar("P")
 Learn = Callable[[Tally], Any]
@@ -51,10 +60,6 @@ class Cost:
     def server_seconds(self) -> float:
         """Return the processor seconds of all roles that are not users."""
         return sum(self.roles.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 class Result:
@@ -177,3 +182,118 @@ def _size(message: Any) -> int:
     if isinstance(message, tuple):
         return sum(map(_size, message))
     return len(message) if isinstance(message, bytes) else 0
+
+
+HALVINGS = 4
+FEW_DECADES = 100  # from the largest to the smallest time
+LABEL = 26  # points from one label of two lines to the next
+
+
+def ladder(n: int, least: int) -> list[int]:
+    """Return n/16, n/8, …, n, those that are at least so many.
+
+    >>> ladder(1000, 100)
+    [125, 250, 500, 1000]
+    """
+    sizes = [n // 2**step for step in range(HALVINGS, -1, -1)]
+    return [size for size in sizes if size >= least] or [n]
+
+
+def slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """Return by which power of n a time grows: the slope of a straight line on logarithmic axes.
+
+    >>> round(slope([10, 100, 1000], [2, 20, 200]), 6)
+    1.0
+    """
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+
+
+def timing_plot(costs: Mapping[int, Cost], title: str, note: str = "", ax: Axes | None = None) -> Axes:
+    """Draw processor time against the number of people, one person's beside that of every other role."""
+    from masquerade.report.style import house_style, open_frame  # noqa: PLC0415  (loads matplotlib)
+
+    sizes = sorted(costs)
+    points = [costs[n] for n in sizes]
+    lines = [("one person", NAIVE, "o", [cost.client_seconds.mean for cost in points])]
+    lines += [
+        (role, colour, mark, seconds)
+        for (role, seconds), colour, mark in zip(_merged_roles(points).items(), SERIES, "sD^vP", strict=False)
+    ]
+    with house_style():
+        axes = new_axes(6.4, 4.4) if ax is None else ax
+        for name, colour, mark, seconds in lines:
+            axes.plot(sizes, seconds, f"{mark}-", color=colour, markersize=6, linewidth=2, zorder=3)
+            axes.annotate(
+                f"{name}\n{duration(seconds[-1])}",
+                (sizes[-1], seconds[-1]),
+                xytext=(10, 0),
+                textcoords="offset points",
+                color=colour,
+                va="center",
+                annotation_clip=False,
+            )
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        _readable_axes(axes, sizes, [s for *_, seconds in lines for s in seconds])
+        _spread_labels(axes)
+        axes.set_xlabel("people")
+        axes.set_title(title, loc="left", fontsize=11, weight="bold", pad=24 if note else 12)
+        axes.text(0, 1.03, note, transform=axes.transAxes, color=MUTED, fontsize=9, va="bottom")
+        open_frame(axes)
+        axes.grid(visible=False, axis="x")
+    return axes
+
+
+def _merged_roles(points: Sequence[Cost]) -> dict[str, list[float]]:
+    """Return the seconds of every role, leaders as one: they all do the same work."""
+    alike = [role for role in points[-1].roles if role.startswith("leader")]
+    found = {role: [cost.roles[role] for cost in points] for role in points[-1].roles if role not in alike}
+    if alike:
+        found["one leader"] = [float(np.mean([cost.roles[role] for role in alike])) for cost in points]
+    return found
+
+
+def _spread_labels(axes: Axes) -> None:
+    """Move the names at the ends of lines apart where they would overlap."""
+    from matplotlib.text import Annotation  # noqa: PLC0415
+
+    low, high = np.log(axes.get_ylim())
+    inches = axes.get_window_extent().height / axes.figure.dpi
+    step = LABEL / (72 * inches) * (high - low)
+    place = -np.inf
+    labels = [label for label in axes.texts if isinstance(label, Annotation)]
+    for label in sorted(labels, key=lambda label: label.xy[1]):
+        wanted = np.log(label.xy[1])
+        place = max(wanted, place + step)
+        label.set_position((10, (place - wanted) / (high - low) * 72 * inches))
+
+
+def _readable_axes(axes: Axes, sizes: Sequence[int], seconds: Sequence[float]) -> None:
+    """Mark the numbers of people that were run, and times in words."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator  # noqa: PLC0415
+
+    axes.xaxis.set_major_locator(FixedLocator(sizes))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda s, _: duration(s)))
+    low, high = min(seconds), max(seconds)
+    # whole half decades, with room for the labels at the ends
+    axes.set_ylim(
+        10 ** (np.floor(2 * np.log10(low / 1.3)) / 2), 10 ** (np.ceil(2 * np.log10(high * 1.3)) / 2)
+    )
+    if high / low < FEW_DECADES:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylabel("processor time")
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit that suits it.
+
+    >>> duration(0.0002), duration(0.25), duration(10), duration(7200)
+    ('0.2 ms', '250 ms', '10 s', '2 h')
+    """
+    for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0)):
+        if seconds >= (size if unit == "s" else 2 * size):
+            return f"{seconds / size:.3g} {unit}"
+    return f"{1000 * seconds:.3g} ms"

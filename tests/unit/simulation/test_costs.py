@@ -2,12 +2,11 @@
 
 import pytest
 
-from masquerade.simulation.costs import Cost, Meter, Spread
-from masquerade.simulation.time_ladder import Rung, duration, ladder, slope, timing_plot
+from masquerade.simulation.costs import Cost, Meter, Spread, duration, ladder, slope, timing_plot
 
 
-def rung(n, **roles):
-    return Rung(n, Cost(Spread(0.002, 0.003), 3, Spread(100, 120), Spread(50, 60), roles, 1.0, 1))
+def cost(**roles):
+    return Cost(Spread(0.002, 0.003), 3, Spread(100, 120), Spread(50, 60), roles, 1.0, 1)
 
 
 def test_ladders():
@@ -29,8 +28,8 @@ def test_durations():
 
 
 def test_a_line_for_each_role_named_at_its_end_and_leaders_as_one():
-    rungs = [rung(n, miner=n / 100, **{"leader 1": n / 50, "leader 2": n / 25}) for n in (400, 100, 200)]
-    axes = timing_plot(rungs, "Title", "note")
+    roles = {n: {"miner": n / 100, "leader 1": n / 50, "leader 2": n / 25} for n in (400, 100, 200)}
+    axes = timing_plot({n: cost(**some) for n, some in roles.items()}, "Title", "note")
     ends = {line.get_label(): line.get_xydata() for line in axes.lines}
     assert len(ends) == 3
     labels = [text.get_text() for text in axes.texts]
@@ -41,7 +40,7 @@ def test_a_line_for_each_role_named_at_its_end_and_leaders_as_one():
 
 
 def test_one_rung_is_drawn_too():
-    assert timing_plot([rung(100, server=1.0)], "Title").lines
+    assert timing_plot({100: cost(server=1.0)}, "Title").lines
 
 
 def test_a_meter_charges_users_and_roles_apart():
@@ -54,6 +53,6 @@ def test_a_meter_charges_users_and_roles_apart():
     assert meter.seconds[1] > 0
     assert 0 < meter.roles["miner"] < meter.seconds[1]
     meter.sent[:] = (10, 30)
-    cost = meter.cost([1], [0, 1])
-    assert cost.sent == Spread(20, 30)
-    assert (cost.measured_on, cost.rounds) == (1, 2)
+    found = meter.cost([1], [0, 1])
+    assert found.sent == Spread(20, 30)
+    assert (found.measured_on, found.rounds) == (1, 2)
