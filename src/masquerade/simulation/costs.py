@@ -111,6 +111,7 @@ class Meter:
     seconds: NDArray[np.float64] = field(init=False)
     sent: NDArray[np.int64] = field(init=False)
     received: NDArray[np.int64] = field(init=False)
+    of_users: float = 0.0  # seconds in all
     roles: dict[str, float] = field(default_factory=dict)
     rounds: int = 0
 
@@ -121,13 +122,14 @@ class Meter:
     @contextmanager
     def charged(self, who: int | str) -> Iterator[None]:
         """Charge what happens to the user at a place, or to a role (but for what users are charged for)."""
-        start, users = time.process_time(), float(self.seconds.sum())
+        start, users = time.process_time(), self.of_users
         try:
             yield
         finally:
-            spent = time.process_time() - start - float(self.seconds.sum() - users)
+            spent = time.process_time() - start - (self.of_users - users)
             if isinstance(who, int):
                 self.seconds[who] += spent
+                self.of_users += spent
             else:
                 self.roles[who] = self.roles.get(who, 0.0) + spent
 
