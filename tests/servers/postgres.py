@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.servers.machine import end_with_parent, free_port, postgres_programs, reap
+from tests.servers.machine import answers, end_with_parent, free_port, postgres_programs, reap
 
 START_SECONDS = 60
 # durability is worth nothing in a test; every setting here makes the start or a load quicker
@@ -74,13 +74,16 @@ class Postgres:
         return replace(self, database=name)
 
     def kill(self) -> None:
-        """Lose the server as a power cut would: every connection breaks, nothing is tidied."""
+        """Lose the server as a power cut would: every connection breaks, nothing is tidied, all is gone."""
         children = Path(f"/proc/{self.process_id}/task/{self.process_id}/children").read_text().split()
         for process_id in (self.process_id, *map(int, children)):
             try:
                 os.kill(process_id, signal.SIGKILL)
             except ProcessLookupError:
                 continue
+        until = time.monotonic() + START_SECONDS
+        while answers(self.port) and time.monotonic() < until:  # a busy machine ends processes later
+            time.sleep(0.01)
 
 
 @contextmanager
