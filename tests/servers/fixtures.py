@@ -44,9 +44,9 @@ def missing_for_spark() -> str | None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Keep the tests with a server in one process."""
-    from tests.servers.scheduling import ServersTogether  # noqa: PLC0415
+    from tests.servers.scheduling import FilesTogether  # noqa: PLC0415
 
-    return ServersTogether(config, log)
+    return FilesTogether(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from xdist.scheduler import LoadScopeScheduling
 
-SAME_CASE = "tests/conformance/test_tally.py"
+CASES = "tests/conformance/test_tally.py"
+LONG = tuple(f"tests/e2e/test_{name}.py" for name in ("docs", "cli_parties", "cli_reproduce", "engines"))
 SERVERS = ("spark", "postgres", "servers", "cli_engines", "test_connections")
 
 
-class ServersTogether(LoadScopeScheduling):
-    """Every test for itself, but those with a server as one, and first, since they take longest.
+class FilesTogether(LoadScopeScheduling):
+    """The tests of a file in one process, since they share fixtures; those with a server as one, and first.
 
-    Those of one conformance case are together too: what it must answer is then worked out once.
+    Conformance cases are apart from one another, and so are the long tests of files that share nothing.
     By name, since the mark `xdist_group` is lost between pytest-xdist 3.8 and pytest 9.2.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         if any(word in nodeid.lower() for word in SERVERS):
             return "servers"
-        return nodeid.rpartition("-")[2] if nodeid.startswith(SAME_CASE) else nodeid
+        if nodeid.startswith(CASES):
+            return nodeid.rpartition("-")[2]
+        return nodeid if nodeid.startswith(LONG) else nodeid.partition("::")[0]

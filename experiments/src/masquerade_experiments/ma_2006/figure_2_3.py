@@ -153,7 +153,7 @@ EXPERIMENT = Experiment(
     compare=compare,
     draw=draw,
     runs=40,
-    quick_runs=16,
+    quick_runs=8,
     declared=(
         *two_triangles.DECLARED,
         "The paper shows one run; ours is repeated, since the number of groups depends on the sample.",

@@ -82,7 +82,7 @@ EXPERIMENT = Experiment(
     compare=compare,
     draw=draw,
     runs=5,
-    quick_runs=3,
+    quick_runs=2,
     data=("iris",),
     declared=(
         *iris.DECLARED,

@@ -47,7 +47,7 @@ EXPERIMENT = Experiment(
     draw=presentation.drawn,
     table=presentation.averages,
     runs=100,
-    quick_runs=6,
+    quick_runs=4,
     data=("adult",),
     declared=(
         "All 14 attributes are used; an unknown value is a value like any other.",
