@@ -1,13 +1,15 @@
 """What the package offers, how quickly it loads, and that everything public says what it is."""
 
 import ast
+import importlib
 import inspect
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
-from tests.architecture.modules import MODULES
+from tests.architecture.modules import MODULES, ROOT, Imported
 
 import masquerade
 
@@ -70,6 +72,42 @@ def test_every_public_name_resolves_and_says_what_it_is(name):
 def test_other_names_are_refused():
     with pytest.raises(AttributeError, match="no attribute 'disguize'"):
         _ = masquerade.disguize
+
+
+PACKAGES = [module.name for module in MODULES if module.path.name == "__init__.py"]
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_package_says_its_public_names(name):
+    package = importlib.import_module(name)
+    assert package.__doc__
+    assert len(set(package.__all__)) == len(package.__all__) > 0
+    for public in package.__all__:
+        if not hasattr(package, public):
+            importlib.import_module(f"{name}.{public}")
+        assert not public.startswith("_")
+
+
+def strangers(module):
+    """Yield what a module imports of another package though its name says that it is private."""
+    for imported in module.imports:
+        place, _, private = imported.name.rpartition("._")
+        own = module.name if module.path.name == "__init__.py" else module.name.rpartition(".")[0]
+        if private and place.startswith("masquerade") and not f"{own}.".startswith(f"{place}."):
+            yield imported.name
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_private_modules_and_names_stay_in_their_package(module):
+    assert list(strangers(module)) == []
+
+
+def test_a_private_module_that_others_import_is_found():
+    names = ["masquerade.learn._bif", "masquerade.core.table._named", "masquerade.learn.bayes"]
+    imports = [Imported(name, at_load=True) for name in names]
+    for own, found in (("learn", names[1:2]), ("cli", names[:2])):
+        module = SimpleNamespace(name=f"masquerade.{own}.x", path=ROOT / own / "x.py", imports=imports)
+        assert list(strangers(module)) == found
 
 
 def fresh(code):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 
@@ -32,3 +33,8 @@ def lazy_exports(
         return sorted([*home, *(["__version__"] if "__version__" in own else [])])
 
     return load, names, sorted(home)
+
+
+def public_modules(path: Iterable[str]) -> list[str]:
+    """Return the `__all__` of a package whose modules are imported one by one: all without `_`."""
+    return sorted(module.name for module in iter_modules(path) if not module.name.startswith("_"))

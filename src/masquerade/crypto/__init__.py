@@ -6,3 +6,7 @@ module that you need. The papers write groups multiplicatively, g^x; here a poin
 What is constant-time: every multiplication of a point by a `Secret`, and the response of a proof. What is
 not claimed: Python's own integers and memory, which can be neither timed evenly nor erased.
 """
+
+from masquerade.core.lazy_exports import public_modules
+
+__all__ = list(public_modules(__path__))

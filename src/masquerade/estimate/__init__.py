@@ -1,0 +1,5 @@
+"""From reports back to truths: inverses, likelihoods, models, errors."""
+
+from masquerade.core.lazy_exports import public_modules
+
+__all__ = list(public_modules(__path__))

@@ -13,3 +13,7 @@ Roles are `user.User` and `server.Server`, bytes in and bytes out; `simulation.a
 one process, `sources.aggregation` answers counting questions with them. What is not checked: a user's vote.
 One user can shift any count, and the guarantee says so.
 """
+
+from masquerade.core.lazy_exports import public_modules
+
+__all__ = list(public_modules(__path__))

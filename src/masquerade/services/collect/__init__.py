@@ -22,3 +22,7 @@ What each learns is in `masquerade.protocols.threshold`; what running them as se
   result says how many more reports than evaluations there are; it cannot say which are made up.
 - The office could ask in a person's name before that person does; the person then finds the credential used.
 """
+
+from masquerade.core.lazy_exports import public_modules
+
+__all__ = list(public_modules(__path__))
