@@ -481,8 +481,9 @@ class Joiner:
             try:
                 self._chain.check_done(origin, done, size // POINT_SIZE)
             except (InputError, RoundAborted):
-                reason = f"Party {origin!r} did not sign that its set came back whole."
-                raise RoundAborted(reason, spent=True, culprits=(origin,)) from None
+                raise _broken(
+                    f"Party {origin!r} did not sign that its set came back whole.", origin
+                ) from None
         self.sizes[origin] = done.records
         return done
 
@@ -494,7 +495,7 @@ class Joiner:
             try:
                 listed = set(split_pseudonyms(reply.values))
             except InputError as error:
-                raise RoundAborted(f"{party!r}: {error}", spent=True, culprits=(party,)) from None
+                raise _broken(f"{party!r}: {error}", party) from None
             common = listed if common is None else common & listed
         message = Pseudonyms(self.session, b"".join(sorted(common or ())))
         for party in self.parties:
@@ -524,17 +525,18 @@ class Joiner:
         self, party: str, points: MaskedPoints, given: MaskedPoints | None, origin: str, size: int
     ) -> None:
         """Refuse what a party returned unless it is the set that it was given, with one signed step more."""
+        another = _broken(f"Party {party!r} returned another set.", party)
         if (points.session, points.origin, len(points.points)) != (self.session, origin, size):
-            raise _other_set(party)
+            raise another
         if self._chain is None:
             return
         before = () if given is None else given.steps
         if points.steps[:-1] != before or [step.party for step in points.steps[-1:]] != [party]:
-            raise _other_set(party)
+            raise another
         try:
             self._chain.check(points)
         except RoundAborted:
-            raise _other_set(party) from None
+            raise another from None
 
 
 def keyed_guarantee(parties: Sequence[str], joiner: str) -> Guarantee:
@@ -566,7 +568,3 @@ def _guarantee(
         tuple((joiner, party) for party in parties if joiner not in parties),
         0,
     )
-
-
-def _other_set(party: str) -> RoundAborted:
-    return RoundAborted(f"Party {party!r} returned another set.", spent=True, culprits=(party,))

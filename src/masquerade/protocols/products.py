@@ -279,11 +279,8 @@ class ProductParty(Member):
             signed = shown.signed(self.roster)
             verify_signature(self._peers[holder], shown.signature, SHOWN, *signed)
         except SealBroken:
-            raise RoundAborted(
-                f"Masked columns of {holder!r} are not as it signed them: they were changed on the way.",
-                spent=True,
-                culprits=(ASKER,),
-            ) from None
+            reason = f"Masked columns of {holder!r} are not as it signed them: they were changed on the way."
+            raise RoundAborted(reason, spent=True, culprits=(ASKER,)) from None
 
     def _check_room(self, numbers: int) -> None:
         if self._kept + numbers + _ENTRY > self._most_kept:
@@ -418,19 +415,15 @@ class HelpedProducts(Products):
     def _joint(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
         shape = [width(self.schema, [part]) for part in parts]
         if parts not in self._known:
-            words = self._inner(parts) if len(parts) > 1 else self._sums(parts[0])
+            if len(parts) > 1:
+                words = self._inner(parts)
+            else:
+                question = SumRequest(self.session, parts[0].names)
+                words = ask(self._transport, parts[0].party, question, OpenNumbers, spent=True).words
             if words.size != int(np.prod(shape)) or np.any(words > np.uint64(self.n)):
-                raise RoundAborted(
-                    "A sum of products is no count: a party's share was false.",
-                    spent=True,
-                )
+                raise RoundAborted("A sum of products is no count: a party's share was false.", spent=True)
             self._known[parts] = words.astype(np.int64).reshape(shape)
         return self._known[parts]
-
-    def _sums(self, part: Part) -> Words:
-        return ask(
-            self._transport, part.party, SumRequest(self.session, part.names), OpenNumbers, spent=True
-        ).words
 
     def _inner(self, parts: tuple[Part, ...]) -> Words:
         lefts = self._shares(parts[:-1])
@@ -471,9 +464,8 @@ class HelpedProducts(Products):
             request = ColumnRequest(self.session, columns)
             shown = ask(self._transport, columns.holder, request, MaskedColumns, spent=True)
             if shown.columns != columns:
-                raise RoundAborted(
-                    f"{columns.holder!r} showed other columns.", spent=True, culprits=(columns.holder,)
-                )
+                reason = f"{columns.holder!r} showed other columns."
+                raise RoundAborted(reason, spent=True, culprits=(columns.holder,))
             self._shown[columns] = shown
         ask(self._transport, to, self._shown[columns], OpenNumbers, spent=True)
         self._delivered.add((columns, to))

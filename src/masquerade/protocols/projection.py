@@ -286,11 +286,8 @@ class RemoteOwner:
     def _numbers(self, message: MarginRequest | ProjectionRequest, count: int) -> Floats:
         values = ask(self.transport, self.name, message, Numbers, spent=True).values
         if values.size != count:
-            raise RoundAborted(
-                f"{self.name!r} sent {values.size:,} numbers instead of {count:,}.",
-                spent=True,
-                culprits=(self.name,),
-            )
+            reason = f"{self.name!r} sent {values.size:,} numbers instead of {count:,}."
+            raise RoundAborted(reason, spent=True, culprits=(self.name,))
         return values
 
 

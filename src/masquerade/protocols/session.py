@@ -48,6 +48,8 @@ from masquerade.protocols.codec import (
 )
 
 LARGEST = 1 << 30  # bytes of a message
+MOST_QUERIES = 100_000
+ADVERT = "advert of a party"
 
 M = TypeVar("M", bound=Message)
 
@@ -99,10 +101,6 @@ def ask(transport: Transport, party: str, message: Message, reply: type[M], *, s
     raise RoundAborted(reason, spent=spent, culprits=(party,))
 
 
-LARGEST_ADVERT = 1000
-ADVERT = "advert of a party"
-
-
 class SessionOffer(SessionMessage, tag=b"masquerade parties join 1"):
     """A session is offered: its id, a digest of what was agreed on, and who is to take part."""
 
@@ -127,7 +125,7 @@ class Advert(SessionMessage, tag=b"masquerade parties advert 1"):
 class Roster(SessionMessage, tag=b"masquerade parties roster 1"):
     """The adverts of all who take part."""
 
-    adverts: Annotated[tuple[Annotated[bytes, Blob(LARGEST_ADVERT)], ...], Many(MOST_PARTIES)]
+    adverts: Annotated[tuple[Annotated[bytes, Blob(1000)], ...], Many(MOST_PARTIES)]
 
     @property
     def digest(self) -> bytes:
@@ -264,9 +262,6 @@ def check_names(names: Sequence[str]) -> None:
     """Refuse a roster with an empty or repeated name."""
     if any(not name for name in names) or len(set(names)) < len(names):
         raise InputError("Parties need names, each its own.")
-
-
-MOST_QUERIES = 100_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,18 +181,14 @@ class PaillierProducts(Products):
         question = Ciphertexts(self.session, self._key.encode(sums))
         reply = ask(self._transport, self._other, question, Plaintexts, spent=True).values
         if len(reply) != size * len(sums):
-            raise RoundAborted(
-                f"{self._other!r} decrypted something else.", spent=True, culprits=(self._other,)
-            )
+            reason = f"{self._other!r} decrypted something else."
+            raise RoundAborted(reason, spent=True, culprits=(self._other,))
         opened = [int.from_bytes(reply[i * size : (i + 1) * size], "big") for i in range(len(sums))]
         counts = [(value - mask) % n for value, mask in zip(opened, masks, strict=True)]
         most = [len(rows) for rows in chosen] * len(theirs)
         if any(count > bound for count, bound in zip(counts, most, strict=True)):
-            raise RoundAborted(
-                "A sum of products is no count: the other party did not encrypt zeros and ones.",
-                spent=True,
-                culprits=(self._other,),
-            )
+            reason = "A sum of products is no count: the other party did not encrypt zeros and ones."
+            raise RoundAborted(reason, spent=True, culprits=(self._other,))
         return np.array(counts, dtype=np.int64).reshape(len(theirs), len(chosen))
 
     def _encrypted(self, names: tuple[str, ...]) -> list[list[int]]:

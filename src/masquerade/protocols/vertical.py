@@ -296,11 +296,8 @@ class CellSupplier:
         try:
             batch = unpack(block, most_bytes=size, most_rows=rows, schema=schema)
         except DecodingError as error:
-            raise RoundAborted(
-                f"Party {self.party!r} sent a block that cannot be read: {error}",
-                spent=True,
-                culprits=(self.party,),
-            ) from None
+            reason = f"Party {self.party!r} sent a block that cannot be read: {error}"
+            raise RoundAborted(reason, spent=True, culprits=(self.party,)) from None
         tags = np.frombuffer(batch.column(0).buffers()[1], np.uint8, PSEUDONYM_SIZE * len(batch))
         arrived = ReceivedCells(
             {name: batch.column(place).to_numpy() for place, name in enumerate(shape.names, start=1)},
