@@ -25,14 +25,7 @@ from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.spread import Spread, score_interval
 from masquerade.core.tally import RecordTally, Tally
 from masquerade.learn.bayes import NaiveBayes
-from masquerade.learn.prediction_rows import (
-    labels_of,
-    most_likely,
-    normalised,
-    possible,
-    row_codes,
-    summed_logs,
-)
+from masquerade.learn.prediction_rows import LogScores, labels_of, row_codes, summed_logs
 from masquerade.sources.expectation import MOST_TRUTHS
 from masquerade.sources.query_plan import marginal_group
 from masquerade.sources.records import Records
@@ -182,7 +175,7 @@ class _Emission:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DisguisedView:
+class DisguisedView(LogScores):
     """A naive Bayes classifier of disguised rows; `features` have the labels of the reports.
 
     Where a policy has strata, a row's own stratum (which is never disguised) says which channels it
@@ -194,18 +187,6 @@ class DisguisedView:
     prior: Floats
     emissions: Mapping[Category | None, tuple[_Emission, ...]]
     stratum: Variable | None = None
-
-    def predict(self, frame: Any) -> NDArray[Any]:
-        """Return the most likely true class of every disguised row."""
-        return labels_of(self.target, most_likely(possible(self.scores(self._codes(frame)), self.prior)))
-
-    def predict_proba(self, frame: Any) -> Floats:
-        """Return P(true class | disguised row): one row each, classes in the order of `target`."""
-        return np.exp(self.predict_log_proba(frame))
-
-    def predict_log_proba(self, frame: Any) -> Floats:
-        """Return the logarithms of `predict_proba`."""
-        return normalised(self.scores(self._codes(frame)), self.prior)
 
     def scores(self, codes: Mapping[str, NDArray[np.intp]]) -> Floats:
         """Return ln P(class, report), rows × classes, from codes of the reports."""

@@ -161,8 +161,8 @@ class Channel:
         Reference: Ma (2006), Proposition 7.2 for symmetric channels; checked here for any channel.
         Cost: O(truths · truths kept), computed once.
         """
-        truth_lump = lump(sizes, keep)
-        report_lump = lump(report_sizes, keep)
+        truth_lump = lump(tuple(sizes), tuple(keep))
+        report_lump = lump(tuple(report_sizes), tuple(keep))
         kept_truths = math.prod(sizes[i] for i in keep)
         kept_reports = math.prod(report_sizes[i] for i in keep)
         summed = np.zeros((self.truths, kept_reports), dtype=np.int64)
@@ -220,15 +220,11 @@ class Channel:
 
 
 @lru_cache(maxsize=1024)
-def _lump(sizes: tuple[int, ...], keep: tuple[int, ...]) -> NDArray[np.int64]:
+def lump(sizes: tuple[int, ...], keep: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return, for every joint code of variables with these sizes, the joint code of those kept."""
     codes = np.unravel_index(np.arange(math.prod(sizes)), sizes)
     kept = tuple(codes[i] for i in keep)
     return np.ravel_multi_index(kept, tuple(sizes[i] for i in keep)) if keep else np.zeros_like(codes[0])
-
-
-def lump(sizes: Sequence[int], keep: Sequence[int]) -> NDArray[np.int64]:
-    """Return, for every joint code of variables with these sizes, the joint code of those kept."""
-    return _lump(tuple(sizes), tuple(keep))
 
 
 def dense(weights: NDArray[np.integer[Any]], labels: Iterable[Category] | None = None) -> Channel:

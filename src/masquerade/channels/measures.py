@@ -101,13 +101,6 @@ def _posterior(matrix: Floats, prior: Sequence[float] | None) -> tuple[Floats, F
     return np.divide(joint, chance, out=np.zeros_like(joint), where=chance > 0), chance
 
 
-def _entropies(matrix: Floats, prior: Sequence[float] | None) -> tuple[Floats, Floats]:
-    """Return H(X | report = m) in bits for every report, and P(report)."""
-    belief, chance = _posterior(matrix, prior)
-    logs = np.log2(belief, out=np.zeros_like(belief), where=belief > 0)
-    return -(belief * logs).sum(axis=0), chance
-
-
 def entropy(prior: Floats) -> float:
     """Return the entropy of a distribution in bits."""
     positive = prior[prior > 0]
@@ -119,8 +112,9 @@ def conditional_entropy(matrix: Floats, prior: Sequence[float] | None = None) ->
 
     Formula: Σ_m P(m) H(X | m). Reference: Agrawal & Aggarwal (2001); Ma (2006) §3.1.1.
     """
-    bits, chance = _entropies(matrix, prior)
-    return float(bits @ chance)
+    belief, chance = _posterior(matrix, prior)
+    logs = np.log2(belief, out=np.zeros_like(belief), where=belief > 0)
+    return float(-(belief * logs).sum(axis=0) @ chance)
 
 
 def k_anonymity(

@@ -21,14 +21,7 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 from masquerade.core.words import counted
 from masquerade.learn import model_file
-from masquerade.learn.prediction_rows import (
-    labels_of,
-    most_likely,
-    normalised,
-    possible,
-    row_codes,
-    summed_logs,
-)
+from masquerade.learn.prediction_rows import LogScores, row_codes, summed_logs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +33,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NaiveBayes:
+class NaiveBayes(LogScores):
     """P(class) and P(feature | class) with standard errors; row c of a feature's table is class c.
 
     A class that nothing speaks for (estimated count ≤ 0) has probability 0, uniform rows with infinite
@@ -63,28 +56,12 @@ class NaiveBayes:
         """Return the target and the features."""
         return Schema((self.target, *self.features))
 
-    def predict(self, frame: Any) -> NDArray[Any]:
-        """Return the most likely class of every clear row: see `row_codes` for what `frame` may be."""
-        return labels_of(self.target, self.predict_codes(self._codes(frame)))
-
-    def predict_proba(self, frame: Any) -> Floats:
-        """Return P(class | row) for clear rows: one row each, classes in the order of `target`."""
-        return np.exp(self.predict_log_proba(frame))
-
-    def predict_log_proba(self, frame: Any) -> Floats:
-        """Return the logarithms of `predict_proba`.
-
-        Formula: ln P(c) + Σ_i ln P(x_i | c) − ln of the sum over classes.
-        A row that no class can give (alpha = 0) keeps the class probabilities, with a warning.
-        """
-        return normalised(self.scores(self._codes(frame)), self.prior)
-
     def predict_codes(self, codes: Mapping[str, NDArray[np.integer[Any]]]) -> NDArray[np.intp]:
         """Return the codes of the most likely classes from codes of the features; ties go to the first."""
-        return most_likely(possible(self.scores(codes), self.prior))
+        return self._likeliest(codes)
 
     def scores(self, codes: Mapping[str, NDArray[np.integer[Any]]]) -> Floats:
-        """Return ln P(class, row), rows × classes, from codes of the features."""
+        """Return ln P(class, row) = ln P(c) + Σ_i ln P(x_i | c), rows × classes, from codes of features."""
         return summed_logs(
             self.prior,
             [

@@ -7,6 +7,7 @@ for them by the methods it brings along, so that only the few distinct labels ar
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
@@ -190,6 +191,40 @@ def _sorted_codes(values: NDArray[Any], known: Mapping[Any, int]) -> Codes:
 def _labels_by_type(variable: Variable, kind: type) -> dict[Any, int]:
     """Return the codes of those labels that have exactly this type."""
     return {label: code for (own, label), code in codes_by_label(variable).items() if own is kind}
+
+
+class LogScores(ABC):
+    """What classifiers share that say ln P(class, row): the likeliest classes, and how likely they are."""
+
+    __slots__ = ()
+    target: Variable
+    prior: Floats
+
+    @abstractmethod
+    def scores(self, codes: Mapping[str, NDArray[Any]]) -> Floats:
+        """Return ln P(class, row), rows × classes, from codes of the features."""
+
+    @abstractmethod
+    def _codes(self, frame: Any) -> dict[str, Codes]: ...
+
+    def predict(self, frame: Any) -> NDArray[Any]:
+        """Return the most likely class of every row: see `row_codes` for what `frame` may be."""
+        return labels_of(self.target, self._likeliest(self._codes(frame)))
+
+    def predict_proba(self, frame: Any) -> Floats:
+        """Return P(class | row): one row each, classes in the order of `target`."""
+        return np.exp(self.predict_log_proba(frame))
+
+    def predict_log_proba(self, frame: Any) -> Floats:
+        """Return the logarithms of `predict_proba`.
+
+        Formula: ln P(class, row) − ln of the sum over classes.
+        A row that no class can give (alpha = 0) keeps the class probabilities, with a warning.
+        """
+        return normalised(self.scores(self._codes(frame)), self.prior)
+
+    def _likeliest(self, codes: Mapping[str, NDArray[Any]]) -> Codes:
+        return most_likely(possible(self.scores(codes), self.prior))
 
 
 def summed_logs(prior: Floats, parts: Sequence[tuple[Floats, NDArray[np.integer[Any]]]]) -> Floats:

@@ -130,23 +130,17 @@ class ReportTally(ABC):
         reports = plan.reports(sums.firsts)
         return misfit(reports.observed, reports.channels)
 
-    def records_behind(self, query: Query) -> int:
-        """Return how many records an answer is about: all of the source."""
-        del query
-        return self.n
-
     def _table(self, query: Query, parts: Sequence[tuple[QueryPlan, Observed]]) -> CountTable:
         values = reduce(np.add, [plan.maps.apply(sums.firsts) for plan, sums in parts])
         fixed = (
             reduce(np.add, [plan.maps.apply(sums.fixed) for plan, sums in parts]) if self.weighted else values
         )
-        n = self.records_behind(query)
         weight = _mean_weight([sums for _, sums in parts]) if self.weighted else 1.0
         covariance = LinearCovariance(
             tuple(_scatter(plan, sums, weight if self.weighted else None) for plan, sums in parts),
             values,
             fixed,
-            n,
+            self.n,
             query.by,
             weight,
         )
@@ -155,8 +149,8 @@ class ReportTally(ABC):
             plan.reports(sums.counted, sums.weight) for plan, sums in parts if sums.counted is not None
         ]
         if len(reports) < len(parts):  # sums of weights have no likelihood
-            return CountTable(axes, values, n, GaussianEvidence.of(values, covariance))
-        return CountTable(axes, values, n, ReportEvidence.of(reports, values, covariance))
+            return CountTable(axes, values, self.n, GaussianEvidence.of(values, covariance))
+        return CountTable(axes, values, self.n, ReportEvidence.of(reports, values, covariance))
 
 
 def _scatter(plan: QueryPlan, sums: Observed, weight: float | None) -> CovariancePart:
