@@ -1,4 +1,4 @@
-"""K2 on ALARM: 37 nodes, 20,000 disguised records, the true order, at most 4 parents, BIC, corrected gains.
+"""K2 on ALARM: 37 nodes, 20,000 disguised records, the true order, at most 4 parents, BIC of the reports.
 
 Against pyAgrum's K2 with BIC on the clear records: its learner (which holds the records) built beforehand,
 with one thread and with all, and from a frame of text to the structure. Ours starts from report codes it has
