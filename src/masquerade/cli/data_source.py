@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import masquerade as mq
 from masquerade.cli import options
-from masquerade.cli.output import listed, say
+from masquerade.cli.output import listed, say, warnings_said, watched
 from masquerade.core.errors import InputError
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
     from masquerade.frames.file_reader import Batches
-    from masquerade.sources.engine_tables import Watch
     from masquerade.sources.report_tally import Missing
 
 TITLES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
@@ -65,9 +64,12 @@ def over_records(
     return command
 
 
-@dataclass(frozen=True)
+@dataclass
 class Records:
-    """The records to count, where they are counted, and how they are read."""
+    """The records to count, where they are counted, and how they are read.
+
+    Once they are opened, `unsure` is what to say of records that do not say what they are.
+    """
 
     data: list[str]
     rules: str
@@ -78,6 +80,7 @@ class Records:
     engine: str
     url: str | None
     verbose: bool
+    unsure: str | None = None
 
     @cached_property
     def policy(self) -> Policy:
@@ -85,24 +88,22 @@ class Records:
         return mq.Policy.load(self.rules)
 
     @contextmanager
-    def opened(
-        self, watch: Watch | None = None, what: str = "results are"
-    ) -> Iterator[tuple[Any, str | None]]:
-        """Yield the source of counts, and what to say of records that do not say what they are.
+    def opened(self, doing: str, what: str = "results are") -> Iterator[Any]:
+        """Yield the source of counts; a bar shows how far it is, and in the end our warnings are said.
 
         Connections and files live as long as it is used.
         """
         self._check()
-        with ExitStack() as stack:
+        with warnings_said(), watched(doing) as watch, ExitStack() as stack:
             if self.verbose:
                 stack.enter_context(_log_said())
-            records, note = self._opened(stack, what)
+            records, self.unsure = self._opened(stack, what)
             read: dict[str, Any] = {"schema": self.policy} if self.clear else {"policy": self.policy}
             read |= {"weights": self.weights, "id": self.person, "accept_incomplete": self.accept_incomplete}
             read["engine"] = "auto" if self.engine in ELSEWHERE else self.engine
             source = mq.tally(records, **read, watch=watch)
             say_missing(getattr(source, "missing", None))
-            yield source, note
+            yield source
 
     def _check(self) -> None:
         """Refuse what cannot work before anything is read."""

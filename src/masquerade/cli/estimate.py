@@ -79,11 +79,7 @@ def command(
         (misfit and records.weights is not None, "--misfit counts records and takes no --weights."),
     )
     output.check_target(out, overwrite=overwrite)
-    with (
-        output.warnings_said(),
-        output.watched("counting") as watch,
-        records.opened(watch, "estimates are") as (source, unsure),
-    ):
+    with records.opened("counting", "estimates are") as source:
         untestable = misfit and not hasattr(source, "misfit")
         output.refuse((untestable, "--misfit tests reports; this source has none to show."))
         found = [
@@ -108,8 +104,8 @@ def command(
     if misfit and form == "csv":
         for answer in found:
             output.say(answer.misfit_words)
-    if unsure is not None:
-        output.say(unsure)
+    if records.unsure is not None:
+        output.say(records.unsure)
 
 
 def _tables_asked(by: Sequence[str], where: Mapping[str, Category], schema: Schema) -> list[tuple[str, ...]]:

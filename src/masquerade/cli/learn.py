@@ -67,15 +67,11 @@ def _run(
         raise InputError(f"{out}: a model is saved as JSON; its name ends in .json.")
     output.check_plot(plot, overwrite=overwrite)
     output.check_target(out, overwrite=overwrite)
-    with (
-        output.warnings_said(),
-        output.watched("learning") as watch,
-        records.opened(watch) as (source, unsure),
-    ):
+    picture = None
+    with records.opened("learning") as source:
         model = entry.learnt(source, options)
-        picture = (
-            None if plot is None or entry.draw is None else output.picture_of(entry.draw(source, model), plot)
-        )
+        if plot is not None and entry.draw is not None:
+            picture = output.picture_of(entry.draw(source, model), plot)
     # a model that cannot be JSON is refused before anything is written
     shown = output.as_json(model.to_dict()) if json else entry.summary(model, options) + "\n"
     if out is not None:
@@ -86,8 +82,8 @@ def _run(
         output.write_whole(plot, picture, overwrite=overwrite)
         output.say(f"it is drawn in {plot}.")
     output.emit(shown)
-    if unsure is not None:
-        output.say(unsure)
+    if records.unsure is not None:
+        output.say(records.unsure)
 
 
 class _Learners(PluginGroup):

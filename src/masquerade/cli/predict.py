@@ -113,17 +113,11 @@ class _Reading:
         from masquerade.frames.label_codes import encode  # noqa: PLC0415  (loads Arrow)
         from masquerade.learn.prediction_rows import labels_of  # noqa: PLC0415
 
-        return {
-            field.variable.name: labels_of(
-                field.variable,
-                encode(
-                    batch[field.variable.name],
-                    field,
-                    text=text or (self.disguised and field.variable.mixed),
-                ),
-            )
-            for field in self.fields
-        }
+        found = {}
+        for field in self.fields:
+            name, mixed = field.variable.name, self.disguised and field.variable.mixed
+            found[name] = labels_of(field.variable, encode(batch[name], field, text=text or mixed))
+        return found
 
 
 def _reading(model: Any, policy: Policy | None, *, clear: bool) -> _Reading:
@@ -217,15 +211,7 @@ def _tested(model: Any, source: Tally, *, json: bool) -> str:
         found = mq.evaluate.accuracy(model, source)
     lower, upper = found.conf_int()
     if json:
-        return as_json(
-            {
-                "accuracy": found.value,
-                "stderr": found.stderr,
-                "lower": lower,
-                "upper": upper,
-                "n": found.n,
-                "warning": found.warning,
-            }
-        )
+        figures = {"accuracy": found.value, "stderr": found.stderr, "lower": lower, "upper": upper}
+        return as_json(figures | {"n": found.n, "warning": found.warning})
     first = found.summary().split("\n")[0]
     return f"{first}, 95% interval {lower:.4f} to {upper:.4f}\n"

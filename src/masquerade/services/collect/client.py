@@ -53,16 +53,10 @@ class Collection:
         }
         self._notice: bytes | None = None
         self._published = None if settings.notice is None else bytes.fromhex(settings.notice)
-        self._http = HttpTransport(
-            "a person",
-            [
-                Peer(name, server.url, server.fingerprints)
-                for name, server in ((RANDOMNESS, settings.randomness), (COLLECTOR, settings.collector))
-            ],
-            tls=TlsFiles(authority=settings.authority),
-            timeout=timeout,
-            retries=retries,
-        )
+        known = ((RANDOMNESS, settings.randomness), (COLLECTOR, settings.collector))
+        peers = [Peer(name, server.url, server.fingerprints) for name, server in known]
+        tls = TlsFiles(authority=settings.authority)
+        self._http = HttpTransport("a person", peers, tls=tls, timeout=timeout, retries=retries)
 
     def send(self, server: str, place: str, message: bytes) -> bytes:
         """Send a message and return the reply."""
@@ -188,12 +182,8 @@ class Submission:
         return True
 
     def _client(self, notice: bytes) -> Client:
-        return Client(
-            self._credential.encode(),
-            notice,
-            identity=self._to.identities[RANDOMNESS],
-            published=Notice.decode(notice).digest,  # compared when it was got
-        )
+        identity, compared = self._to.identities[RANDOMNESS], Notice.decode(notice).digest  # when it was got
+        return Client(self._credential.encode(), notice, identity=identity, published=compared)
 
     def _save(self, record: ClientRecord) -> None:
         record.save(self._path)

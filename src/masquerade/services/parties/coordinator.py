@@ -104,6 +104,10 @@ class Coordinator:
             model: dict[str, Any] = goal.learner.learnt(source, goal.options).to_dict()
         return model
 
+    def columns(self) -> dict[str, Any]:
+        """Return what all agreed on about columns of linked records: schema, owners and alignment."""
+        return {"schema": self.joint.schema, "owners": self.joint.owners, "alignment": self.alignment}
+
     def reveals(self, seen: Guarantee) -> None:
         """Add what is seen of records to what linking shows."""
         self.guarantee = seen if self.guarantee is None else self.guarantee.combine(seen)
@@ -165,13 +169,7 @@ class Coordinator:
         spec, epoch = self.spec, self.epoch.hex()
         if spec.linking == "intersection" and not self._linked:
             self.note("linking")
-            joiner = Joiner(
-                spec.parties,
-                self.transport(LINKING.name),
-                name=spec.convener,
-                session=self.epoch,
-                peers=self._identities,
-            )
+            joiner = self._joiner(session=self.epoch)
             joiner.name_records()
             if spec.kind.same_records:
                 joiner.intersect()
@@ -204,8 +202,11 @@ class Coordinator:
             return None
         if spec.linking == "keyed":
             return keyed_guarantee(spec.parties, spec.convener)
-        over = self.transport(LINKING.name)
-        return Joiner(spec.parties, over, name=spec.convener, peers=self._identities).guarantee()
+        return self._joiner().guarantee()
+
+    def _joiner(self, **more: Any) -> Joiner:
+        parties, name, over = self.spec.parties, self.spec.convener, self.transport(LINKING.name)
+        return Joiner(parties, over, name=name, peers=self._identities, **more)
 
     def _say(self, member: str, place: str, message: Strict, kind: type[M]) -> M:
         """Say something to a member; whatever it refuses names it."""

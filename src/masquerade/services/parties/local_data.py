@@ -168,15 +168,9 @@ def _person_names(keys: pa.Array) -> pa.Array | pa.ChunkedArray:
     if pa.types.is_integer(keys.type):
         return keys  # the memo takes them for their digits
     listed = _KeyColumn(keys)
-    return pa.chunked_array(
-        [
-            pa.array(
-                [normal_form(key)[LENGTH:].decode() for key in listed[at : at + KEYS_AT_ONCE]], pa.string()
-            )
-            for at in range(0, len(listed), KEYS_AT_ONCE)
-        ],
-        pa.string(),
-    )
+    runs = (listed[at : at + KEYS_AT_ONCE] for at in range(0, len(listed), KEYS_AT_ONCE))
+    names = [pa.array([normal_form(key)[LENGTH:].decode() for key in run], pa.string()) for run in runs]
+    return pa.chunked_array(names, pa.string())
 
 
 def _keys_of(block: RecordBlock) -> _KeyColumn:

@@ -163,8 +163,8 @@ class Participant:
 
     def columns(self) -> dict[str, Any]:
         """Return what all agreed on about columns of linked records: schema, owners and alignment."""
-        joint = self.arranged()
-        return {"schema": joint.schema, "owners": joint.owners, "alignment": self.linked().alignment}
+        joint, alignment = self.arranged(), self.agreed_alignment if self.helps else self.linked().alignment
+        return {"schema": joint.schema, "owners": joint.owners, "alignment": alignment}
 
     def arranged(self) -> JointSchema:
         """Return what all agreed on."""

@@ -169,17 +169,7 @@ class SessionStore:
         name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         if self._notes.get(RELEASED, name) is not None:
             return
-        release = Release(
-            spec.session,
-            spec.protocol,
-            recipient,
-            item.kind,
-            item.variables,
-            rows,
-            item.policy,
-            item.gamma,
-            digest=hashlib.sha256(reply).hexdigest(),
-            draw=draw,
-        )
-        self._ledger.append(release)
+        what = (item.kind, item.variables, rows, item.policy, item.gamma)
+        digest = hashlib.sha256(reply).hexdigest()
+        self._ledger.append(Release(spec.session, spec.protocol, recipient, *what, digest, draw))
         self._notes.put(RELEASED, name, b"1")

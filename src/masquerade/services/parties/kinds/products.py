@@ -70,25 +70,11 @@ class HelpedCounts(SessionKind):
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from products."""
         run.note("multiplying under masks")
-        products = HelpedProducts(
-            run.joint.owners,
-            str(run.spec.helper),
-            run.transport("products"),
-            run.joint.schema,
-            run.records or 0,
-            alignment=run.alignment,
-        )
+        helper, over = str(run.spec.helper), run.transport("products")
+        products = HelpedProducts(helper=helper, transport=over, n=run.records or 0, **run.columns())
         return run.learnt_from(RevealedVerticalCounts(products))
 
     def helper(self, part: Participant) -> Helper:
         """Return who deals randomness."""
-        joint = part.arranged()
-        return Helper(
-            part.node.name,
-            part.node.identity,
-            part.node.identities_of(part.spec.parties),
-            schema=joint.schema,
-            owners=joint.owners,
-            n=part.agreed_records,
-            alignment=part.agreed_alignment,
-        )
+        node, peers = part.node, part.node.identities_of(part.spec.parties)
+        return Helper(node.name, node.identity, peers, n=part.agreed_records, **part.columns())

@@ -30,15 +30,9 @@ class _OwnerRole(Role):
     )
 
     def player(self, part: Participant) -> ProjectionOwner:
-        peers, codes = part.node.identities_of(part.spec.parties), part.aligned().codes
-        return ProjectionOwner(
-            part.node.name,
-            codes,
-            part.node.identity,
-            peers,
-            receiver=part.spec.convener,
-            **part.columns(),
-        )
+        node, codes, convener = part.node, part.aligned().codes, part.spec.convener
+        peers = node.identities_of(part.spec.parties)
+        return ProjectionOwner(node.name, codes, node.identity, peers, receiver=convener, **part.columns())
 
 
 class ProjectedCounts(SessionKind):
@@ -53,12 +47,6 @@ class ProjectedCounts(SessionKind):
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from projected columns."""
         run.note("receiving projected columns")
-        source = receive_projected(
-            run.joint.owners,
-            run.transport("projection"),
-            run.joint.schema,
-            run.records or 0,
-            receiver=run.spec.convener,
-            alignment=run.alignment,
-        )
+        over, n, convener = run.transport("projection"), run.records or 0, run.spec.convener
+        source = receive_projected(transport=over, n=n, receiver=convener, **run.columns())
         return run.learnt_from(source)

@@ -48,12 +48,6 @@ class CountsOfTwo(base.SessionKind):
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from products under encryption."""
         run.note("multiplying under encryption")
-        products = PaillierProducts(
-            run.spec.convener,
-            run.own_codes(),
-            run.transport("paillier"),
-            schema=run.joint.schema,
-            owners=run.joint.owners,
-            alignment=run.alignment,
-        )
+        over = run.transport("paillier")
+        products = PaillierProducts(run.spec.convener, run.own_codes(), over, **run.columns())
         return run.learnt_from(RevealedVerticalCounts(products))
