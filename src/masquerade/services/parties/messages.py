@@ -7,14 +7,12 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
-from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties.session import SessionSpec
 
 EPOCH_SIZE = 16
 M = TypeVar("M", bound=Strict)
-E = TypeVar("E", bound="InEpoch")
 
 
 class InEpoch(Strict):
@@ -91,11 +89,6 @@ def encode(message: Strict) -> bytes:
     return message.model_dump_json().encode()
 
 
-def plain(values: dict[str, Any]) -> str:
-    """Return plain values as the text of a file."""
-    return json.dumps(values, ensure_ascii=False, indent=1) + "\n"
-
-
 def decode(data: bytes, kind: type[M]) -> M:
     """Read a message; what is not one is a `DecodingError` that says where, never what it was."""
     try:
@@ -106,11 +99,3 @@ def decode(data: bytes, kind: type[M]) -> M:
         raise DecodingError(f"The message is wrong at {place or 'its top'}: {first['msg']}.") from None
     except (ValueError, RecursionError):
         raise DecodingError("The message is no JSON object.") from None
-
-
-def decode_in(data: bytes, kind: type[E], epoch: bytes) -> E:
-    """Read a message of a session; one of another epoch is refused."""
-    message = decode(data, kind)
-    if message.epoch != epoch.hex():
-        raise InputError("The message belongs to another epoch of this session.")
-    return message

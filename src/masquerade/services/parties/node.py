@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.protocols.session import Transport
 from masquerade.protocols.vertical import Room
@@ -170,7 +169,7 @@ class Node(NodeServer):
 
     def _keep(self, name: str, run: Coordinator, model: dict[str, Any]) -> None:
         """Have the model on the disk before parties are told to end: nobody can be asked again."""
-        write_whole(self._party.model_file(name), say.plain(model), private=True)
+        self._party.keep_model(name, model)
         guarantee = None if run.guarantee is None else run.guarantee.to_dict()
         self._write(name, learnt=True, records=run.records, guarantee=guarantee)
 

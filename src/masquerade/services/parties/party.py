@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -62,7 +63,10 @@ class Party:
             if role in self._control:
                 self._check_convener(peer, part.spec)
                 kind, act = self._control[role]
-                return say.encode(act(part, say.decode_in(body, kind, part.epoch)))
+                message = say.decode(body, kind)
+                if message.epoch != part.epoch.hex():
+                    raise InputError("The message belongs to another epoch of this session.")
+                return say.encode(act(part, message))
             return self._answer(peer, part, role, body)
 
     def identities(self, spec: SessionSpec) -> dict[str, bytes]:
@@ -79,6 +83,11 @@ class Party:
         folder = self._settings.state / "models"
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder / f"{session}.json"
+
+    def keep_model(self, session: str, model: dict[str, Any]) -> None:
+        """Have the model of a session on the disk."""
+        text = json.dumps(model, ensure_ascii=False, indent=1) + "\n"
+        write_whole(self.model_file(session), text, private=True)
 
     def _opened(self, session: str) -> Participant:
         part = self._open.get(session)
@@ -230,7 +239,7 @@ class Party:
         """Keep the model that the session came to."""
         if "tables" not in message.model:
             model_of(message.model)  # what is no model is refused, not kept
-        write_whole(self.model_file(part.spec.session), say.plain(message.model), private=True)
+        self.keep_model(part.spec.session, message.model)
         return say.Done()
 
     def _end(self, part: Participant, _message: say.InEpoch) -> say.Done:
