@@ -143,8 +143,11 @@ class Evidence(Protocol):
     def deviance(self, expected: Floats) -> float:
         """Return twice how much less likely the observations are under these true counts than at best."""
 
-    def fit(self, generators: Iterable[Iterable[int]]) -> Fit:
-        """Fit the hierarchical log-linear model whose highest terms are these sets of axes."""
+    def fit(self, generators: Iterable[Iterable[int]], start: Floats | None = None) -> Fit:
+        """Fit the hierarchical log-linear model whose highest terms are these sets of axes.
+
+        A `start` is one more table to climb from, where there may be several tops.
+        """
 
     def contrast_variances(self, fit: Fit, contrasts: Floats) -> Floats:
         """Return the variance of Σ contrast·expected of a model fitted to this, for each contrast."""

@@ -26,7 +26,7 @@ from masquerade.estimate.indirect import IndirectFit, pearson_of
 from masquerade.estimate.information import contrast_covariance
 from masquerade.estimate.likelihood import likelihood
 from masquerade.estimate.links import fit_reports, is_simple
-from masquerade.estimate.loglinear import generators_of, parameters, proportional_fit
+from masquerade.estimate.loglinear import Generators, generators_of, parameters, proportional_fit
 from masquerade.estimate.marginal_likelihood import LinkReports, marginal_gains
 from masquerade.estimate.pooling import added_reports, pooled_reports
 from masquerade.estimate.reports import Reports
@@ -95,19 +95,22 @@ class ReportEvidence:
             return 2 * likelihood(part.observed, part.channels).at(cells).deviance
         return self._fitted(lambda _: fixed, 0, fixed_total=not whole).deviance
 
-    def fit(self, generators: Iterable[Iterable[int]]) -> Fit:
+    def fit(self, generators: Iterable[Iterable[int]], start: Floats | None = None) -> Fit:
         """Fit a hierarchical log-linear model of the table; truths beyond the table stay free.
 
         Formula: EM on the table of truths. E-step M = θ∘P(Ñ/Pᵀθ), part by part; M-step: the table that M
-        gives is replaced by the model's fit to it, truths within a cell keep their proportions.
-        Reference: Haberman (1974) for indirectly observed tables; Dempster, Laird & Rubin (1977).
+        gives is replaced by the model's fit to it, truths within a cell keep their proportions. Then Newton
+        steps on the model's parameters, where they are few and nothing is summed over.
+        Reference: Haberman (1974, 1977) for indirectly observed tables; Dempster, Laird & Rubin (1977).
         Cost: some contractions and proportional fits a step, accelerated by squared extrapolation.
-        Error: the deviance falls by less than 2e-7 in the last step, else `converged` is False.
+        Error: the saturated fit is proven to be the best. Others are the best of those from the most likely
+        table, from one that depends less on itself, and from a `start` if given; `converged` tells that
+        the log-likelihood is stationary (to 1e-7).
         """
         shape = self.view.apply(self.values).shape
         model = generators_of(generators, len(shape))
         df = prod(shape) - parameters(model, shape) + sum(part.spare for part in self.parts)
-        found = self._fitted(lambda margin: proportional_fit(margin, model), df)
+        found = self._fitted(lambda margin: proportional_fit(margin, model), df, model, start=start)
         return replace(found, generators=model, evidence=self)
 
     def contrast_variances(self, fit: Fit, contrasts: Floats) -> Floats:
@@ -241,11 +244,19 @@ class ReportEvidence:
         """Tell whether truths are summed over, or lie outside the slice that is looked at."""
         return len(part.reduction.then(self.view.keep, dict(self.view.at)).keep) < len(part.truths)
 
-    def _fitted(self, model: Callable[[Floats], Floats], df: int, *, fixed_total: bool = False) -> Fit:
+    def _fitted(
+        self,
+        model: Callable[[Floats], Floats],
+        df: int,
+        generators: Generators | None = None,
+        *,
+        fixed_total: bool = False,
+        start: Floats | None = None,
+    ) -> Fit:
         seen = self._viewed([part for part in self.parts if part.observed.sum() > 0])
         if not seen:
             return Fit(np.zeros(self.view.apply(self.values).shape), 0.0, df, 0.0, 0.0, converged=True)
-        return IndirectFit(seen, model, fixed_total=fixed_total).fit(df)
+        return IndirectFit(seen, model, generators, fixed_total=fixed_total, start=start).fit(df)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,12 +288,13 @@ class GaussianEvidence:
         gap = (self.view.apply(self.values) - expected).ravel()
         return float(gap @ curvature(self._dense(self.covariance, gap.size)) @ gap)
 
-    def fit(self, generators: Iterable[Iterable[int]]) -> Fit:
-        """Fit a hierarchical log-linear model by minimum distance (Wald).
+    def fit(self, generators: Iterable[Iterable[int]], start: Floats | None = None) -> Fit:
+        """Fit a hierarchical log-linear model by minimum distance (Wald); the start is its own.
 
         Formula: min over E of the model of (N̂ − E)ᵀΣ⁻(N̂ − E), Σ on its range; Gauss–Newton on log E.
         Reference: Neyman (1949); Wald (1943).
         """
+        del start
         values = self.view.apply(self.values)
         model = generators_of(generators, values.ndim)
         weights = curvature(self._dense(self.covariance, values.size))
