@@ -15,6 +15,7 @@ NAMES = (
     "disguise_file",
     "parameters_alarm",
     "likelihood_fits",
+    "interval_coverage",
     "structure_alarm",
     "naive_bayes",
     "tree",

@@ -253,3 +253,14 @@ def test_a_name_with_a_comma_or_an_equals_sign(tmp_path):
         ok("estimate", data, "--clear", "-p", rules, "--by", "a,b", "--where", "c=d==", "--json").stdout
     )
     assert [cell["count"] for cell in answer["cells"]] == [0, 1]
+
+
+def test_intervals_of_all_cells_together(disguised):
+    data, rules = disguised
+    asked = ("estimate", data, "-p", rules, "--by", "region", "--simultaneous", "bonferroni")
+    (answer,) = json.loads(ok(*asked, "--json").stdout)
+    (table,) = mq.tally(data, mq.Policy.load(rules)).answer([mq.Query(by="region")])
+    assert answer["simultaneous"] == "bonferroni"
+    wanted = table.conf_int(simultaneous="bonferroni").upper.tolist()
+    assert [cell["upper"] for cell in answer["cells"]] == wanted
+    assert "for all cells of the table together (bonferroni)" in ok(*asked).stdout

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from masquerade.core.covariance import Kind
     from masquerade.core.query import Query
     from masquerade.core.schema import Category, Schema, Variable
+    from masquerade.core.simultaneous import Simultaneous
     from masquerade.core.table import CountTable
     from masquerade.estimate.misfit import Misfit
 
@@ -48,6 +49,10 @@ def command(
         Literal["population", "given_records"],
         option("Uncertainty about the population, or about these very records."),
     ] = "population",
+    simultaneous: Annotated[
+        Literal["bonferroni", "max-t"] | None,
+        option("Intervals that hold for all cells of a table together."),
+    ] = None,
     nonnegative: Annotated[
         Literal["mle", "simplex", "clip"] | None,
         option("Project the counts so that none is below zero (biased; shown as such)."),
@@ -90,6 +95,7 @@ def command(
                 level,
                 kind,
                 source.misfit(query.names) if misfit else None,
+                simultaneous,
             )
             for query, table in zip(queries, source.answer(queries), strict=True)
         ]
@@ -149,9 +155,10 @@ class _Answer:
     level: float
     kind: Kind
     misfit: Misfit | None
+    simultaneous: Simultaneous | None = None
 
     def cells(self) -> Iterator[tuple[tuple[Category, ...], tuple[float, ...]]]:
-        interval = self.unbiased.conf_int(self.level, self.kind)
+        interval = self.unbiased.conf_int(self.level, self.kind, self.simultaneous)
         columns = (self.table.values, self.unbiased.stderr(self.kind), interval.lower, interval.upper)
         labels = product(*(axis.categories for axis in self.table.axes))
         figures = zip(*(column.ravel().tolist() for column in columns), strict=True)
@@ -164,6 +171,7 @@ class _Answer:
             "n": self.table.n,
             "level": self.level,
             "kind": self.kind,
+            "simultaneous": self.simultaneous,
             "adjusted": self.table.adjusted,
             "cells": [
                 {
@@ -231,6 +239,8 @@ class _Answer:
             shown.add_row(*map(category_text, labels), count_text, stderr_text, span)
         about = "the population they come from" if self.kind == "population" else "these very records"
         lines = [f"{table.n:,} records; errors and intervals are about {about}."]
+        if self.simultaneous is not None:
+            lines.append(f"The intervals hold for all cells of the table together ({self.simultaneous}).")
         if rows and table.values.size > rows:
             lines.append(
                 f"The first {rows} of {table.values.size:,} cells; --rows 0, --csv or --json gives all."

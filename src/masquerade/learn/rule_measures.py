@@ -9,6 +9,7 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.intervals import Interval, quantile
+from masquerade.core.spread import unbiased_factor
 
 ROUNDING = 1e-9
 
@@ -66,7 +67,7 @@ class RuleShares:
         """
         from scipy.special import ndtr  # noqa: PLC0415  (learners load scipy only when a test is asked for)
 
-        spread = np.sqrt(np.maximum(n * self.of_left * self.of_right, 0.0))
+        spread = np.sqrt(np.maximum(n * self.of_left * self.of_right, 0.0)) / unbiased_factor(n)
         gap = self.both - self.left * self.right
         z = np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0)
         return np.asarray(2 * ndtr(-np.abs(z)))
