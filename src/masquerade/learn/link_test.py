@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from masquerade.core.axes import Floats
+from masquerade.core.intervals import Flags
 from masquerade.core.link_fits import fit_links
 from masquerade.core.table import CountTable
 from masquerade.learn._information_gain import chi_square_tail
@@ -72,12 +73,13 @@ def _by_the_fit(
         expected, statistic, df = fit.expected, fit.pearson, fit.df
     else:
         statistic, df = pearson[0], df + pearson[1]
-    doubtful = sum(_near_zero(table, margin) for margin in model)
+    empty = [_near_zero(table, margin) for margin in model]
+    doubtful = sum(int(cells.sum()) for cells in empty)
     plain = chi_square_tail(statistic, df)
     if not doubtful or plain > DULL:
         return df, plain
     careful = chi_square_tail(statistic, df + doubtful)
-    simulated = None if careful < PLAIN else _simulated(table, places, expected, statistic)
+    simulated = None if careful < PLAIN else _simulated(table, places, _emptied(expected, empty), statistic)
     return df, careful if simulated is None else simulated
 
 
@@ -92,12 +94,22 @@ def _in_order(block: Floats, table: CountTable, places: Sequence[int]) -> Floats
     return np.transpose(block.reshape(shape), np.argsort(places))
 
 
-def _near_zero(table: CountTable, margin: Sequence[int]) -> int:
-    """Return how many cells of a margin may be zero in truth."""
+def _near_zero(table: CountTable, margin: Sequence[int]) -> Flags:
+    """Tell which cells of a margin may be zero in truth, with the axes of the table."""
+    kept = sorted(margin)
     gone = tuple(axis for axis in range(table.values.ndim) if axis not in margin)
-    counts = table.values.transpose([*margin, *gone]).sum(axis=tuple(range(len(margin), table.values.ndim)))
-    variance = table.covariance.reduced(list(margin), {}).diagonal()
-    return int(np.sum(counts <= INTERIOR * np.sqrt(np.maximum(variance, 0.0))))
+    counts = table.values.sum(axis=gone, keepdims=True)
+    variance = table.covariance.reduced(kept, {}).diagonal().reshape(counts.shape)
+    return np.asarray(counts <= INTERIOR * np.sqrt(np.maximum(variance, 0.0)))
+
+
+def _emptied(expected: Floats, empty: Sequence[Flags]) -> Floats:
+    """Return the fit with what may be zero set to zero: samples from next to an edge forget that it is there.
+
+    Reference: Andrews (2000), on the bootstrap where parameters lie on a boundary.
+    """
+    kept = expected * ~(empty[0] | empty[1])
+    return kept if kept.sum() > 0 else expected
 
 
 def _simulated(table: CountTable, places: Sequence[int], expected: Floats, statistic: float) -> float | None:
