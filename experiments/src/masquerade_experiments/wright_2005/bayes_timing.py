@@ -20,7 +20,7 @@ FEATURES = tuple(name for name in PEOPLE if name != TARGET)
 CLASSES = len(PEOPLE[TARGET])
 COUNTS = CLASSES * sum(PEOPLE.shape(FEATURES))
 SIZES: dict[bool, dict[str, Sequence[int]]] = {
-    True: {curves.PUBLISHED: (25, 50, 100), curves.PROVED: (10, 15), curves.PRODUCTION: (300,)},
+    True: {curves.PUBLISHED: (25, 50, 100, 200), curves.PROVED: (10, 15), curves.PRODUCTION: (300,)},
     False: {
         curves.PUBLISHED: (100, 200, 500, 1000, 2000),
         curves.PROVED: (25, 50, 100, 200, 400),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SIZES: dict[bool, dict[str, Sequence[int]]] = {
     True: {
-        curves.PUBLISHED: (250, 500, 1000),
+        curves.PUBLISHED: (250, 500, 1000, 2000),
         curves.PROVED: (25, 50, 100),
         curves.PRODUCTION: (300,),
     },
