@@ -258,15 +258,19 @@ class Rules:
         columns = {name: getattr(self, name)[kept] for name in ("lhs", "rhs", *NUMBERS, *LATER)}
         return replace(self, **columns, fdr=fdr)
 
+    def _knows(self, name: str) -> bool:
+        return not np.isnan(getattr(self, name)).any()
+
     def to_dict(self) -> dict[str, Any]:
         """Return the rules, and the itemsets they come from, as plain JSON values."""
         return {
             **header(KIND),
             "min_confidence": self.min_confidence,
-            "fdr": self.fdr,
+            **({} if self.fdr is None else {"fdr": self.fdr}),
             "lhs": [[i for i in row if i >= 0] for row in self.lhs.tolist()],
             "rhs": [[i for i in row if i >= 0] for row in self.rhs.tolist()],
-            **{name: number_values(getattr(self, name)) for name in (*NUMBERS, *LATER)},
+            **{name: number_values(getattr(self, name)) for name in NUMBERS},
+            **{name: number_values(getattr(self, name)) for name in LATER if self._knows(name)},
             "itemsets": self.itemsets.to_dict(),
         }
 
