@@ -184,6 +184,15 @@ class LinearCovariance(BlockCovariance):
         ends = [times_ends(_as_ends(part.ends), part.maps.ends()) for part in self.parts]
         return Spread.of(self.values, sums, ends, given=sums[0] - self.fixed, n=self.n, weight=self.weight)
 
+    def heaviest(self) -> float:
+        """Return a bound on what any report weighs in any cell."""
+        maps = [
+            float(np.prod([1.0 if m.matrix is None else np.abs(m.matrix).max() for m in part.maps.maps]))
+            * max(map(abs, part.ends))
+            for part in self.parts
+        ]
+        return max([abs(self.weight), *maps])
+
     def contrast_spread(self, weights: Floats) -> Spread:
         """Return how the reports scatter behind Σ weights·cells."""
         weights = np.broadcast_to(np.asarray(weights, dtype=float), self.shape)
@@ -326,6 +335,20 @@ class ScaledCovariance(BlockCovariance):
 def spread_of(covariance: Covariance) -> Spread | None:
     """Return how reports scatter behind a table; None where only their covariance is known."""
     return _scatter(covariance, LinearCovariance.spread)
+
+
+def heaviest_of(covariance: Covariance) -> float | None:
+    """Return a bound on what any report weighs in any cell; None where only the covariance is known."""
+    if isinstance(covariance, LinearCovariance):
+        return covariance.heaviest()
+    if isinstance(covariance, ScaledCovariance):
+        one = heaviest_of(covariance.term)
+        return None if one is None else max(one, one * abs(covariance.factor))
+    if not isinstance(covariance, SumCovariance):
+        return None
+    terms = [heaviest_of(term) for term in covariance.terms]
+    known = [term for term in terms if term is not None]
+    return max(known) if len(known) == len(terms) else None
 
 
 def contrast_spread_of(covariance: Covariance, weights: Floats) -> Spread | None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import Covariance, Kind, check_kind, reduce_cells, spread_of
+from masquerade.core.covariance import Covariance, Kind, check_kind, heaviest_of, reduce_cells, spread_of
 from masquerade.core.errors import InputError
 from masquerade.core.evidence import PROJECTIONS, Evidence, Fit, Projection
 from masquerade.core.intervals import Interval, count_interval, quantile
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.simultaneous import MOST_CELLS, Simultaneous, bonferroni, check_simultaneous, max_t
-from masquerade.core.spread import score_interval, unbiased_factor
+from masquerade.core.spread import ROUNDING, score_interval, unbiased_factor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,12 +78,15 @@ class CountTable:
         seen that would tell, it is what a single one would have weighed, and not 0. The square of that of the
         population is unbiased: n/(n − 1) times the variance of `covariance`.
         """
-        variance, spread = self.covariance.diagonal(kind), spread_of(self.covariance)
-        if spread is None:
-            return np.sqrt(np.maximum(variance, 0.0))
-        if kind == "given_records":
-            return spread.standard_error(variance, given=True)
-        return spread.standard_error(variance * unbiased_factor(self.n))
+        variance, heaviest = self.covariance.diagonal(kind), heaviest_of(self.covariance)
+        if heaviest is not None and kind == "population":
+            variance = variance * unbiased_factor(self.n)
+        # a single report adds less than (2·heaviest)²: only next to nothing tells that none was seen
+        if heaviest is not None and variance.min(initial=np.inf) <= 4 * ROUNDING * heaviest**2:
+            spread = spread_of(self.covariance)
+            if spread is not None:
+                return spread.standard_error(variance, given=kind == "given_records")
+        return np.sqrt(np.maximum(variance, 0.0))
 
     def conf_int(
         self,
