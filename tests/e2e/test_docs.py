@@ -162,6 +162,9 @@ def test_signatures_are_those_of_the_code(page):
             assert parameters_shown(match[2]) == parameters_of(target), code
 
 
+PARAMETERS = {inspect.Parameter.KEYWORD_ONLY: "named", inspect.Parameter.VAR_KEYWORD: "other"}
+
+
 def parameters_shown(text: str) -> list[tuple[str, str, object]]:
     """Return name, kind and default of the parameters as a page writes them."""
     definition = ast.parse(f"def shown({text}): ...").body[0]
@@ -169,10 +172,11 @@ def parameters_shown(text: str) -> list[tuple[str, str, object]]:
     arguments = definition.args
     missing = [None] * (len(arguments.args) - len(arguments.defaults))
     plain = zip(arguments.args, [*missing, *arguments.defaults], strict=True)
+    others = [] if arguments.kwarg is None else [(arguments.kwarg, None)]
     named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     return [
         (argument.arg, kind, inspect.Parameter.empty if value is None else ast.literal_eval(value))
-        for kind, pairs in (("plain", plain), ("named", named))
+        for kind, pairs in (("plain", plain), ("named", named), ("other", others))
         for argument, value in pairs
     ]
 
@@ -180,7 +184,7 @@ def parameters_shown(text: str) -> list[tuple[str, str, object]]:
 def parameters_of(function: Any) -> list[tuple[str, str, object]]:
     """Return the same of the code; a class stands for its constructor."""
     return [
-        (name, "named" if parameter.kind is parameter.KEYWORD_ONLY else "plain", parameter.default)
+        (name, PARAMETERS.get(parameter.kind, "plain"), parameter.default)
         for name, parameter in inspect.signature(function).parameters.items()
         if name != "self"
     ]
