@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Self
 
@@ -23,8 +23,14 @@ class AtomicFile:
 
     def __init__(self, target: Path) -> None:
         self._target = target
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
-        self.stream, self._hidden = os.fdopen(handle, "wb"), Path(name)
+        self._hidden = target.parent / f".{target.name[:40]}.{secrets.token_hex(8)}.part"
+        try:
+            self.stream = open(self._hidden, "xb", opener=_only_for_the_owner)  # noqa: SIM115  (Path.open takes no opener)
+        except FileExistsError:
+            raise
+        except BaseException:  # a signal may come when the file is there already
+            self._hidden.unlink(missing_ok=True)
+            raise
 
     def settle(self, *, private: bool = False) -> None:
         """Bring the content to the disk and end writing; not `private`, it may be read like any new file."""
@@ -63,6 +69,10 @@ class AtomicFile:
             self.stream.close()
         finally:
             self._hidden.unlink(missing_ok=True)
+
+
+def _only_for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def write_whole(target: Path, content: bytes | str, *, private: bool = False) -> None:

@@ -11,6 +11,7 @@ RANGE = 1e-10  # eigenvalues below this share of the largest are taken as zero
 STIFF = 1e6  # weight of directions without any variance, relative to the largest
 STEPS = 200
 STILL = 1e-12
+FAR = 20.0  # beyond the logarithm of all records: no fitted count is tried there
 
 
 def curvature(covariance: Floats) -> Floats:
@@ -52,13 +53,14 @@ def loglinear_distance(values: Floats, generators: Generators, weights: Floats) 
     expected = np.exp(X @ beta)
     distance = float((target - expected) @ weights @ (target - expected))
     damping = 1e-6
+    highest = np.log(max(float(positive.sum()), 1.0)) + FAR
     for _ in range(STEPS):
         slopes = expected[:, None] * X
         normal = slopes.T @ weights @ slopes
         pull = slopes.T @ weights @ (target - expected)
         ridge = damping * np.diag(np.maximum(np.diag(normal), 1e-12))
         step = np.linalg.lstsq(normal + ridge, pull, rcond=None)[0]
-        tried = np.exp(np.clip(X @ (beta + step), -700, 700))
+        tried = np.exp(np.clip(X @ (beta + step), -700, highest))
         now = float((target - tried) @ weights @ (target - tried))
         if now <= distance:
             still = distance - now <= STILL * max(distance, 1.0)

@@ -69,7 +69,8 @@ def test_adding_unbiased_tables_stays_available():
     [table] = mq.Merged(sources, of="records").answer([XY])
     parts = [source.answer([XY])[0] for source in sources]
     np.testing.assert_allclose(table.values, sum(part.values for part in parts))
-    np.testing.assert_allclose(table.stderr() ** 2, sum(part.stderr() ** 2 for part in parts))
+    variances = [part.covariance.diagonal() for part in parts]
+    np.testing.assert_allclose(table.covariance.diagonal(), sum(variances))
     [pooled] = mq.Merged(sources).answer([XY])
     assert pooled.n == table.n == 5300
     assert np.all(pooled.stderr() < table.stderr())

@@ -108,7 +108,7 @@ def test_only_discoveries_are_returned():
 def test_files_without_the_later_columns_open():
     rules = found(np.random.default_rng(9))
     values = rules.to_dict()
-    for name in ("confidence_lower", "confidence_upper", "lift_stderr", "p_value", "q_value", "fdr"):
+    for name in ("confidence_lower", "confidence_upper", "lift_stderr", "p_value", "q_value"):
         del values[name]
     again = Rules.from_dict(values)
     assert np.isnan(again.p_value).all()
