@@ -231,7 +231,7 @@ def frequent_itemsets(
     Reference: Agrawal & Srikant (1994); Ma (2006) §7.1.2.
     Cost: one batch of supports for each size of set.
     Error: estimates are unbiased; intervals are at `level`, each set by itself. Of sets that were picked by
-    their estimates fewer intervals hold the truth: near the threshold 81% of 95% ones were measured.
+    their estimates fewer intervals hold the truth: near the threshold 81% of 95% Wald ones were measured.
     """
     check_share(min_support, "min_support")
     if max_len is not None and (isinstance(max_len, bool) or max_len != int(max_len) or max_len < 1):

@@ -329,7 +329,7 @@ def association_rules(
     Reference: Agrawal & Srikant (1994); the delta method for a ratio of dependent normals.
     Cost: that of `frequent_itemsets`, and one batch of covariances for each size of set.
     Error: first order in 1/n. A left side with an estimate of zero or less gives no rule, with a warning.
-    Intervals are those of one rule by itself; thresholds pick lucky ones. Near them 81% of the 95% intervals
+    Intervals are those of one rule by itself; thresholds pick lucky ones. Near them 81% of 95% Wald intervals
     of supports and 87 to 89% of those of confidences were measured to hold the truth.
     """
     check_share(min_confidence, "min_confidence")
