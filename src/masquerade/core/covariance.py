@@ -45,6 +45,12 @@ class Covariance(Protocol):
     def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
         """Return the variance of Σ weights·cells."""
 
+    def between(self, first: Floats, second: Floats, kind: Kind = "population") -> Floats:
+        """Return the covariances of Σ first·cells and Σ second·cells, for every weights of both.
+
+        Weights stand along the first axis of (many, *shape).
+        """
+
     def dense(self, max_cells: int = 4096, kind: Kind = "population") -> Floats:
         """Return the whole matrix, cells in C order; refused beyond `max_cells`."""
 
@@ -66,6 +72,15 @@ class BlockCovariance(ABC):
     @abstractmethod
     def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
         """Return the covariance blocks of cells that differ only along `axes`."""
+
+    @abstractmethod
+    def between(self, first: Floats, second: Floats, kind: Kind = "population") -> Floats:
+        """Return the covariances of sums of cells, for every weights of both along their first axes."""
+
+    def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
+        """Return the variance of Σ weights·cells."""
+        one = np.broadcast_to(np.asarray(weights, dtype=float), self.shape)[None]
+        return float(self.between(one, one, kind)[0, 0])
 
     def diagonal(self, kind: Kind = "population") -> Floats:
         """Return the variance of every cell."""
@@ -111,6 +126,11 @@ class Part:
         """Return the sums of squares, of third and of fourth powers of row weights."""
         cubes = self.squares if self.cubes is None else self.cubes
         return self.squares, cubes, self.squares if self.fourths is None else self.fourths
+
+    def between(self, first: Floats, second: Floats) -> Floats:
+        """Return Σ squares·gain·gain' of every pair of weights, a gain being what a report adds to a sum."""
+        a, b = (np.stack([self.maps.spread(weights).ravel() for weights in many]) for many in (first, second))
+        return np.asarray((a * self.squares.ravel()) @ b.T)
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> Part:
         """Return the part of the table summed or sliced to the axes `keep`."""
@@ -159,14 +179,14 @@ class LinearCovariance(BlockCovariance):
             return raw - cells[..., :, None] * (cells / max(self.n, 1))[..., None, :]
         return raw - self.in_blocks(self.fixed, inner)[..., :, None] * np.eye(raw.shape[-1])
 
-    def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
-        """Return the variance of Σ weights·cells."""
+    def between(self, first: Floats, second: Floats, kind: Kind = "population") -> Floats:
+        """Return the covariances of sums of cells, for every weights of both along their first axes."""
         check_kind(kind)
-        weights = np.broadcast_to(np.asarray(weights, dtype=float), self.shape)
-        raw = sum(float(np.sum(part.squares * part.maps.spread(weights) ** 2)) for part in self.parts)
+        raw = _sum_of(part.between(first, second) for part in self.parts)
+        a, b = first.reshape(len(first), -1), second.reshape(len(second), -1)
         if kind == "population":
-            return raw - float(np.sum(weights * self.values)) ** 2 / max(self.n, 1)
-        return raw - float(np.sum(weights**2 * self.fixed))
+            return raw - np.outer(a @ self.values.ravel(), b @ self.values.ravel()) / max(self.n, 1)
+        return raw - (a * self.fixed.ravel()) @ b.T
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> LinearCovariance:
         """Return the covariance of the table summed or sliced to the axes `keep`."""
@@ -261,9 +281,10 @@ class IndependentCovariance(BlockCovariance):
         cells = self.in_blocks(self.diagonal(kind), self.positions(axes))
         return cells[..., :, None] * np.eye(cells.shape[-1])
 
-    def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
-        """Return the variance of Σ weights·cells."""
-        return float(np.sum(np.asarray(weights, dtype=float) ** 2 * self.diagonal(kind)))
+    def between(self, first: Floats, second: Floats, kind: Kind = "population") -> Floats:
+        """Return the covariances of sums of cells, for every weights of both along their first axes."""
+        a, b = first.reshape(len(first), -1), second.reshape(len(second), -1)
+        return np.asarray((a * self.diagonal(kind).ravel()) @ b.T)
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> IndependentCovariance:
         """Return the covariance of the table summed or sliced to the axes `keep`."""
@@ -287,9 +308,9 @@ class SumCovariance(BlockCovariance):
         """Return the covariance blocks of cells that differ only along `axes`."""
         return _sum_of(term.within(axes, kind) for term in self.terms)
 
-    def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
-        """Return the variance of Σ weights·cells."""
-        return sum(term.quadratic(weights, kind) for term in self.terms)
+    def between(self, first: Floats, second: Floats, kind: Kind = "population") -> Floats:
+        """Return the covariances of sums of cells, for every weights of both along their first axes."""
+        return _sum_of(term.between(first, second, kind) for term in self.terms)
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> SumCovariance:
         """Return the covariance of the table summed or sliced to the axes `keep`."""
@@ -316,9 +337,9 @@ class ScaledCovariance(BlockCovariance):
         """Return the covariance blocks of cells that differ only along `axes`."""
         return self._scaled(lambda k: self.term.within(axes, k), kind)
 
-    def quadratic(self, weights: Floats, kind: Kind = "population") -> float:
-        """Return the variance of Σ weights·cells."""
-        return float(self._scaled(lambda k: np.asarray(self.term.quadratic(weights, k)), kind))
+    def between(self, first: Floats, second: Floats, kind: Kind = "population") -> Floats:
+        """Return the covariances of sums of cells, for every weights of both along their first axes."""
+        return self._scaled(lambda k: self.term.between(first, second, k), kind)
 
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> ScaledCovariance:
         """Return the covariance of the table summed or sliced to the axes `keep`."""

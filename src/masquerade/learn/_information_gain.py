@@ -1,4 +1,4 @@
-"""How much a feature tells about a target: information gain, and the tail of the test of it.
+"""How much a feature tells about a target: information gain.
 
 Pure functions of tables of counts with the feature's categories as rows and the target's as columns.
 """
@@ -56,12 +56,3 @@ def information_gain(tables: Floats) -> Floats:
 def split_information(tables: Floats) -> Floats:
     """Return the entropy in bits of the rows alone, by which the gain ratio divides (Quinlan 1993)."""
     return entropy(tables.sum(axis=-1))
-
-
-def chi_square_tail(statistic: float, df: float) -> float:
-    """Return P(χ² > statistic) with `df` degrees of freedom, which may be a fraction; 1 with none."""
-    if df <= 0:
-        return 1.0
-    from scipy.special import gammaincc  # noqa: PLC0415  (learners load scipy only when a test is asked for)
-
-    return float(gammaincc(df / 2, statistic / 2))

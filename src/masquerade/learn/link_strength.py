@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from masquerade.core.errors import InputError
+from masquerade.core.link_test import link_tests
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.tally import Tally
 from masquerade.learn.graph import Link, PartialGraph, ancestral_order, cpdag, links, to_networkx
-from masquerade.learn.link_test import link_tests
 from masquerade.learn.model_file import check_header, entry, header
 from masquerade.learn.network_plot import network_plot
 
@@ -57,7 +60,7 @@ def link_strengths(source: Tally, structure: Mapping[str, Sequence[str]]) -> tup
     for parent, child in links:
         given = [axis for axis, name in enumerate(names[child]) if name not in (parent, child)]
         places.append((*given, names[child].index(parent), names[child].index(child)))
-    tests = link_tests([tables[child] for _, child in links], places)
+    tests = link_tests([tables[child] for _, child in links], places, partial(np.random.default_rng, 0))
     return tuple(
         Strength(parent, child, test.statistic, test.df, test.p_value)
         for (parent, child), test in zip(links, tests, strict=True)

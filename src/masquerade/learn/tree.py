@@ -5,18 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.intervals import Flags, ratio_errors
+from masquerade.core.link_test import LinkTest, link_tests
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 from masquerade.learn._information_gain import clipped, information_gain, split_information
-from masquerade.learn.link_test import LinkTest, link_tests
 from masquerade.learn.tree_model import CRITERIA, Criterion, DecisionTree, Node, Split
 
 MOST_TESTED_CELLS = 4096
@@ -40,7 +41,7 @@ def decision_tree(
     (``gain``), or with the largest gain/H(feature) among those of at least average gain (``gain_ratio``),
     from conditioned counts N̂(feature, target | path) with negatives set to zero and rescaled (clip).
     With `significance`, only features count whose dependence passes the test of links (see
-    `masquerade.learn.link_test.link_tests`) on the reports, corrected by Bonferroni for the features tried at
+    `masquerade.core.link_test.link_tests`) on the reports, corrected by Bonferroni for the features tried at
     the node: where the target depends on no feature, a node is split with at most that probability, however
     noisy the records. None turns the test off. A split needs two branches with `min_records` records; other
     branches that hold fewer, or none, by estimate are leaves marked `borrowed`: they carry their parent's
@@ -191,7 +192,7 @@ def choose(
             return candidate, None
         # conditions on disguised variables make the likelihood one of a much larger table
         alone = replace(candidate.table, evidence=candidate.table.evidence.alone())
-        (test,) = link_tests([alone], [(0, 1)])
+        (test,) = link_tests([alone], [(0, 1)], partial(np.random.default_rng, 0))
         corrected = min(test.p_value * len(candidates), 1.0)
         if corrected <= rules.significance:
             return candidate, replace(test, p_value=corrected)

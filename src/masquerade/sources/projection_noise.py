@@ -106,6 +106,12 @@ class ProjectionNoise(BlockCovariance):
         swapped, crossed = float(np.sum(mixed * mixed.T)), float(np.sum(omega * across)) ** 2
         return float(inner_product_covariance_from_estimates(self.reduction, own, swapped, crossed))
 
+    def between(self, first: Floats, second: Floats, kind: Kind = "population") -> Floats:
+        """Return the covariances of sums of cells, by Cov(x, y) = (Var(x + y) − Var(x − y))/4."""
+        return np.array(
+            [[(self.quadratic(a + b, kind) - self.quadratic(a - b, kind)) / 4 for b in second] for a in first]
+        )
+
     def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> ProjectionNoise:
         """Return the covariance of the table summed or sliced to the axes `keep`."""
         return ProjectionNoise(

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from tests.unit.core.linear import explicit, random_maps
 
 from masquerade.core.axes import AxisMap, AxisMaps
-from masquerade.core.covariance import KINDS, LinearCovariance, Part, SumCovariance, reduce_cells
+from masquerade.core.covariance import (
+    KINDS,
+    LinearCovariance,
+    Part,
+    ScaledCovariance,
+    SumCovariance,
+    reduce_cells,
+)
 from masquerade.core.errors import InputError
 
 seeds = st.integers(0, 2**32 - 1)
@@ -50,6 +57,12 @@ def test_every_view_agrees_with_the_matrix_summed_record_by_record(seed, kind):
     weights = rng.normal(size=covariance.shape)
     expected = weights.ravel() @ brute[kind] @ weights.ravel()
     assert covariance.quadratic(weights, kind) == pytest.approx(expected, rel=1e-8, abs=1e-8)
+    first, second = (rng.normal(size=(many, *covariance.shape)) for many in (2, 3))
+    expected = first.reshape(2, -1) @ brute[kind] @ second.reshape(3, -1).T
+    np.testing.assert_allclose(covariance.between(first, second, kind), expected, **close)
+    both = SumCovariance((covariance, ScaledCovariance(covariance, 2.0)))
+    twice = expected + ScaledCovariance(covariance, 2.0).between(first, second, kind)
+    np.testing.assert_allclose(both.between(first, second, kind), twice, **close)
     axes = len(covariance.shape)
     inner = rng.permutation(axes)[: int(rng.integers(0, axes + 1))].tolist()
     outer = [axis for axis in range(axes) if axis not in inner]

@@ -121,6 +121,9 @@ def test_the_covariance_is_one_operator():
     rng = np.random.default_rng(1)
     weights = rng.normal(size=table.values.shape)
     assert table.covariance.quadratic(weights) == pytest.approx(weights.ravel() @ dense @ weights.ravel())
+    others = np.stack([weights, np.ones_like(weights)])
+    expected = others.reshape(2, -1) @ dense @ others.reshape(2, -1).T
+    np.testing.assert_allclose(table.covariance.between(others, others), expected, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(table.covariance.diagonal().ravel(), np.diag(dense))
     whole = dense.reshape(table.values.shape * 2)
     blocks = table.within(("D", "B"))

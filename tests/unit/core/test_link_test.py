@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from scipy import stats
 from tests.statistical.checks import normal_bound
 
 import masquerade as mq
+from masquerade.core import link_test
 from masquerade.core.link_fits import fit_links
+from masquerade.core.link_test import link_tests
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn import link_test
-from masquerade.learn.link_test import link_tests
 from masquerade.sources.records import Records
+
+DRAWS = partial(np.random.default_rng, 0)
 
 
 def drawn(shares, n, generator):
@@ -43,7 +46,7 @@ RISING = {"j": [0.4, 0.6], "z": [0.2, 0.3, 0.5], "x": [0.1, 0.2, 0.3, 0.4]}
 def test_on_clear_records_it_is_pearsons_test_in_every_configuration():
     generator = np.random.default_rng(2)
     table = table_of(drawn(EVEN, 600, generator), policy_of(SIZES, {}), ("j", "z", "x"))
-    (found,) = link_tests([table], [(0, 1, 2)])
+    (found,) = link_tests([table], [(0, 1, 2)], DRAWS)
     pearson = [stats.chi2_contingency(block, correction=False) for block in table.values]
     deviance = [
         stats.chi2_contingency(block, correction=False, lambda_="log-likelihood") for block in table.values
@@ -61,7 +64,7 @@ def test_a_disguised_pair_is_tested_as_it_was_reported():
     reports = simulate_codes(codes, policy, generator)
     counts = np.zeros((3, 4))
     np.add.at(counts, (reports["z"], reports["x"]), 1)
-    (found,) = link_tests([table_of(reports, policy, ("z", "x"))], [(0, 1)])
+    (found,) = link_tests([table_of(reports, policy, ("z", "x"))], [(0, 1)], DRAWS)
     expected = stats.chi2_contingency(counts, correction=False)
     assert found.df == expected.dof
     assert found.p_value == pytest.approx(expected.pvalue, rel=1e-9)
@@ -70,13 +73,13 @@ def test_a_disguised_pair_is_tested_as_it_was_reported():
 def test_an_unseen_category_lowers_the_degrees_of_freedom():
     generator = np.random.default_rng(4)
     codes = drawn({"j": [1.0, 0.0], "z": [0.5, 0.0, 0.5], "x": [0.25] * 4}, 400, generator)
-    (found,) = link_tests([table_of(codes, policy_of(SIZES, {}), ("j", "z", "x"))], [(0, 1, 2)])
+    (found,) = link_tests([table_of(codes, policy_of(SIZES, {}), ("j", "z", "x"))], [(0, 1, 2)], DRAWS)
     assert found.df == 3
 
 
 def test_nothing_to_tell_is_no_link():
     codes = {name: np.zeros(50, np.uint8) for name in SIZES}
-    (found,) = link_tests([table_of(codes, policy_of(SIZES, {}), ("z", "x"))], [(0, 1)])
+    (found,) = link_tests([table_of(codes, policy_of(SIZES, {}), ("z", "x"))], [(0, 1)], DRAWS)
     assert (found.statistic, found.df, found.p_value) == (pytest.approx(0, abs=1e-6), 0, 1.0)
 
 
@@ -94,7 +97,7 @@ def test_a_fit_at_the_edge_is_compared_with_samples_from_it(monkeypatch):
     for seed in range(12):
         generator = np.random.default_rng(seed)
         table = table_of(drawn(shares, 3000, generator), policy, ("j", "z", "x"), generator=generator)
-        (found,) = link_tests([table], [(0, 1, 2)])
+        (found,) = link_tests([table], [(0, 1, 2)], DRAWS)
         (fits,) = fit_links([table.evidence], [(0, 1, 2)]).expected
         plain = stats.chi2.sf(table.evidence.pearson(fits)[0], found.df)
         assert found.df == 3 * 2
@@ -124,7 +127,7 @@ def test_independent_variables_are_linked_as_often_as_said(shares, channels, whe
     for _ in range(400):
         table = table_of(drawn(shares, 5000, generator), policy, ("z", "x"), where, generator)
         alone.append(replace(table, evidence=table.evidence.alone()))
-    p_values = np.array([found.p_value for found in link_tests(alone, [(0, 1)] * len(alone))])
+    p_values = np.array([found.p_value for found in link_tests(alone, [(0, 1)] * len(alone), DRAWS)])
     error = normal_bound(3) * np.sqrt(0.05 * 0.95 / len(p_values))
     assert abs(np.mean(p_values <= 0.05) - 0.05) <= 0.01 + error
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from masquerade.core.axes import Floats
+from masquerade.core.chi_square import chi_square_tail
+from masquerade.core.evidence import Draws
 from masquerade.core.intervals import Flags
 from masquerade.core.link_fits import LinkEvidence, fit_links
 from masquerade.core.table import CountTable
-from masquerade.learn._information_gain import chi_square_tail
 
 ACCURACY = 1e-4  # of deviances
 INTERIOR = 3.0  # standard errors from which on a count is taken to be positive
@@ -35,8 +36,12 @@ class LinkTest:
     p_value: float
 
 
-def link_tests(tables: Sequence[CountTable], places: Sequence[Sequence[int]]) -> list[LinkTest]:
+def link_tests(
+    tables: Sequence[CountTable], places: Sequence[Sequence[int]], draws: Callable[[], Draws]
+) -> list[LinkTest]:
     """Test links; `places` are the axes of each table for (parents already there …, parent, child).
+
+    `draws` gives the random numbers for samples, the same for every link if p-values are to be repeatable.
 
     Formula: D = 2[ℓ(best table) − ℓ(best table with X ⟂ Z | J)] of the reports says how strong a link is.
     Its p-value is that of Pearson's statistic, which keeps its level where counts are small: on the disguised
@@ -55,7 +60,7 @@ def link_tests(tables: Sequence[CountTable], places: Sequence[Sequence[int]]) ->
         *given, parent, child = where
         itself = table.evidence.independence(given, parent, child)
         if itself is None:
-            df, p_value = _by_the_fit(table, where, fits.expected[i], int(fits.df[i]))
+            df, p_value = _by_the_fit(table, where, fits.expected[i], int(fits.df[i]), draws)
         else:
             df, p_value = itself[1], chi_square_tail(*itself)
         found.append(LinkTest(float(fits.statistic[i]), float(df), p_value))
@@ -63,7 +68,7 @@ def link_tests(tables: Sequence[CountTable], places: Sequence[Sequence[int]]) ->
 
 
 def _by_the_fit(
-    table: CountTable, places: Sequence[int], block: Floats | None, df: int
+    table: CountTable, places: Sequence[int], block: Floats | None, df: int, draws: Callable[[], Draws]
 ) -> tuple[float, float]:
     """Return degrees of freedom and p-value from the fit without the link."""
     model = _without_link(places)
@@ -84,7 +89,7 @@ def _by_the_fit(
         table.evidence, LinkEvidence
     ):  # fits one by one are too slow to repeat
         return df, careful
-    simulated = _simulated(table, places, _emptied(expected, empty), statistic)
+    simulated = _simulated(table, places, _emptied(expected, empty), statistic, draws())
     return df, careful if simulated is None else simulated
 
 
@@ -117,15 +122,16 @@ def _emptied(expected: Floats, empty: Sequence[Flags]) -> Floats:
     return kept if kept.sum() > 0 else expected
 
 
-def _simulated(table: CountTable, places: Sequence[int], expected: Floats, statistic: float) -> float | None:
+def _simulated(
+    table: CountTable, places: Sequence[int], expected: Floats, statistic: float, draws: Draws
+) -> float | None:
     """Return how often samples drawn from the fit without the link, each fitted anew, are as far from it.
 
     Drawing ends after `ENOUGH` of them: the l-th makes the p-value `ENOUGH`/l (Besag & Clifford, 1991).
     """
-    generator = np.random.default_rng(0)
     farther = 0
     for start in range(0, SAMPLES, AT_ONCE):
-        found = _sampled(table, places, expected, generator, min(AT_ONCE, SAMPLES - start))
+        found = _sampled(table, places, expected, draws, min(AT_ONCE, SAMPLES - start))
         if found is None:
             return None
         for place, value in enumerate(found, start + 1):
@@ -136,10 +142,10 @@ def _simulated(table: CountTable, places: Sequence[int], expected: Floats, stati
 
 
 def _sampled(
-    table: CountTable, places: Sequence[int], expected: Floats, generator: np.random.Generator, samples: int
+    table: CountTable, places: Sequence[int], expected: Floats, draws: Draws, samples: int
 ) -> list[float] | None:
     """Return Pearson's statistic of samples drawn from the fit without the link."""
-    drawn = [table.evidence.drawn(generator, expected) for _ in range(samples)]
+    drawn = [table.evidence.drawn(draws, expected) for _ in range(samples)]
     known = [sample for sample in drawn if sample is not None]
     if len(known) < samples:
         return None
