@@ -3,13 +3,19 @@
 The owner of a key encrypts and decrypts modulo the squares of its primes (Chinese remainders); everybody else
 works modulo n². gmpy2 makes all of it about ten times faster where it is installed; nothing here takes
 constant time.
+
+A mask hides a sum only if encryption is one to one, that is if gcd(n, φ(n)) = 1: behind a modulus p·q with p a
+divisor of q − 1 whoever made it reads from a re-randomised product which ciphertexts are in it. So a public key
+comes with a proof (Goldberg, Reyzin, Sagga & Baldimtsi 2019): n-th roots of numbers that nobody chose. If n has no
+prime factor below α and gcd(n, φ(n)) ≠ 1, a random number has an n-th root with probability 1/α at most.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from math import gcd
+from hashlib import shake_256
+from math import ceil, gcd, log2
 from typing import NamedTuple, NoReturn
 
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -23,6 +29,10 @@ except ImportError:
     mpz, powmod = int, pow
 
 BITS = 3072
+SMALLEST_FACTOR = 6370  # α: the proof rules out smaller prime factors one by one
+PROOF_BITS = 128  # a wrong modulus passes with probability 2^-128 at most
+ROOTS = ceil(PROOF_BITS / log2(SMALLEST_FACTOR))
+_CHALLENGE = b"masquerade paillier root 1"
 
 
 class PaillierPublic(NamedTuple):
@@ -38,8 +48,30 @@ class PaillierPublic(NamedTuple):
     def encrypt(self, value: int) -> int:
         """Return a fresh encryption of a number modulo n."""
         square = mpz(self.n) ** 2
-        blind = powmod(mpz(1 + secrets.randbelow(self.n - 1)), mpz(self.n), square)
+        fresh = 0
+        while gcd(fresh, self.n) != 1:  # once, unless somebody else made a modulus with a small factor
+            fresh = secrets.randbelow(self.n)
+        blind = powmod(mpz(fresh), mpz(self.n), square)
         return int((1 + value % self.n * mpz(self.n)) * blind % square)
+
+    def check(self, proof: bytes, binding: bytes) -> None:
+        """Refuse a modulus for which the proof does not show that encryption is one to one."""
+        n, size = mpz(self.n), self.size
+        if self.n.bit_length() < BITS or any(self.n % factor == 0 for factor in range(2, SMALLEST_FACTOR)):
+            raise DecodingError(f"A Paillier modulus has {BITS} bits or more and no small factor.")
+        if len(proof) != ROOTS * size:
+            raise DecodingError(f"The proof of a Paillier modulus has {ROOTS} roots.")
+        for i, challenge in enumerate(self._challenges(binding)):
+            root = int.from_bytes(proof[i * size : (i + 1) * size], "big")
+            if not 0 < root < self.n or powmod(mpz(root), n, n) != challenge:
+                raise DecodingError("Encryption under this Paillier modulus is not shown to be one to one.")
+
+    def _challenges(self, binding: bytes) -> list[int]:
+        """Return numbers modulo n that nobody chose; 128 bits more than n has leave no bias to speak of."""
+        wide = self.size + PROOF_BITS // 8
+        seed = _CHALLENGE + len(binding).to_bytes(4, "big") + binding + self.n.to_bytes(self.size, "big")
+        stream = shake_256(seed).digest(ROOTS * wide)
+        return [int.from_bytes(stream[i * wide : (i + 1) * wide], "big") % self.n for i in range(ROOTS)]
 
     def product(self, ciphertexts: Iterable[int]) -> int:
         """Return an encryption of the sum; with no fresh addend, who knows the addends recognises it."""
@@ -108,6 +140,19 @@ class PaillierKey:
         first, second = self._halves
         lift = (parts[1] - parts[0]) * first.inverse % second.prime
         return int(parts[0] + first.prime * lift)
+
+    def prove(self, binding: bytes) -> bytes:
+        """Return the proof that `PaillierPublic.check` asks for, bound to what both sides know."""
+        first, second = self._halves
+        roots = []
+        for challenge in self.public._challenges(binding):
+            parts = [
+                powmod(mpz(challenge), powmod(mpz(self.public.n), mpz(-1), half.prime - 1), half.prime)
+                for half in self._halves
+            ]
+            lift = (parts[1] - parts[0]) * first.inverse % second.prime
+            roots.append(int(parts[0] + first.prime * lift).to_bytes(self.public.size, "big"))
+        return b"".join(roots)
 
     def __repr__(self) -> str:
         return f"PaillierKey({self.public.n.bit_length()} bits)"

@@ -7,7 +7,8 @@ count.
 
 Semi-honest only, on both sides. An owner who encrypts a_r = 2^r in row r would read the other column off the
 sum: here the evaluator sees that it is no count, but an owner who encrypts one person's row alone goes
-unnoticed. An evaluator who raises row r to the power 2^r reads the owner's whole column, always unnoticed.
+unnoticed. An evaluator who raises row r to the power 2^r reads the owner's whole column, always unnoticed. The
+owner's modulus is proved to be one behind which masks hide, whatever the owner meant it to be.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Schema
-from masquerade.crypto.paillier import BITS, PaillierKey, PaillierPublic
+from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.paillier import ROOTS, PaillierKey, PaillierPublic
 from masquerade.protocols.codec import Blob, Digest, Many, Name, SessionMessage, decoded
 from masquerade.protocols.columns import OwnColumns, Owners, Part, Products, product_agreement, width
 from masquerade.protocols.session import Consent, Proposal, Transport, ask, check_session
@@ -37,10 +39,11 @@ class SessionOpening(SessionMessage, tag=b"masquerade paillier open 1"):
     agreement: Digest
 
 
-class PaillierModulus(SessionMessage, tag=b"masquerade paillier key 1"):
-    """The owner's public key."""
+class PaillierModulus(SessionMessage, tag=b"masquerade paillier key 2"):
+    """The owner's public key, with a proof that masks hide what is added to them."""
 
     n: Annotated[bytes, Blob(2048)]
+    proof: Annotated[bytes, Blob(ROOTS * 2048)]
 
 
 class EncryptionRequest(SessionMessage, tag=b"masquerade paillier encrypt 1"):
@@ -102,7 +105,8 @@ class KeyOwner:
         if self._session not in {None, opening.session}:
             raise InputError("This party serves one session; a new one needs a fresh key.")
         self._session = opening.session
-        return PaillierModulus(opening.session, self._key.public.n.to_bytes(self._key.public.size, "big"))
+        n = self._key.public.n.to_bytes(self._key.public.size, "big")
+        return PaillierModulus(opening.session, n, self._key.prove(opening.session + self.agreement))
 
     def _encrypt(self, question: EncryptionRequest) -> Ciphertexts:
         """Encrypt columns once; asked again, the same ciphertexts serve."""
@@ -141,8 +145,12 @@ class PaillierProducts(Products):
             transport, self._other, SessionOpening(self.session, agreement), PaillierModulus, spent=False
         )
         self._key = PaillierPublic(int.from_bytes(reply.n, "big"))
-        if self._key.n.bit_length() < BITS or self._key.n % 2 == 0:
-            raise InputError(f"The key of {self._other!r} has fewer than {BITS} bits, or is none.")
+        try:
+            self._key.check(reply.proof, self.session + agreement)
+        except DecodingError as error:
+            raise RoundAborted(
+                f"The key of {self._other!r} is refused: {error}", spent=False, culprits=(self._other,)
+            ) from None
         self._columns: dict[tuple[str, ...], list[list[int]]] = {}
 
     def refusals(self, parts: Sequence[Part]) -> list[Refusal]:

@@ -15,6 +15,7 @@ from masquerade.protocols.two_party_products import (
     Ciphertexts,
     EncryptionRequest,
     KeyOwner,
+    PaillierModulus,
     PaillierProducts,
     Plaintexts,
     SessionOpening,
@@ -153,8 +154,57 @@ def test_limits_and_terms(key):
     with pytest.raises(RoundAborted, match="other terms"):
         products(key, alignment=b"other")
     weak = KeyOwner("x", own("x"), schema=SCHEMA, owners=OWNERS, key=PaillierKey._of_primes(11, 13))
-    with pytest.raises(InputError, match="fewer than 3072 bits"):
+    with pytest.raises(RoundAborted, match="3072 bits or more and no small factor") as caught:
         products(key, weak)
+    assert caught.value.culprits == ("x",)
+
+
+def trapdoor():
+    """Return a modulus p·q with p a divisor of q − 1: what is a p-th power modulo q does not hide."""
+    p = 2**61 - 1
+    q = 2 * p * (2**2950 + 175) + 1
+    assert pow(3, q - 1, q) == 1 != pow(3, (q - 1) // p, q)
+    return p, q
+
+
+def test_behind_a_modulus_with_a_trapdoor_a_masked_product_tells_who_is_in_it():
+    """The attack: each row's ciphertext has another exponent modulo q, which no re-randomisation hides."""
+    p, q = trapdoor()
+    public = paillier.PaillierPublic(p * q)
+    assert public.n.bit_length() >= paillier.BITS  # the size alone is not suspicious
+    rows = [pow(3, 2**row, q) for row in range(N)]
+    chosen = [row for row in range(N) if CODES["c"][row]]  # the evaluator's secret column
+    masked = public.product([public.encrypt(12345), *(rows[row] for row in chosen)])
+    unmasked, step = pow(masked, (q - 1) // p, q), pow(3, (q - 1) // p, q)
+    read = next(bits for bits in range(2**N) if pow(step, bits, q) == unmasked)
+    assert [row for row in range(N) if read >> row & 1] == chosen
+
+
+def test_a_modulus_with_a_trapdoor_is_refused(key):
+    p, q = trapdoor()
+    n, size = p * q, (p * q).bit_length() // 8 + 1
+
+    class Attacker:
+        def receive(self, message):
+            session = SessionOpening.decode(message).session
+            roots = (2).to_bytes(size, "big") * paillier.ROOTS
+            return PaillierModulus(session, n.to_bytes(size, "big"), roots).encode()
+
+    with pytest.raises(RoundAborted, match="not shown to be one to one") as caught:
+        products(key, Attacker())
+    assert caught.value.culprits == ("x",)
+    assert not caught.value.spent
+
+
+def test_the_proof_of_a_modulus_is_bound_and_whole(key):
+    public, proof = key.public, key.prove(b"here")
+    public.check(proof, b"here")
+    last = proof[:-1] + bytes([proof[-1] ^ 1])
+    for bad, binding in ((proof, b"there"), (last, b"here"), (proof[1:], b"here"), (b"", b"here")):
+        with pytest.raises(DecodingError):
+            public.check(bad, binding)
+    with pytest.raises(DecodingError, match="no small factor"):
+        paillier.PaillierPublic(6367 * public.n).check(proof, b"here")
 
 
 def test_consent_sessions_and_damage(key):

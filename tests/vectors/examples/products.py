@@ -57,7 +57,7 @@ EXAMPLES = [
     Example(SumRequest(SESSION, ("a", "b"))),
     Example(OpenNumbers(SESSION, WORDS)),
     Example(SessionOpening(SESSION, DIGEST)),
-    Example(PaillierModulus(SESSION, b"n")),
+    Example(PaillierModulus(SESSION, b"n", b"roots")),
     Example(EncryptionRequest(SESSION, ("a",))),
     Example(Ciphertexts(SESSION, b"c")),
     Example(Plaintexts(SESSION, b"")),
