@@ -4,10 +4,11 @@ The owner of a key encrypts and decrypts modulo the squares of its primes (Chine
 works modulo n². gmpy2 makes all of it about ten times faster where it is installed; nothing here takes
 constant time.
 
-A mask hides a sum only if encryption is one to one, that is if gcd(n, φ(n)) = 1: behind a modulus p·q with p a
-divisor of q − 1 whoever made it reads from a re-randomised product which ciphertexts are in it. So a public key
-comes with a proof (Goldberg, Reyzin, Sagga & Baldimtsi 2019): n-th roots of numbers that nobody chose. If n has no
-prime factor below α and gcd(n, φ(n)) ≠ 1, a random number has an n-th root with probability 1/α at most.
+A mask hides a sum only if encryption is one to one, that is if gcd(n, φ(n)) = 1: behind a modulus p·q with p
+a divisor of q − 1 whoever made it reads from a re-randomised product which ciphertexts are in it. So a public
+key comes with a proof (Goldberg, Reyzin, Sagga & Baldimtsi 2019): n-th roots of numbers that nobody chose. If
+n has no prime factor below α and gcd(n, φ(n)) ≠ 1, a random number has an n-th root with probability 1/α at
+most.
 """
 
 from __future__ import annotations
@@ -61,12 +62,12 @@ class PaillierPublic(NamedTuple):
             raise DecodingError(f"A Paillier modulus has {BITS} bits or more and no small factor.")
         if len(proof) != ROOTS * size:
             raise DecodingError(f"The proof of a Paillier modulus has {ROOTS} roots.")
-        for i, challenge in enumerate(self._challenges(binding)):
+        for i, challenge in enumerate(self.challenges(binding)):
             root = int.from_bytes(proof[i * size : (i + 1) * size], "big")
             if not 0 < root < self.n or powmod(mpz(root), n, n) != challenge:
                 raise DecodingError("Encryption under this Paillier modulus is not shown to be one to one.")
 
-    def _challenges(self, binding: bytes) -> list[int]:
+    def challenges(self, binding: bytes) -> list[int]:
         """Return numbers modulo n that nobody chose; 128 bits more than n has leave no bias to speak of."""
         wide = self.size + PROOF_BITS // 8
         seed = _CHALLENGE + len(binding).to_bytes(4, "big") + binding + self.n.to_bytes(self.size, "big")
@@ -145,7 +146,7 @@ class PaillierKey:
         """Return the proof that `PaillierPublic.check` asks for, bound to what both sides know."""
         first, second = self._halves
         roots = []
-        for challenge in self.public._challenges(binding):
+        for challenge in self.public.challenges(binding):
             parts = [
                 powmod(mpz(challenge), powmod(mpz(self.public.n), mpz(-1), half.prime - 1), half.prime)
                 for half in self._halves

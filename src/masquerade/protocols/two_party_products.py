@@ -7,8 +7,8 @@ count.
 
 Semi-honest only, on both sides. An owner who encrypts a_r = 2^r in row r would read the other column off the
 sum: here the evaluator sees that it is no count, but an owner who encrypts one person's row alone goes
-unnoticed. An evaluator who raises row r to the power 2^r reads the owner's whole column, always unnoticed. The
-owner's modulus is proved to be one behind which masks hide, whatever the owner meant it to be.
+unnoticed. An evaluator who raises row r to the power 2^r reads the owner's whole column, always unnoticed.
+The owner's modulus is proved to be one behind which masks hide, whatever the owner meant it to be.
 """
 
 from __future__ import annotations
