@@ -98,7 +98,10 @@ def command(
     output.refuse((k < 1, f"-k is a whole number, at least 1. Got {k} instead."))
     levels = None if hierarchies is None else mq.anonymity.load_hierarchies(hierarchies)
     table, columns, paths = _read(data, [*by, *told, *kept])
-    writer = _prepared(out, table, overwrite=overwrite, inputs=paths)
+    from masquerade.frames.file_writer import AtomicWriter  # noqa: PLC0415  (loads Arrow)
+
+    how: dict[str, Any] = {"overwrite": overwrite, "inputs": [path for path in paths if path != "-"]}
+    AtomicWriter(out, table.schema, {}, **how)  # refuses a target that cannot be written
     with output.progress("anonymizing"):
         result = mq.anonymity.anonymize(table, by, k, hierarchies=levels)
     report = mq.anonymity.check(_typed(result.frame, told), by, told or None)
@@ -107,7 +110,7 @@ def command(
         from masquerade.disguising.columns import permutation  # noqa: PLC0415  (loads Arrow)
 
         shown = shown.take(permutation(shown.num_rows))
-    with writer(shown) as target:
+    with AtomicWriter(out, shown.schema, {}, **how) as target:
         for batch in shown.to_batches():
             target.write(batch)
     passed, left_out = [*told, *kept], [name for name in columns if name not in table.column_names]
@@ -190,15 +193,6 @@ def _read(data: list[str], wanted: Sequence[str]) -> tuple[pa.Table, list[str], 
         else:
             table = pa.table({name: pa.array([], pa.string()) for name in order})
         return table, list(batches.file_names), batches.paths
-
-
-def _prepared(out: str, table: pa.Table, *, overwrite: bool, inputs: Sequence[str]) -> Any:
-    """Return what opens the output for a frame; a target that cannot be written is refused now."""
-    from masquerade.frames.file_writer import AtomicWriter  # noqa: PLC0415
-
-    files = [path for path in inputs if path != "-"]
-    AtomicWriter(out, table.schema, {}, overwrite=overwrite, inputs=files)
-    return lambda frame: AtomicWriter(out, frame.schema, {}, overwrite=overwrite, inputs=files)
 
 
 def _typed(table: pa.Table, names: Sequence[str]) -> pa.Table:

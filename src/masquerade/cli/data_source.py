@@ -124,12 +124,12 @@ class Records:
 
         if self.engine in ELSEWHERE:
             files = self.engine == "spark" and all(Path(name).is_file() for name in self.data)
-            unsure = self._unsure(f"the {TITLES[self.engine]} table", what)
-            note = self._note_of_files(what) if files else unsure
+            table = None if self.clear else _unsure(f"the {TITLES[self.engine]} table", what)
+            note = self._note_of_files(what) if files else table
             return self._table(stack), note
         paths = self.data[0] if len(self.data) == 1 else self.data
         if opener_of(paths, self.engine) is not None:
-            return paths, self._unsure(f"the source {listed(self.data)}", what)
+            return paths, None if self.clear else _unsure(f"the source {listed(self.data)}", what)
         batches = stack.enter_context(open_batches(self.data, []))
         return batches, origin_note(batches, what, clear=self.clear)
 
@@ -147,9 +147,6 @@ class Records:
             raise_refusals(missing.refusals([None]))
         say_missing(missing)
         return note
-
-    def _unsure(self, name: str, what: str) -> str | None:
-        return None if self.clear else _unsure(name, what)
 
     def _table(self, stack: ExitStack) -> Any:
         from masquerade.core.schema import Field  # noqa: PLC0415  (these load Arrow)

@@ -49,8 +49,11 @@ def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
             else "Fewer rows opened than the clear table of all good reports would show: bad ones hindered."
         ),
         *_caught_lines(result.faults),
-        *_unnamed_lines(result.cheated - len({one.name for one in result.faults})),
     ]
+    unnamed = result.cheated - len({one.name for one in result.faults})
+    if unnamed > 0:
+        why = "their classes stay closed, and there a bad share looks like any other"
+        lines.append(f"Not named: {unnamed:,} more who cheated; {why}.")
     return _whole(lines, [], result)
 
 
@@ -116,11 +119,6 @@ def _compared_text(found: Comparison, number: int) -> str:
 def _caught_lines(caught: Sequence[Culprit]) -> list[str]:
     reasons = dict.fromkeys(one.why for one in caught)
     return [f"Caught: {listed([one.name for one in caught if one.why == why])} ({why})." for why in reasons]
-
-
-def _unnamed_lines(number: int) -> list[str]:
-    why = "their classes stay closed, and there a bad share looks like any other"
-    return [f"Not named: {number:,} more who cheated; {why}."] if number > 0 else []
 
 
 def _cost_table(cost: Cost) -> Table:

@@ -97,10 +97,11 @@ class Population:
         self.places = list(range(len(rows)))
         honest = [place for place in self.places if place not in self.leaving | self.cheating]
         self.alone = honest[:alone]
-        self.people = [
-            self._person(name, row, place)
-            for place, (name, row) in enumerate(zip(terms.people, rows, strict=True))
-        ]
+        self.people = []
+        for place, (name, row) in enumerate(zip(terms.people, rows, strict=True)):
+            checks = Checks() if place in self.alone else self.checks
+            person = Person(name, self.identities[name], terms, row, checks=checks)
+            self.people.append(self.meter.watched(person, place))
         self.holders = [
             self.meter.watched(KeyHolder(name, self.identities[name], terms, accept_cost=True), HOLDERS)
             for name in terms.holders
@@ -108,10 +109,6 @@ class Population:
         miner = Miner(self.identities[MINER], box, terms, accept_cost=True, checks=self.checks)
         self.miner = self.meter.watched(miner, MINER)
         self.randomness = self.meter.watched(GroupRandomness(self.identities[SERVER], terms), SERVER)
-
-    def _person(self, name: str, row: Sequence[str], place: int) -> Person:
-        checks = Checks() if place in self.alone else self.checks
-        return self.meter.watched(Person(name, self.identities[name], self.terms, row, checks=checks), place)
 
     def keys(self) -> bytes:
         """Return the board of key shares."""

@@ -39,7 +39,7 @@ def to(world):
 
 
 def evaluated(to, *requests):
-    replies = Batch.decode(to.send(RANDOMNESS, "evaluate", Batch(requests).encode())).items
+    replies = Batch.decode(to.exchange(RANDOMNESS, Batch(requests).encode(), place="evaluate")).items
     return [read_reply(reply) for reply in replies]
 
 
@@ -78,13 +78,13 @@ def test_a_lost_reply_is_asked_for_again_and_counts_once(world, to, monkeypatch)
     row = row_of(world, "unlucky")
     before = world.operate("randomness", "status")["evaluations"]
 
-    def losing(server, place, message):
-        answer = type(to).send(to, server, place, message)
+    def losing(server, message, *, place):
+        answer = type(to).exchange(to, server, message, place=place)
         if place == "evaluate":
             raise PartyUnreachable("The line went dead.")
         return answer
 
-    monkeypatch.setattr(to, "send", losing)
+    monkeypatch.setattr(to, "exchange", losing)
     with pytest.raises(PartyUnreachable):
         world.submission(row, credential, to).ask()
     monkeypatch.undo()
@@ -123,7 +123,7 @@ def test_reports_before_the_closing_are_refused_and_none_leaves(world, to):
     assert deliver_all([one]) == 1
     report = world.report("early")
     with pytest.raises(QueryRefused) as refused:
-        to.send(COLLECTOR, "reports", report)
+        to.exchange(COLLECTOR, report, place="reports")
     assert refused.value.refusals[0].code == "epoch_open"
     assert world.operate("collector", "status")["reports"] == 0
 

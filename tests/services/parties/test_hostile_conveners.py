@@ -26,9 +26,10 @@ from masquerade.protocols.pooling import MaskedSum
 from masquerade.services.common.settings import Limits
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.local_data import read_local_data
-from masquerade.services.parties.participant import NodeIdentity, Participant
+from masquerade.services.parties.node import Node
+from masquerade.services.parties.participant import Participant
 from masquerade.services.parties.session import SessionSpec
-from masquerade.services.parties.settings import DataSettings
+from masquerade.services.parties.settings import DataSettings, MinerSettings
 
 ONE_TABLE = Goal(model="tables", tables=(("A",),))
 FOUR = ("north", "south", "west", "registry")
@@ -142,7 +143,13 @@ def holding_of(folder, keys):
     mq.Policy.build(
         mq.Schema([TABLE_1.schema[name] for name in ("A", "T", "E")]), {"A": TABLE_1.group("A").channel}
     ).save(folder / "policy.yaml")
-    data = DataSettings(files=(folder / "records.parquet",), policy=folder / "policy.yaml", key="person")
+    (folder / "linking.key").write_bytes(bytes(32))
+    data = DataSettings(
+        files=(folder / "records.parquet",),
+        policy=folder / "policy.yaml",
+        key="person",
+        linking_key=folder / "linking.key",
+    )
     return read_local_data(data, ("A", "T", "E"), apart=False)
 
 
@@ -157,7 +164,10 @@ def test_a_respelt_key_is_not_disguised_anew(tmp_path):
 
 def test_keyed_pseudonyms_of_two_sessions_have_nothing_in_common(tmp_path):
     holding = holding_of(tmp_path / "a", [f"p{i}" for i in range(30)])
-    node = NodeIdentity("north", create_identity(tmp_path / "identity"), {}, tmp_path / "memo.json")
+    create_identity(tmp_path / "identity")
+    (tmp_path / "token").write_text("a token of its operator")
+    files = {name: tmp_path / name for name in ("identity", "state")} | {"operator_token": tmp_path / "token"}
+    node = Node(MinerSettings(masquerade=1, name="north", limits=Limits(rows=100), **files))
     found = []
     for session in ("first", "second"):
         spec = SessionSpec(
@@ -168,8 +178,9 @@ def test_keyed_pseudonyms_of_two_sessions_have_nothing_in_common(tmp_path):
             linking="keyed",
             learn=ONE_TABLE,
         )
-        part = Participant(node, spec, bytes(16), holding, linking_key=bytes(32), limits=Limits(rows=100))
+        part = Participant(node.party, spec, bytes(16), holding)
         found.append({bytes(tag) for tag in part.found_links().tags})
+    node.close()
     assert len(found[0]) == 30
     assert found[0].isdisjoint(found[1])
 

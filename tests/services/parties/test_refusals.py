@@ -74,7 +74,7 @@ def begun(tmp_path_factory):
 def standing(deployment, name="north"):
     """Return everything that a message could have changed at a node."""
     state = deployment.settings(name).state
-    party = deployment.nodes[name]._party
+    party = deployment.nodes[name].party
     files = {
         path.relative_to(state): path.stat().st_mtime_ns
         for path in state.rglob("*")

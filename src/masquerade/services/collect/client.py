@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from masquerade.core.errors import FileError, InputError, QueryRefused, RoundAborted
 from masquerade.core.schema import Field
@@ -37,7 +37,7 @@ COLLECTOR: Final = "collector"
 NOT_YET: Final = frozenset({"epoch_open", "key_lost"})  # of a closing: the operator has not closed the epoch
 
 
-class Collection:
+class Collection(HttpTransport):
     """A collection as a person sees it: its form and terms, and connections to its two servers.
 
     Each person who shares nothing with others uses a collection of its own: one connection tells the
@@ -56,11 +56,7 @@ class Collection:
         known = ((RANDOMNESS, settings.randomness), (COLLECTOR, settings.collector))
         peers = [Peer(name, server.url, server.fingerprints) for name, server in known]
         tls = TlsFiles(authority=settings.authority)
-        self._http = HttpTransport("a person", peers, tls=tls, timeout=timeout, retries=retries)
-
-    def send(self, server: str, place: str, message: bytes) -> bytes:
-        """Send a message and return the reply."""
-        return self._http.exchange(server, message, place=place)
+        super().__init__("a person", peers, tls=tls, timeout=timeout, retries=retries)
 
     def notice(self) -> bytes:
         """Return the epoch's notice, after making sure that it is the one that everybody is shown.
@@ -69,7 +65,7 @@ class Collection:
         """
         if self._notice is not None:
             return self._notice
-        notice = self.send(RANDOMNESS, "notice", self.terms.epoch.encode())
+        notice = self.exchange(RANDOMNESS, self.terms.epoch.encode(), place="notice")
         said = Notice.decode(notice)
         said.verify(self.identities[RANDOMNESS])
         if said.terms != self.terms:
@@ -80,7 +76,7 @@ class Collection:
             raise SealBroken(
                 "The notice is not the one that was published: the server may tell people apart."
             )
-        shown = ShownNotice.decode(self.send(COLLECTOR, "notice", b""))
+        shown = ShownNotice.decode(self.exchange(COLLECTOR, b"", place="notice"))
         shown.verify(self.identities[COLLECTOR])
         if not symmetric.same(shown.notice, notice):
             raise SealBroken(
@@ -92,7 +88,7 @@ class Collection:
     def closing(self, notice: bytes) -> bytes | None:
         """Return the server's signed word that the key of a notice is destroyed, None until it is."""
         try:
-            closing = self.send(RANDOMNESS, "closing", self.terms.epoch.encode())
+            closing = self.exchange(RANDOMNESS, self.terms.epoch.encode(), place="closing")
         except QueryRefused as refused:
             if {refusal.code for refusal in refused.refusals} <= NOT_YET:
                 return None
@@ -102,16 +98,6 @@ class Collection:
         if said.notice != Notice.decode(notice).digest:
             raise SealBroken("The closing is of another epoch, or of another key: nothing was reported.")
         return closing
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Submission:
@@ -153,7 +139,8 @@ class Submission:
         else:
             client = self._client(self._record.notice)
             request = client.resume(self._quasi, self._record.kept)
-        replies = Batch.decode(self._to.send(RANDOMNESS, "evaluate", Batch((request,)).encode())).items
+        reply = self._to.exchange(RANDOMNESS, Batch((request,)).encode(), place="evaluate")
+        replies = Batch.decode(reply).items
         if len(replies) != 1:
             reason = "The randomness server did not give one reply to one request."
             raise RoundAborted(reason, spent=True, culprits=(RANDOMNESS,))
@@ -172,12 +159,12 @@ class Submission:
         if closing is None:
             return False
         try:
-            self._to.send(COLLECTOR, "reports", record.report)
+            self._to.exchange(COLLECTOR, record.report, place="reports")
         except QueryRefused as refused:
             if {refusal.code for refusal in refused.refusals} != {"epoch_open"}:
                 raise
-            self._to.send(COLLECTOR, "begin", closing)
-            self._to.send(COLLECTOR, "reports", record.report)
+            self._to.exchange(COLLECTOR, closing, place="begin")
+            self._to.exchange(COLLECTOR, record.report, place="reports")
         self._save(replace(record, delivered=True))
         return True
 

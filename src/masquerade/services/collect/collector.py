@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.threshold.class_opening import Opening
+from masquerade.protocols.threshold.class_opening import Opening, Readable
 from masquerade.protocols.threshold.messages import Closing, Layout, Notice, Terms
 from masquerade.protocols.threshold.roles import Collector, ReportStore
 from masquerade.protocols.threshold.row_schema import COLLECTOR, NOTHING, Form, production_guarantee
@@ -34,51 +34,58 @@ _FETCH_SECONDS = 5.0
 OFFICE = "enrolment office"
 
 
-class _EpochReports:
-    """One epoch's reports on the disk; one that came before is not taken twice, so that people may retry."""
+class _EpochCollector(Collector):
+    """The collector of one epoch; a report that came before is not taken twice, so that people may retry."""
 
     def __init__(self, notice: bytes, server: CollectServer, identity: bytes, most: int) -> None:
-        layout = Layout.of(Notice.decode(notice))
-        folder = server.once / f"epoch-{digest_of(notice)[:16]}"
-        self.notice, self._most, self._size = notice, most, layout.size
-        self.store = ReportStore.in_folder(folder, layout.size)
-        self.collector = Collector(notice, identity=identity, k=server.terms.k, store=self.store)
-        self._lock = threading.Lock()
-        self._seen = {_mark(one) for one in _split(self.store.read(), self._size)}
+        size = Layout.of(Notice.decode(notice)).size
+        store = ReportStore.in_folder(server.once / f"epoch-{digest_of(notice)[:16]}", size)
+        super().__init__(notice, identity=identity, k=server.terms.k, store=store)
+        self.notice, self._most = notice, most
+        self._seen = set(self._marked(store.read()))
         self._opening: Opening | None = None
 
-    def take(self, run: bytes) -> int:
+    def take(self, reports: bytes) -> int:
         """Keep a run of reports, and return how many of them are safe now."""
-        if not run or len(run) % self._size:
-            raise DecodingError(f"A report has {self._size} bytes. Got {len(run):,} bytes instead.")
-        reports = _split(run, self._size)
+        marked = self._marked(reports)
         with self._lock:
-            new = {_mark(one): one for one in reports}
-            new = {mark: one for mark, one in new.items() if mark not in self._seen}
+            new = {mark: one for mark, one in marked.items() if mark not in self._seen}
             if len(self._seen) + len(new) > self._most:
                 raise QueryRefused(
                     [Refusal("too_many", "This collector has as many reports as it may take.")]
                 )
-            if new:
-                self.collector.take(b"".join(new.values()))
+            if new or not reports:
+                super().take(b"".join(new.values()))
                 self._seen.update(new)
-        return len(reports)
+        return len(reports) // self.layout.size
 
-    def open(self, readable: Any) -> Opening:
+    def open_classes(self, readable: Readable | None = None) -> Opening:
         """Return the opening; asked again, the same one."""
         with self._lock:
             if self._opening is None:
-                self._opening = self.collector.open_classes(readable)
+                self._opening = super().open_classes(readable)
             return self._opening
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._store.close()
 
     @property
     def received(self) -> int:
+        """Return how many reports there are."""
         return len(self._seen)
 
     @property
-    def closing(self) -> Closing | None:
-        found = self.store.noted("closing")
-        return None if found is None else Closing.decode(found)
+    def evaluations(self) -> int | None:
+        """Return how many people the randomness server has served, once it has closed the epoch."""
+        found = self._store.noted("closing")
+        return None if found is None else Closing.decode(found).evaluations
+
+    def _marked(self, run: bytes) -> dict[bytes, bytes]:
+        """Return reports by a mark that tells them apart."""
+        size = self.layout.size
+        reports = [run[at : at + size] for at in range(0, len(run), size)]
+        return {hashlib.sha256(one).digest()[:_MARK_SIZE]: one for one in reports}
 
 
 class CollectorService(CollectServer):
@@ -87,27 +94,22 @@ class CollectorService(CollectServer):
     settings: CollectorSettings
 
     def __init__(self, settings: CollectorSettings) -> None:
-        super().__init__(settings, settings.randomness)
         self._signer = bytes.fromhex(settings.peers[settings.randomness].identity or "")
-        self._kept: _EpochReports | None = None
+        self._kept: _EpochCollector | None = None
         self._fetching = threading.Lock()
+        super().__init__(settings, settings.randomness)
         self.places = {"notice": self._notice, "begin": self._begin, "reports": self._reports}
         self.operations = {"open": self._open, "result": self._result, "status": self._status}
+
+    def begin(self, files: ExitStack) -> None:
+        """Go on with an epoch that has begun."""
+        super().begin(files)
+        self._epoch_files = files.enter_context(ExitStack())
         known = self.state.notes.get(SESSION, self.epoch)  # its notice, if it has begun
-        try:
-            if known is not None:
-                self._kept = self._made(known)
-        except BaseException:
-            self.state.close()
-            raise
+        if known is not None:
+            self._kept = self._made(known)
 
-    def close(self) -> None:
-        """Let go of files."""
-        if self._kept is not None:
-            self._kept.store.close()
-        super().close()
-
-    def _current(self) -> _EpochReports:
+    def _current(self) -> _EpochCollector:
         """Return the epoch, after getting its notice from the randomness server the first time."""
         if self._kept is None:
             if not self._fetching.acquire(blocking=False):
@@ -131,7 +133,7 @@ class CollectorService(CollectServer):
                 "The randomness server, whose notice is needed first, cannot be reached. Ask again."
             ) from None
 
-    def _made(self, notice: bytes) -> _EpochReports:
+    def _made(self, notice: bytes) -> _EpochCollector:
         said = Notice.decode(notice)
         said.verify(self._signer)
         if said.terms != self.terms:
@@ -139,50 +141,41 @@ class CollectorService(CollectServer):
                 f"The notice of epoch {self.epoch!r} is for another k or form than this collector's "
                 "settings: the two servers must be given the same ones."
             )
-        return _EpochReports(notice, self, self._signer, self.settings.most_reports)
+        made = _EpochCollector(notice, self, self._signer, self.settings.most_reports)
+        self._epoch_files.callback(made.close)
+        return made
 
     def _notice(self, _call: Call) -> bytes:
         return ShownNotice.signed(self._current().notice, self.identity).encode()
 
     def _begin(self, call: Call) -> bytes:
         kept = self._current()
-        kept.collector.begin(call.body)
-        return json.dumps({"state": kept.collector.state}).encode()
+        kept.begin(call.body)
+        return json.dumps({"state": kept.state}).encode()
 
     def _reports(self, call: Call) -> bytes:
         return json.dumps({"taken": self._current().take(call.body)}).encode()
 
     def _open(self, _given: dict[str, Any]) -> dict[str, Any]:
         kept = self._current()
-        closing = kept.closing
-        evaluations = 0 if closing is None else closing.evaluations
-        guarantee = _service_guarantee(self.terms, self.form).to_dict()
-        return {**summary_of(kept.open(self.form.readable), evaluations), "guarantee": guarantee}
+        opening, guarantee = kept.open_classes(self.form.readable), _service_guarantee(self.terms, self.form)
+        return {**summary_of(opening, kept.evaluations or 0), "guarantee": guarantee.to_dict()}
 
     def _result(self, given: dict[str, Any]) -> dict[str, Any]:
         kept = self._current()
-        if kept.collector.state != "done":
+        if kept.state != "done":
             raise QueryRefused([Refusal("not_opened", "The classes of this epoch have not been opened yet.")])
-        return {**self._open(given), "opening": packed(kept.open(self.form.readable))}
+        return {**self._open(given), "opening": packed(kept.open_classes(self.form.readable))}
 
     def _status(self, _given: dict[str, Any]) -> dict[str, Any]:
         kept = self._current()
-        closing = kept.closing
         return {
             "epoch": self.epoch,
-            "state": kept.collector.state,
+            "state": kept.state,
             "reports": kept.received,
-            "evaluations": None if closing is None else closing.evaluations,
+            "evaluations": kept.evaluations,
             "notice": digest_of(kept.notice),
         }
-
-
-def _split(run: bytes, size: int) -> list[bytes]:
-    return [run[at : at + size] for at in range(0, len(run), size)]
-
-
-def _mark(report: bytes) -> bytes:
-    return hashlib.sha256(report).digest()[:_MARK_SIZE]
 
 
 def _service_guarantee(terms: Terms, form: Form) -> Guarantee:

@@ -14,7 +14,7 @@ from masquerade.protocols.threshold.messages import Credential
 from masquerade.services.collect.messages import MOST_ENROLLED
 from masquerade.services.collect.settings import OfficeSettings
 from masquerade.services.common.client import HttpTransport
-from masquerade.services.common.peers import Peer, TlsFiles
+from masquerade.services.common.peers import TlsFiles
 from masquerade.services.common.problems import ServiceFailed
 from masquerade.services.common.settings import check_private
 
@@ -37,14 +37,8 @@ def enrol(people: Sequence[str], settings: OfficeSettings) -> dict[str, bytes]:
             )
     if len(set(people)) < len(people):
         raise InputError("A person is listed twice.")
-    known = settings.randomness
-    tls = settings.tls
-    shown = None if known.token_file is None else known.token_file.read_text(encoding="ascii").strip()
-    with HttpTransport(
-        settings.name,
-        [Peer(_RANDOMNESS, known.url, known.fingerprints, token=shown)],
-        tls=TlsFiles(authority=settings.authority) if tls is None else tls.files(),
-    ) as http:
+    tls = TlsFiles(authority=settings.authority) if settings.tls is None else settings.tls.files()
+    with HttpTransport(settings.name, [settings.randomness.peer(_RANDOMNESS)], tls=tls) as http:
         found: dict[str, bytes] = {}
         for at in range(0, len(people), MOST_ENROLLED):
             some = list(people[at : at + MOST_ENROLLED])

@@ -8,6 +8,7 @@ lost it, says so, and can only close the epoch. A new epoch has a new name.
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack, closing
 from typing import Any
 
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal
@@ -34,18 +35,6 @@ class RandomnessService(CollectServer):
 
     def __init__(self, settings: RandomnessSettings) -> None:
         super().__init__(settings, settings.collector)
-        try:
-            self._ledger = EvaluationLedger(self.once / LEDGER)
-        except BaseException:
-            self.state.close()
-            raise
-        try:
-            seed = derive(self.identity.reveal(), "collect randomness server")
-            self._server = RandomnessServer(seed, self._ledger, signing=self.identity)
-            self._begin()
-        except BaseException:
-            self.close()
-            raise
         self.places = {
             "notice": lambda call: self._server.notice(self._named(call)),
             "evaluate": self._evaluate,
@@ -54,8 +43,12 @@ class RandomnessService(CollectServer):
         }
         self.operations = {"close": self._close, "status": self._status}
 
-    def _begin(self) -> None:
+    def begin(self, files: ExitStack) -> None:
         """Open the epoch of the settings, unless it has been open before."""
+        super().begin(files)
+        self._ledger = files.enter_context(closing(EvaluationLedger(self.once / LEDGER)))
+        seed = derive(self.identity.reveal(), "collect randomness server")
+        self._server = RandomnessServer(seed, self._ledger, signing=self.identity)
         known = self._ledger.notice(self.epoch)
         self._has_key = known is None
         if known is None:
@@ -90,11 +83,6 @@ class RandomnessService(CollectServer):
         digest = digest_of(self._server.notice(self.epoch))
         head = f"epoch {self.epoch!r} is {self.condition}, k = {self.terms.k}"
         return f"{head}; its notice, to be published: {digest}"
-
-    def close(self) -> None:
-        """Let go of files."""
-        self._ledger.close()
-        super().close()
 
     def _evaluate(self, call: Call) -> bytes:
         return Batch(tuple(self._server.evaluate(Batch.decode(call.body).items))).encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -27,21 +28,17 @@ class CollectServer(NodeServer):
     def __init__(self, settings: CollectSettings, other: str) -> None:
         self.form = load_form(settings.form)
         self.terms = settings.epoch.terms(self.form)
+        self._other = other
         super().__init__(settings)
-        try:
-            self._check(other)
-        except BaseException:
-            self.state.close()
-            raise
 
-    def _check(self, other: str) -> None:
+    def begin(self, files: ExitStack) -> None:  # noqa: ARG002
         """Refuse two servers that are one, and an epoch of a state that came from a backup.
 
         That holds even for a backup from before the epoch, which may have begun since.
         """
-        if self.settings.peers[other].identity == self.identity.public.hex():
+        if self.settings.peers[self._other].identity == self.identity.public.hex():
             raise InputError(
-                f"{other!r} has the same identity as this server: the two must be different ones."
+                f"{self._other!r} has the same identity as this server: the two must be different ones."
             )
         notes = self.state.notes
         if self.state.restored and notes.get(INTERRUPTED, self.epoch) is None:

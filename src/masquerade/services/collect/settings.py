@@ -96,7 +96,8 @@ class CollectSettings(common.NodeSettings):
             raise ValueError(f"{role} must name a peer that has a url")
         if peer.url.startswith("https://") and not peer.fingerprints:
             raise ValueError(f"{role}: this peer needs the fingerprints of its certificate")
-        if _same_place(peer.url, self.listen):
+        own = "loopback" if common.is_loopback(self.listen.host) else self.listen.host.lower()
+        if self.listen.port != 0 and _place_of(peer.url) == (own, self.listen.port):
             raise ValueError(f"{role}: the two servers must not run at the same address")
         return peer
 
@@ -200,12 +201,6 @@ def _place_of(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
     host = (parts.hostname or "").lower().rstrip(".")
     return "loopback" if common.is_loopback(host) else host, parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
-
-
-def _same_place(url: str, listen: common.Listen) -> bool:
-    """Tell whether an address is certainly this service's own."""
-    host = "loopback" if common.is_loopback(listen.host) else listen.host.lower()
-    return listen.port != 0 and _place_of(url) == (host, listen.port)
 
 
 KINDS: dict[str, type[BaseModel]] = {

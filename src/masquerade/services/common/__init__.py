@@ -7,17 +7,6 @@ who are `peers`; `problems` cross between them. `settings`, read by `settings_fi
 import the module that you need.
 """
 
-__all__ = [
-    "client",
-    "example_deployment",
-    "jobs",
-    "logs",
-    "peers",
-    "problems",
-    "release_ledger",
-    "server",
-    "service",
-    "settings",
-    "settings_file",
-    "state",
-]
+from masquerade.core.lazy_exports import public_modules
+
+__all__ = list(public_modules(__path__))

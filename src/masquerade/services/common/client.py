@@ -13,12 +13,12 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
-from masquerade.core.errors import InputError, MasqueradeError, did_you_mean
+from masquerade.core.errors import InputError, did_you_mean
 from masquerade.crypto.certificates import fingerprint
 from masquerade.crypto.keys import token_digest
 from masquerade.services.common import problems
@@ -143,13 +143,16 @@ class HttpTransport:
                 trouble = _in_words(error, secured=request.url.scheme == "https")
                 retry_after, failed = "", failed + 1
                 continue
-            if answer.status // 100 == 2:
+            if answer.status_code // 100 == 2:
                 if answer.headers.get("Masquerade-Version") not in VERSIONS:
                     raise ServiceFailed(f"Party {peer.name!r} answered in a version that it was not offered.")
                 return answer.content
-            problem = problems.decode(answer.status, answer.content, party=peer.name)
-            if answer.status not in problems.RETRIED:
-                raise _traced(problem, answer)
+            problem = problems.decode(answer.status_code, answer.content, party=peer.name)
+            if answer.status_code not in problems.RETRIED:
+                request_there = answer.headers.get("Masquerade-Request", "")
+                if isinstance(problem, ServiceFailed) and re.fullmatch(r"[0-9a-f]{16}", request_there):
+                    raise ServiceFailed(f"{problem} It is request {request_there} there.")  # by its log
+                raise problem
             if not isinstance(problem, TimedOut):
                 trouble, retry_after, failed = str(problem), answer.headers.get("Retry-After", ""), failed + 1
             elif time.monotonic() > until:  # it works on what we asked: that is no failure, but it has an end
@@ -160,7 +163,7 @@ class HttpTransport:
             "See that it runs and is not overloaded, and that the address is right; then try again."
         )
 
-    def _once(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> _Answer:
+    def _once(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> httpx.Response:
         """Send once and return a reply that is not longer than allowed and not later than allowed."""
         deadline = time.monotonic() + self._timeout
         most = self._limits.reply_bytes
@@ -177,7 +180,7 @@ class HttpTransport:
                     )
                 if time.monotonic() > deadline:
                     raise httpx.ReadTimeout("the reply took too long", request=request)
-            return _Answer(response.status_code, response.headers, bytes(content))
+            return httpx.Response(response.status_code, headers=response.headers, content=bytes(content))
         finally:
             response.close()
 
@@ -206,12 +209,6 @@ class HttpTransport:
             limits=httpx.Limits(keepalive_expiry=_IDLE_SECONDS),
             timeout=httpx.Timeout(self._timeout, connect=min(self._timeout, _CONNECT_SECONDS)),
         )
-
-
-class _Answer(NamedTuple):
-    status: int
-    headers: httpx.Headers
-    content: bytes
 
 
 def _pause(attempt: int, retry_after: str) -> float:
@@ -247,14 +244,6 @@ def _in_words(error: httpx.TransportError, *, secured: bool) -> str:
     return words
 
 
-def _traced(problem: MasqueradeError, answer: _Answer) -> MasqueradeError:
-    """Return the problem; one whose details stayed on the other side with its name in the log there."""
-    request = answer.headers.get("Masquerade-Request", "")
-    if isinstance(problem, ServiceFailed) and re.fullmatch(r"[0-9a-f]{16}", request):
-        return ServiceFailed(f"{problem} It is request {request} there.")
-    return problem
-
-
 def _own(settings: NodeSettings, url: str | None = None) -> Peer:
     """Return a node as its own operator knows it."""
     token = None if settings.operator_token is None else settings.operator_token.read_text().strip()
@@ -264,11 +253,7 @@ def _own(settings: NodeSettings, url: str | None = None) -> Peer:
 
 def peers_of(settings: NodeSettings) -> list[Peer]:
     """Return everybody who may call, the node's own operator among them."""
-    found = [_own(settings)]
-    for name, peer in settings.peers.items():
-        token = None if peer.token_file is None else peer.token_file.read_text().strip()
-        found.append(Peer(name, peer.url, peer.fingerprints, peer.token_digest, token))
-    return found
+    return [_own(settings), *(peer.peer(name) for name, peer in settings.peers.items())]
 
 
 def peer_transport(settings: NodeSettings, peers: Iterable[Peer], **changed: float) -> HttpTransport:

@@ -18,23 +18,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 # how large a thing is, how long it took, how often it happened, whether it did
-# fmt: off
-NUMBERS: Final = frozenset(
-    {
-        "attempt", "bytes", "cells", "columns", "concurrency", "entries", "epoch", "limit", "ms",
-        "number", "part", "parts", "peers", "pid", "port", "ready", "received", "replayed",
-        "restored", "retries", "round", "rounds", "rows", "seconds", "sent", "status", "version",
-    }
-)
+NUMBERS: Final = frozenset({"ms", "number", "received", "replayed", "sent", "status"})
 # who, where, what kind: names from the settings, the protocol and the program
 WORDS: Final = frozenset(
-    {
-        "address", "at", "code", "digest", "error", "file", "fingerprint", "host", "incarnation",
-        "kind", "method", "outcome", "party", "peer", "place", "policy", "protocol", "recipient",
-        "request", "role", "schema", "service", "session", "signal", "source", "state", "url",
-    }
+    {"address", "at", "code", "error", "method", "peer", "place", "request", "session", "source"}
 )
-# fmt: on
 WORD: Final = re.compile(r"[A-Za-z0-9_.:/@+=\[\]{}%~-]{0,200}")
 NAME: Final = re.compile(r"[a-z][a-z0-9_ ]{0,60}")
 _writing = threading.Lock()

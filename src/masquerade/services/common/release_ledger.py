@@ -24,6 +24,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -236,23 +237,20 @@ class ReleaseLedger:
         With `notes`, which remember its end, a ledger that is shorter than it was, or another, is refused.
         """
         place = Path(path)
-        try:
-            handle = os.open(place, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise _failed(place, error) from None
-        try:
-            lock_file(handle)
-            sync_folder(place.absolute().parent)
-            return cls(place, handle, notes)
-        except BlockingIOError:
-            os.close(handle)
-            raise FileError(f"{place}: is in use; one process at a time adds to a release ledger.") from None
-        except OSError as error:
-            os.close(handle)
-            raise _failed(place, error) from None
-        except BaseException:
-            os.close(handle)
-            raise
+        with ExitStack() as undo:
+            try:
+                handle = os.open(place, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+                undo.callback(os.close, handle)
+                lock_file(handle)
+                sync_folder(place.absolute().parent)
+                ledger = cls(place, handle, notes)
+            except BlockingIOError:
+                told = "is in use; one process at a time adds to a release ledger."
+                raise FileError(f"{place}: {told}") from None
+            except OSError as error:
+                raise _failed(place, error) from None
+            undo.pop_all()
+        return ledger
 
     def append(self, release: Release) -> Entry:
         """Write a release down; it is on the disk when this returns, and its bytes may be sent."""
@@ -307,8 +305,8 @@ def in_state(state: State) -> ReleaseLedger:
 
     After a restore, releases made since the backup may be missing from it: a line of kind "restored" says so.
     """
-    ledger = ReleaseLedger.open(state.folder / FILE, notes=state.notes)
-    try:
+    with ExitStack() as undo:
+        ledger = undo.enter_context(ReleaseLedger.open(state.folder / FILE, notes=state.notes))
         known, now = state.notes.get(SCOPE, EPOCH), str(state.epoch).encode()
         if known != now:
             if known is not None or state.restored:
@@ -316,9 +314,7 @@ def in_state(state: State) -> ReleaseLedger:
                 gone = Release(f"epoch {state.epoch}", "", "", RESTORED, (), 0, None, Fraction(1))
                 ledger.append(gone)
             state.notes.put(SCOPE, EPOCH, now)
-    except BaseException:
-        ledger.close()
-        raise
+        undo.pop_all()
     return ledger
 
 

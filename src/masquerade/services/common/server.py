@@ -13,7 +13,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -68,7 +68,14 @@ class NodeServer(ABC):
         self.settings = settings
         self.identity = load_identity(settings.identity)
         self.peers, self.log = peers_of(settings), logs.Logger(settings.name)
-        self.state = State.open(settings.state)
+        with ExitStack() as files:
+            self.state = files.enter_context(State.open(settings.state))
+            self.begin(files)
+            self._files = files.pop_all()
+
+    @abstractmethod
+    def begin(self, files: ExitStack) -> None:
+        """Make everything that needs the state; what is opened goes among the files, which `close` closes."""
 
     def handle(self, call: Call) -> bytes:
         """Answer a message."""
@@ -96,7 +103,7 @@ class NodeServer(ABC):
 
     def close(self) -> None:
         """Let go of files."""
-        self.state.close()
+        self._files.close()
 
     def described(self) -> str:
         """Return a line for the operator when the service has started, if there is anything to say."""

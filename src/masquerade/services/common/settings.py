@@ -35,12 +35,11 @@ from pydantic import (
     Field,
     ValidationError,
     ValidationInfo,
-    field_validator,
     model_validator,
 )
 
 from masquerade.core.errors import FileError, InputError
-from masquerade.services.common.peers import PLAIN, TlsFiles
+from masquerade.services.common.peers import PLAIN, Peer, TlsFiles
 from masquerade.services.common.settings_file import explain, override, read
 
 M = TypeVar("M", bound=BaseModel)
@@ -55,7 +54,7 @@ DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Strict(BaseModel):
-    """A part of a settings file: unknown keys are refused, nothing changes, paths start at its folder.
+    """A part of a settings file: unknown keys are refused, and nothing changes.
 
     What stands below a field is its description, which docs/settings.md shows.
     """
@@ -67,23 +66,6 @@ class Strict(BaseModel):
         hide_input_in_errors=True,
         use_attribute_docstrings=True,
     )
-
-    @field_validator("*", mode="after")
-    @classmethod
-    def _from_its_folder(cls, value: Any, info: ValidationInfo) -> Any:
-        """Take relative paths from the folder of the file that is being loaded."""
-        folder = (info.context or {}).get("folder")
-        return value if folder is None else _placed(value, folder)
-
-
-def _placed(value: Any, folder: Path) -> Any:
-    if isinstance(value, Path):
-        return Path(os.path.normpath(folder / value.expanduser()))
-    if isinstance(value, (list, tuple)):
-        return type(value)(_placed(item, folder) for item in value)
-    if isinstance(value, dict):
-        return {key: _placed(item, folder) for key, item in value.items()}
-    return value
 
 
 def size(value: object) -> object:
@@ -113,6 +95,12 @@ def _file_name(value: object) -> object:
     ):
         raise ValueError("must be the name of a file; keys and tokens are never written into the settings.")
     return value
+
+
+def _from_its_folder(value: Path, info: ValidationInfo) -> Path:
+    """Take a relative path from the folder of the file that is being loaded."""
+    folder = (info.context or {}).get("folder")
+    return value if folder is None else Path(os.path.normpath(folder / value.expanduser()))
 
 
 def _digest(value: str) -> str:
@@ -165,9 +153,9 @@ Bytes = Annotated[int, BeforeValidator(size), Field(ge=1)]
 Digest = Annotated[str, AfterValidator(_digest)]
 PublicKey = Annotated[str, AfterValidator(_public_key)]
 Url = Annotated[str, AfterValidator(_url)]
-AnyPath = Annotated[Path, BeforeValidator(_file_name)]
-PublicFile = Annotated[Path, BeforeValidator(_file_name), _MustExist()]
-SecretFile = Annotated[Path, BeforeValidator(_file_name), _OwnerOnly()]
+AnyPath = Annotated[Path, BeforeValidator(_file_name), AfterValidator(_from_its_folder)]
+PublicFile = Annotated[AnyPath, _MustExist()]
+SecretFile = Annotated[AnyPath, _OwnerOnly()]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
 
@@ -227,6 +215,11 @@ class PeerSettings(Strict):
     """The token that we show to it."""
     identity: PublicKey | None = None
     """Its public signing key (`masquerade tls identity`); sessions need it of parties and helper."""
+
+    def peer(self, name: str) -> Peer:
+        """Return it as servers and clients know it, with the token in the file."""
+        token = None if self.token_file is None else self.token_file.read_text().strip()
+        return Peer(name, self.url, self.fingerprints, self.token_digest, token)
 
     @model_validator(mode="after")
     def _recognisable(self) -> Self:

@@ -11,7 +11,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from masquerade.core import errors
 from masquerade.core.guarantee import Guarantee
@@ -27,41 +27,40 @@ from masquerade.services.parties import messages as say
 from masquerade.services.parties.linkage import LINKING
 from masquerade.services.parties.session import JointSchema, SessionSpec
 
+if TYPE_CHECKING:
+    from masquerade.services.parties.node import Node
+
 M = TypeVar("M", bound=Strict)
 
 
 class Coordinator:
-    """One run of a session. `transport(role)` reaches the members; `note` is told the step it is at.
+    """One run of a session at the node that convenes it; `transport(role)` reaches the members.
 
-    `epoch` is that of an interrupted run, if there was one; `folder` is the convener's own, for joined parts;
-    `own_codes` gives its own records where it is a party that counts with others' ciphertexts; `room` is how
-    much is taken of a party; one that is being started is waited for, `wait` seconds.
+    An interrupted run is taken up in its epoch. A party that is being started is waited for, `wait` seconds.
 
     A session kind that is asked for a model finds here `spec` and `epoch`, what all parties hold (`joint`)
-    and, if records were linked, the number of `records` and their `alignment`.
+    and, if records were linked, the number of `records` and their `alignment`; `room` is how much is taken of
+    a party, and `note` is told the step it is at.
     """
 
     def __init__(
-        self,
-        spec: SessionSpec,
-        transport: Callable[[str], Transport],
-        *,
-        epoch: bytes | None,
-        folder: Path,
-        note: Callable[[str], None],
-        keep_epoch: Callable[[bytes], None],
-        own_codes: Callable[[], Mapping[str, Codes]],
-        room: Room,
-        identities: Mapping[str, bytes],
-        wait: float = 0.0,
+        self, node: Node, spec: SessionSpec, transport: Callable[[str], Transport], wait: float
     ) -> None:
-        self.spec, self.transport, self.note, self.own_codes = spec, transport, note, own_codes
-        self._epoch, self._keep_epoch, self._folder = epoch, keep_epoch, folder
-        self.room, self._identities = room, {party: identities[party] for party in spec.parties}
-        self._wait = wait
+        self._node, self.spec, self.transport, self._wait = node, spec, transport, wait
+        self._epoch, self._identities = node.epoch_of(spec.session), node.party.identities(spec.parties)
+        self._folder, limits = node.settings.state / "joined", node.settings.limits
+        self.room = Room(limits.rows, limits.arrow_bytes)
         self.guarantee: Guarantee | None = None
         self.records: int | None = None
         self.alignment = b""
+
+    def note(self, step: str) -> None:
+        """Say which step the session is at; a node that stops goes no further."""
+        self._node.note(self.spec.session, step)
+
+    def own_codes(self) -> Mapping[str, Codes]:
+        """Return the convener's own linked records, where it is a party that counts with others'."""
+        return self._node.party.own_codes(self.spec.session)
 
     def learn(self) -> dict[str, Any]:
         """Return the model, as plain values; nobody else has it yet."""
@@ -127,7 +126,7 @@ class Coordinator:
         if self._epoch is not None:  # what was joined there is under pseudonyms that are no more
             shutil.rmtree(self._folder / self._epoch.hex(), ignore_errors=True)
         self._epoch = os.urandom(say.EPOCH_SIZE)
-        self._keep_epoch(self._epoch)
+        self._node.keep_epoch(self.spec.session, self._epoch)
 
     def _begin(self) -> dict[str, say.Begun]:
         """Let every member begin; roles with keys in memory only begin anew in an epoch of their own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
@@ -76,7 +76,8 @@ class LocalData:
     In an arbitrary partition every file is a block of its own, with some of the variables; otherwise there is
     one block with all of them. Reports are drawn for the whole policy (`memo_id`) and the `places` of its
     channels there: two sessions with different variables of one policy get the same reports. `nameless` is
-    the digest of the files where no key names the people in them.
+    the digest of the files where no key names the people in them. `linking_key` is the secret that parties
+    share whose records are linked by it.
     """
 
     policy: Policy
@@ -84,6 +85,7 @@ class LocalData:
     memo_id: str
     places: tuple[int, ...]
     nameless: str = ""
+    linking_key: bytes | None = field(default=None, repr=False)
 
     @property
     def whole(self) -> RecordBlock:
@@ -208,7 +210,8 @@ def read_local_data(settings: DataSettings, variables: Sequence[str], *, apart: 
         with Path(path).open("rb") as file:
             nameless.update(hashlib.file_digest(file, "sha256").digest())
     content = nameless.hexdigest() if settings.key is None else ""
-    return LocalData(policy, blocks, whole.id, places, content)
+    shared = None if settings.linking_key is None else settings.linking_key.read_bytes()
+    return LocalData(policy, blocks, whole.id, places, content, shared)
 
 
 def _hash_texts(found: hashlib._Hash, keys: pa.Array) -> None:
@@ -227,11 +230,11 @@ def _read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: 
         batches = opened.select([*parts, *([] if key is None else [key])])
         refuse_disguised(batches.metadata, paths[0])
         for batch in batches:
-            for field in policy.fields:
-                name = field.variable.name
+            for read in policy.fields:
+                name = read.variable.name
                 if name in parts:
                     try:
-                        parts[name].append(encode(batch.column(name), field, text=batches.text))
+                        parts[name].append(encode(batch.column(name), read, text=batches.text))
                     except UnknownValue as error:
                         raise error.shifted(batches.rows_before, batches.file) from None
             if key is not None:

@@ -6,12 +6,11 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.protocols.session import Transport
-from masquerade.protocols.vertical import Room
 from masquerade.services.common.client import json_object, peer_transport
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.release_ledger import in_state
@@ -19,13 +18,11 @@ from masquerade.services.common.server import NodeServer
 from masquerade.services.common.service import Service
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.coordinator import Coordinator
-from masquerade.services.parties.participant import NodeIdentity
 from masquerade.services.parties.party import Party
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.session_store import SessionStore
 from masquerade.services.parties.settings import SessionNodeSettings
 
-MEMO = "memo.json"
 STOPPED = "this node was stopped meanwhile"
 CONVENED = "convened"
 MOST_WAITED = 3600  # seconds for parties that are being started
@@ -51,16 +48,8 @@ class Node(NodeServer):
     settings: SessionNodeSettings
 
     def __init__(self, settings: SessionNodeSettings, tell: Callable[[str], object] = lambda _: None) -> None:
+        self._tell = tell
         super().__init__(settings)
-        try:
-            self.ledger = in_state(self.state)
-        except BaseException:
-            self.state.close()
-            raise
-        known = {name: bytes.fromhex(peer.identity) for name, peer in settings.peers.items() if peer.identity}
-        identity = NodeIdentity(settings.name, self.identity, known, settings.state / MEMO)
-        store = SessionStore(self.state, self.ledger)
-        self._party = Party(settings, identity, store, self._connected, tell)
         self._running: dict[str, threading.Thread] = {}
         self._closed = False
         self._guard = threading.Lock()
@@ -71,12 +60,17 @@ class Node(NodeServer):
             "model": self._model,
         }
 
+    def begin(self, files: ExitStack) -> None:
+        """Open the ledger, and answer as a party with it."""
+        self.ledger = files.enter_context(in_state(self.state))
+        store = SessionStore(self.state, self.ledger)
+        self.party = Party(self.settings, self.identity, store, self._connected, self._tell)
+
     def close(self) -> None:
         """Let go of files; sessions that run here stop at their next step, and can be resumed."""
         self._closed = True
         for thread in self._running.values():
             thread.join(PATIENCE)
-        self.ledger.close()
         super().close()
 
     def service(self) -> Service:
@@ -85,7 +79,7 @@ class Node(NodeServer):
 
     def answer(self, call: Call) -> bytes:
         """Answer a message of a session."""
-        return self._party.receive(
+        return self.party.receive(
             call.peer.name, call.parameters["session"], call.parameters["role"], call.body
         )
 
@@ -96,7 +90,7 @@ class Node(NodeServer):
 
             def send(party: str, role: str, message: bytes) -> bytes:
                 if party == self.settings.name:
-                    return self._party.receive(party, spec.session, role, message)
+                    return self.party.receive(party, spec.session, role, message)
                 return http.exchange(party, message, place=f"sessions/{spec.session}/{role}")
 
             yield lambda role: _RoleTransport(send, role)
@@ -145,21 +139,12 @@ class Node(NodeServer):
         spec = SessionSpec.model_validate(known["spec"])
         try:
             with self._connected(spec) as members:
-                run = Coordinator(
-                    spec,
-                    members,
-                    epoch=bytes.fromhex(known["epoch"]) or None,
-                    folder=self.settings.state / "joined",
-                    note=lambda step: self._step(name, step),
-                    keep_epoch=lambda epoch: self._write(name, epoch=epoch.hex()),
-                    own_codes=lambda: self._party.own_codes(name),
-                    room=Room(self.settings.limits.rows, self.settings.limits.arrow_bytes),
-                    identities=self._party.identities(spec),
-                    wait=wait,
-                )
-                if not known.get("learnt"):
-                    self._keep(name, run, run.learn())
-                run.share(json_object(self._party.model_file(name).read_bytes()))
+                run = Coordinator(self, spec, members, wait)
+                if not known.get("learnt"):  # a model is on the disk before parties end, who answer once
+                    self.party.keep_model(name, run.learn())
+                    guarantee = None if run.guarantee is None else run.guarantee.to_dict()
+                    self._write(name, learnt=True, records=run.records, guarantee=guarantee)
+                run.share(json_object(self.party.model_file(name).read_bytes()))
             self._write(name, state="done", step="", seconds=round(time.monotonic() - started, 3))
             self.log.info("session done", session=name)
         except MasqueradeError as error:
@@ -167,13 +152,15 @@ class Node(NodeServer):
         except Exception as error:  # noqa: BLE001  (its text may quote data)
             self._interrupted(name, f"internal error ({type(error).__name__})", error)
 
-    def _keep(self, name: str, run: Coordinator, model: dict[str, Any]) -> None:
-        """Have the model on the disk before parties are told to end: nobody can be asked again."""
-        self._party.keep_model(name, model)
-        guarantee = None if run.guarantee is None else run.guarantee.to_dict()
-        self._write(name, learnt=True, records=run.records, guarantee=guarantee)
+    def epoch_of(self, name: str) -> bytes | None:
+        """Return the epoch that a convened session is in, None before it has begun."""
+        return bytes.fromhex(self._known(name)["epoch"]) or None
 
-    def _step(self, name: str, step: str) -> None:
+    def keep_epoch(self, name: str, epoch: bytes) -> None:
+        """Remember the epoch that a convened session is in."""
+        self._write(name, epoch=epoch.hex())
+
+    def note(self, name: str, step: str) -> None:
         """Note how far a session is; a node that stops goes no further."""
         if self._closed:
             raise InputError(STOPPED)
@@ -193,7 +180,7 @@ class Node(NodeServer):
         name = _session_name(given)
         if self._known(name)["state"] != "done":
             raise InputError(f"Session {name!r} is not done; it has no model yet.")
-        return json_object(self._party.model_file(name).read_bytes())
+        return json_object(self.party.model_file(name).read_bytes())
 
     def _read(self, name: str) -> dict[str, Any] | None:
         data = self.state.notes.get(CONVENED, name)

@@ -4,46 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
 from masquerade.crypto.errors import SealBroken
-from masquerade.crypto.keys import SigningKey, verify_signature
+from masquerade.crypto.keys import verify_signature
 from masquerade.disguising.memo import Memo
 from masquerade.protocols.codec import SESSION_SIZE
 from masquerade.protocols.linking import LinkingParty
 from masquerade.protocols.pseudonyms import keyed_pseudonyms
 from masquerade.protocols.vertical import Room
-from masquerade.services.common.settings import Limits
 from masquerade.services.parties.kinds import Player, Role
 from masquerade.services.parties.linkage import LINKING, Linkage
 from masquerade.services.parties.local_data import LocalData, RecordBlock
 from masquerade.services.parties.messages import Arrange
 from masquerade.services.parties.session import JointSchema, SessionSpec
 
+if TYPE_CHECKING:
+    from masquerade.services.parties.party import Party
+
 POLICY, RECORDS = "policy of a party", "records of a party"  # what signatures are about
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeIdentity:
-    """Who a node is: its name, its identity, the identities of those it knows, where its memo lies."""
-
-    name: str
-    identity: SigningKey
-    identities: Mapping[str, bytes]
-    memo: Path
-
-    def identities_of(self, names: tuple[str, ...]) -> dict[str, bytes]:
-        """Return the identities of others; one that is not known is refused."""
-        missing = [name for name in names if name != self.name and name not in self.identities]
-        if missing:
-            raise InputError(f"No identity is known for {', '.join(map(repr, missing))}.")
-        return {name: self.identities[name] for name in names if name != self.name}
 
 
 class Participant:
@@ -52,27 +35,18 @@ class Participant:
     Each party signs its policy and which records take part, so that whoever convenes can tell nobody anything
     else. `joint` is what all agreed on, None before that. Keys of roles live in memory only: a node that was
     restarted begins them anew, in a new epoch. What was linked survives, and reports come from the memo, so
-    that nothing is disguised twice. Messages are answered under a `lock`.
+    that nothing is disguised twice. Messages are answered under a `lock`. Of the `node` a role needs its
+    `name`, its `identity`, `identities_of` others, and where its `memo` lies.
 
     A helper has no `data`: parties say how many `agreed_records` take part, in which `agreed_alignment`.
     """
 
     agreed_records, agreed_alignment = 0, b""
 
-    def __init__(
-        self,
-        node: NodeIdentity,
-        spec: SessionSpec,
-        epoch: bytes,
-        data: LocalData | None = None,
-        *,
-        limits: Limits,
-        linking_key: bytes | None = None,
-        linkage: Linkage | None = None,
-        earlier_pools: Sequence[frozenset[str]] = (),
-    ) -> None:
-        self.node, self.spec, self.epoch, self._data, self.limits = node, spec, epoch, data, limits
-        self.linkage, self._linking_key, self.earlier_pools = linkage, linking_key, earlier_pools
+    def __init__(self, node: Party, spec: SessionSpec, epoch: bytes, data: LocalData | None = None) -> None:
+        self.node, self.spec, self.epoch, self._data = node, spec, epoch, data
+        self.limits, self.earlier_pools = node.settings.limits, node.store.pools()
+        self.linkage = node.store.linkage(spec.session, epoch)
         self.joint: JointSchema | None = None
         self._players: dict[str, Player] = {}
         self._people: tuple[Linkage | None, str] | None = None
@@ -132,12 +106,12 @@ class Participant:
         """Return which records linking came to."""
         data = self.data
         if self.spec.linking == "keyed":
-            if self._linking_key is None:
+            if data.linking_key is None:
                 raise InputError("This party has no linking key: data.linking_key in the settings.")
             keys = data.keys()
             # of this text and this epoch: pseudonyms of two sessions have nothing to do with each other
             session = hashlib.sha256(bytes.fromhex(self.spec.digest) + self.epoch).digest()[:SESSION_SIZE]
-            tags = keyed_pseudonyms(keys, self._linking_key, session, most=self.limits.rows)
+            tags = keyed_pseudonyms(keys, data.linking_key, session, most=self.limits.rows)
             return Linkage.of(np.arange(len(keys)), tags)
         linker = self._players.get(LINKING.name)
         if not isinstance(linker, LinkingParty):

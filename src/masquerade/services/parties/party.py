@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
+from masquerade.crypto.keys import SigningKey
 from masquerade.disguising.report_draws import Codes
 from masquerade.learn.model_file import model_of
 from masquerade.protocols.session import Transport
@@ -20,11 +21,12 @@ from masquerade.services.parties import messages as say
 from masquerade.services.parties.kinds import Partition
 from masquerade.services.parties.linkage import LINKING
 from masquerade.services.parties.local_data import LocalData, read_local_data
-from masquerade.services.parties.participant import POLICY, RECORDS, NodeIdentity, Participant
+from masquerade.services.parties.participant import POLICY, RECORDS, Participant
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.session_store import SessionStore
 from masquerade.services.parties.settings import Consent, PartySettings, SessionNodeSettings
 
+MEMO = "memo.json"
 Connector = Callable[[SessionSpec], AbstractContextManager[Callable[[str], Transport]]]
 
 
@@ -37,13 +39,13 @@ class Party:
     def __init__(
         self,
         settings: SessionNodeSettings,
-        node: NodeIdentity,
+        identity: SigningKey,
         store: SessionStore,
         connect: Connector,
         tell: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self._settings, self._node, self._store, self._connect = settings, node, store, connect
-        self._tell = tell
+        self.settings, self.name, self.memo = settings, settings.name, settings.state / MEMO
+        self.identity, self.store, self._connect, self._tell = identity, store, connect, tell
         self._open: dict[str, Participant] = {}
         self._guard = threading.Lock()
         self._control: dict[str, tuple[type[say.InEpoch], Callable[[Participant, Any], Strict]]] = {
@@ -69,10 +71,18 @@ class Party:
                 return say.encode(act(part, message))
             return self._answer(peer, part, role, body)
 
-    def identities(self, spec: SessionSpec) -> dict[str, bytes]:
-        """Return the identities of all parties of a session, this node's own among them if it is one."""
-        own = {self._node.name: self._node.identity.public} if self._node.name in spec.parties else {}
-        return self._node.identities_of(spec.parties) | own
+    def identities_of(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Return the identities of others; one that is not known is refused."""
+        known = {name: peer.identity for name, peer in self.settings.peers.items() if peer.identity}
+        missing = [name for name in names if name != self.name and name not in known]
+        if missing:
+            raise InputError(f"No identity is known for {', '.join(map(repr, missing))}.")
+        return {name: bytes.fromhex(known[name]) for name in names if name != self.name}
+
+    def identities(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Return the identities of parties, this node's own among them if it is one."""
+        own = {self.name: self.identity.public} if self.name in names else {}
+        return self.identities_of(names) | own
 
     def own_codes(self, session: str) -> Mapping[str, Codes]:
         """Return the linked records of this node in a session that it convenes itself."""
@@ -80,7 +90,7 @@ class Party:
 
     def model_file(self, session: str) -> Path:
         """Return where the model of a session is kept."""
-        folder = self._settings.state / "models"
+        folder = self.settings.state / "models"
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder / f"{session}.json"
 
@@ -92,7 +102,7 @@ class Party:
     def _opened(self, session: str) -> Participant:
         part = self._open.get(session)
         if part is None:
-            ended = self._store.ended(session)
+            ended = self.store.ended(session)
             state = "has ended here" if ended else "has not begun here, or was interrupted"
             raise RoundAborted(f"Session {session!r} {state}.", spent=False)
         return part
@@ -103,7 +113,7 @@ class Party:
             raise InputError("The message is about another session than its place says.")
         self._check_convener(peer, spec)
         consent = self._consented(spec)
-        ended = self._store.ended(session)
+        ended = self.store.ended(session)
         if ended == epoch:
             return say.Begun(policy=None, linked=False, ended=True)
         if ended is not None:
@@ -122,37 +132,23 @@ class Party:
 
     def _started(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Participant:
         """Let a session begin: everything that could refuse it comes before anything is remembered."""
-        part, records = self._part(spec, epoch, consent), ""
-        if not part.helps:
-            pinned, policy = spec.policies.get(self._node.name), part.data.policy
+        records = ""
+        if spec.helper == self.name:
+            part = Participant(self, spec, epoch)
+        elif isinstance(self.settings, PartySettings):
+            part = Participant(self, spec, epoch, self._read(self.settings, spec, consent))
+            pinned, policy, records = spec.policies.get(self.name), part.data.policy, part.data.digest
             if pinned is not None and pinned != policy.id:
                 raise PolicyMismatch(
                     f"The session pins policy {pinned[:12]}…, this party disguises under {policy.id[:12]}…."
                 )
             if policy.disguised:
-                self._store.check_draw(part.draw, part.data.memo_id)
-            records = part.data.digest
-        self._store.begin(spec, epoch, records)
+                self.store.check_draw(part.draw, part.data.memo_id)
+        else:
+            raise spec.refused("this node holds no records")
+        self.store.begin(spec, epoch, records)
         self._open[spec.session] = part
         return part
-
-    def _part(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Participant:
-        settings = self._settings
-        if spec.helper == self._node.name:
-            return Participant(self._node, spec, epoch, limits=settings.limits)
-        if not isinstance(settings, PartySettings):
-            raise spec.refused("this node holds no records")
-        key = settings.data.linking_key
-        return Participant(
-            self._node,
-            spec,
-            epoch,
-            self._read(settings, spec, consent),
-            limits=settings.limits,
-            linking_key=None if key is None else key.read_bytes(),
-            linkage=self._store.linkage(spec.session, epoch),
-            earlier_pools=self._store.pools(),
-        )
 
     def _read(self, settings: PartySettings, spec: SessionSpec, consent: Consent) -> LocalData:
         """Read the records; what is wrong with them is this node's own affair, and said here alone."""
@@ -166,13 +162,13 @@ class Party:
             ) from None
 
     def _consented(self, spec: SessionSpec) -> Consent:
-        consent = self._settings.consent(spec.session)
+        consent = self.settings.consent(spec.session)
         if consent is None:
             raise spec.refused("no session of that name is in this node's file")
         differences = consent.differences(spec)
         if differences:
             raise spec.refused(f"this node's file says otherwise about {', '.join(differences)}")
-        if self._store.has_released_otherwise(spec):
+        if self.store.has_released_otherwise(spec):
             raise spec.refused("something has left under another text; a new text needs a new name")
         return consent
 
@@ -181,7 +177,7 @@ class Party:
         spec, role = part.spec, part.roles.get(name)
         if role is None:
             raise InputError(f"There is no role {name!r} in a session of {spec.protocol}.")
-        if peer not in role.askers(spec, self._node.name):
+        if peer not in role.askers(spec, self.name):
             raise spec.refused(f"{peer!r} may not ask for this")
         if not part.helps:
             role.check(part, peer, body)
@@ -196,7 +192,7 @@ class Party:
         question = hashlib.sha256(body).hexdigest() if role.fresh else ""
         for item in role.outflows(part, body):
             draw = part.draw if item.policy is not None else part.epoch.hex()
-            self._store.released(spec, peer, item, reply, rows=part.records, draw=draw, question=question)
+            self.store.released(spec, peer, item, reply, rows=part.records, draw=draw, question=question)
         return reply
 
     def _check_whom(self, part: Participant) -> None:
@@ -204,7 +200,7 @@ class Party:
         if part.spec.linking is not None:
             part.arranged()
         others = self._consented(part.spec).other_people
-        self._store.bind_people(part.spec.session, *part.people(part.linkage), others=others)
+        self.store.bind_people(part.spec.session, *part.people(part.linkage), others=others)
 
     def _check_convener(self, peer: str, spec: SessionSpec) -> None:
         if peer != spec.convener:
@@ -214,8 +210,8 @@ class Party:
         session, linkage = part.spec.session, part.linkage
         if linkage is None:
             linkage, consent = part.found_links(), self._consented(part.spec)
-            self._store.check_people(session, *part.people(linkage), others=consent.other_people)
-            self._store.keep_linkage(session, linkage, consent.least_records)
+            self.store.check_people(session, *part.people(linkage), others=consent.other_people)
+            self.store.keep_linkage(session, linkage, consent.least_records)
         part.settle_links(linkage)
         signature = part.sign(RECORDS, linkage.alignment)
         return say.Settled(records=len(linkage.rows), alignment=linkage.alignment.hex(), signature=signature)
@@ -232,7 +228,7 @@ class Party:
         with self._connect(spec) as members:
             nodes, item = learner.learn(message, members)
         told, draw = say.Learnt(nodes=nodes), part.epoch.hex()
-        self._store.released(spec, spec.convener, item, say.encode(told), rows=part.records, draw=draw)
+        self.store.released(spec, spec.convener, item, say.encode(told), rows=part.records, draw=draw)
         return told
 
     def _model(self, part: Participant, message: say.Share) -> say.Done:
@@ -244,7 +240,7 @@ class Party:
 
     def _end(self, part: Participant, _message: say.InEpoch) -> say.Done:
         part.forget()
-        self._store.end(part.spec, part.epoch)
+        self.store.end(part.spec, part.epoch)
         with self._guard:
             self._open.pop(part.spec.session, None)
         return say.Done()

@@ -21,7 +21,7 @@ def lines(capsys):
 def test_a_line_says_when_how_grave_who_and_what(capsys):
     log = Logger("party")
     log.info("request", status=200, ms=1.5, peer="miner", place="/v1/round/{n}", replayed=False, session=None)
-    log.warning("retry", attempt=2)
+    log.warning("retry", number=2)
     log.warning("stopped", error="FileError")
     first, *rest = lines(capsys)
     assert first.pop("time").endswith("Z")
