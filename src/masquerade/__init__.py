@@ -40,26 +40,4 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0.dev0"
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "": "anonymity channels data evaluate learn",
-        "channels.channel": "Channel",
-        "channels.policy": "Policy",
-        "channels.privacy": "privacy",
-        "core.covariance": "Covariance",
-        "core.errors": "MasqueradeError QueryRefused Refusal",
-        "core.guarantee": "Guarantee",
-        "core.query": "Query",
-        "core.schema": "Schema Variable",
-        "core.table": "CountTable",
-        "core.tally": "Cached Merged Tally",
-        "disguising.files": "disguise_file",
-        "disguising.frames": "disguise",
-        "disguising.seeded": "simulate",
-        "frames.baskets": "basket_policy read_baskets",
-        "sources.projection": "projected",
-        "sources.projection_seeded": "simulate_projected",
-        "sources.tally": "tally",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

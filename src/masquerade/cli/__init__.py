@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 from masquerade.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from masquerade.cli.options import Json
-    from masquerade.cli.output import as_json, emit, plain_table, progress, render
+    from masquerade.cli.options import Json as Json
+    from masquerade.cli.output import as_json as as_json
+    from masquerade.cli.output import emit as emit
+    from masquerade.cli.output import plain_table as plain_table
+    from masquerade.cli.output import progress as progress
+    from masquerade.cli.output import render as render
 
 __all__ = ["Json", "as_json", "emit", "main", "plain_table", "progress", "render"]
 
-__getattr__, __dir__, _ = lazy_exports(
-    __name__, {"options": "Json", "output": "as_json emit plain_table progress render"}
-)
+__getattr__, __dir__, _ = lazy_exports(__name__)
 
 
 def main() -> None:

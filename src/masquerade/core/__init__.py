@@ -48,22 +48,4 @@ if TYPE_CHECKING:
     from masquerade.core.tally import raise_refusals as raise_refusals
     from masquerade.core.words import counted as counted
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "atomic": "write_whole",
-        "covariance": "Covariance IndependentCovariance LinearCovariance SumCovariance",
-        "errors": "ChannelError DataMissing EngineError FileError InputError MasqueradeError "
-        "MasqueradeWarning NotConverged PluginError PolicyError PolicyMismatch QueryRefused Refusal "
-        "RoundAborted SchemaError SingularChannel UnknownValue did_you_mean",
-        "evidence": "Evidence Fit",
-        "guarantee": "Disclosure Guarantee",
-        "query": "Query",
-        "schema": "Field Schema Variable",
-        "supports": "SupportAnswer SupportTally Supports",
-        "intervals": "Interval",
-        "table": "CountTable",
-        "tally": "Cached Merged RecordTally Tally raise_refusals",
-        "words": "counted",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -25,7 +25,8 @@ class AtomicFile:
         self._target = target
         self._hidden = target.parent / f".{target.name[:40]}.{secrets.token_hex(8)}.part"
         try:
-            self.stream = open(self._hidden, "xb", opener=_only_for_the_owner)  # noqa: SIM115  (Path.open takes no opener)
+            # Path.open takes no opener: readable by the owner only, from the start
+            self.stream = open(self._hidden, "xb", opener=lambda path, flags: os.open(path, flags, 0o600))  # noqa: SIM115
         except FileExistsError:
             raise
         except BaseException:  # a signal may come when the file is there already
@@ -69,10 +70,6 @@ class AtomicFile:
             self.stream.close()
         finally:
             self._hidden.unlink(missing_ok=True)
-
-
-def _only_for_the_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def write_whole(target: Path, content: bytes | str, *, private: bool = False) -> None:

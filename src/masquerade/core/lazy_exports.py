@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
+_IMPORT = re.compile(r"^    from (\S+) import (\w+) as \2$", re.MULTILINE)
 
-def lazy_exports(
-    package: str, homes: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+
+def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the `__getattr__`, `__dir__` and `__all__` of a package.
 
-    `homes` has the names, blanks between them, by the module of the package, or the whole name of another's,
-    that defines them; those under "" are modules themselves.
+    The names are those that its source imports for type checkers alone: below ``if TYPE_CHECKING:`` a line
+    ``from MODULE import NAME as NAME`` for each; its own modules are imported from the package itself.
     """
-    home = {name: module for module, names in homes.items() for name in names.split()}
+    module = sys.modules[package]
+    home = {name: where for where, name in _IMPORT.findall(module.__spec__.loader.get_source(package))}  # type: ignore[union-attr]
 
     def load(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        where = home[name] or name
-        module = import_module(where if where.startswith("masquerade.") else f"{package}.{where}")
-        value = getattr(module, name) if home[name] else module
-        setattr(sys.modules[package], name, value)
+        own = home[name] == package
+        value = import_module(f"{package}.{name}") if own else getattr(import_module(home[name]), name)
+        setattr(module, name, value)
         return value
 
     def names() -> list[str]:
-        own = vars(sys.modules[package])
-        return sorted([*home, *(["__version__"] if "__version__" in own else [])])
+        return sorted([*home, *(["__version__"] if "__version__" in vars(module) else [])])
 
     return load, names, sorted(home)
 

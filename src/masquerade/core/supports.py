@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from masquerade.core.intervals import Interval, count_interval, quantile
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
 from masquerade.core.spread import Spread, score_interval, unbiased_factor
-from masquerade.core.table import CountTable
 from masquerade.core.tally import Merged, Tally
 
 Item = tuple[str, Category]
@@ -205,53 +204,29 @@ def from_tables(source: Tally, question: Supports) -> SupportAnswer:
     """
     queries = [question.query(row) for row in range(len(question.itemsets))]
     everyone, *tables = source.answer([Query(), *queries])
-    cells = [_cell_of(question, row, table) for row, table in enumerate(tables)]
-    counts = np.array([table.values[cell] for table, cell in zip(tables, cells, strict=True)], dtype=float)
-    variances = np.array(
-        [
-            float(table.covariance.diagonal()[cell])
-            if not cell
-            else table.covariance.quadratic(_indicator(table, cell))
-            for table, cell in zip(tables, cells, strict=True)
-        ],
-        dtype=float,
-    )
-    covariance = None
-    if question.parts is not None:
-        covariance = np.array(
-            [_with_whole(table, cell) for table, cell in zip(tables, cells, strict=True)], dtype=float
-        )
+    counts, variances, covariances, ends = [], [], [], []
+    for row, table in enumerate(tables):
+        labels: dict[str, Category] = dict(question.items[place] for place in question.itemsets[row].tolist())
+        cell = tuple(axis.code(labels[axis.name]) for axis in table.axes)
+        counts.append(table.values[cell])
+        variance = table.covariance.quadratic
+        one, whole = np.zeros(table.values.shape), np.ones(table.values.shape)
+        one[cell] = 1.0
+        variances.append(variance(one) if cell else float(table.covariance.diagonal()))
+        if question.parts is not None:  # the covariance with the sum of all cells, from three variances
+            covariances.append((variance(one + whole) - variance(one) - variance(whole)) / 2)
+        spread = spread_of(table.covariance)
+        if spread is not None:
+            ends.append((spread.low[cell], spread.high[cell]))
     total = everyone.total
-    spread = float(everyone.covariance.diagonal()) + total**2 / max(everyone.n, 1)
-    ratio = spread / total if total > 0 else 1.0
-    spreads = [spread_of(table.covariance) for table in tables]
-    found = [
-        (spread.low[cell], spread.high[cell])
-        for spread, cell in zip(spreads, cells, strict=True)
-        if spread is not None
-    ]
-    low, high = np.array(found, dtype=float).reshape(-1, 2).T
-    ends = (low, high) if len(found) == len(tables) else None
-    stderr = np.sqrt(np.maximum(variances, 0.0))
-    return SupportAnswer(counts, stderr, everyone.n, total, ratio, covariance, ends)
-
-
-def _cell_of(question: Supports, row: int, table: CountTable) -> tuple[int, ...]:
-    """Return the cell of a set in the table of its query."""
-    if question.parts is None:
-        return ()
-    labels: dict[str, Category] = dict(question.items[place] for place in question.itemsets[row].tolist())
-    return tuple(axis.code(labels[axis.name]) for axis in table.axes)
-
-
-def _indicator(table: CountTable, cell: Sequence[int]) -> Floats:
-    weights = np.zeros(table.values.shape)
-    weights[tuple(cell)] = 1.0
-    return weights
-
-
-def _with_whole(table: CountTable, cell: Sequence[int]) -> float:
-    """Return the covariance of one cell with the sum of all cells, from three variances."""
-    one, whole = _indicator(table, cell), np.ones(table.values.shape)
-    variance: Any = table.covariance.quadratic
-    return float(variance(one + whole) - variance(one) - variance(whole)) / 2
+    squares = float(everyone.covariance.diagonal()) + total**2 / max(everyone.n, 1)
+    low, high = np.array(ends, dtype=float).reshape(-1, 2).T
+    return SupportAnswer(
+        np.array(counts, dtype=float),
+        np.sqrt(np.maximum(np.array(variances, dtype=float), 0.0)),
+        everyone.n,
+        total,
+        squares / total if total > 0 else 1.0,
+        None if question.parts is None else np.array(covariances, dtype=float),
+        (low, high) if len(ends) == len(tables) else None,
+    )

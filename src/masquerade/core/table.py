@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import Covariance, Kind, check_kind, heaviest_of, reduce_cells, spread_of
@@ -176,21 +177,8 @@ class CountTable:
         self, level: float = 0.95, kind: Kind = "population", simultaneous: Simultaneous | None = None
     ) -> pd.DataFrame:
         """Return a pandas frame: one row per cell, labels, count, stderr, lower, upper."""
-        import pandas as pd  # noqa: PLC0415  (core imports numpy only; a frame is asked for here)
-
-        interval = self.conf_int(level, kind, simultaneous)
-        cells = list(product(*(axis.categories for axis in self.axes)))
-        frame = pd.DataFrame({name: [cell[i] for cell in cells] for i, name in enumerate(self.names)})
-        columns = {
-            "count": self.values,
-            "stderr": self.stderr(kind),
-            "lower": interval.lower,
-            "upper": interval.upper,
-        }
-        for name, column in columns.items():
-            # a variable may itself be called "count"
-            frame[name if name not in self.names else f"{name}_"] = column.ravel()
-        return frame
+        lower, upper = self.conf_int(level, kind, simultaneous)
+        return cell_frame(self.axes, count=self.values, stderr=self.stderr(kind), lower=lower, upper=upper)
 
     def summary(self, level: float = 0.95, max_rows: int = 60) -> str:
         """Return the table as text, the way it is pasted into a paper."""
@@ -208,16 +196,12 @@ class CountTable:
 
         columns = (self.values, *self.conf_int(level))
         rows, last = (self.axes[:-1], self.axes[-1]) if len(self.axes) > 1 else (self.axes, None)
-        labels = [
-            ", ".join(f"{axis.name} = {label}" for axis, label in zip(rows, cell, strict=True))
-            for cell in product(*(axis.categories for axis in rows))
-        ]
         series = {
             f"{label}": Dots(*(column[..., code].ravel() for column in columns))
             for code, label in enumerate(last.categories if last else ())
         }
         return dot_plot(
-            labels if self.axes else ["all records"],
+            cell_labels(rows),
             series or {"count": Dots(*(column.ravel() for column in columns))},
             ax,
             xlabel=f"count, {level:.0%} intervals",
@@ -256,3 +240,25 @@ class CountTable:
             self.adjusted,
             reduce_cells(self.estimate, keep, at) if self.adjusted else None,
         )
+
+
+def cell_frame(axes: Sequence[Variable], **columns: NDArray[Any]) -> pd.DataFrame:
+    """Return a pandas frame with a row for each cell: its labels by variable, then the columns.
+
+    A column that is called like a variable gets an underscore behind its name.
+    """
+    import pandas as pd  # noqa: PLC0415  (core imports numpy only; a frame is asked for here)
+
+    cells = list(product(*(axis.categories for axis in axes)))
+    frame = pd.DataFrame({axis.name: [cell[i] for cell in cells] for i, axis in enumerate(axes)})
+    for name, column in columns.items():
+        frame[name if name not in frame else f"{name}_"] = column.ravel()
+    return frame
+
+
+def cell_labels(axes: Sequence[Variable]) -> list[str]:
+    """Return cells in words, such as ``a = 1, b = 2``; one of no variables is of all records."""
+    return [
+        ", ".join(f"{axis.name} = {label}" for axis, label in zip(axes, cell, strict=True)) or "all records"
+        for cell in product(*(axis.categories for axis in axes))
+    ]

@@ -39,24 +39,4 @@ if TYPE_CHECKING:
     from masquerade.learn.tree import decision_tree as decision_tree
     from masquerade.learn.tree_model import DecisionTree as DecisionTree
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "": "scores",
-        "bayes": "NaiveBayes naive_bayes",
-        "catalogue": "Learner Option learner",
-        "density": "Density reconstructed_density",
-        "averaged_network": "AveragedNetwork averaged resampled_network",
-        "graph": "cpdag shd",
-        "itemsets": "Itemsets frequent_itemsets",
-        "linear": "LinearClassifier linear_classifier",
-        "link_strength": "LearnedStructure",
-        "model_file": "load save",
-        "network": "BayesianNetwork ConditionalTable bayesian_network known_network read_bif write_bif",
-        "rules": "Rules association_rules",
-        "structure_search": "structure",
-        "count_tables": "Tables tables",
-        "tree": "decision_tree",
-        "tree_model": "DecisionTree",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

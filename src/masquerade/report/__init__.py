@@ -20,11 +20,4 @@ if TYPE_CHECKING:
     from masquerade.report.style import png as png
     from masquerade.report.style import svg as svg
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "masquerade.core.palette": "ESTIMATE GRID INK MASK_TINT MUTED NAIVE SERIES",
-        "breach_curves": "breach_plot",
-        "style": "canvas filled house_style open_frame png svg",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)
