@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.axes import Floats, contract
 from masquerade.core.covariance import contrast_spread_of
-from masquerade.core.errors import InputError, MasqueradeWarning
+from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
 from masquerade.core.intervals import quantile
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
@@ -192,6 +192,8 @@ class DisguisedView(LogScores):
         """Return ln P(class, report), rows × classes, from codes of the reports."""
         if self.stratum is None:
             return self._scores(None, codes)
+        if self.stratum.name not in codes:
+            raise SchemaError(f"There is no column {self.stratum.name!r} in the rows.")
         own = codes[self.stratum.name]
         result = np.empty((len(own), len(self.target)))
         for code, label in enumerate(self.stratum.categories):
@@ -267,14 +269,10 @@ def _emission(model: NaiveBayes, group: Group) -> _Emission:
     rows = []
     for c in range(len(model.target)):
         certain = np.eye(len(model.target))[c]
-        truth = _joint_of([tables[name][c] if name in tables else certain for name in used.names])
-        reports = (truth @ used.channel.matrix).reshape(used.report_sizes)
+        factors = [tables[name][c] if name in tables else certain for name in used.names]
+        # the joint distribution of independent variables, flat, the first slowest
+        truth = contract(np.ones([1] * len(factors)), [factor[None, :] for factor in factors])
+        reports = (truth.ravel() @ used.channel.matrix).reshape(used.report_sizes)
         summed = reports.sum(axis=tuple(i for i, name in enumerate(used.names) if name not in tables))
         rows.append(summed.ravel())
     return _Emission(own, sizes, np.array(rows))
-
-
-def _joint_of(factors: Sequence[Floats]) -> Floats:
-    """Return the joint distribution of independent variables, flat, the first slowest."""
-    start = np.ones([1] * len(factors))
-    return contract(start, [factor[None, :] for factor in factors]).ravel()

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import combinations, product
+from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +15,8 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, SchemaError, did_you_mean
 from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.table import cell_frame
+from masquerade.learn.graph import reached
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,12 +47,7 @@ class Distribution:
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame: the variables and their probability, one row per combination."""
-        import pandas as pd  # noqa: PLC0415  (learners load pandas only when a frame is asked for)
-
-        cells = list(product(*(axis.categories for axis in self.axes)))
-        frame = pd.DataFrame({axis.name: [cell[i] for cell in cells] for i, axis in enumerate(self.axes)})
-        frame["probability" if "probability" not in frame else "probability_"] = self.probabilities.ravel()
-        return frame
+        return cell_frame(self.axes, probability=self.probabilities)
 
     def summary(self) -> str:
         """Return the distribution as text."""
@@ -93,7 +90,8 @@ def query(
     if engine != "built-in":
         raise InputError(f"The engine must be 'built-in' or 'pyagrum'. Got {engine!r} instead.")
     tables = {table.child.name: table for table in network.usable("inference")}
-    needed = _ancestors(network.structure, [*names, *codes])
+    # of all others the probabilities sum to one
+    needed = reached(network.structure, [*names, *codes])
     factors = [
         _sliced(_Factor(tuple(axis.name for axis in tables[name].axes), tables[name].probabilities), codes)
         for name in schema
@@ -161,18 +159,6 @@ def _check_names(names: Sequence[str], known: Mapping[str, Category], nodes: Seq
             raise SchemaError(f"There is no node {name!r} in the network.{did_you_mean(name, nodes)}")
         if name in names and (name in known or names.count(name) > 1):
             raise InputError(f"{name!r} is named twice among target and evidence.")
-
-
-def _ancestors(structure: Mapping[str, Sequence[str]], names: Iterable[str]) -> set[str]:
-    """Return the nodes and all their ancestors: the others sum to one and can be left out."""
-    found: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += structure[name]
-    return found
 
 
 def _sliced(factor: _Factor, codes: Mapping[str, int]) -> _Factor:

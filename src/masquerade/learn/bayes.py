@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +15,13 @@ from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.intervals import Flags, normal_interval, ratio_errors
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.query import Query
-from masquerade.core.schema import Schema, Variable
+from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 from masquerade.core.words import counted
 from masquerade.learn import model_file
-from masquerade.learn.prediction_rows import LogScores, row_codes, summed_logs
+from masquerade.learn.model_file import Saved, part_values
+from masquerade.learn.prediction_rows import LogScores, summed_logs, told_apart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +33,27 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NaiveBayes(LogScores):
+class Distribution:
+    """Probabilities, the last axis summing to 1, and their standard errors."""
+
+    probabilities: Floats
+    stderr: Floats
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], shape: tuple[int, ...], name: str) -> Distribution:
+        """Return what a file says of a variable."""
+        shapes = {"probabilities": shape, "stderr": shape}
+        found = model_file.part_of(cls, values, shapes, f"{name}.")
+        table = found.probabilities
+        if np.any(table < 0) or not np.allclose(table.sum(axis=-1), 1, atol=1e-9) or np.any(found.stderr < 0):
+            raise InputError(
+                f"the probabilities of {name!r} must be rows that sum to 1, with errors of 0 or more."
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NaiveBayes(LogScores, Saved):
     """P(class) and P(feature | class) with standard errors; row c of a feature's table is class c.
 
     A class that nothing speaks for (estimated count ≤ 0) has probability 0, uniform rows with infinite
@@ -50,15 +70,6 @@ class NaiveBayes(LogScores):
     reliable: Flags
     alpha: float
     n: int
-
-    @property
-    def schema(self) -> Schema:
-        """Return the target and the features."""
-        return Schema((self.target, *self.features))
-
-    def predict_codes(self, codes: Mapping[str, NDArray[np.integer[Any]]]) -> NDArray[np.intp]:
-        """Return the codes of the most likely classes from codes of the features; ties go to the first."""
-        return self._likeliest(codes)
 
     def scores(self, codes: Mapping[str, NDArray[np.integer[Any]]]) -> Floats:
         """Return ln P(class, row) = ln P(c) + Σ_i ln P(x_i | c), rows × classes, from codes of features."""
@@ -141,20 +152,14 @@ class NaiveBayes(LogScores):
         """Return plain JSON values that `from_dict` reads back to the same model."""
         return {
             **model_file.header(KIND),
-            "n": self.n,
-            "alpha": self.alpha,
+            **part_values(self, "n", "alpha"),
             "target": {
-                **model_file.variable_values(self.target),
-                "probabilities": model_file.number_values(self.prior),
-                "stderr": model_file.number_values(self.prior_stderr),
+                **part_values(self.target),
+                **part_values(Distribution(self.prior, self.prior_stderr)),
                 "reliable": self.reliable.tolist(),
             },
             "features": [
-                {
-                    **model_file.variable_values(feature),
-                    "probabilities": model_file.number_values(table),
-                    "stderr": model_file.number_values(errors),
-                }
+                {**part_values(feature), **part_values(Distribution(table, errors))}
                 for feature, table, errors in zip(
                     self.features, self.probabilities, self.stderrs, strict=True
                 )
@@ -164,39 +169,26 @@ class NaiveBayes(LogScores):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> NaiveBayes:
         """Return the model that plain values describe; what is none is an `InputError`."""
-        model_file.check_header(values, KIND)
-        own = model_file.entry(values, "target", dict)
-        target = model_file.variable_of(own)
-        listed = model_file.entry(values, "features", list)
-        features = tuple(model_file.variable_of(item) for item in listed)
-        Schema((target, *features))
-        shapes = [(len(target), len(feature)) for feature in features]
+        target, features = model_file.target_and_features(values, KIND)
+        own, listed = values["target"], values["features"]
+        told = Distribution.read(own, (len(target),), target.name)
         tables = [
-            _distribution_of(item, shape, feature.name)
-            for item, shape, feature in zip(listed, shapes, features, strict=True)
+            Distribution.read(item, (len(target), len(feature)), feature.name)
+            for item, feature in zip(listed, features, strict=True)
         ]
-        prior, prior_stderr = _distribution_of(own, (len(target),), target.name)
-        reliable = model_file.entry(own, "reliable", list)
-        if len(reliable) != len(target) or any(type(item) is not bool for item in reliable):
-            raise InputError(f"'reliable' must be {len(target)} times true or false.")
         return cls(
             target,
             features,
-            prior,
-            prior_stderr,
-            tuple(table for table, _ in tables),
-            tuple(errors for _, errors in tables),
-            np.array(reliable, dtype=bool),
+            told.probabilities,
+            told.stderr,
+            tuple(table.probabilities for table in tables),
+            tuple(table.stderr for table in tables),
+            model_file.array_of(
+                model_file.entry(own, "reliable", list), (len(target),), "reliable", flags=True
+            ),
             model_file.number(values, "alpha"),
             model_file.entry(values, "n", int),
         )
-
-    def save(self, path: str | Path) -> None:
-        """Write the model as a JSON file."""
-        model_file.save(self, path)
-
-    def _codes(self, frame: Any) -> dict[str, NDArray[np.intp]]:
-        return row_codes(frame, self.schema, [feature.name for feature in self.features])
 
 
 def naive_bayes(
@@ -215,7 +207,7 @@ def naive_bayes(
     Cost: one batch of one question per feature and one for the classes.
     Error: first order in 1/n; flagged where N̂_c is below five standard errors.
     """
-    names = _check_names(source.schema, target, features)
+    names = told_apart(source.schema, target, features)
     if not np.isfinite(alpha) or alpha < 0:
         raise InputError(f"The 'alpha' parameter of naive_bayes() must be 0 or more. Got {alpha} instead.")
     queries = [Query(by=(target,)), *(Query(by=(target, name)) for name in names)]
@@ -223,7 +215,16 @@ def naive_bayes(
     counts = np.where(classes.values > ROUNDING * classes.n, classes.nonnegative("clip").values, 0.0)
     if not counts.sum() > 0:
         raise InputError(f"Nothing can be learnt: no class of {target!r} has a positive count.")
-    _warn_of_empty(classes.axes[0], counts)
+    empty = [
+        repr(label) for label, count in zip(classes.axes[0].categories, counts, strict=True) if count <= 0
+    ]
+    if empty:
+        warnings.warn(
+            f"The estimated count of {target} = {', '.join(empty)} is zero or negative: "
+            "these classes have probability 0 and are never predicted.",
+            MasqueradeWarning,
+            stacklevel=2,
+        )
     prior = np.asarray(counts / counts.sum())
     fitted = [_conditional(table, counts, alpha) for table in tables]
     return NaiveBayes(
@@ -237,25 +238,6 @@ def naive_bayes(
         float(alpha),
         classes.n,
     )
-
-
-def _check_names(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the features; refuse unknown names, a target among them, or none at all."""
-    variable = schema[target]
-    if isinstance(features, str):
-        raise InputError(f"'features' must be a list of names, not the one text {features!r}.")
-    names = tuple(name for name in schema if name != target) if features is None else tuple(features)
-    for name in names:
-        schema[name]
-        if names.count(name) > 1:
-            raise InputError(f"The feature {name!r} is named twice.")
-    if target in names:
-        raise InputError(f"The target {target!r} cannot be one of the features.")
-    if not names:
-        raise InputError("Naive Bayes needs at least one feature.")
-    if len(variable) < 2:
-        raise InputError(f"The target {target!r} has one class only: there is nothing to tell apart.")
-    return names
 
 
 def _conditional(table: CountTable, counts: Floats, alpha: float) -> tuple[Floats, Floats]:
@@ -272,27 +254,3 @@ def _conditional(table: CountTable, counts: Floats, alpha: float) -> tuple[Float
     probabilities = np.where(seen[:, None], (cells + alpha) / safe[:, None], 1 / size)
     errors = ratio_errors(probabilities, table.within((table.axes[1].name,)), safe).stderr
     return probabilities, np.where((counts > 0)[:, None], errors, np.inf)
-
-
-def _warn_of_empty(target: Variable, counts: Floats) -> None:
-    empty = [repr(label) for label, count in zip(target.categories, counts, strict=True) if count <= 0]
-    if empty:
-        warnings.warn(
-            f"The estimated count of {target.name} = {', '.join(empty)} is zero or negative: "
-            "these classes have probability 0 and are never predicted.",
-            MasqueradeWarning,
-            stacklevel=3,
-        )
-
-
-def _distribution_of(values: Mapping[str, Any], shape: tuple[int, ...], name: str) -> tuple[Floats, Floats]:
-    """Return probabilities and standard errors read from a file; rows must be distributions."""
-    table = model_file.array_of(
-        model_file.entry(values, "probabilities", list), shape, f"{name}.probabilities"
-    )
-    errors = model_file.array_of(model_file.entry(values, "stderr", list), shape, f"{name}.stderr")
-    if np.any(table < 0) or not np.allclose(table.sum(axis=-1), 1, atol=1e-9) or np.any(errors < 0):
-        raise InputError(
-            f"the probabilities of {name!r} must be rows that sum to 1, with errors of 0 or more."
-        )
-    return table, errors

@@ -56,9 +56,15 @@ def descendants(structure: Parents, node: str) -> set[str]:
     children: dict[str, list[str]] = {name: [] for name in structure}
     for parent, child in links(structure):
         children[parent].append(child)
-    found, waiting = {node}, [node]
+    return reached(children, [node])
+
+
+def reached(near: Mapping[str, Iterable[str]], start: Iterable[str]) -> set[str]:
+    """Return every node that some nodes lead to, step by step, themselves included."""
+    waiting = list(start)
+    found = set(waiting)
     while waiting:
-        fresh = [child for child in children[waiting.pop()] if child not in found]
+        fresh = [name for name in near[waiting.pop()] if name not in found]
         found.update(fresh)
         waiting += fresh
     return found
@@ -141,15 +147,15 @@ def shd(first: Parents | PartialGraph, second: Parents | PartialGraph) -> int:
     """
     if isinstance(first, PartialGraph) != isinstance(second, PartialGraph):
         raise InputError("shd() compares two structures or two CPDAGs, not one of each.")
-    a, b = (graph if isinstance(graph, PartialGraph) else as_partial(graph) for graph in (first, second))
+    a, b = (
+        graph
+        if isinstance(graph, PartialGraph)
+        else PartialGraph(tuple(graph), frozenset(links(graph)), frozenset())
+        for graph in (first, second)
+    )
     if set(a.nodes) != set(b.nodes):
         raise InputError("shd() compares graphs over the same nodes.")
     return sum(a.mark(*pair) != b.mark(*pair) for pair in combinations(a.nodes, 2))
-
-
-def as_partial(structure: Parents) -> PartialGraph:
-    """Return a structure as a graph whose links are all directed."""
-    return PartialGraph(tuple(structure), frozenset(links(structure)), frozenset())
 
 
 def differences(learned: Parents, truth: Parents) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.supports import Item, Sets, Supports, ask
 from masquerade.core.tally import Tally
-from masquerade.learn.model_file import array_of, check_header, entry, header, number_values
+from masquerade.learn.model_file import array_of, check_header, entry, header, part_of, part_values, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,20 +153,12 @@ class Itemsets:
         """Return the sets as plain JSON values."""
         return {
             **header(KIND),
-            "n": self.n,
-            "total": self.total,
-            "min_support": self.min_support,
-            "level": self.level,
+            **part_values(self, "n", "total", "min_support", "level"),
             "items": [
                 [name, label, text] for (name, label), text in zip(self.items, self.labels, strict=True)
             ],
             "levels": [
-                {
-                    "sets": held.sets.tolist(),
-                    "chosen": mask.tolist(),
-                    "facets": held.facets.tolist(),
-                    **{name: number_values(getattr(held, name)) for name in NUMBERS},
-                }
+                {"sets": plain(held.sets), "chosen": plain(mask), **part_values(held, "facets", *NUMBERS)}
                 for held, mask in zip(self.levels, self.chosen, strict=True)
             ],
         }
@@ -181,22 +173,22 @@ class Itemsets:
         levels, masks = [], []
         below = 1
         for size, held in enumerate(entry(values, "levels", list), start=1):
-            sets, rows = entry(held, "sets", list), len(entry(held, "chosen", list))
-            numbers: Any = {name: array_of(held.get(name), (rows,), name) for name in NUMBERS}
-            places = whole_numbers(sets, (rows, size), "sets", len(listed))
-            facets = whole_numbers(entry(held, "facets", list), (rows, size), "facets", below)
-            levels.append(Level(places.astype(np.int32), **numbers, facets=facets))
-            masks.append(np.array([mark is True for mark in held["chosen"]], dtype=bool))
-            below = rows
-        return cls(
-            tuple((name, label) for name, label, _ in listed),
-            tuple(str(text) for _, _, text in listed),
-            tuple(levels),
-            tuple(masks),
-            entry(values, "n", int),
-            float(entry(values, "total", int, float)),
-            float(entry(values, "min_support", int, float)),
-            float(entry(values, "level", int, float)),
+            mask = array_of(entry(held, "chosen", list), (len(held["chosen"]),), "chosen", flags=True)
+            shape = (len(mask), size)
+            sets = whole_numbers(entry(held, "sets", list), shape, "sets", len(listed)).astype(np.int32)
+            facets = whole_numbers(entry(held, "facets", list), shape, "facets", below)
+            shapes = dict.fromkeys(NUMBERS, mask.shape)
+            levels.append(part_of(Level, held, shapes, sets=sets, facets=facets, ends=None))
+            masks.append(mask)
+            below = len(mask)
+        return part_of(
+            cls,
+            values,
+            {},
+            items=tuple((name, label) for name, label, _ in listed),
+            labels=tuple(str(text) for _, _, text in listed),
+            levels=tuple(levels),
+            chosen=tuple(masks),
         )
 
     def _without(self, drop: Callable[[Floats, Floats], Flags]) -> Itemsets:
@@ -321,7 +313,10 @@ def items_of(schema: Schema, wanted: Items | None) -> tuple[tuple[Item, ...], tu
     if isinstance(wanted, Mapping):
         wanted = [(name, label) for name, listed in wanted.items() for label in listed]
     for item in wanted:
-        named = default_items(schema[item]) if isinstance(item, str) else [item]
+        named: list[Item] = [item] if not isinstance(item, str) else []
+        if isinstance(item, str):  # being in for an in/out variable, every category for another
+            present = present_in(schema[item])
+            named = [(item, c) for c in schema[item].categories if present is None or c == present]
         for name, label in named:
             plain = schema[name].categories[schema[name].code(label)]
             pairs[name, type(plain), plain] = None
@@ -331,13 +326,9 @@ def items_of(schema: Schema, wanted: Items | None) -> tuple[tuple[Item, ...], tu
     )
     if not found:
         raise InputError("There are no items to look at.")
-    return tuple(found), tuple(label_of(schema[name], label) for name, label in found)
-
-
-def default_items(variable: Variable) -> list[Item]:
-    """Return being in for an in/out variable, every category for another."""
-    present = present_in(variable)
-    return [(variable.name, c) for c in variable.categories if present is None or c == present]
+    # an item is called by its variable alone if that says it all
+    labels = (name if label == present_in(schema[name]) else f"{name}={label}" for name, label in found)
+    return tuple(found), tuple(labels)
 
 
 def present_in(variable: Variable) -> Category | None:
@@ -347,14 +338,6 @@ def present_in(variable: Variable) -> Category | None:
         if typed <= {(type(yes), yes), (type(no), no)} and (len(typed) == 2 or type(yes) is bool):
             return yes
     return None
-
-
-def label_of(variable: Variable, label: Category) -> str:
-    """Return how an item is called: by its variable alone if that says it all."""
-    present = present_in(variable)
-    if present is not None and label == present:
-        return variable.name
-    return f"{variable.name}={label}"
 
 
 def places_of(

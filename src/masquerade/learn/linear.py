@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -24,7 +23,8 @@ from masquerade.core.words import counted
 from masquerade.learn import _losses as losses
 from masquerade.learn import model_file
 from masquerade.learn.density import category_numbers
-from masquerade.learn.prediction_rows import labels_of, row_codes
+from masquerade.learn.model_file import Saved, part_values
+from masquerade.learn.prediction_rows import CodedClassifier, told_apart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ MOST_ERROR_WORK = 2**27  # cells × coefficients beyond which standard errors ar
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LinearClassifier:
+class LinearClassifier(CodedClassifier, Saved):
     """A linear discriminant of two classes, or one for each of several against the rest.
 
     Row d of `coefficients` has an intercept first, then one number per column of `names`. With two classes
@@ -70,11 +70,6 @@ class LinearClassifier:
     n: int
 
     @property
-    def schema(self) -> Schema:
-        """Return the target and the features."""
-        return Schema((self.target, *self.features))
-
-    @property
     def outputs(self) -> tuple[str, ...]:
         """Return for which class each discriminant speaks."""
         labels = self.target.categories
@@ -84,10 +79,6 @@ class LinearClassifier:
         """Return the discriminants of clear rows: one number each for two classes, else rows × classes."""
         scores = self.scores(self._codes(frame))
         return scores[:, 0] if len(self.target) == 2 else scores
-
-    def predict(self, frame: Any) -> NDArray[Any]:
-        """Return the class of every clear row: see `row_codes` for what `frame` may be."""
-        return labels_of(self.target, self.predict_codes(self._codes(frame)))
 
     def predict_proba(self, frame: Any) -> Floats:
         """Return P(class | row) by logistic loss, rows × classes (one against the rest, made to sum to 1)."""
@@ -158,59 +149,40 @@ class LinearClassifier:
         """Return plain JSON values that `from_dict` reads back to the same model."""
         return {
             **model_file.header(KIND),
-            "n": self.n,
-            "loss": self.loss,
-            "ridge": self.ridge,
-            "counts": self.counts,
-            "negative": self.negative,
-            "accuracy": self.accuracy,
-            "accuracy_stderr": self.accuracy_stderr,
-            "target": model_file.variable_values(self.target),
+            **part_values(self, "n", "loss", "ridge", "counts", "negative"),
+            **part_values(self, "accuracy", "accuracy_stderr", "target"),
             "features": [
-                {**model_file.variable_values(feature), "numbers": model_file.number_values(coding)}
+                {**part_values(feature), "numbers": model_file.plain(coding)}
                 for feature, coding in zip(self.features, self.codings, strict=True)
             ],
             "columns": list(self.names),
-            "coefficients": model_file.number_values(self.coefficients),
-            "stderr": None if self.stderr is None else model_file.number_values(self.stderr),
+            **part_values(self, "coefficients", "stderr"),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LinearClassifier:
         """Return the model that plain values describe; what is none is an `InputError`."""
-        model_file.check_header(values, KIND)
-        target = model_file.variable_of(model_file.entry(values, "target", dict))
-        listed = model_file.entry(values, "features", list)
-        features = tuple(model_file.variable_of(item) for item in listed)
-        Schema((target, *features))
-        codings = tuple(_coding_of(item, feature) for item, feature in zip(listed, features, strict=True))
+        target, features = model_file.target_and_features(values, KIND)
+        codings: list[Floats] = []
+        for item, feature in zip(values["features"], features, strict=True):
+            rows = model_file.entry(item, "numbers", list)
+            columns = len(rows[0]) if rows and isinstance(rows[0], list) else 0
+            codings.append(model_file.array_of(rows, (len(feature), columns), f"{feature.name}.numbers"))
         names = tuple(map(str, model_file.entry(values, "columns", list)))
         if len(names) != sum(coding.shape[1] for coding in codings) or len(target) < 2:
             raise InputError("'columns' must name every number of the features; 'target' needs two classes.")
         shape = (1 if len(target) == 2 else len(target), 1 + len(names))
-        errors = model_file.entry(values, "stderr", list, type(None))
-        told = ("accuracy", "accuracy_stderr", "negative", "ridge")
-        return cls(
+        return model_file.part_of(
+            cls,
+            values,
+            {"coefficients": shape, "stderr": shape},
             target=target,
             features=features,
-            codings=codings,
+            codings=tuple(codings),
             names=names,
             loss=_one_of("loss", model_file.entry(values, "loss", str), get_args(Loss)),
-            coefficients=model_file.array_of(
-                model_file.entry(values, "coefficients", list), shape, "coefficients"
-            ),
-            stderr=None if errors is None else model_file.array_of(errors, shape, "stderr"),
             counts=_one_of("counts", model_file.entry(values, "counts", str), get_args(Counts)[1:]),
-            n=model_file.entry(values, "n", int),
-            **{name: model_file.number(values, name) for name in told},
         )
-
-    def save(self, path: str | Path) -> None:
-        """Write the model as a JSON file."""
-        model_file.save(self, path)
-
-    def _codes(self, frame: Any) -> dict[str, NDArray[np.intp]]:
-        return row_codes(frame, self.schema, [feature.name for feature in self.features])
 
 
 def linear_classifier(
@@ -250,7 +222,8 @@ def linear_classifier(
     >>> linear_classifier(mq.tally(records), "buys").predict({"age": [1, 4]}).tolist()
     ['no', 'yes']
     """
-    names = _check_names(source.schema, target, features)
+    names = told_apart(source.schema, target, features)
+    _check_size(source.schema, target, names)
     _check_options(loss, ridge, counts, steps)
     coded = [_coding(source.schema[name], (scores or {}).get(name)) for name in names]
     unused = [name for name in scores or {} if name not in names]
@@ -260,7 +233,6 @@ def linear_classifier(
     method = counts if counts != "auto" else "mle" if table.values.size <= MOST_LIKELY_CELLS else "clip"
     cells = table.values if method == "unbiased" else table.nonnegative(method).values
     codings = [matrix for _, matrix in coded]
-    problem = _Problem(table.axes[-1], codings, cells)
     generator = np.random.default_rng(seed)
 
     def cost(basis: losses.Basis, positive: Floats, totals: Floats) -> losses.Fitted:
@@ -269,7 +241,7 @@ def linear_classifier(
         smooth = losses.squares if loss == "squares" else losses.logistic
         return smooth(basis, positive, totals, ridge)
 
-    fits = problem.fit(cost)
+    fits = _fits(table.axes[-1], codings, cells, cost)
     coefficients = np.array([one.coefficients for one in fits])
     chosen = _winners(np.stack([grid(codings, row) for row in coefficients]))
     right = np.asarray(chosen[..., None] == np.arange(cells.shape[-1]), dtype=float)
@@ -293,49 +265,37 @@ def linear_classifier(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Problem:
-    """A table of configurations and classes, the numbers of the features, and one cost for all classes."""
+def _fits(target: Variable, codings: Sequence[Floats], cells: Floats, cost: Cost) -> list[losses.Fitted]:
+    """Return the discriminants of a table: one for two classes, else one for each against the rest.
 
-    target: Variable
-    codings: Sequence[Floats]
-    cells: Floats
-
-    def fit(self, cost: Cost) -> list[losses.Fitted]:
-        """Return the discriminants: one for two classes, else one for each against the rest."""
-        flat = self.cells.reshape(-1, len(self.target))
-        classes = flat.sum(axis=0)
-        if not flat.sum() > 0 or np.count_nonzero(classes > TIES * flat.sum()) < 2:
-            raise InputError(f"Nothing can be learnt: fewer than two classes of {self.target.name!r} occur.")
-        used = np.flatnonzero(np.any(flat != 0, axis=1))
-        codes = np.unravel_index(used, self.cells.shape[:-1])
-        design = np.hstack([matrix[code] for matrix, code in zip(self.codings, codes, strict=True)])
-        totals = flat[used].sum(axis=1)
-        basis = losses.basis_of(design, totals)
-        if basis.rank < 1 + design.shape[1]:
-            warnings.warn(
-                "Some features never vary or follow from the others: of all equally good coefficients the "
-                "smallest are taken, and standard errors hold for these.",
-                MasqueradeWarning,
-                stacklevel=4,
-            )
-        wanted = [1] if len(self.target) == 2 else range(len(self.target))
-        return [
-            cost(basis, flat[used, code], totals)
-            if classes[code] > TIES * flat.sum()
-            else _never(design.shape[1], self.target, code)
-            for code in wanted
-        ]
-
-
-def _never(columns: int, target: Variable, code: int) -> losses.Fitted:
-    """Return the discriminant of a class that does not occur: minus infinity, with a warning."""
-    warnings.warn(
-        f"{target.name} = {target.categories[code]!r} does not occur: it is never predicted.",
-        MasqueradeWarning,
-        stacklevel=5,
-    )
-    return losses.Fitted(np.array([-np.inf, *np.zeros(columns)]), None)
+    That of a class that does not occur is minus infinity, with a warning.
+    """
+    flat = cells.reshape(-1, len(target))
+    occurs = flat.sum(axis=0) > TIES * flat.sum()
+    if not flat.sum() > 0 or np.count_nonzero(occurs) < 2:
+        raise InputError(f"Nothing can be learnt: fewer than two classes of {target.name!r} occur.")
+    used = np.flatnonzero(np.any(flat != 0, axis=1))
+    codes = np.unravel_index(used, cells.shape[:-1])
+    design = np.hstack([matrix[code] for matrix, code in zip(codings, codes, strict=True)])
+    totals = flat[used].sum(axis=1)
+    basis = losses.basis_of(design, totals)
+    columns = design.shape[1]
+    if basis.rank < 1 + columns:
+        warnings.warn(
+            "Some features never vary or follow from the others: of all equally good coefficients the "
+            "smallest are taken, and standard errors hold for these.",
+            MasqueradeWarning,
+            stacklevel=3,
+        )
+    fits = []
+    for code in [1] if len(target) == 2 else range(len(target)):
+        if occurs[code]:
+            fits.append(cost(basis, flat[used, code], totals))
+        else:
+            text = f"{target.name} = {target.categories[code]!r} does not occur: it is never predicted."
+            warnings.warn(text, MasqueradeWarning, stacklevel=3)
+            fits.append(losses.Fitted(np.array([-np.inf, *np.zeros(columns)]), None))
+    return fits
 
 
 def _standard_errors(
@@ -358,15 +318,7 @@ def _standard_errors(
     return result
 
 
-def _check_names(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the features; refuse unknown names, a target among them, none at all, or too many cells."""
-    if len(schema[target]) < 2:
-        raise InputError(f"The target {target!r} has one class only: there is nothing to tell apart.")
-    if isinstance(features, str):
-        raise InputError(f"'features' must be a list of names, not the one text {features!r}.")
-    names = tuple(name for name in schema if name != target) if features is None else tuple(features)
-    if target in names or not names:
-        raise InputError(f"A linear classifier needs features other than its target {target!r}.")
+def _check_size(schema: Schema, target: str, names: Sequence[str]) -> None:
     cells = prod(schema.shape((*names, target)))
     if cells > MOST_CELLS:
         raise InputError(
@@ -374,7 +326,6 @@ def _check_names(schema: Schema, target: str, features: Sequence[str] | None) ->
             f"{MOST_CELLS:,} are allowed: name fewer 'features', or "
             "disguise them with fewer categories or wider bins."
         )
-    return names
 
 
 def _check_options(loss: str, ridge: float, counts: str, steps: int) -> None:
@@ -419,12 +370,6 @@ def _coding(variable: Variable, given: Sequence[float] | str | None) -> tuple[li
     if numbers is not None:
         return [variable.name], numbers[:, None]
     return [f"{variable.name}={label}" for label in variable.categories[1:]], np.eye(len(variable))[:, 1:]
-
-
-def _coding_of(values: Mapping[str, Any], feature: Variable) -> Floats:
-    listed = model_file.entry(values, "numbers", list)
-    columns = len(listed[0]) if listed and isinstance(listed[0], list) else 0
-    return model_file.array_of(listed, (len(feature), columns), f"{feature.name}.numbers")
 
 
 def _one_of(name: str, given: str, known: Sequence[str]) -> Any:

@@ -1,7 +1,8 @@
 """Models as readable JSON files: versioned, checked on load, no pickle.
 
 A file holds one object: ``{"masquerade_model": 1, "kind": "naive_bayes", …}``. The rest is what the model's
-own `to_dict` says and its `from_dict` reads back; the helpers here keep those two short and strict.
+own `to_dict` says and its `from_dict` reads back. Fields of models and of their parts are written and read by
+their types: see `part_values` and `part_of`.
 
 A learner of another package is an entry point of the group ``masquerade.learners`` that leads to an entry for
 the catalogue. The kind in the files of its models is the entry point's name; its `model` reads them.
@@ -11,11 +12,13 @@ Nothing is loaded before a kind is asked for.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
-from typing import Any, Protocol
+from types import NoneType
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,8 +26,9 @@ from masquerade.core.atomic import write_whole
 from masquerade.core.axes import Floats
 from masquerade.core.errors import FileError, InputError, did_you_mean
 from masquerade.core.plugins import load_plugin, plugins
-from masquerade.core.schema import Variable
+from masquerade.core.schema import Schema, Variable
 
+T = TypeVar("T")
 FORMAT = 1
 VERSION_KEY = "masquerade_model"
 # where our own models are read: reading a tree needs no network
@@ -37,6 +41,15 @@ OWN: Mapping[str, str] = {
     "naive_bayes": "masquerade.learn.bayes:NaiveBayes",
     "structure": "masquerade.learn.structure_search:LearnedStructure",
 }
+# what fields of a type look like in a file; the array of a node without parents is one number
+PLAIN: Mapping[str, tuple[type, ...]] = {
+    "Flags": (list, bool),
+    "Floats": (list, int, float, str),
+    "bool": (bool,),
+    "float": (int, float),
+    "int": (int,),
+    "str": (str,),
+}
 
 
 class Model(Protocol):
@@ -46,6 +59,16 @@ class Model(Protocol):
         """Return the model as plain JSON values, which begin with `model_file.header` of its kind."""
 
 
+class Saved:
+    """A model that can be written as a JSON file."""
+
+    __slots__ = ()
+
+    def save(self: Model, path: str | Path) -> None:
+        """Write the model as a JSON file."""
+        save(self, path)
+
+
 def save(model: Model, path: str | Path) -> None:
     """Write a model as JSON; the file is replaced whole or not at all."""
     values = model.to_dict()
@@ -53,21 +76,25 @@ def save(model: Model, path: str | Path) -> None:
     write_whole(Path(path), json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def load(path: str | Path) -> Any:
-    """Return the model in a file that `save` wrote; what is none is refused in one line."""
-    target = Path(path)
+def read_json(target: Path) -> Any:
+    """Return the plain values in a file; what is no JSON is refused in one line."""
     try:
-        values = json.loads(target.read_text(encoding="utf-8"))
+        return json.loads(target.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileError(f"{target}: cannot be read ({error.strerror}).") from None
     except json.JSONDecodeError as error:
         raise FileError(f"{target}: line {error.lineno}: not valid JSON ({error.msg}).") from None
     except (UnicodeDecodeError, RecursionError):
         raise FileError(f"{target}: not a model file, nor any JSON text.") from None
+
+
+def load(path: str | Path) -> Any:
+    """Return the model in a file that `save` wrote; what is none is refused in one line."""
+    values = read_json(Path(path))
     try:
         return model_of(values)
     except InputError as error:
-        raise InputError(f"{target}: {error}") from None
+        raise InputError(f"{Path(path)}: {error}") from None
 
 
 def model_of(values: Any) -> Any:
@@ -134,9 +161,43 @@ def number(values: Mapping[str, Any], name: str) -> float:
     return found
 
 
-def variable_values(variable: Variable) -> dict[str, Any]:
-    """Return a variable as plain values."""
-    return {"name": variable.name, "categories": list(variable.categories)}
+def part_values(part: Any, *names: str) -> dict[str, Any]:
+    """Return fields of a model, or of a part of one, as plain JSON values: those named, else all of them."""
+    return {name: plain(getattr(part, name)) for name in names or (field.name for field in fields(part))}
+
+
+def plain(value: Any) -> Any:
+    """Return a value as plain JSON: arrays and tuples as lists, variables and parts of models as objects."""
+    if isinstance(value, np.ndarray):
+        return number_values(value) if value.dtype.kind == "f" else value.tolist()
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    return part_values(value) if is_dataclass(value) else value
+
+
+def part_of(
+    part: Callable[..., T], values: Any, shapes: Mapping[str, Sequence[int]], called: str = "", **known: Any
+) -> T:
+    """Return a model, or a part of one, from plain values: what `part_values` wrote, checked by type.
+
+    `shapes` are those of its arrays; fields that are `known` already are not looked for. `called` stands
+    before the names of arrays in messages.
+    """
+    if not isinstance(values, Mapping):
+        raise InputError("a part of a model must be an object.")
+    found: dict[str, Any] = {}
+    for field in fields(part):  # type: ignore[arg-type]
+        if field.name in known:
+            continue
+        name, (kind, _, missing) = field.name, str(field.type).partition(" | ")
+        if missing and entry(values, name, *PLAIN[kind], NoneType) is None:
+            found[name] = None
+        elif kind in ("Floats", "Flags"):
+            given = entry(values, name, *PLAIN[kind])
+            found[name] = array_of(given, shapes[name], f"{called}{name}", flags=kind == "Flags")
+        else:
+            found[name] = number(values, name) if kind == "float" else entry(values, name, *PLAIN[kind])
+    return part(**found, **known)
 
 
 def variable_of(values: Any) -> Variable:
@@ -146,6 +207,15 @@ def variable_of(values: Any) -> Variable:
     return Variable(entry(values, "name", str), tuple(entry(values, "categories", list)))
 
 
+def target_and_features(values: Any, kind: str) -> tuple[Variable, tuple[Variable, ...]]:
+    """Return what a classifier of a kind predicts and from what, no variable twice."""
+    check_header(values, kind)
+    target = variable_of(entry(values, "target", dict))
+    features = tuple(variable_of(item) for item in entry(values, "features", list))
+    Schema((target, *features))
+    return target, features
+
+
 def number_values(array: Floats) -> Any:
     """Return an array as nested lists; JSON has no infinity, so it is written as the text "inf"."""
     if np.isnan(array).any():
@@ -153,15 +223,17 @@ def number_values(array: Floats) -> Any:
     return _finite(np.asarray(array, dtype=float).tolist())
 
 
-def array_of(values: Any, shape: Sequence[int], name: str) -> Floats:
+def array_of(values: Any, shape: Sequence[int], name: str, *, flags: bool = False) -> Any:
     """Return nested lists as an array of the given shape; anything else is an `InputError`."""
+    wanted = "times true or false" if flags else "numbers"
     try:
-        array = np.array(_numbers(values), dtype=float)
+        array = np.array(_leaves(values, _flag if flags else _number), dtype=bool if flags else float)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{name!r} must be numbers in lists of equal length.") from None
+        what = wanted.removeprefix("times ")
+        raise InputError(f"{name!r} must be {what} in lists of equal length.") from None
     if array.shape != tuple(shape):
-        wanted, found = ("×".join(map(str, sizes)) or "one" for sizes in (shape, array.shape))
-        raise InputError(f"{name!r} must be {wanted} numbers. Got {found}.")
+        size, found = ("×".join(map(str, sizes)) or "one" for sizes in (shape, array.shape))
+        raise InputError(f"{name!r} must be {size} {wanted}. Got {found}.")
     if np.isnan(array).any():
         raise InputError(f"{name!r} has undefined numbers.")
     return array
@@ -173,9 +245,17 @@ def _finite(values: Any) -> Any:
     return values if np.isfinite(values) else str(values)
 
 
-def _numbers(values: Any) -> Any:
-    if isinstance(values, list):
-        return [_numbers(value) for value in values]
-    if values in ("inf", "-inf") or type(values) in (int, float):
-        return float(values)
+def _leaves(values: Any, leaf: Callable[[Any], Any]) -> Any:
+    return [_leaves(value, leaf) for value in values] if isinstance(values, list) else leaf(values)
+
+
+def _number(value: Any) -> float:
+    if value in ("inf", "-inf") or type(value) in (int, float):
+        return float(value)
+    raise TypeError
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is bool:
+        return value
     raise TypeError

@@ -17,7 +17,7 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
 from masquerade.core.tally import Tally
 from masquerade.learn import _bif, model_file
-from masquerade.learn.graph import ancestral_order
+from masquerade.learn.graph import ancestral_order, to_networkx
 from masquerade.learn.network_plot import Box, network_plot
 from masquerade.learn.parameters import (
     ConditionalTable,
@@ -143,18 +143,14 @@ class BayesianNetwork:
 
         The arrays have the parents as leading axes, in the order of `parents`, and the node last.
         """
-        import networkx as nx  # noqa: PLC0415  (loaded only when asked for)
-
-        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph: nx.DiGraph[str] = to_networkx(self.structure)
         for table in self.tables:
-            graph.add_node(
-                table.child.name,
+            graph.nodes[table.child.name].update(
                 categories=table.child.categories,
                 parents=tuple(parent.name for parent in table.parents),
                 probabilities=table.probabilities,
                 stderr=table.stderr,
             )
-        graph.add_edges_from((p, child) for child, parents in self.structure.items() for p in parents)
         return graph
 
     def to_bif(self) -> str:
@@ -167,10 +163,12 @@ class BayesianNetwork:
         Under the name of a node stand its number of categories and the largest standard error among its
         reliable rows; a dashed frame marks a node with rows that are not reliable.
         """
-        boxes = {
-            table.child.name: Box(table.child.name, _small_print(table), doubtful=not table.reliable.all())
-            for table in self.tables
-        }
+        boxes = {}
+        for table in self.tables:
+            text = f"{len(table.child)} categories"
+            if table.evidence is not None and table.reliable.any():
+                text += f", ±{table.stderr[table.reliable].max():.2g}"
+            boxes[table.child.name] = Box(table.child.name, text, doubtful=not table.reliable.all())
         doubtful = any(box.doubtful for box in boxes.values())
         note = "dashed: has parameters from too few records" if doubtful else ""
         return network_plot(self.structure, boxes, ax, note=note)
@@ -316,11 +314,3 @@ def read_bif(path: str | Path, schema: Schema | None = None) -> BayesianNetwork:
 def write_bif(network: BayesianNetwork, path: str | Path, name: str = "unknown") -> None:
     """Write a network as a BIF file, whole or not at all."""
     write_whole(Path(path), _bif.format_bif(network.usable("BIF"), name))
-
-
-def _small_print(table: ConditionalTable) -> str:
-    """Return what stands under the name of a node that is drawn."""
-    text = f"{len(table.child)} categories"
-    if table.evidence is None or not table.reliable.any():
-        return text
-    return f"{text}, ±{table.stderr[table.reliable].max():.2g}"

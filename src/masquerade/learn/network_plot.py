@@ -188,26 +188,15 @@ def coordinates(
         wanted = np.zeros(len(layer))
         across.update(zip(layer, _apart(wanted, [half[spot] for spot in layer]), strict=True))
     for sweep in range(SWEEPS):
-        last = sweep >= SWEEPS - 2
+        # amid those above and those below, in turns; in the end amid both
+        sides = (above, below) if sweep >= SWEEPS - 2 else ((above, below)[sweep % 2],)
         for layer in layers if sweep % 2 == 0 else list(reversed(layers)):
-            wanted = np.array([_pulled(spot, across, above, below, sweep, both=last) for spot in layer])
+            near = [[across[other] for side in sides for other in side.get(spot, ())] for spot in layer]
+            wanted = np.array(
+                [np.mean(pull) if pull else across[spot] for spot, pull in zip(layer, near, strict=True)]
+            )
             across.update(zip(layer, _apart(wanted, [half[spot] for spot in layer]), strict=True))
     return across
-
-
-def _pulled(
-    spot: Spot,
-    across: Mapping[Spot, float],
-    above: Mapping[Spot, Sequence[Spot]],
-    below: Mapping[Spot, Sequence[Spot]],
-    sweep: int,
-    *,
-    both: bool,
-) -> float:
-    """Return where a spot would stand best: amid those above it and those below it, in turns."""
-    near = [*above.get(spot, ())] if both or sweep % 2 == 0 else []
-    near += [*below.get(spot, ())] if both or sweep % 2 == 1 else []
-    return float(np.mean([across[other] for other in near])) if near else across[spot]
 
 
 def _apart(wanted: np.ndarray[tuple[int], np.dtype[np.float64]], half: Sequence[float]) -> list[float]:

@@ -5,14 +5,13 @@ A `Kind` reads one sort of value, checks it against the variables there are, and
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
+from masquerade.core.errors import InputError, SchemaError, did_you_mean
 from masquerade.core.words import category_text
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def _structure_of_file(path: Path, option: str) -> Structure:
 
     if path.suffix.lower() == ".bif":
         return dict(network.read_bif(path).structure)
-    values = _read_json(path)
+    values = model_file.read_json(path)
     if not isinstance(values, dict) or "masquerade_model" in values:
         model = model_file.load(path)
         if not hasattr(model, "structure"):
@@ -149,15 +148,6 @@ def _add_node(found: Structure, child: str, parents: Sequence[str], option: str)
     if len(set(parents)) < len(parents):
         raise InputError(f"{option} names a parent of {child!r} twice.")
     found[child] = tuple(parents)
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise FileError(f"{path}: line {error.lineno}: not valid JSON ({error.msg}).") from None
-    except (UnicodeDecodeError, RecursionError):
-        raise FileError(f"{path}: not JSON text.") from None
 
 
 def _correction_in(text: str, _schema: Schema, option: str) -> Correction:

@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from masquerade.core.intervals import (
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Variable
 from masquerade.core.spread import ShareSpread, share_interval
-from masquerade.core.table import CountTable
+from masquerade.core.table import CountTable, cell_frame, cell_labels
 from masquerade.learn import model_file
 
 if TYPE_CHECKING:
@@ -126,30 +125,19 @@ class ConditionalTable:
 
     def to_frame(self, level: float = 0.95) -> pd.DataFrame:
         """Return a pandas frame: parents, child, probability, stderr, lower, upper, reliable, a row each."""
-        import pandas as pd  # noqa: PLC0415  (learners load pandas only when a frame is asked for)
-
-        cells = list(product(*(axis.categories for axis in self.axes)))
-        frame = pd.DataFrame({axis.name: [cell[i] for cell in cells] for i, axis in enumerate(self.axes)})
-        interval = self.conf_int(level)
-        columns = {
-            "probability": self.probabilities.ravel(),
-            "stderr": self.stderr.ravel(),
-            "lower": interval.lower.ravel(),
-            "upper": interval.upper.ravel(),
-            "reliable": np.repeat(self.reliable.ravel(), len(self.child)),
-        }
-        for name, column in columns.items():
-            # a variable may itself be called "probability"
-            frame[name if name not in frame else f"{name}_"] = column
-        return frame
+        lower, upper = self.conf_int(level)
+        return cell_frame(
+            self.axes,
+            probability=self.probabilities,
+            stderr=self.stderr,
+            lower=lower,
+            upper=upper,
+            reliable=np.repeat(self.reliable.ravel(), len(self.child)),
+        )
 
     def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
         """Draw the table with intervals, a row for each configuration of parents; unreliable ones hollow."""
         interval = self.conf_int(level)
-        labels = [
-            ", ".join(f"{parent.name} = {label}" for parent, label in zip(self.parents, cell, strict=True))
-            for cell in product(*(parent.categories for parent in self.parents))
-        ]
         series = {
             str(label): Dots(
                 self.probabilities[..., code].ravel(),
@@ -161,7 +149,7 @@ class ConditionalTable:
         }
         given = f" | {', '.join(parent.name for parent in self.parents)}" if self.parents else ""
         return dot_plot(
-            labels if self.parents else ["all records"],
+            cell_labels(self.parents),
             series,
             ax,
             xlabel=f"probability, {level:.0%} intervals",
@@ -250,79 +238,41 @@ def warn_of_unseen(tables: Sequence[ConditionalTable]) -> None:
 
 def table_values(table: ConditionalTable) -> dict[str, Any]:
     """Return a conditional table as plain JSON values."""
-    values: dict[str, Any] = {
-        "variable": model_file.variable_values(table.child),
+    values = {
+        "variable": model_file.plain(table.child),
         "parents": [parent.name for parent in table.parents],
-        "probabilities": model_file.number_values(table.probabilities),
-        "stderr": model_file.number_values(table.stderr),
-        "reliable": table.reliable.tolist(),
+        **model_file.part_values(table, "probabilities", "stderr", "reliable", "unbiased", "evidence"),
     }
-    if table.unbiased is not None:
-        values["unbiased"] = model_file.number_values(table.unbiased)
-    if table.evidence is not None:
-        own = table.evidence
-        values["evidence"] = {
-            "records": model_file.number_values(own.records),
-            "records_stderr": model_file.number_values(own.records_stderr),
-            "with_records": model_file.number_values(own.with_records),
-            "prior": own.prior,
-            "n": own.n,
-            "sampling": own.sampling,
-        }
-        if own.spread is not None:
-            values["evidence"]["spread"] = {
-                field.name: model_file.number_values(getattr(own.spread, field.name))
-                for field in fields(ShareSpread)
-            }
+    for part in (values, values["evidence"] or {}):  # what there is not is left out
+        for name in [name for name, value in part.items() if value is None]:
+            del part[name]
     return values
 
 
 def table_of(values: Mapping[str, Any], child: Variable, parents: tuple[Variable, ...]) -> ConditionalTable:
     """Return the conditional table that plain JSON values describe; the variables are known already."""
     shape = tuple(len(axis) for axis in (*parents, child))
-    probabilities = numbers(values, "probabilities", shape)
-    check_rows(child.name, probabilities)
-    stderr = numbers(values, "stderr", shape)
-    reliable = numbers({"reliable": as_numbers(values.get("reliable"))}, "reliable", shape[:-1]) == 1
-    if np.any(stderr < 0):
-        raise InputError(f"The standard errors of {child.name!r} must not be negative.")
-    unbiased = numbers(values, "unbiased", shape) if "unbiased" in values else None
-    if unbiased is not None:
-        check_rows(child.name, unbiased)
-    if "evidence" not in values:
-        return ConditionalTable(child, parents, probabilities, stderr, reliable, None, unbiased)
-    own = model_file.entry(values, "evidence", dict)
-    evidence = Evidence(
-        numbers(own, "records", shape[:-1]),
-        numbers(own, "records_stderr", shape[:-1]),
-        numbers(own, "with_records", shape),
-        float(model_file.entry(own, "prior", int, float)),
-        model_file.entry(own, "n", int),
-        float(model_file.entry(own, "sampling", int, float)),
-        spread_of_values(own["spread"], shape) if "spread" in own else None,
+    shapes = {"probabilities": shape, "stderr": shape, "unbiased": shape, "reliable": shape[:-1]}
+    own = evidence_of(model_file.entry(values, "evidence", dict), shape) if "evidence" in values else None
+    table = model_file.part_of(
+        ConditionalTable, {"unbiased": None, **values}, shapes, child=child, parents=parents, evidence=own
     )
-    if not all(np.all(np.isfinite(part)) for part in (evidence.records, evidence.records_stderr)):
-        raise InputError(f"The numbers of records of {child.name!r} must be finite.")
-    return ConditionalTable(child, parents, probabilities, stderr, reliable, evidence, unbiased)
+    check_rows(child.name, table.probabilities)
+    check_rows(child.name, table.estimate)
+    if np.any(table.stderr < 0):
+        raise InputError(f"The standard errors of {child.name!r} must not be negative.")
+    return table
 
 
-def spread_of_values(values: Any, shape: tuple[int, ...]) -> ShareSpread:
-    """Return how the reports scatter, from plain JSON values."""
-    if not isinstance(values, dict):
-        raise InputError("'spread' must be an object of arrays.")
-    return ShareSpread(*(numbers(values, field.name, shape) for field in fields(ShareSpread)))
-
-
-def numbers(values: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Floats:
-    """Return an array among plain values; that of a node without parents may be one number."""
-    return model_file.array_of(model_file.entry(values, name, list, int, float, str), shape, name)
-
-
-def as_numbers(values: Any) -> Any:
-    """Return nested lists of true and false as ones and zeros, anything else as a text that is no number."""
-    if isinstance(values, list):
-        return [as_numbers(value) for value in values]
-    return int(values) if isinstance(values, bool) else "?"
+def evidence_of(values: Mapping[str, Any], shape: tuple[int, ...]) -> Evidence:
+    """Return what plain JSON values say about the counts behind a conditional table."""
+    shapes = {"records": shape[:-1], "records_stderr": shape[:-1], "with_records": shape}
+    every = {field.name: shape for field in fields(ShareSpread)}
+    spread = model_file.part_of(ShareSpread, values["spread"], every) if "spread" in values else None
+    found = model_file.part_of(Evidence, values, shapes, spread=spread)
+    if not all(np.all(np.isfinite(part)) for part in (found.records, found.records_stderr)):
+        raise InputError("The numbers of records behind a conditional table must be finite.")
+    return found
 
 
 def check_rows(name: str, probabilities: Floats, tolerance: float = ROW_SUM_ERROR) -> None:

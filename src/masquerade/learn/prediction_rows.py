@@ -193,23 +193,65 @@ def _labels_by_type(variable: Variable, kind: type) -> dict[Any, int]:
     return {label: code for (own, label), code in codes_by_label(variable).items() if own is kind}
 
 
-class LogScores(ABC):
-    """What classifiers share that say ln P(class, row): the likeliest classes, and how likely they are."""
+def chosen_features(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names that a target is predicted from, all others if none are given; refuse wrong ones."""
+    schema[target]
+    if isinstance(features, str):
+        raise InputError(f"'features' must be a list of names, not the one text {features!r}.")
+    names = tuple(name for name in schema if name != target) if features is None else tuple(features)
+    for name in names:
+        schema[name]
+    if target in names:
+        raise InputError(f"The target {target!r} cannot be one of the features.")
+    return names
+
+
+def told_apart(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
+    """Return features as `chosen_features` does; refuse a target of one class, no feature, or one twice."""
+    names = chosen_features(schema, target, features)
+    if len(schema[target]) < 2:
+        raise InputError(f"The target {target!r} has one class only: there is nothing to tell apart.")
+    if not names:
+        raise InputError(f"There must be at least one feature to tell the classes of {target!r} apart.")
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"The feature {name!r} is named twice.")
+    return names
+
+
+class CodedClassifier(ABC):
+    """What classifiers share that look at all of their features: rows become codes, codes become classes."""
 
     __slots__ = ()
     target: Variable
-    prior: Floats
+    features: tuple[Variable, ...]
+
+    @property
+    def schema(self) -> Schema:
+        """Return the target and the features."""
+        return Schema((self.target, *self.features))
 
     @abstractmethod
     def scores(self, codes: Mapping[str, NDArray[Any]]) -> Floats:
-        """Return ln P(class, row), rows × classes, from codes of the features."""
+        """Return what speaks for every class, rows × classes, from codes of the features."""
 
     @abstractmethod
-    def _codes(self, frame: Any) -> dict[str, Codes]: ...
+    def predict_codes(self, codes: Mapping[str, NDArray[Any]]) -> Codes:
+        """Return the codes of the classes from codes of the features; ties go to the first."""
 
     def predict(self, frame: Any) -> NDArray[Any]:
         """Return the most likely class of every row: see `row_codes` for what `frame` may be."""
-        return labels_of(self.target, self._likeliest(self._codes(frame)))
+        return labels_of(self.target, self.predict_codes(self._codes(frame)))
+
+    def _codes(self, frame: Any) -> dict[str, Codes]:
+        return row_codes(frame, self.schema, [feature.name for feature in self.features])
+
+
+class LogScores(CodedClassifier):
+    """What classifiers share that say ln P(class, row): the likeliest classes, and how likely they are."""
+
+    __slots__ = ()
+    prior: Floats
 
     def predict_proba(self, frame: Any) -> Floats:
         """Return P(class | row): one row each, classes in the order of `target`."""
@@ -223,7 +265,8 @@ class LogScores(ABC):
         """
         return normalised(self.scores(self._codes(frame)), self.prior)
 
-    def _likeliest(self, codes: Mapping[str, NDArray[Any]]) -> Codes:
+    def predict_codes(self, codes: Mapping[str, NDArray[Any]]) -> Codes:
+        """Return the codes of the most likely classes from codes of the features; ties go to the first."""
         return most_likely(possible(self.scores(codes), self.prior))
 
 

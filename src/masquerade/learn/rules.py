@@ -28,7 +28,7 @@ from masquerade.learn.itemsets import (
     places_of,
     whole_numbers,
 )
-from masquerade.learn.model_file import array_of, check_header, entry, header, number_values
+from masquerade.learn.model_file import check_header, entry, header, part_of, part_values
 from masquerade.learn.rule_measures import (
     RuleShares,
     conviction_interval,
@@ -258,19 +258,16 @@ class Rules:
         columns = {name: getattr(self, name)[kept] for name in ("lhs", "rhs", *NUMBERS, *LATER)}
         return replace(self, **columns, fdr=fdr)
 
-    def _knows(self, name: str) -> bool:
-        return not np.isnan(getattr(self, name)).any()
-
     def to_dict(self) -> dict[str, Any]:
         """Return the rules, and the itemsets they come from, as plain JSON values."""
+        later = [name for name in LATER if not np.isnan(getattr(self, name)).any()]
         return {
             **header(KIND),
             "min_confidence": self.min_confidence,
             **({} if self.fdr is None else {"fdr": self.fdr}),
             "lhs": [[i for i in row if i >= 0] for row in self.lhs.tolist()],
             "rhs": [[i for i in row if i >= 0] for row in self.rhs.tolist()],
-            **{name: number_values(getattr(self, name)) for name in NUMBERS},
-            **{name: number_values(getattr(self, name)) for name in LATER if self._knows(name)},
+            **part_values(self, *NUMBERS, *later),
             "itemsets": self.itemsets.to_dict(),
         }
 
@@ -283,16 +280,13 @@ class Rules:
         sides = [
             side_of(entry(values, name, list), rows, name, len(itemsets.items)) for name in ("lhs", "rhs")
         ]
-        numbers: dict[str, Any] = {name: array_of(values.get(name), (rows,), name) for name in NUMBERS}
-        numbers |= {
-            name: array_of(values[name], (rows,), name) if name in values else np.full(rows, np.nan)
-            for name in LATER
-        }
-        least = float(entry(values, "min_confidence", int, float))
-        rate = values.get("fdr")
-        if rate is not None:
-            check_share(rate, "fdr")
-        return cls(itemsets, sides[0], sides[1], **numbers, min_confidence=least, fdr=rate)
+        shapes = dict.fromkeys((*NUMBERS, *LATER), (rows,))
+        known: dict[str, Any] = {name: np.full(rows, np.nan) for name in LATER if name not in values}
+        known |= {"itemsets": itemsets, "lhs": sides[0], "rhs": sides[1]}
+        found = part_of(cls, {"fdr": None, **values}, shapes, **known)
+        if found.fdr is not None:
+            check_share(found.fdr, "fdr")
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

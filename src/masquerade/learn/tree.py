@@ -18,6 +18,7 @@ from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 from masquerade.learn._information_gain import clipped, information_gain, split_information
+from masquerade.learn.prediction_rows import chosen_features
 from masquerade.learn.tree_model import CRITERIA, Criterion, DecisionTree, Node, Split
 
 MOST_TESTED_CELLS = 4096
@@ -61,20 +62,30 @@ def decision_tree(
     """
     check_options(criterion, max_depth, min_records, significance, prune)
     schema = source.schema
-    names = chosen_features(schema, target, features)
+    wanted = chosen_features(schema, target, features)
+    names = tuple(name for name in schema if name in wanted)
     if significance is not None:
         check_sizes(schema, schema[target], names)
     rules = SplitRules(criterion, float(min_records), significance)
     root = OpenNode(0, (), names if max_depth != 0 else ())
     whole, *tables = source.answer([Query(by=target), *questions([root], target)])
-    nodes = [root_node(whole)]
+    if not whole.total > ROUNDING * whole.n:
+        raise InputError("A tree needs records: the source counts none.")
+    nodes = [node_of(whole.values, whole.covariance.within((0,)), (-1, -1, 0))]
     open_nodes = [root] if tables and mixed(nodes[0]) else []
     while open_nodes:
         open_nodes = split_level(schema, nodes, open_nodes, tables, rules)
         if not open_nodes or nodes[-1].depth == max_depth:
             break
         tables = source.answer(questions(open_nodes, target))
-    warn_of_empty(nodes)
+    empty = sum(node.borrowed and node.records <= 0 for node in nodes)
+    if empty:
+        warnings.warn(
+            f"{empty} of {len(nodes)} nodes hold no records by estimate and carry their parent's classes "
+            "(marked 'borrowed').",
+            MasqueradeWarning,
+            stacklevel=2,
+        )
     tree = DecisionTree(
         schema[target], tuple(schema[name] for name in names), tuple(nodes), whole.n, criterion, significance
     )
@@ -139,7 +150,11 @@ def split_level(
         first = len(nodes)
         children = branches(chosen.table, nodes[node.place], node.place, rules)
         nodes += children
-        nodes[node.place] = replace(nodes[node.place], split=made_split(chosen, test, first))
+        places = tuple(range(first, len(nodes)))
+        split = Split(chosen.feature, places, chosen.gain, chosen.ratio)
+        if test is not None:
+            split = replace(split, statistic=test.statistic, p_value=test.p_value)
+        nodes[node.place] = replace(nodes[node.place], split=split)
         left = tuple(name for name in node.candidates if name != chosen.feature)
         labels = schema[chosen.feature].categories
         following += [
@@ -217,15 +232,6 @@ def ranked(candidates: Sequence[Candidate], criterion: Criterion, dust: float) -
         left.remove(pool[place])
 
 
-def made_split(chosen: Candidate, test: LinkTest | None, first: int) -> Split:
-    """Return the split of a node whose branches start at the place `first`."""
-    places = tuple(range(first, first + chosen.table.values.shape[0]))
-    split = Split(chosen.feature, places, chosen.gain, chosen.ratio)
-    if test is None:
-        return split
-    return replace(split, statistic=test.statistic, p_value=test.p_value)
-
-
 def branches(table: CountTable, parent: Node, place: int, rules: SplitRules) -> list[Node]:
     """Return the nodes below a split, in the order of the feature's categories."""
     rows = table.values.shape[0]
@@ -238,13 +244,6 @@ def branches(table: CountTable, parent: Node, place: int, rules: SplitRules) -> 
             child = replace(child, probabilities=parent.probabilities, stderr=parent.stderr, borrowed=True)
         children.append(child)
     return children
-
-
-def root_node(table: CountTable) -> Node:
-    """Return the node of all records; a source without any is an `InputError`."""
-    if not table.total > ROUNDING * table.n:
-        raise InputError("A tree needs records: the source counts none.")
-    return node_of(table.values, table.covariance.within((0,)), (-1, -1, 0))
 
 
 def node_of(counts: Floats, covariance: Floats, where: tuple[int, int, int]) -> Node:
@@ -267,31 +266,6 @@ def node_of(counts: Floats, covariance: Floats, where: tuple[int, int, int]) -> 
 def mixed(node: Node) -> bool:
     """Tell whether a node holds more than one class, so that a split can tell something."""
     return float(node.probabilities.max()) < 1 - ROUNDING
-
-
-def warn_of_empty(nodes: Sequence[Node]) -> None:
-    """Say once how many branches hold nobody by estimate."""
-    empty = sum(node.borrowed and node.records <= 0 for node in nodes)
-    if empty:
-        warnings.warn(
-            f"{empty} of {len(nodes)} nodes hold no records by estimate and carry their parent's classes "
-            "(marked 'borrowed').",
-            MasqueradeWarning,
-            stacklevel=3,
-        )
-
-
-def chosen_features(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the features in the order of the schema; names that cannot be used are refused."""
-    aim = schema[target].name
-    if features is None:
-        return tuple(name for name in schema if name != aim)
-    if isinstance(features, str):
-        raise InputError("The features of a tree must be a list of names, not one text.")
-    wanted = {schema[name].name for name in features}
-    if aim in wanted:
-        raise InputError(f"The target {aim!r} cannot be a feature of its own tree.")
-    return tuple(name for name in schema if name in wanted)
 
 
 def check_sizes(schema: Schema, target: Variable, names: Sequence[str]) -> None:

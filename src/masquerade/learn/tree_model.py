@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +17,7 @@ from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.words import counted
 from masquerade.learn import model_file
 from masquerade.learn._information_gain import entropy
+from masquerade.learn.model_file import Saved, part_values
 from masquerade.learn.prediction_rows import labels_of, row_codes
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 Criterion = Literal["gain", "gain_ratio"]
 CRITERIA: tuple[Criterion, ...] = ("gain", "gain_ratio")
 KIND = "decision_tree"
-TESTED = ("statistic", "design_effect", "p_value")
+# of a node in a file: where it hangs follows from the splits
+KEPT = ("counts", "records_stderr", "probabilities", "stderr", "borrowed", "split")
 FEWEST_SIGMAS = 5.0
 BLOCK = 1 << 14  # rows whose codes fit the cache together
 SUMMARY_DEPTH = 3
@@ -84,7 +85,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DecisionTree:
+class DecisionTree(Saved):
     """A tree of questions about one categorical variable each, one branch per category.
 
     `nodes` stand in breadth-first order, the root first, the branches of a node side by side.
@@ -277,32 +278,19 @@ class DecisionTree:
         """Return the tree as plain JSON values; nodes in their order, branches by place."""
         return {
             **model_file.header(KIND),
-            "target": model_file.variable_values(self.target),
-            "features": [model_file.variable_values(feature) for feature in self.features],
-            "n": self.n,
-            "criterion": self.criterion,
-            "significance": self.significance,
-            "nodes": [_node_values(node) for node in self.nodes],
+            **part_values(self, "target", "features", "n", "criterion", "significance"),
+            "nodes": [part_values(node, *KEPT) for node in self.nodes],
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> DecisionTree:
         """Return the tree that `to_dict` wrote; anything else is an `InputError` that says what is wrong."""
-        model_file.check_header(values, KIND)
-        target = model_file.variable_of(model_file.entry(values, "target", dict))
-        features = tuple(model_file.variable_of(item) for item in model_file.entry(values, "features", list))
-        if len({feature.name for feature in features} | {target.name}) != len(features) + 1:
-            raise InputError("a variable of the tree is listed twice.")
-        n = model_file.entry(values, "n", int)
-        criterion = model_file.entry(values, "criterion", str)
-        if n < 0 or criterion not in CRITERIA:
-            raise InputError("'n' is negative, or 'criterion' is none.")
+        target, features = model_file.target_and_features(values, KIND)
         nodes = _nodes_of(model_file.entry(values, "nodes", list), target, features)
-        return cls(target, features, nodes, n, criterion, _maybe_number(values, "significance"))
-
-    def save(self, path: str | Path) -> None:
-        """Write the tree as a JSON file."""
-        model_file.save(self, path)
+        tree = model_file.part_of(cls, values, {}, target=target, features=features, nodes=nodes)
+        if tree.n < 0 or tree.criterion not in CRITERIA:
+            raise InputError("'n' is negative, or 'criterion' is none.")
+        return tree
 
     def __repr__(self) -> str:
         """Show the size."""
@@ -392,23 +380,6 @@ def _upper_error(node: Node, z: float) -> float:
     return min(float(count_interval(error, variance, records, z, 1 / records).upper), 1.0)
 
 
-def _node_values(node: Node) -> dict[str, Any]:
-    """Return a node as plain values; where it hangs follows from the splits."""
-    values: dict[str, Any] = {
-        "counts": model_file.number_values(node.counts),
-        "records_stderr": node.records_stderr,
-        "probabilities": model_file.number_values(node.probabilities),
-        "stderr": model_file.number_values(node.stderr),
-        "borrowed": node.borrowed,
-        "split": None,
-    }
-    if node.split is not None:
-        names = ("feature", "branches", "gain", "ratio", *TESTED)
-        values["split"] = {name: getattr(node.split, name) for name in names}
-        values["split"]["branches"] = list(node.split.branches)
-    return values
-
-
 def _nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variable]) -> tuple[Node, ...]:
     """Return nodes with their places worked out anew: breadth first, every node but the root hung once."""
     sizes = {feature.name: len(feature) for feature in features}
@@ -438,18 +409,18 @@ def _nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variab
 def _node_of(
     values: Mapping[str, Any], classes: int, hangs: tuple[int, int, int], split: Split | None
 ) -> Node:
-    names = ("counts", "probabilities", "stderr")
-    counts, chances, errors = (
-        model_file.array_of(model_file.entry(values, name, list), (classes,), name) for name in names
+    shapes = dict.fromkeys(("counts", "probabilities", "stderr"), (classes,))
+    parent, branch, depth = hangs
+    node = model_file.part_of(
+        Node, values, shapes, parent=parent, branch=branch, depth=depth, records=0.0, split=split
     )
-    for name, array in zip(names, (counts, chances, errors), strict=True):
-        if not np.isfinite(array).all():
+    for name in shapes:
+        if not np.isfinite(getattr(node, name)).all():
             raise InputError(f"{name!r} must hold finite numbers.")
-    spread = model_file.number(values, "records_stderr")
-    if chances.min() < 0 or abs(chances.sum() - 1) > 1e-6 or errors.min() < 0 or spread < 0:
+    chances = node.probabilities
+    if chances.min() < 0 or abs(chances.sum() - 1) > 1e-6 or node.stderr.min() < 0 or node.records_stderr < 0:
         raise InputError("probabilities do not add up to 1, or an error is negative.")
-    borrowed = model_file.entry(values, "borrowed", bool)
-    return Node(*hangs, counts, float(counts.sum()), spread, chances, errors, borrowed, split)
+    return replace(node, records=float(node.counts.sum()))
 
 
 def _split_of(values: Mapping[str, Any] | None, sizes: Mapping[str, int], following: int) -> Split | None:
@@ -462,10 +433,4 @@ def _split_of(values: Mapping[str, Any] | None, sizes: Mapping[str, int], follow
     places = list(range(following, following + sizes[feature]))
     if model_file.entry(values, "branches", list) != places:
         raise InputError(f"a split by {feature!r} must have the branches {places}.")
-    told = [model_file.number(values, name) for name in ("gain", "ratio")]
-    return Split(feature, tuple(places), *told, *(_maybe_number(values, name) for name in TESTED))
-
-
-def _maybe_number(values: Mapping[str, Any], name: str) -> float | None:
-    missing = model_file.entry(values, name, int, float, type(None)) is None
-    return None if missing else model_file.number(values, name)
+    return model_file.part_of(Split, values, {}, branches=tuple(places))

@@ -541,7 +541,7 @@ def test_the_drawn_tree(tmp_path):
         ({"significance": 0}, "significance"),
         ({"prune": 0.7}, "prune"),
         ({"features": "a"}, "list of names"),
-        ({"features": ["a", "y"]}, "own tree"),
+        ({"features": ["a", "y"]}, "cannot be one of the features"),
         ({"features": ["a", "zz"]}, "no variable 'zz'"),
         ({"target": "zz"}, "no variable 'zz'"),
     ],
