@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.anonymity.columns import STAR, Column, Int64, checked, coded, collapsed, text_column
-from masquerade.anonymity.hierarchy import Hierarchy, as_hierarchies, check_columns
+from masquerade.anonymity.hierarchy import Hierarchy, as_hierarchies
 from masquerade.anonymity.lattice import Kinds, Ladder, finest_nodes, nodes_for
 from masquerade.anonymity.local_search import Board, fewest_stars, new_board
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.words import counted
 
 Words = tuple[str | None, ...]
@@ -143,7 +143,12 @@ def _hierarchies(given: Any, quasi_identifiers: Sequence[str]) -> dict[str, Hier
         )
     plain = not all(isinstance(own, Hierarchy) for own in given.values())
     known = as_hierarchies(given) if plain else dict(given)
-    check_columns(known, quasi_identifiers)
+    for name in known:
+        if name not in quasi_identifiers:
+            raise InputError(
+                f"There is a hierarchy for {name!r}, which is no quasi-identifier."
+                f"{did_you_mean(name, quasi_identifiers)}"
+            )
     return known
 
 

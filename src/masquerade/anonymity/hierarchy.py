@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from masquerade.channels import policy_text
-from masquerade.core.errors import FileError, InputError, PolicyError, SchemaError, did_you_mean
+from masquerade.core.errors import FileError, InputError, PolicyError, SchemaError
 
 VERSION = 1
 DATES: Mapping[str, Callable[[date], str]] = {
@@ -104,7 +104,8 @@ def _ranges(where: str, given: Mapping[str, Any]) -> Hierarchy:
     """Return ranges [start + i·width, start + (i + 1)·width), each width a multiple of the last."""
     widths, start = given["ranges"], given.get("start", 0)
     numbers = [*(widths if isinstance(widths, list) and widths else [None]), start]
-    if not all(_is_number(number) for number in numbers) or min(numbers[:-1]) <= 0:
+    known = all(isinstance(n, (int, float, Decimal)) and math.isfinite(n) for n in numbers)
+    if not known or any(isinstance(n, bool) for n in numbers) or min(numbers[:-1]) <= 0:
         raise InputError(f"{where}'ranges' lists widths above 0, such as [5, 10]; 'start' is a number.")
     for narrow, wide in pairwise(widths):
         if wide <= narrow or _exact(wide) % _exact(narrow):
@@ -200,11 +201,6 @@ def _leaves(where: str, node: Any, path: tuple[str, ...]) -> Iterator[tuple[str,
         yield str(leaf), path
 
 
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
-    return number and math.isfinite(value)
-
-
 def _exact(number: float | Decimal) -> Fraction:
     """Return a number as it is written: 0.1 is a tenth, so that ranges nest."""
     return Fraction(str(number))
@@ -232,13 +228,3 @@ def _date(value: Hashable) -> date | None:
         return date.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
         return None
-
-
-def check_columns(hierarchies: Mapping[str, Hierarchy], quasi_identifiers: Sequence[str]) -> None:
-    """Refuse levels for a column that is no quasi-identifier: nothing would be done with them."""
-    for name in hierarchies:
-        if name not in quasi_identifiers:
-            raise InputError(
-                f"There is a hierarchy for {name!r}, which is no quasi-identifier."
-                f"{did_you_mean(name, quasi_identifiers)}"
-            )

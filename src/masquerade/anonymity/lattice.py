@@ -106,19 +106,14 @@ def nodes_for(kinds: Kinds, k: int) -> list[Node]:
     seen[tuple(0 for _ in levels)] += 1
     beside: Counter[Node] = Counter()
     for node, times in seen.items():
-        beside.update(dict.fromkeys(_one_level_away(node, kinds.root), times))
+        for place, top in enumerate(kinds.root):  # the nodes that differ by a level in a column
+            for level in (node[place] - 1, node[place] + 1):
+                if 0 <= level <= top:
+                    beside[*node[:place], level, *node[place + 1 :]] += times
     usable = max(MOST_ENTRIES // max(len(kinds.weights), 1) - 1, 1)
     ranked = sorted(beside | seen, key=lambda node: (node not in seen, -seen[node], -beside[node], node))
     chosen = [node for node in ranked if node != kinds.root][:usable]
     return [*sorted(chosen, key=lambda node: (sum(node), node)), kinds.root]
-
-
-def _one_level_away(node: Node, root: Node) -> Iterator[Node]:
-    """Yield the nodes that differ from one by a level in a column."""
-    for place, level in enumerate(node):
-        for other in (level - 1, level + 1):
-            if 0 <= other <= root[place]:
-                yield (*node[:place], other, *node[place + 1 :])
 
 
 def blocks(codes: Int64, most: int) -> Iterator[Int64]:

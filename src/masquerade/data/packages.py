@@ -111,11 +111,6 @@ class Copy:
     read: Callable[[Path], pd.DataFrame]
     whole: str = ""
 
-    @property
-    def installs(self) -> str:
-        """Return the name that the package is installed under."""
-        return DISTRIBUTION.get(self.package, self.package)
-
 
 def home(package: str) -> Path | None:
     """Return the folder of an installed package, without running any of it."""
@@ -210,7 +205,7 @@ NETWORK_PACKAGE = "pgmpy"
 
 def carriers(name: str) -> list[str]:
     """Return the packages, by the names they are installed under, that carry a table."""
-    return [copy.installs for copy in COPIES.get(name, ())]
+    return [DISTRIBUTION.get(copy.package, copy.package) for copy in COPIES.get(name, ())]
 
 
 def frame_from_package(table: DataSet, search: Search) -> tuple[pd.DataFrame, str] | None:

@@ -10,14 +10,12 @@ from statistics import NormalDist
 from textwrap import fill
 from typing import Any, Literal
 
-import pandas as pd
 import pyarrow as pa
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from masquerade import __version__
 from masquerade.channels.measures import breach_bound
-from masquerade.channels.policy import Policy
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError
 from masquerade.core.guarantee import Guarantee
@@ -106,17 +104,12 @@ def run_demo(out: Path, n: int = 20_000) -> DemoResult:
     except OSError as error:
         raise FileError(f"{out}: no directory can be made here ({error.strerror}).") from None
     study.policy.save(policy)
-    _write_records(study.disguised, records, study.policy)
+    batch = pa.RecordBatch.from_pandas(study.disguised, preserve_index=False)
+    schema, said = batch.schema.remove_metadata(), {"policy": study.policy.id}
+    with AtomicWriter(records, schema, said, overwrite=True) as writer:
+        writer.write(batch)
     write_whole(report, page)
     return DemoResult(text, report, policy, records, study)
-
-
-def _write_records(disguised: pd.DataFrame, target: Path, policy: Policy) -> None:
-    """Write disguised records as Parquet; the policy's id travels with them."""
-    batch = pa.RecordBatch.from_pandas(disguised, preserve_index=False)
-    schema = batch.schema.remove_metadata()
-    with AtomicWriter(target, schema, {"policy": policy.id}, overwrite=True) as writer:
-        writer.write(batch)
 
 
 def _demo_text(study: Study, files: Iterable[str]) -> str:

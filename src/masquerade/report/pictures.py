@@ -97,7 +97,19 @@ def parameters_picture(study: Study) -> Figure:
     for reliable, label, face in ((True, ESTIMATED, ESTIMATE), (False, "too rarely seen", PAPER)):
         items = [(x, item) for x, item in zip(across, known, strict=True) if item.reliable is reliable]
         if items:
-            _draw_parameters(axes, items, label, face)
+            axes.errorbar(
+                [x for x, _ in items],
+                [item.estimate for _, item in items],
+                yerr=[Z95 * item.stderr for _, item in items],
+                fmt="o",
+                color=ESTIMATE,
+                markerfacecolor=face,
+                markersize=4.5,
+                elinewidth=1.3,
+                alpha=0.9,
+                label=label,
+                zorder=3,
+            )
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(*reach([item for item in known if item.reliable]))
     axes.set_xlabel("probability in the network")
@@ -112,22 +124,6 @@ def dodged(values: Sequence[float], step: float = 0.011) -> list[float]:
     alike = {value: [i for i, other in enumerate(values) if other == value] for value in values}
     places = [alike[value].index(i) - (len(alike[value]) - 1) / 2 for i, value in enumerate(values)]
     return [value + step * place for value, place in zip(values, places, strict=True)]
-
-
-def _draw_parameters(axes: Axes, items: Sequence[tuple[float, Comparison]], label: str, face: str) -> None:
-    axes.errorbar(
-        [x for x, _ in items],
-        [item.estimate for _, item in items],
-        yerr=[Z95 * item.stderr for _, item in items],
-        fmt="o",
-        color=ESTIMATE,
-        markerfacecolor=face,
-        markersize=4.5,
-        elinewidth=1.3,
-        alpha=0.9,
-        label=label,
-        zorder=3,
-    )
 
 
 def reach(items: Sequence[Comparison]) -> tuple[float, float]:

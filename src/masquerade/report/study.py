@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import PolicyPrivacy, privacy
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.query import Query
-from masquerade.core.schema import Category
-from masquerade.core.table import CountTable
+from masquerade.core.schema import Category, Variable
 from masquerade.core.tally import Tally
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.disguising.frames import disguise
@@ -170,39 +172,31 @@ def _compared(
     """Ask three sources for the same counts: clear records, disguised ones as they are, the estimate."""
     queries = [Query(by=names) for names in groups]
     answers = [tally.answer(queries) for tally in (truth, naive, source)]
-    return [tuple(_count_rows(*tables)) for tables in zip(*answers, strict=True)]
+    return [
+        tuple(_rows(own.axes, true.values, raw.values, own.values, own.stderr("given_records")))
+        for true, raw, own in zip(*answers, strict=True)
+    ]
 
 
-def _count_rows(truth: CountTable, naive: CountTable, estimate: CountTable) -> Iterable[Comparison]:
-    """Yield the cells of three tables over the same variables."""
-    cells = product(*(axis.categories for axis in estimate.axes))
-    columns = (truth.values, naive.values, estimate.values, estimate.stderr("given_records"))
+def _rows(axes: Sequence[Variable], *columns: NDArray[Any]) -> Iterable[Comparison]:
+    """Yield a comparison for each cell, from columns of its figures."""
+    names = [axis.name for axis in axes]
+    cells = product(*(axis.categories for axis in axes))
     for cell, *figures in zip(cells, *(column.ravel().tolist() for column in columns), strict=True):
-        yield Comparison(tuple(zip(estimate.names, cell, strict=True)), *figures)
+        yield Comparison(tuple(zip(names, cell, strict=True)), *figures)
 
 
 def _parameter_rows(
     truth: ConditionalTable, naive: ConditionalTable, estimate: ConditionalTable
 ) -> Iterable[Comparison]:
-    axes = (*estimate.parents, estimate.child)
-    names = [axis.name for axis in axes]
-    columns = [
+    shape = estimate.probabilities.shape
+    free = np.broadcast_to(np.arange(shape[-1]) < shape[-1] - 1, shape)
+    return _rows(
+        estimate.axes,
         truth.probabilities,
-        naive.probabilities,
-        naive.stderr,
+        np.where(np.isfinite(naive.stderr), naive.probabilities, None),
         estimate.probabilities,
         estimate.stderr,
-    ]
-    reliable = estimate.reliable.repeat(len(estimate.child)).tolist()
-    cells = product(*(axis.categories for axis in axes))
-    rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
-    for cell, (true, raw, raw_stderr, value, stderr), trusted in zip(cells, rows, reliable, strict=True):
-        yield Comparison(
-            cell=tuple(zip(names, cell, strict=True)),
-            truth=true,
-            naive=raw if math.isfinite(raw_stderr) else None,
-            estimate=value,
-            stderr=stderr,
-            reliable=trusted,
-            free=cell[-1] != estimate.child.categories[-1],
-        )
+        np.broadcast_to(estimate.reliable[..., None], shape),
+        free,
+    )

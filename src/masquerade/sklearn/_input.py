@@ -84,7 +84,9 @@ def learnt_columns(
     return tuple(
         learnt_numbers(name, _as_numbers(name, column), most)
         if name in numeric
-        else LabelColumn(Variable(name, tuple(sorted(set(map(category, column)), key=_by_type))))
+        else LabelColumn(
+            Variable(name, tuple(sorted(set(map(category, column)), key=lambda own: (str(type(own)), own))))
+        )
         for name, column in columns.items()
     )
 
@@ -107,10 +109,6 @@ def learnt_numbers(name: str, numbers: Floats, most: int) -> NumberColumn:
     if len(set(labels)) < len(labels):  # cut points too close for 15 digits
         labels = tuple(range(len(labels)))
     return NumberColumn(Variable(name, labels), cuts, means)
-
-
-def _by_type(label: Category) -> tuple[str, Category]:
-    return str(type(label)), label
 
 
 def _number_labels(numbers: Floats) -> tuple[Category, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from abc import ABC
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -19,7 +19,6 @@ from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
-from masquerade.core.tally import Tally
 from masquerade.evaluate import Accuracy, accuracy, disguised_view
 from masquerade.learn.bayes import naive_bayes
 from masquerade.learn.linear import Counts, Loss, Scores, linear_classifier
@@ -61,6 +60,7 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
     target: str | None = None
     features: Sequence[str] | None = None
     bins: int | None = None
+    _learner: ClassVar[Callable[..., Any]]
     _needs_table: ClassVar = False
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -86,7 +86,7 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
             self._input = DisguisedInput(policy, policy.schema[target])
             validate_data(self, X, skip_check_array=True)
             source = self._records(X, y, None)
-        self.model_ = self._learn(source, self._input.target.name)
+        self.model_ = self._learner(source, self._input.target.name, self.features, **self._options())
         labels = self._input.labels
         alike = len({type(label) for label in labels.tolist()}) == 1
         self._order = np.argsort(labels) if alike else np.arange(len(labels))
@@ -156,8 +156,10 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
     def _tested(self, records: Records) -> Records:
         return records
 
-    @abstractmethod
-    def _learn(self, source: Tally, target: str) -> Any: ...
+    def _options(self) -> dict[str, Any]:
+        """Return the learner's own options: the parameters that not every estimator has."""
+        shared = {field.name for field in fields(DisguisedClassifier)}
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in shared}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -170,6 +172,7 @@ class DisguisedNaiveBayes(DisguisedClassifier):
     See `DisguisedClassifier` for the other parameters and for the attributes, `feature_names_in_` among them.
     """
 
+    _learner: ClassVar = staticmethod(naive_bayes)
     alpha: float = 1.0
     predict_on: PredictOn = "clear"
 
@@ -179,9 +182,9 @@ class DisguisedNaiveBayes(DisguisedClassifier):
         found: Floats = self._predictor().predict_log_proba(rows)[:, self._order]
         return found
 
-    def _learn(self, source: Tally, target: str) -> Any:
+    def _options(self) -> dict[str, Any]:
         self._on_reports()
-        return naive_bayes(source, target, self.features, self.alpha)
+        return {"alpha": self.alpha}
 
     def _on_reports(self) -> bool:
         if self.predict_on not in ("clear", "disguised"):
@@ -230,23 +233,12 @@ class DisguisedTree(DisguisedClassifier):
     the attributes, `feature_names_in_` among them.
     """
 
+    _learner: ClassVar = staticmethod(decision_tree)
     criterion: Criterion = "gain"
     max_depth: int | None = None
     min_records: float = 1.0
     significance: float | None = 0.05
     prune: float | None = None
-
-    def _learn(self, source: Tally, target: str) -> Any:
-        return decision_tree(
-            source,
-            target,
-            self.features,
-            self.criterion,
-            max_depth=self.max_depth,
-            min_records=self.min_records,
-            significance=self.significance,
-            prune=self.prune,
-        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -260,6 +252,7 @@ class DisguisedLinear(DisguisedClassifier):
     the attributes, `feature_names_in_` among them.
     """
 
+    _learner: ClassVar = staticmethod(linear_classifier)
     _needs_table: ClassVar = True
     loss: Loss = "logistic"
     scores: Scores | None = None
@@ -281,26 +274,14 @@ class DisguisedLinear(DisguisedClassifier):
         """Return P(class | row), in the order of `classes_`."""
         return super().predict_proba(X)
 
-    def _learn(self, source: Tally, target: str) -> Any:
-        return linear_classifier(
-            source,
-            target,
-            self.features,
-            self.loss,
-            self._numbers(),
-            ridge=0.0 if self.loss == "pocket" else self.ridge,
-            counts=self.counts,
-            steps=self.steps,
-            seed=self.seed,
-        )
-
-    def _numbers(self) -> Scores | None:
+    def _options(self) -> dict[str, Any]:
+        options = super()._options() | ({"ridge": 0.0} if self.loss == "pocket" else {})
         if not isinstance(self._input, ClearInput):
-            return self.scores
+            return options
         learnt = {
             column.variable.name: column.means.tolist()
             for column in self._input.columns
             if isinstance(column, NumberColumn)
             and (self.features is None or column.variable.name in self.features)
         }
-        return learnt | dict(self.scores or {})
+        return options | {"scores": learnt | dict(self.scores or {})}
