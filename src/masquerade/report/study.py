@@ -191,10 +191,12 @@ def _parameter_rows(
 ) -> Iterable[Comparison]:
     shape = estimate.probabilities.shape
     free = np.broadcast_to(np.arange(shape[-1]) < shape[-1] - 1, shape)
+    raw = naive.probabilities.astype(object)
+    raw[~np.isfinite(naive.stderr)] = None
     return _rows(
         estimate.axes,
         truth.probabilities,
-        np.where(np.isfinite(naive.stderr), naive.probabilities, None),
+        raw,
         estimate.probabilities,
         estimate.stderr,
         np.broadcast_to(estimate.reliable[..., None], shape),
