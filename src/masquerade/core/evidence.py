@@ -167,17 +167,17 @@ class Evidence(Protocol):
         Itself, or values and covariance where its likelihood is one of truths beyond the table.
         """
 
-    def independence(self, given: Sequence[int], first: int, second: int) -> tuple[float, int] | None:
+    def independence(self, given: Sequence[int], first: int, second: int) -> tuple[float, float] | None:
         """Test independence of two axes given others on what was observed itself: Pearson's statistic, df.
 
         None where independence of the truth need not be independence of what was observed.
         """
 
-    def pearson(self, expected: Floats) -> tuple[float, int] | None:
-        """Return Pearson's statistic of what was observed if the true counts are these.
+    def pearson(self, expected: Floats, generators: Iterable[Iterable[int]]) -> tuple[float, float] | None:
+        """Return Pearson's statistic of what was observed, and its degrees of freedom.
 
-        And how many degrees of freedom it has beyond those of the table. None where the true counts of the
-        table alone do not tell what is to be observed.
+        `expected` are the true counts of the model of these generators fitted to it. None where the true
+        counts of the table alone do not tell what is to be observed.
         """
 
     def drawn(self, draws: Draws, expected: Floats | None = None) -> Evidence | None:

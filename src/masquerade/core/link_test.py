@@ -49,8 +49,10 @@ def link_tests(
     of the reports); else of the fit without the link, by χ² where that fit is interior and from samples drawn
     from it where it is not. There χ² is liberal, by at most one degree of freedom for every count of (J, Z)
     and (J, X) that may be zero: no samples are drawn where that settles the matter, and none from evidence of
-    values and a covariance alone, which keeps that bound.
-    Reference: Pearson (1900); Haberman (1974); Perlman (1969) for the bound; Besag & Clifford (1991).
+    values and a covariance alone, or of survey weights, which keeps that bound. With survey weights statistic
+    and degrees of freedom are corrected to second order for what the weights of each report do to it.
+    Reference: Pearson (1900); Haberman (1974); Perlman (1969) for the bound; Besag & Clifford (1991); Rao &
+    Scott (1981, 1984).
     Cost: two fits a link, up to 199 more where samples are drawn.
     Error: 0.05 is kept within 0.01 where at least 5 reports are expected in a cell.
     """
@@ -60,7 +62,7 @@ def link_tests(
         *given, parent, child = where
         itself = table.evidence.independence(given, parent, child)
         if itself is None:
-            df, p_value = _by_the_fit(table, where, fits.expected[i], int(fits.df[i]), draws)
+            df, p_value = _by_the_fit(table, where, fits.expected[i], draws)
         else:
             df, p_value = itself[1], chi_square_tail(*itself)
         found.append(LinkTest(float(fits.statistic[i]), float(df), p_value))
@@ -68,17 +70,17 @@ def link_tests(
 
 
 def _by_the_fit(
-    table: CountTable, places: Sequence[int], block: Floats | None, df: int, draws: Callable[[], Draws]
+    table: CountTable, places: Sequence[int], block: Floats | None, draws: Callable[[], Draws]
 ) -> tuple[float, float]:
     """Return degrees of freedom and p-value from the fit without the link."""
     model = _without_link(places)
     expected = None if block is None else _in_order(block, table, places)
-    pearson = None if expected is None else table.evidence.pearson(expected)
+    pearson = None if expected is None else table.evidence.pearson(expected, model)
     if expected is None or pearson is None:
         fit = table.evidence.fit(model)
-        expected, statistic, df = fit.expected, fit.pearson, fit.df
+        expected, statistic, df = fit.expected, fit.pearson, float(fit.df)
     else:
-        statistic, df = pearson[0], df + pearson[1]
+        statistic, df = pearson
     empty = [_near_zero(table, margin) for margin in model]
     doubtful = sum(int(cells.sum()) for cells in empty)
     plain = chi_square_tail(statistic, df)
@@ -151,7 +153,9 @@ def _sampled(
         return None
     found = []
     for sample, block in zip(known, fit_links(known, [places] * samples).expected, strict=True):
-        pearson = None if block is None else sample.pearson(_in_order(block, table, places))
+        pearson = (
+            None if block is None else sample.pearson(_in_order(block, table, places), _without_link(places))
+        )
         if pearson is None:
             return None
         found.append(pearson[0])

@@ -27,6 +27,7 @@ from masquerade.estimate.information import contrast_covariance
 from masquerade.estimate.likelihood import likelihood
 from masquerade.estimate.links import fit_reports, is_simple
 from masquerade.estimate.loglinear import Generators, generators_of, parameters, proportional_fit
+from masquerade.estimate.loglinear_newton import is_small
 from masquerade.estimate.marginal_likelihood import LinkReports, marginal_gains
 from masquerade.estimate.pooling import added_reports, pooled_reports
 from masquerade.estimate.reports import Reports
@@ -38,6 +39,7 @@ from masquerade.estimate.resampling import (
     redrawn_covariance,
 )
 from masquerade.estimate.simplex import clip_and_rescale, onto_simplex
+from masquerade.estimate.survey_weights import second_order, weighted_residuals
 
 MOST_CELLS = 2048  # of a table whose covariance is written out
 TINY = 1e-300
@@ -151,11 +153,11 @@ class ReportEvidence:
             return GaussianEvidence.of(self.view.apply(self.values), self.covariance)
         return self
 
-    def independence(self, given: Sequence[int], first: int, second: int) -> tuple[float, int] | None:
+    def independence(self, given: Sequence[int], first: int, second: int) -> tuple[float, float] | None:
         """Test independence of two axes given others on the disguised table itself: Pearson's statistic, df.
 
         Channels that act on each variable alone keep independence, whatever else they do; and if they can be
-        inverted they make none. What is given must not be disguised.
+        inverted they make none. What is given must not be disguised. With survey weights: `second_order`.
         """
         part = self.whole
         if part is None:
@@ -169,18 +171,31 @@ class ReportEvidence:
         clear = all(part.channels[place[axis]] is None for axis in given)
         if not (apart and clear and all(is_invertible(part.channels[place[end]]) for end in (first, second))):
             return None
-        blocks = part.observed.transpose([place[axis] for axis in (*given, first, second)])
-        return conditional_pearson(blocks.reshape(-1, *blocks.shape[-2:]))
+        order = [place[axis] for axis in (*given, first, second)]
+        blocks = _in_blocks(part.observed, order)
+        return conditional_pearson(blocks, None if part.squares is None else _in_blocks(part.squares, order))
 
-    def pearson(self, expected: Floats) -> tuple[float, int] | None:
-        """Return Pearson's statistic of the reports, and the degrees of freedom beyond those of the table."""
+    def pearson(self, expected: Floats, generators: Iterable[Iterable[int]]) -> tuple[float, float] | None:
+        """Return Pearson's statistic of the reports of a fitted model, and its degrees of freedom.
+
+        With survey weights: `second_order`, of tables small enough for it, and where truths lie beyond the
+        table the distance from the model by the covariance of the weighted counts.
+        """
+        model = generators_of(generators, expected.ndim)
         part = self.whole
         if part is None:
-            return None
+            if all(each.squares is None for each in self.parts):
+                return None
+            fit = GaussianEvidence.of(self.view.apply(self.values), self.covariance).fit(model)
+            return fit.pearson, fit.df
         reports = self._reports(part, expected)
         total = float(reports.sum())
         reports = reports * (float(part.observed.sum()) / total) if total > 0 else reports
-        return pearson_of(part.observed, reports), part.spare
+        statistic = pearson_of(part.observed, reports)
+        df = expected.size - parameters(model, expected.shape) + part.spare
+        if part.squares is None or not is_small(expected.size, parameters(model, expected.shape)):
+            return statistic, df
+        return second_order(statistic, df, [weighted_residuals(part, model, expected, reports)])
 
     @classmethod
     def marginal_gains(
@@ -319,9 +334,10 @@ class GaussianEvidence:
         """Nothing was observed but the values: their independence is tested by `fit`."""
         del given, first, second
 
-    def pearson(self, expected: Floats) -> tuple[float, int]:
-        """Return the distance of the values from true counts."""
-        return self.deviance(expected), 0
+    def pearson(self, expected: Floats, generators: Iterable[Iterable[int]]) -> tuple[float, float]:
+        """Return the distance of the values from the true counts of a model, and its degrees of freedom."""
+        model = generators_of(generators, expected.ndim)
+        return self.deviance(expected), expected.size - parameters(model, expected.shape)
 
     def drawn(self, draws: Draws, expected: Floats | None = None) -> GaussianEvidence:
         """Return evidence of values drawn anew, around those observed or around true counts."""
@@ -382,7 +398,7 @@ def pool(samples: Sequence[Sample]) -> Pool:
             values = reduce(np.add, [each.values for each in seen])
             covariance = SumCovariance(tuple(each.evidence.covariance for each in seen))
             return Pool(values, ReportEvidence.of(alike, values, covariance))
-        if all(len(parts) == 1 and parts[0].weight == 1 for parts in reports):
+        if all(len(parts) == 1 and parts[0].weight == 1 and parts[0].squares is None for parts in reports):
             joint = pooled_reports([parts[0] for parts in reports])
             if joint is not None:
                 evidence = ReportEvidence.of([joint.reports], joint.values, joint.covariance)
@@ -410,6 +426,12 @@ def _weighed(samples: Sequence[Sample]) -> Pool:
     )
     agreement = min(1.0, 2 * float(ndtr(-off)) * values.size * len(samples))
     return Pool(values, GaussianEvidence.of(values, covariance), agreement)
+
+
+def _in_blocks(cells: Floats, order: Sequence[int]) -> Floats:
+    """Return a two-way table over the last two axes in `order` for every configuration of those before."""
+    turned = cells.transpose(order)
+    return turned.reshape(-1, *turned.shape[-2:])
 
 
 def geometric(values: Floats, method: Projection) -> Floats:

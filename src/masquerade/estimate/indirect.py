@@ -124,7 +124,7 @@ class IndirectFit:
         if len(self.parts) == 1 and len(self.parts[0].reduction.keep) == len(self.parts[0].truths):
             # nothing else is open: records may be expected where none has been found
             order = np.argsort(self.parts[0].reduction.keep)
-            return [np.transpose(wanted, order).reshape(truths[0].shape)]
+            return [np.transpose(wanted, order).reshape(truths[0].shape) / self.parts[0].weight]
         factors = np.divide(wanted, found, out=np.zeros_like(found), where=found > 0)
         outside = self.total - float(found.sum())
         rest = (self.total - float(wanted.sum())) / outside if self.fixed_total and outside > 0 else 1.0

@@ -40,9 +40,10 @@ def contrast_covariance(
     `expected` is the fitted table; a contrast is the derivative of a function of it, such as 1 in the cells
     of a margin. The records are a sample of n: the total itself does not vary.
 
-    Formula: (cE)ᵀX I⁻ Xᵀ(cE) − (Σ cE)²/n, I the observed `information` (delta method); cells that expect
-    nothing are left out.
-    Reference: Haberman (1977); Agresti (2013), ch. 16.
+    Formula: (aE)ᵀX I⁻ Xᵀ(aE), a = c − Σ cE/ΣE, I the observed `information` (delta method); cells that expect
+    nothing are left out. With survey weights I⁻BI⁻ for I⁻, B = Σ over reports of squared weights times slopes
+    of log PᵀN.
+    Reference: Haberman (1977); Agresti (2013), ch. 16; Binder (1983) for survey weights.
     Cost: O(cells·parameters²), P never formed.
     Error: normal theory at an interior fit; on the boundary the zeros are taken as known.
     """
@@ -58,6 +59,13 @@ def contrast_covariance(
     X = np.where(counts.ravel()[:, None] > EMPTY * model.n / counts.size, X, 0.0)
     curvature, directions = np.linalg.eigh(information(model, counts, X))
     known = curvature > FLAT * max(float(curvature.max(initial=0.0)), 1e-300)
-    spread = (weights @ X) @ directions[:, known] / np.sqrt(curvature[known])
-    totals = weights.sum(axis=1)
-    return np.asarray(spread @ spread.T - np.outer(totals, totals) / max(model.n, 1.0))
+    means = weights.sum(axis=1) / max(float(table.sum()), 1e-300)
+    moving = (weights - np.outer(means, table.ravel())) @ X @ directions[:, known] / np.sqrt(curvature[known])
+    if reports.squares is None:
+        return np.asarray(moving @ moving.T)
+    expected_reports = contract(counts, model.channels).ravel()
+    seen = expected_reports > 0
+    slopes = (counts.ravel()[:, None] * X).reshape(*counts.shape, X.shape[1])
+    moved = contract(slopes, [*model.channels, None]).reshape(model.observed.size, X.shape[1])[seen]
+    scores = moved @ directions[:, known] / np.sqrt(curvature[known]) / expected_reports[seen, None]
+    return np.asarray(moving @ (scores.T @ (reports.squares.ravel()[seen, None] * scores)) @ moving.T)

@@ -42,7 +42,12 @@ def added_reports(samples: Sequence[Reports | None]) -> Reports | None:
             return None
         if not all(map(_same, each.channels, first.channels)):
             return None
-    return first and replace(first, observed=reduce(np.add, [each.observed for each in samples if each]))
+    if first is None:
+        return None
+    every = [each for each in samples if each is not None]
+    observed = reduce(np.add, [each.observed for each in every])
+    squares = [each.squares for each in every if each.squares is not None]
+    return replace(first, observed=observed, squares=reduce(np.add, squares) if squares else None)
 
 
 def pooled_reports(samples: Sequence[Reports]) -> PooledReports | None:
@@ -93,7 +98,7 @@ def pooled_reports(samples: Sequence[Reports]) -> PooledReports | None:
 
 
 def _question(sample: Reports) -> tuple[object, ...]:
-    return sample.truths, sample.reduction, sample.latent, sample.weight
+    return sample.truths, sample.reduction, sample.latent, sample.weight, sample.squares is None
 
 
 def _one_group(sample: Reports) -> Reports:

@@ -19,7 +19,8 @@ class Reports:
 
     `channels` are (truths × reports) matrices, None where a group was not disguised. The truths of all groups
     have the sizes `truths`, variable by variable; `reduction` reads the table that was asked for off theirs.
-    With survey weights `observed` counts effective records, (Σw)²/Σw² in all, each of the same `weight`.
+    With survey weights `observed` counts effective records, (Σw)²/Σw² in all, each of the same `weight`;
+    `squares` are the sums of squared weights over weight², None without survey weights.
     The reports of several `samples` name the sample too.
     """
 
@@ -29,6 +30,7 @@ class Reports:
     reduction: Reduction
     weight: float = 1.0
     samples: int = 1
+    squares: Floats | None = None
 
     @property
     def latent(self) -> tuple[int, ...]:

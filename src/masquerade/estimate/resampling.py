@@ -9,14 +9,16 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import Covariance, LinearCovariance, Part, SumCovariance
 from masquerade.core.evidence import Draws
+from masquerade.estimate.survey_weights import independent_residuals, second_order
 
 INVERTIBLE = 1e-9  # smallest singular value over the largest of a channel that can be inverted
 
 
-def conditional_pearson(blocks: Floats) -> tuple[float, int]:
+def conditional_pearson(blocks: Floats, squares: Floats | None = None) -> tuple[float, float]:
     """Return Pearson's statistic of independence within each of many two-way tables, and its freedom.
 
-    Rows and columns without reports are left out and lower the degrees of freedom.
+    Rows and columns without reports are left out and lower the degrees of freedom. With the `squares` of
+    survey weights both are corrected to second order.
     """
     rows, columns, totals = blocks.sum(axis=2), blocks.sum(axis=1), blocks.sum(axis=(1, 2))
     safe = np.where(totals > 0, totals, 1.0)
@@ -24,7 +26,14 @@ def conditional_pearson(blocks: Floats) -> tuple[float, int]:
     seen = expected > 0
     statistic = np.sum((blocks[seen] - expected[seen]) ** 2 / expected[seen])
     freedom = np.maximum((rows > 0).sum(axis=1) - 1, 0) * np.maximum((columns > 0).sum(axis=1) - 1, 0)
-    return float(statistic), int(freedom.sum())
+    if squares is None:
+        return float(statistic), int(freedom.sum())
+    residuals = [
+        independent_residuals(some, fitted)
+        for some, fitted in zip(squares, expected, strict=True)
+        if fitted.any()
+    ]
+    return second_order(float(statistic), int(freedom.sum()), residuals)
 
 
 def is_invertible(channel: Floats | None) -> bool:

@@ -57,17 +57,22 @@ class RuleShares:
         )
         return np.where(fails > ROUNDING * self.left, self.error(*slopes), np.inf)
 
-    def p_values(self, n: int) -> Floats:
+    def p_values(self, n: int, *, weighted: bool = False) -> Floats:
         """Return p-values of the test that both sides have nothing to do with each other, in the reports.
 
         Formula: z = leverage/√(n·Var left·Var right), the correlation of what a record weighs for both sides
         times √n; two-sided. Channels of different variables keep independence, so that the variance under the
-        hypothesis is known. Of two binary items that is Pearson's test of their disguised table.
-        Error: approximate where few reports decide; both sides must have been disguised apart.
+        hypothesis is known. Of two binary items that is Pearson's test of their disguised table. Survey
+        weights may depend on the items: with them z = leverage/stderr.
+        Error: approximate where few reports decide; both sides must have been disguised apart (behind one
+        symmetric channel for both the test is conservative).
         """
         from scipy.special import ndtr  # noqa: PLC0415  (learners load scipy only when a test is asked for)
 
-        spread = np.sqrt(np.maximum(n * self.of_left * self.of_right, 0.0)) / unbiased_factor(n)
+        if weighted:
+            spread = self.leverage_error()
+        else:
+            spread = np.sqrt(np.maximum(n * self.of_left * self.of_right, 0.0)) / unbiased_factor(n)
         gap = self.both - self.left * self.right
         z = np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0)
         return np.asarray(2 * ndtr(-np.abs(z)))

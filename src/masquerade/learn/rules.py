@@ -481,7 +481,7 @@ def numbers_of(source: Tally, found: Itemsets, part: RuleBlock) -> dict[str, Flo
         "lift_stderr": shares.lift_error(),
         "leverage_stderr": shares.leverage_error(),
         "conviction_stderr": shares.conviction_error(),
-        "p_value": shares.p_values(found.n),
+        "p_value": shares.p_values(found.n, weighted=with_left.ratio != 1),
     }
 
 

@@ -283,7 +283,8 @@ class Scanned:
             first, second = spread(f"{sql.FIRST}{i}", plan), spread(f"{sql.SECOND}{i}", plan)
             third = first if self.weights is None else spread(f"{sql.THIRD}{i}", plan)
             counted = None if plan.weighing else first
-            found.append(Observed(first, second, third, counted, mean_weight(first, third)))
+            squared = None if self.weights is None else third
+            found.append(Observed(first, second, third, counted, mean_weight(first, third), squared))
         return found
 
     def _refused(self, error: UnknownValue) -> UnknownValue:

@@ -116,14 +116,17 @@ class QueryPlan:
         codes = [slice(None) if factor.code is None else factor.code for factor in self.factors]
         return np.asarray(joint[tuple(open_axes + codes)])
 
-    def reports(self, counted: Floats, weight: float = 1.0) -> Reports:
+    def reports(self, counted: Floats, weight: float = 1.0, squared: Floats | None = None) -> Reports:
         """Return what was observed, with what was done to it.
 
         `counted` has the observed axes and one axis for every weighing factor; survey weights are counted
-        as effective records of one `weight`.
+        as effective records of one `weight`, and `squared` are the sums of their squares.
         """
         channels, truths, reduction = self._latent
-        return Reports(counted if weight == 1 else counted / weight, channels, truths, reduction, weight)
+        equal = squared is None or np.array_equal(squared, counted * weight)
+        squares = None if squared is None or equal else squared / weight**2
+        observed = counted if weight == 1 else counted / weight
+        return Reports(observed, channels, truths, reduction, weight, squares=squares)
 
     @cached_property
     def _latent(self) -> tuple[tuple[Floats | None, ...], tuple[int, ...], Reduction]:

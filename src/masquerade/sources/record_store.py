@@ -24,7 +24,8 @@ class Observed:
     """Sums over the observed cells: of record weights, of their squares, of squared survey weights.
 
     `counted` is the table of reports behind them, with one more axis for every weighing factor; None where
-    only sums of weights are known. `weight` is the mean squared survey weight over the mean weight.
+    only sums of weights are known. `weight` is the mean squared survey weight over the mean weight, `squared`
+    are the sums of squared survey weights in the cells of `counted`, None without such weights.
     """
 
     firsts: Floats
@@ -32,6 +33,7 @@ class Observed:
     fixed: Floats
     counted: Floats | None
     weight: float = 1.0
+    squared: Floats | None = None
 
     @classmethod
     def of(
@@ -47,13 +49,14 @@ class Observed:
         """
         if squares is None and not plan.factors:
             return cls(counted, counted, counted, counted)
-        weight = 1.0 if squares is None else mean_weight(counted, squares if fixed is None else fixed)
+        squared = squares if fixed is None else fixed
+        weight = 1.0 if squared is None else mean_weight(counted, squared)
         firsts = counted
         squares = counted if squares is None else squares
         fixed = squares if fixed is None else fixed
         for factor in reversed(plan.weighing):
             firsts, squares, fixed = firsts @ factor.vector, squares @ factor.vector**2, fixed @ factor.vector
-        return cls(np.asarray(firsts), np.asarray(squares), np.asarray(fixed), counted, weight)
+        return cls(np.asarray(firsts), np.asarray(squares), np.asarray(fixed), counted, weight, squared)
 
 
 def mean_weight(sums: Floats, squares: Floats) -> float:
@@ -158,7 +161,8 @@ class Store:
         firsts, squares, fixed = (array.reshape(plan.observed_shape) for array in sums)
         if plan.weighing:
             return Observed(firsts, squares, fixed, None)
-        return Observed(firsts, squares, fixed, firsts, mean_weight(firsts, fixed))
+        squared = None if self.weights is None else fixed
+        return Observed(firsts, squares, fixed, firsts, mean_weight(firsts, fixed), squared)
 
     def joint(self, columns: Sequence[str], sizes: Sequence[int]) -> Codes:
         """Return the joint report code of columns that were disguised together."""

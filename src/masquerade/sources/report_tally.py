@@ -146,7 +146,9 @@ class ReportTally(ABC):
         )
         axes = tuple(self.schema[name] for name in query.by)
         reports = [
-            plan.reports(sums.counted, sums.weight) for plan, sums in parts if sums.counted is not None
+            plan.reports(sums.counted, sums.weight, sums.squared)
+            for plan, sums in parts
+            if sums.counted is not None
         ]
         if len(reports) < len(parts):  # sums of weights have no likelihood
             return CountTable(axes, values, self.n, GaussianEvidence.of(values, covariance))

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from scipy.stats import chi2_contingency
+from scipy.stats import chi2, chi2_contingency
 from tests.statistical.checks import assert_coverage, assert_unbiased, assert_variance
 
 import masquerade as mq
@@ -79,6 +79,20 @@ def test_independent_sides_are_rejected_as_often_as_stated():
     ]
     share = np.mean(np.array(tests) <= 0.05)
     assert abs(share - 0.05) <= 4.9 * np.sqrt(0.05 * 0.95 / 300)
+
+
+def test_weights_that_depend_on_an_item_make_no_rules():
+    """Squares of z have the mean 1, of 200 within 5.2 of their own errors (a false alarm of 1e-6)."""
+    generator = np.random.default_rng(7)
+    independent = np.multiply.outer(np.outer([0.5, 0.5], [0.45, 0.55]), [0.4, 0.6])
+    squares = []
+    for _ in range(200):
+        codes = drawn(1500, generator, independent)
+        weights = np.where(codes["a"] == 1, generator.choice([1.0, 9.0], 1500), 1.0)
+        source = Records(simulate_codes(codes, POLICY, generator), POLICY, weights)
+        rules = association_rules(source, 0.02, 0.01, max_len=2)
+        squares.append(chi2.isf(rules.p_value[row_of(rules, "a", "b")], 1))
+    assert abs(np.mean(squares) - 1) <= 5.2 * np.std(squares) / np.sqrt(200) + 0.03
 
 
 def test_rates_are_benjaminis_and_yekutielis():
