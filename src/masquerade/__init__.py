@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from masquerade import data as data
     from masquerade import evaluate as evaluate
     from masquerade import learn as learn
+    from masquerade import stats as stats
     from masquerade.channels.channel import Channel as Channel
     from masquerade.channels.policy import Policy as Policy
     from masquerade.channels.privacy import privacy as privacy

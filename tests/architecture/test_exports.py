@@ -41,6 +41,7 @@ PUBLIC = [
     "read_baskets",
     "simulate",
     "simulate_projected",
+    "stats",
     "tally",
 ]
 HEAVY = [

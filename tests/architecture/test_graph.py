@@ -20,7 +20,7 @@ def test_no_modules_import_each_other_in_a_circle_lazily_either():
 def test_protocols_import_no_source_and_learners_the_core_only():
     packages = GRAPH["packages"]()
     assert "sources" not in packages["protocols"]
-    assert packages["learn"] == {"core"}
+    assert packages["learn"] == packages["stats"] == {"core"}
     assert packages["core"] == set()
 
 

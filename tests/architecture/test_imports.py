@@ -11,6 +11,7 @@ FLOORS = ("core", "kernels", "crypto", "estimate", "channels", "frames", "disgui
 ALLOWED = {
     **{floor: set(FLOORS[: i + 1]) for i, floor in enumerate(FLOORS)},
     "learn": {"core", "learn"},
+    "stats": {"core", "stats"},
     "anonymity": {"core", "kernels", "channels", "anonymity"},
 }
 ABOVE = (
@@ -24,7 +25,7 @@ ABOVE = (
     "cli",
 )  # who may know both a learner and a source
 for _i, _part in enumerate(ABOVE):
-    ALLOWED[_part] = {*FLOORS, "learn", "anonymity", *ABOVE[: _i + 1]}
+    ALLOWED[_part] = {*FLOORS, "learn", "stats", "anonymity", *ABOVE[: _i + 1]}
 SEEDED = {"masquerade.disguising.seeded"}  # studies only, and marked as such
 BELOW_THE_TOP = [module for module in MODULES if module.part]
 

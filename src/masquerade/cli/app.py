@@ -22,6 +22,7 @@ from masquerade.cli import (
     predict,
     privacy,
     simulate,
+    stats,
     tls,
 )
 from masquerade.cli.options import HELP, Json, PluginGroup, option
@@ -158,6 +159,7 @@ def demo(
 
 app.command("disguise")(disguise.command)
 app.command("estimate")(estimate.command)
+app.add_typer(stats.app, name="stats")
 app.add_typer(learn.app, name="learn")
 app.command("predict")(predict.command)
 app.command("privacy")(privacy.command)

@@ -1,0 +1,337 @@
+"""`masquerade stats`: percentages, differences, tests and regression from disguised (or clear) records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import masquerade as mq
+from masquerade.cli import output
+from masquerade.cli.data_source import Records, over_records, own_option
+from masquerade.cli.options import Json, Out, Overwrite, group, option, required
+from masquerade.core.errors import InputError
+from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.shown import Shown
+from masquerade.learn.option_kinds import category_called, names_in
+
+app = group("Percentages, differences, odds ratios, tests and regression, with their uncertainty.")
+
+Where = Annotated[
+    list[str] | None, option("Only records with this category; repeat for more.", "VARIABLE=CATEGORY")
+]
+Level = Annotated[float, option("Confidence level of the intervals.")]
+Plot = Annotated[str | None, option("Draw it into this file (.png, .svg or .pdf).", "FILE")]
+By = Annotated[str | None, option("Within categories of these variables.", "A,B")]
+Given = Annotated[str | None, option("Within every category of these variables.", "A,B")]
+Of = Annotated[str, required("The variable.", "--of", metavar="A")]
+Outcome = Annotated[str, required("The variable whose categories are counted.", metavar="A")]
+Groups = Annotated[str, required("The variable whose categories are compared.", "--group", metavar="B")]
+Picked = Annotated[str | None, option("The category of the outcome; the one that says yes if not given.")]
+Base = Annotated[str | None, option("The category that others are compared with; the first if not given.")]
+Scores = Annotated[str | None, option("Numbers for the categories, in their order.", "1,2,3")]
+Adjust = Annotated[Literal["holm", "bh"], option("How p-values are adjusted for their number.")]
+
+
+def command(run: Callable[..., Shown]) -> Callable[..., Shown]:
+    """Make a function of a source and options a command: where records are, and where the result goes."""
+    own = [p for p in signature(run, eval_str=True).parameters.values() if p.name not in ("source", "schema")]
+
+    def given(records: Records, **typed: Any) -> None:
+        kept = {name: typed.pop(name) for name in ("json", "out", "overwrite", "plot")}
+        output.check_plot(kept["plot"], overwrite=kept["overwrite"])
+        output.check_target(kept["out"], overwrite=kept["overwrite"])
+        level = typed.get("level", 0.95)
+        output.refuse((not 0 < level < 1, f"--level must be between 0 and 1, such as 0.95. Got {level:g}."))
+        with records.opened("counting", "figures are") as source:
+            result = run(source=source, schema=records.policy.schema, **typed)
+        give(result, **kept)
+        if records.unsure is not None:
+            output.say(records.unsure)
+
+    parameters = [
+        *own,
+        own_option("records", Records),
+        own_option("json", Json, default=False),
+        own_option("plot", Plot, None),
+        own_option("out", Out, None),
+        own_option("overwrite", Overwrite, default=False),
+    ]
+    name = run.__name__.strip("_").replace("_", "-")
+    app.command(name)(over_records(given, parameters, run.__doc__))
+    return run
+
+
+def give(result: Any, *, json: bool, out: str | None, overwrite: bool, plot: str | None) -> None:
+    """Write a result as text, JSON or CSV, by what was asked or the name of the file; and draw it."""
+    if plot is not None:
+        if not hasattr(result, "plot"):
+            raise InputError(f"A {type(result).__name__} has no picture: leave --plot out.")
+        picture = output.picture_of(result.plot(), plot)
+        output.write_whole(plot, picture, overwrite=overwrite)
+        output.say(f"it is drawn in {plot}.")
+    ending = Path(out or "").suffix.lower()
+    if json or ending == ".json":
+        text = output.as_json(result.to_dict())
+    elif ending == ".csv":
+        text = result.to_frame().to_csv(index=False)
+    elif ending in {".html", ".htm"}:
+        text = result._repr_html_() + "\n"
+    else:
+        text = result.summary() + "\n"
+    output.emit(text, out, overwrite=overwrite)
+
+
+def _conditions(texts: Sequence[str] | None, schema: Schema) -> dict[str, Category]:
+    found: dict[str, Category] = {}
+    for text in texts or []:
+        name, separator, label = text.partition("=")
+        if not separator:
+            raise InputError(f"--where {text!r}: a condition is given as VARIABLE=CATEGORY.")
+        variable = schema[name.strip()]
+        found[variable.name] = category_called(variable, label.strip(), "--where")
+    return found
+
+
+def _names(text: str | None, schema: Schema, flag: str) -> tuple[str, ...]:
+    return names_in(text, schema, flag) if text else ()
+
+
+def _label(variable: Variable, text: str | None, flag: str) -> Category | None:
+    return None if text is None else category_called(variable, text, flag)
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--scores takes numbers with commas between them. Got {text!r} instead.") from None
+
+
+@command
+def shares(
+    *, source: Any, schema: Schema, of: Of, by: By = None, where: Where = None, level: Level = 0.95
+) -> Shown:
+    """Percentages of a variable, of all records or of every category of others.
+
+    Example: masquerade stats shares disguised.csv -p policy.yaml --of smoker --by region
+    """
+    asked = names_in(of, schema, "--of")
+    given = _conditions(where, schema)
+    return mq.stats.shares(source, asked, _names(by, schema, "--by"), where=given, level=level)
+
+
+def _effect(verb: Callable[..., Shown], source: Any, schema: Schema, typed: Mapping[str, Any]) -> Shown:
+    outcome = schema[typed["outcome"]]
+    groups = schema[typed["group"]]
+    return verb(
+        source,
+        outcome.name,
+        groups.name,
+        category=_label(outcome, typed["category"], "--category"),
+        reference=_label(groups, typed["reference"], "--reference"),
+        given=_names(typed["given"], schema, "--given"),
+        where=_conditions(typed["where"], schema),
+        level=typed["level"],
+    )
+
+
+@command
+def difference(
+    *,
+    source: Any,
+    schema: Schema,
+    outcome: Outcome,
+    group: Groups,
+    category: Picked = None,
+    reference: Base = None,
+    given: Given = None,
+    where: Where = None,
+    level: Level = 0.95,
+) -> Shown:
+    """Differences of percentages between groups, with intervals and p-values.
+
+    Example: masquerade stats difference disguised.csv -p policy.yaml --outcome smoker --group region
+    """
+    return _effect(mq.stats.difference, source, schema, locals())
+
+
+@command
+def ratio(
+    *,
+    source: Any,
+    schema: Schema,
+    outcome: Outcome,
+    group: Groups,
+    category: Picked = None,
+    reference: Base = None,
+    given: Given = None,
+    where: Where = None,
+    level: Level = 0.95,
+) -> Shown:
+    """Ratios of percentages between groups (relative risks).
+
+    Example: masquerade stats ratio disguised.csv -p policy.yaml --outcome smoker --group region
+    """
+    return _effect(mq.stats.ratio, source, schema, locals())
+
+
+@command
+def odds_ratio(
+    *,
+    source: Any,
+    schema: Schema,
+    outcome: Outcome,
+    group: Groups,
+    category: Picked = None,
+    reference: Base = None,
+    given: Given = None,
+    where: Where = None,
+    level: Level = 0.95,
+) -> Shown:
+    """Odds ratios between groups, in every category of others if there are any.
+
+    Example: masquerade stats odds-ratio disguised.csv -p policy.yaml --outcome smoker --group region
+    """
+    return _effect(mq.stats.odds_ratio, source, schema, locals())
+
+
+@command
+def mantel_haenszel(
+    *,
+    source: Any,
+    schema: Schema,
+    outcome: Outcome,
+    group: Groups,
+    given: Annotated[str, required("The strata.", metavar="A,B")],
+    category: Picked = None,
+    reference: Base = None,
+    where: Where = None,
+    level: Level = 0.95,
+) -> Shown:
+    """Estimate the odds ratio that all strata share, and test whether they do.
+
+    Example: masquerade stats mantel-haenszel disguised.csv -p policy.yaml --outcome smoker --group sex
+    --given region
+    """
+    return _effect(mq.stats.mantel_haenszel, source, schema, locals())
+
+
+@command
+def independence(
+    *,
+    source: Any,
+    schema: Schema,
+    variables: Annotated[str, required("The two variables.", "--of", metavar="A,B")],
+    given: Given = None,
+    where: Where = None,
+) -> Shown:
+    """Test whether two variables are independent, within every category of others if there are any.
+
+    Example: masquerade stats independence disguised.csv -p policy.yaml --of smoker,region
+    """
+    first, second = _pair(variables, schema)
+    asked = _names(given, schema, "--given")
+    return mq.stats.independence(source, first, second, given=asked, where=_conditions(where, schema))
+
+
+def _pair(text: str, schema: Schema) -> tuple[str, str]:
+    names = names_in(text, schema, "--of")
+    if len(names) != 2:
+        raise InputError(f"--of takes two variables, as A,B. Got {text!r} instead.")
+    return names[0], names[1]
+
+
+@command
+def associations(
+    *,
+    source: Any,
+    schema: Schema,
+    of: Annotated[str | None, option("All pairs with this variable; all pairs if not given.", "A")] = None,
+    given: Given = None,
+    where: Where = None,
+    adjust: Adjust = "holm",
+) -> Shown:
+    """Test all pairs of variables, or all with one, with p-values adjusted for their number.
+
+    Example: masquerade stats associations disguised.csv -p policy.yaml --of smoker
+    """
+    asked = _names(given, schema, "--given")
+    found = _conditions(where, schema)
+    return mq.stats.associations(source, of, given=asked, where=found, method=adjust)
+
+
+@command
+def trend(
+    *,
+    source: Any,
+    schema: Schema,
+    outcome: Outcome,
+    over: Annotated[str, required("The ordered variable.", metavar="B")],
+    category: Picked = None,
+    scores: Scores = None,
+    where: Where = None,
+) -> Shown:
+    """Test whether an outcome rises or falls along an ordered variable (Cochran and Armitage).
+
+    Example: masquerade stats trend disguised.csv -p policy.yaml --outcome smoker --over age
+    """
+    picked = _label(schema[outcome], category, "--category")
+    found = _conditions(where, schema)
+    return mq.stats.trend(source, outcome, over, category=picked, scores=_numbers(scores), where=found)
+
+
+@command
+def marginal_homogeneity(
+    *,
+    source: Any,
+    schema: Schema,
+    variables: Annotated[str, required("The two variables.", "--of", metavar="A,B")],
+    where: Where = None,
+) -> Shown:
+    """Test whether two variables with the same categories are distributed alike (McNemar, Stuart).
+
+    Example: masquerade stats marginal-homogeneity disguised.csv -p policy.yaml --of before,after
+    """
+    return mq.stats.marginal_homogeneity(source, *_pair(variables, schema), where=_conditions(where, schema))
+
+
+@command
+def mean(
+    *,
+    source: Any,
+    schema: Schema,
+    of: Of,
+    by: By = None,
+    scores: Scores = None,
+    where: Where = None,
+    level: Level = 0.95,
+) -> Shown:
+    """Means of a variable whose categories are numbers, bins, or have scores.
+
+    Example: masquerade stats mean disguised.csv -p policy.yaml --of age --by region
+    """
+    asked, found = _names(by, schema, "--by"), _conditions(where, schema)
+    return mq.stats.mean(source, of, asked, scores=_numbers(scores), where=found, level=level)
+
+
+@command
+def quantile(
+    *,
+    source: Any,
+    schema: Schema,
+    of: Of,
+    q: Annotated[float, option("Which quantile; the median if not given.", "SHARE", "--q")] = 0.5,
+    by: By = None,
+    where: Where = None,
+    level: Level = 0.95,
+) -> Shown:
+    """Estimate a quantile of an ordered variable, interpolated within bins.
+
+    Example: masquerade stats quantile disguised.csv -p policy.yaml --of age
+    """
+    asked, found = _names(by, schema, "--by"), _conditions(where, schema)
+    return mq.stats.quantile(source, of, q, asked, where=found, level=level)

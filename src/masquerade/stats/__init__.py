@@ -1,0 +1,25 @@
+"""Statistics from counts: percentages, effects, tests, regression; functions of tables and their evidence."""
+
+from typing import TYPE_CHECKING
+
+from masquerade.core.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from masquerade.stats.effects import difference as difference
+    from masquerade.stats.effects import mantel_haenszel as mantel_haenszel
+    from masquerade.stats.effects import odds_ratio as odds_ratio
+    from masquerade.stats.effects import ratio as ratio
+    from masquerade.stats.estimates import Estimates as Estimates
+    from masquerade.stats.estimates import TestResult as TestResult
+    from masquerade.stats.estimates import TestResults as TestResults
+    from masquerade.stats.estimates import adjusted_p_values as adjusted_p_values
+    from masquerade.stats.hypotheses import associations as associations
+    from masquerade.stats.hypotheses import contrast as contrast
+    from masquerade.stats.hypotheses import independence as independence
+    from masquerade.stats.hypotheses import marginal_homogeneity as marginal_homogeneity
+    from masquerade.stats.hypotheses import trend as trend
+    from masquerade.stats.scored import mean as mean
+    from masquerade.stats.scored import quantile as quantile
+    from masquerade.stats.shares import shares as shares
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

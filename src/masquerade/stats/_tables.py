@@ -1,0 +1,139 @@
+"""The tables that statistics are functions of: asked of a source, or read off a larger table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import erfc, sqrt
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError, SchemaError
+from masquerade.core.query import Query
+from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.table import CountTable
+from masquerade.core.tally import Tally
+
+Names = str | Iterable[str]
+Where = Mapping[str, Category] | None
+YES = ("yes", "true", "1")
+
+
+def names_of(names: Names) -> tuple[str, ...]:
+    """Return one name or several as a tuple."""
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def schema_of(data: Tally | CountTable) -> Schema:
+    """Return the variables that can be asked about."""
+    if isinstance(data, CountTable):
+        return Schema(data.axes)
+    if not isinstance(data, Tally):
+        raise InputError(
+            "Statistics are functions of a source of counts or of a table: give mq.tally(data, policy), or a "
+            f"CountTable. Got a {type(data).__name__} instead."
+        )
+    return data.schema
+
+
+def table_of(data: Tally | CountTable, names: Sequence[str], where: Where = None) -> CountTable:
+    """Return the table over the named variables, in this order, among the records of `where`."""
+    schema = schema_of(data)
+    for name in (*names, *(where or {})):
+        schema[name]
+    if not isinstance(data, CountTable):
+        return data.answer([Query(by=names, where=where or {})])[0]
+    if data.adjusted is not None:
+        raise InputError(
+            f"Statistics need the unbiased table; this one was made nonnegative by {data.adjusted!r}. Take "
+            "the table before that step."
+        )
+    chosen = data.select(where) if where else data
+    return chosen.marginal(names)
+
+
+def category_of(variable: Variable, label: Category | None) -> int:
+    """Return the code of a category; of one that is not named, that which says yes."""
+    if label is not None:
+        return variable.code(label)
+    found = [
+        code
+        for code, category in enumerate(variable.categories)
+        if str(category).lower() in YES and len(variable) == 2
+    ]
+    if len(found) != 1:
+        raise SchemaError(
+            f"Say which category of {variable.name!r} is meant; none says yes. It has: "
+            f"{', '.join(map(str, variable.categories))}."
+        )
+    return found[0]
+
+
+def reference_of(variable: Variable, label: Category | None) -> int:
+    """Return the code of the category that others are compared with: the first unless it is named."""
+    return 0 if label is None else variable.code(label)
+
+
+def scores_of(
+    variable: Variable, scores: Mapping[Category, float] | Sequence[float] | None
+) -> tuple[Floats, str | None]:
+    """Return a number for every category, and a note where it had to be made up.
+
+    Given by category or in order; else categories that are numbers stand for themselves, and bins for their
+    middles.
+    """
+    if isinstance(scores, Mapping):
+        missing = [str(label) for label in variable.categories if label not in scores]
+        if missing:
+            raise InputError(f"Scores of {variable.name!r} lack: {', '.join(missing)}.")
+        return np.array([float(scores[label]) for label in variable.categories]), None
+    if scores is not None:
+        given = np.asarray(scores, dtype=float)
+        if given.shape != (len(variable),) or not np.isfinite(given).all():
+            raise InputError(
+                f"Scores of {variable.name!r} must be {len(variable)} finite numbers, one for each category."
+            )
+        return given, None
+    if all(isinstance(label, (int, bool)) for label in variable.categories):
+        return np.array(variable.categories, dtype=float), None
+    edges = bin_edges(variable)
+    if edges is None:
+        raise InputError(
+            f"Give 'scores' for {variable.name!r}: its categories are no numbers "
+            f"({', '.join(map(str, variable.categories[:6]))})."
+        )
+    low, high = edges
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise InputError(f"Give 'scores' for {variable.name!r}: its outermost bins are open.")
+    return (low + high) / 2, f"{variable.name}: a bin counts as its middle."
+
+
+def bin_edges(variable: Variable) -> tuple[Floats, Floats] | None:
+    """Return the lower and upper ends of categories that are bins such as [0, 10); None if they are none."""
+    low, high = [], []
+    for label in variable.categories:
+        text = str(label).strip()
+        parts = text[1:-1].split(",")
+        if text[:1] not in "[(" or text[-1:] not in "])" or len(parts) != 2:
+            return None
+        try:
+            low.append(float(parts[0]))
+            high.append(float(parts[1]))
+        except ValueError:
+            return None
+    return np.array(low), np.array(high)
+
+
+def normal_p(z: float) -> float:
+    """Return the p-value of a standard normal statistic, two-sided."""
+    return float("nan") if np.isnan(z) else erfc(abs(z) / sqrt(2))
+
+
+def null_variance(table: CountTable, weights: Floats, value: float) -> float:
+    """Return the variance that Σ weights·cells = `value` has if its expectation is 0: Σa², not Σ(a − ā)²."""
+    return squared_error(table, weights) + value**2 / max(table.n, 1)
+
+
+def squared_error(table: CountTable, weights: Floats) -> float:
+    """Return the variance of Σ weights·cells, none below 0."""
+    return max(table.covariance.quadratic(weights), 0.0)
