@@ -1,35 +1,37 @@
 """Channels and policies: how values are disguised, and what that guarantees."""
 
-from masquerade.channels.basic import binary, flip, grouped, identity, matrix, symmetric, ternary
-from masquerade.channels.channel import Channel
-from masquerade.channels.designs import (
-    additive,
-    crosswise,
-    for_epsilon,
-    for_gamma,
-    forced_response,
-    invariant,
-    kuk,
-    unrelated_question,
-    warner,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Channel",
-    "additive",
-    "binary",
-    "crosswise",
-    "flip",
-    "for_epsilon",
-    "for_gamma",
-    "forced_response",
-    "grouped",
-    "identity",
-    "invariant",
-    "kuk",
-    "matrix",
-    "symmetric",
-    "ternary",
-    "unrelated_question",
-    "warner",
-]
+from masquerade.core.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from masquerade.channels.basic import binary as binary
+    from masquerade.channels.basic import flip as flip
+    from masquerade.channels.basic import grouped as grouped
+    from masquerade.channels.basic import identity as identity
+    from masquerade.channels.basic import matrix as matrix
+    from masquerade.channels.basic import symmetric as symmetric
+    from masquerade.channels.basic import ternary as ternary
+    from masquerade.channels.block_designs import block_design as block_design
+    from masquerade.channels.block_designs import hadamard_response as hadamard_response
+    from masquerade.channels.block_designs import subset_selection as subset_selection
+    from masquerade.channels.channel import Channel as Channel
+    from masquerade.channels.designs import additive as additive
+    from masquerade.channels.designs import crosswise as crosswise
+    from masquerade.channels.designs import for_epsilon as for_epsilon
+    from masquerade.channels.designs import for_gamma as for_gamma
+    from masquerade.channels.designs import forced_response as forced_response
+    from masquerade.channels.designs import invariant as invariant
+    from masquerade.channels.designs import kuk as kuk
+    from masquerade.channels.designs import unrelated_question as unrelated_question
+    from masquerade.channels.designs import warner as warner
+    from masquerade.channels.optimum import OptimalDesign as OptimalDesign
+    from masquerade.channels.optimum import certified as certified
+    from masquerade.channels.optimum import optimal as optimal
+    from masquerade.channels.optimum import optimal_design as optimal_design
+    from masquerade.channels.pairwise import only_sensitive as only_sensitive
+    from masquerade.channels.pairwise import optimal_pairwise as optimal_pairwise
+    from masquerade.channels.unary import unary_encoding as unary_encoding
+    from masquerade.channels.unary import unary_gamma as unary_gamma
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -25,7 +25,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from masquerade.channels import basic, designs
+from masquerade.channels import basic, block_designs, designs
 from masquerade.channels.channel import Channel
 from masquerade.channels.rationals import rational
 from masquerade.core.errors import ChannelError
@@ -242,6 +242,68 @@ class ForEpsilon(Strict):
         return designs.for_epsilon(_joint_size(variables), self.epsilon)
 
 
+class BlockDesign(Strict):
+    """A balanced block of categories is reported, γ times as often if it holds the truth."""
+
+    kind: Literal["block_design"]
+    gamma: Number | None = None
+    epsilon: Number | None = None
+    size: int | None = Field(default=None, ge=1)
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        (variable,) = _need_one(variables, self.kind)
+        return block_designs.block_design(len(variable), self.gamma, epsilon=self.epsilon, size=self.size)
+
+
+class SubsetSelection(Strict):
+    """Any subset of 'size' categories is reported, γ times as often if it holds the truth."""
+
+    kind: Literal["subset_selection"]
+    gamma: Number | None = None
+    epsilon: Number | None = None
+    size: int | None = Field(default=None, ge=1)
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        (variable,) = _need_one(variables, self.kind)
+        return block_designs.subset_selection(len(variable), self.gamma, epsilon=self.epsilon, size=self.size)
+
+
+class HadamardResponse(Strict):
+    """One of 2^m reports, those in the truth's half γ times as often."""
+
+    kind: Literal["hadamard_response"]
+    gamma: Number | None = None
+    epsilon: Number | None = None
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        (variable,) = _need_one(variables, self.kind)
+        return block_designs.hadamard_response(len(variable), self.gamma, epsilon=self.epsilon)
+
+
+class Optimal(Strict):
+    """The least variance for some queries at γ, as it was computed: report m has weight γ inside block m.
+
+    The weights are the channel; 'queries', 'prior', 'second_moment' and 'lower_bound' say what they are
+    optimal for and how nearly, and change nothing. Nothing is solved when the file is read.
+    """
+
+    kind: Literal["optimal"]
+    gamma: Number
+    blocks: list[list[Label]]
+    weights: list[StrictInt]
+    queries: list[list[Number]] | None = None
+    prior: list[Number] | None = None
+    second_moment: Number | None = None
+    lower_bound: Number | None = None
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        (variable,) = _need_one(variables, self.kind)
+        blocks = [[variable.code(label) for label in block] for block in self.blocks]
+        if self.gamma <= 1:
+            raise ChannelError(f"'gamma' must be above 1. Got {float(self.gamma):g} instead.")
+        return block_designs.staircase_channel(len(variable), self.gamma, blocks, self.weights)
+
+
 class Invariant(Strict):
     """Invariant PRAM: leaves the given distribution as it is."""
 
@@ -332,6 +394,10 @@ OwnSpec = Annotated[
     | Kuk
     | ForGamma
     | ForEpsilon
+    | BlockDesign
+    | SubsetSelection
+    | HadamardResponse
+    | Optimal
     | Invariant
     | Additive
     | Composition

@@ -1,0 +1,313 @@
+"""Channels that report a block of categories: subsets, and balanced designs with far fewer blocks.
+
+A report is a block; a truth inside it gives it γ times as often as a truth outside. If every truth is in
+equally many blocks and every two truths are together in equally many, each count has the variance that all
+C(K, d) subsets of that size would give, with some K reports.
+Reference: Ye & Barg (2018) for subsets; Park, Nam & Lee (2023) and Feldman, Nelson, Nguyen & Talwar (2022)
+for designs; Acharya, Sun & Zhang (2019) for Hadamard response.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.basic import check_categories
+from masquerade.channels.channel import MOST_ENTRIES, Channel, dense
+from masquerade.channels.privacy_level import gamma_of
+from masquerade.channels.rationals import Rational
+from masquerade.core.errors import ChannelError
+
+MOST_REPORTS = 4096
+LARGEST_FIELD = 64  # of projective geometries: blocks of a 64th of the points serve γ beyond 60
+Blocks = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDesign:
+    """v points, v blocks of k points each, every two points together in λ = k(k−1)/(v−1) blocks."""
+
+    family: str
+    points: int
+    size: int
+    order: int  # q of the geometry or of Paley's field; 0 for single points
+    complement: bool = False
+
+    def second_moment(self, categories: int, gamma: Fraction) -> Fraction:
+        """Return the sum over `categories` of the second moment of one record's contribution, exactly.
+
+        Formula: with p and q the chances that a block holds the truth and another given category, the
+        contribution is (1[l in block] − q)/(p − q).
+        """
+        together = Fraction(self.size * (self.size - 1), self.points - 1) if self.points > 1 else Fraction(0)
+        total = gamma * self.size + self.points - self.size
+        own = gamma * self.size / total
+        other = (gamma * together + self.size - together) / total
+        spread = own * (1 - own) + (categories - 1) * other * (1 - other)
+        return spread / (own - other) ** 2 + 1
+
+    def blocks(self) -> Blocks:
+        """Return the incidence matrix, a block in each row."""
+        if self.family == "single":
+            found = np.eye(self.points, dtype=bool)
+        elif self.family == "paley":
+            found = _paley(self.order)
+        else:
+            found = _geometry(self.points, self.order)
+        return ~found if self.complement else found
+
+
+def block_design(
+    categories: int,
+    gamma: Rational | None = None,
+    *,
+    epsilon: Rational | None = None,
+    breach: Sequence[Rational] | None = None,
+    size: int | None = None,
+) -> Channel:
+    """Return the channel of the balanced block design with the least variance at this γ.
+
+    Reports are the blocks' numbers, from 1. There are Hadamard designs by Paley's residues, projective
+    geometries and their complements, single categories (k-ary randomized response); where there is none for K
+    points the next larger ones lose points. `size` asks for blocks of this size instead.
+    Error: exact, γ is kept; the variance is that of all subsets of the block's size if no points are lost.
+
+    >>> block_design(7, 2, size=3).gamma
+    Fraction(2, 1)
+    """
+    bound = gamma_of(gamma, epsilon, breach)
+    design = best_design(categories, bound, size)
+    return channel_of_blocks(design.blocks()[:, :categories], bound)
+
+
+def best_design(categories: int, gamma: Fraction, size: int | None = None) -> BlockDesign:
+    """Return the design with the least summed second moment; the fewest points among equals."""
+    check_categories(categories)
+    if categories < 2:
+        raise ChannelError("A block design needs at least 2 categories.")
+    known = list(designs(categories))
+    fitting = [design for design in known if size is None or design.size == size]
+    if not fitting:
+        sizes = sorted({design.size for design in known})
+        raise ChannelError(
+            f"no design known here has blocks of {size} for {categories} categories; there are blocks of "
+            f"{', '.join(map(str, sizes[:20]))}."
+        )
+    return min(fitting, key=lambda design: (design.second_moment(categories, gamma), design.points))
+
+
+def designs(categories: int) -> Iterator[BlockDesign]:
+    """Yield the designs that hold this many points: of each family the smallest that is large enough."""
+    yield BlockDesign("single", categories, 1, 0)
+    if categories > 2:
+        yield BlockDesign("single", categories, categories - 1, 0, complement=True)
+    paley = next((q for q in range(max(categories, 3), MOST_REPORTS) if q % 4 == 3 and _prime_power(q)), None)
+    if paley is not None:
+        yield BlockDesign("paley", paley, (paley - 1) // 2, paley)
+        yield BlockDesign("paley", paley, (paley + 1) // 2, paley, complement=True)
+    for q in range(2, LARGEST_FIELD + 1):
+        if not _prime_power(q):
+            continue
+        points, size = q * q + q + 1, q + 1
+        while points < categories:
+            points, size = points * q + 1, points
+        if points <= MOST_REPORTS and points * categories <= MOST_ENTRIES:
+            yield BlockDesign("geometry", points, size, q)
+            yield BlockDesign("geometry", points, points - size, q, complement=True)
+
+
+def subset_selection(
+    categories: int,
+    gamma: Rational | None = None,
+    *,
+    epsilon: Rational | None = None,
+    breach: Sequence[Rational] | None = None,
+    size: int | None = None,
+) -> Channel:
+    """Return subset selection: all subsets of `size` categories (by default the best), numbered in order.
+
+    The optimum for counts of categories that are alike. Where the subsets are too many to list, take a
+    `block_design`: the same variance with some K reports.
+    Reference: Ye & Barg (2018). The best size is the better of the two beside K/(γ+1).
+    """
+    check_categories(categories)
+    bound = gamma_of(gamma, epsilon, breach)
+    best = best_subset_size(categories, bound) if size is None else size
+    if not 1 <= best < categories:
+        raise ChannelError(f"'size' must be from 1 to {categories - 1}. Got {best} instead.")
+    if math.comb(categories, best) * categories > MOST_ENTRIES:
+        raise ChannelError(
+            f"{categories} categories have {math.comb(categories, best):,} subsets of {best}: too many to "
+            "list. block_design() gives the same variance with few reports."
+        )
+    return channel_of_blocks(subsets(categories, best), bound)
+
+
+def subsets(categories: int, size: int) -> Blocks:
+    """Return all subsets of a size, one in each row."""
+    members = np.array(list(combinations(range(categories), size)))
+    found = np.zeros((len(members), categories), dtype=bool)
+    np.put_along_axis(found, members, values=True, axis=1)
+    return found
+
+
+def subset_second_moment(categories: int, gamma: Fraction, size: int) -> Fraction:
+    """Return tr M⁻¹ of subset selection under a uniform prior: Σ over cells of a record's second moment.
+
+    Formula: (K−1)t²/((γ−1)²(f1 − f2)) + 1/K with f1 = d/K, f2 = f1(d−1)/(K−1), t = 1 + (γ−1)f1.
+    """
+    share = Fraction(size, categories)
+    together = share * Fraction(size - 1, categories - 1)
+    total = 1 + (gamma - 1) * share
+    return (categories - 1) * total**2 / ((gamma - 1) ** 2 * (share - together)) + Fraction(1, categories)
+
+
+def best_subset_size(categories: int, gamma: Fraction) -> int:
+    """Return d* of subset selection, exactly."""
+    below = math.floor(categories / (gamma + 1))
+    sizes = {min(max(size, 1), categories - 1) for size in (below, below + 1)}
+    return min(sorted(sizes), key=lambda size: subset_second_moment(categories, gamma, size))
+
+
+def hadamard_response(
+    categories: int,
+    gamma: Rational | None = None,
+    *,
+    epsilon: Rational | None = None,
+    breach: Sequence[Rational] | None = None,
+) -> Channel:
+    """Return Hadamard response: 2^⌈log₂(K+1)⌉ reports, a truth's half of them γ times as likely as the rest.
+
+    Report m (numbered from 1) is in the half of truth l if entry (l+1, m−1) of Sylvester's matrix is +1.
+    A `block_design` is never worse at the same γ; this one is for comparison with others' collections.
+    Reference: Acharya, Sun & Zhang (2019), for small ε.
+    """
+    check_categories(categories)
+    bound = gamma_of(gamma, epsilon, breach)
+    reports = 1 << math.ceil(math.log2(categories + 1))
+    if reports * categories > MOST_ENTRIES:
+        raise ChannelError(f"Hadamard response over {categories:,} categories is too large to write out.")
+    codes = np.arange(reports)[:, None] & np.arange(1, categories + 1)
+    odd = np.bitwise_count(codes) % 2 == 1
+    return channel_of_blocks(~odd, bound)
+
+
+def channel_of_blocks(blocks: Blocks, gamma: Fraction) -> Channel:
+    """Return the channel whose report m has weight γ for the truths in row m of `blocks`, 1 for the others.
+
+    Every truth must be in equally many blocks: else rows would not have the same total, and γ would change.
+    """
+    times = blocks.sum(axis=0)
+    if np.ptp(times):
+        raise ChannelError("every category must be in the same number of blocks.")
+    weights = np.where(blocks.T, gamma.numerator, gamma.denominator).astype(np.int64)
+    return dense(weights, range(1, len(blocks) + 1))
+
+
+def staircase_channel(
+    categories: int, gamma: Fraction, blocks: Sequence[Sequence[int]], weights: Sequence[int]
+) -> Channel:
+    """Return the channel with exactly these integer weights, its γ not above `gamma`; reports are numbered.
+
+    A truth gives report m with weight w_m, times γ if it is in block m. What is missing for equal totals
+    goes to one report more, together with as much for every truth as keeps γ.
+    """
+    if len(blocks) != len(weights) or not blocks or any(weight < 1 for weight in weights):
+        raise ChannelError("an optimal channel needs a positive whole weight for every block.")
+    if any(len(set(block)) < len(block) or not set(block) <= set(range(categories)) for block in blocks):
+        raise ChannelError("a block lists categories of the variable, each once.")
+    low, high = gamma.denominator, gamma.numerator
+    rows = [[low * weight for weight in weights] for _ in range(categories)]
+    for report, block in enumerate(blocks):
+        for code in block:
+            rows[code][report] = high * weights[report]
+    totals = [sum(row) for row in rows]
+    most = max(totals)
+    if min(totals) < most:
+        spare = math.ceil(Fraction(most - min(totals)) / (gamma - 1))
+        for row, total in zip(rows, totals, strict=True):
+            row.append(spare + most - total)
+    if max(sum(row) for row in rows) >= 2**62:
+        raise ChannelError("the weights of an optimal channel are too large; a row may sum to 2^62.")
+    return dense(np.array(rows, dtype=np.int64), range(1, len(rows[0]) + 1))
+
+
+def _prime_power(q: int) -> tuple[int, int] | None:
+    """Return (p, m) with q = p^m for a prime p, if there are any."""
+    prime = next((p for p in range(2, math.isqrt(q) + 1) if q % p == 0), q)
+    power = round(math.log(q, prime)) if q > 1 else 0
+    return (prime, power) if q > 1 and prime**power == q else None
+
+
+class _Field:
+    """The finite field of q elements 0 … q−1, by its tables of addition and multiplication."""
+
+    def __init__(self, q: int) -> None:
+        prime, power = _prime_power(q) or (q, 1)
+        if power == 1:
+            elements = np.arange(q)
+            self.add = (elements[:, None] + elements) % q
+            self.multiply = (elements[:, None] * elements) % q
+            return
+        digits = np.array(list(product(range(prime), repeat=power)))[
+            :, ::-1
+        ]  # element e has its digits base p
+        place = prime ** np.arange(power)
+        self.add = (((digits[:, None] + digits) % prime) @ place).astype(int)
+        for low in digits[1:]:
+            self.multiply = self._products(digits, low, prime, power) @ place
+            # a monic polynomial is irreducible exactly if no product of others is zero
+            if np.all(self.multiply[1:, 1:] != 0):
+                return
+        raise AssertionError("every prime power has a field")
+
+    @staticmethod
+    def _products(
+        digits: NDArray[np.int64], low: NDArray[np.int64], prime: int, power: int
+    ) -> NDArray[np.int64]:
+        """Return the digits of all products modulo x^m + low."""
+        size = len(digits)
+        whole = np.zeros((size, size, 2 * power - 1), dtype=np.int64)
+        for i in range(power):
+            for j in range(power):
+                whole[:, :, i + j] += digits[:, None, i] * digits[None, :, j]
+        for degree in range(2 * power - 2, power - 1, -1):
+            lead = whole[:, :, degree].copy()
+            whole[:, :, degree - power : degree] -= lead[:, :, None] * low
+            whole[:, :, degree] = 0
+        return whole[:, :, :power] % prime
+
+
+def _paley(q: int) -> Blocks:
+    """Return Paley's Hadamard design for q ≡ 3 (mod 4): the squares of the field, shifted by each element."""
+    field = _Field(q)
+    squares = np.unique(np.diagonal(field.multiply)[1:])
+    found = np.zeros((q, q), dtype=bool)
+    for shift in range(q):
+        found[shift, field.add[squares, shift]] = True
+    return found
+
+
+def _geometry(points: int, q: int) -> Blocks:
+    """Return the hyperplanes of the projective geometry over q elements that has this many points."""
+    field = _Field(q)
+    dimension = 1
+    while (q**dimension - 1) // (q - 1) < points:
+        dimension += 1
+    # a point is a vector whose first entry that is not zero is one
+    vectors = [
+        (0,) * lead + (1, *rest)
+        for lead in range(dimension)
+        for rest in product(range(q), repeat=dimension - lead - 1)
+    ]
+    array = np.array(vectors)
+    total = np.zeros((points, points), dtype=int)
+    for place in range(dimension):
+        total = field.add[total, field.multiply[array[:, None, place], array[None, :, place]]]
+    return np.asarray(total == 0)
