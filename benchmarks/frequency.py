@@ -22,9 +22,9 @@ from typing import NamedTuple
 from benchmarks.timing import keep
 
 import masquerade as mq
-from masquerade.crypto.ballots import BallotKeys, mask
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.proof_batches import rejected
+from masquerade.crypto.proofs import BallotKeys, mask
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.frequency.ballots import (
     POINT,
@@ -190,11 +190,6 @@ def miners(prices, results, votes):
     # with full ones: two keys and two points of the vote
     bound = TARGET * 10 * decode + TARGET / BATCH * additions(4 * BATCH, 6 * BATCH) * add
     results.append(row("100,000 proofs batched, both cores", batched.times(scale), bound, 12.0))
-    bad, single = once(lambda: booth.invalid(cast, alone=True))
-    assert bad == []
-    # six images multiplied, six bases that all votes share by tables of 32 rows
-    bound = TARGET * (4 * decode + 6 * prices["multiply in public"] + 6 * 32 * add)
-    results.append(row("100,000 proofs one by one, both cores", single.times(scale), bound, 30.0))
 
 
 def rosters(prices, results, users=500, counts=20):

@@ -216,7 +216,6 @@ def frequency():
     payloads = [vote for _, vote in cast]
     yield "frequency mining: sum of votes", lambda: [booth.frequencies(payloads) for _ in range(20)]
     yield "frequency mining: proofs, batched", lambda: booth.invalid(cast)
-    yield "frequency mining: proofs, one by one", lambda: booth.invalid(cast, alone=True)
     yield "frequency mining: a roster", lambda: benchmark.rosters(prices, rows, users=50, counts=10)
     yield "mix of 100 records", lambda: benchmark.mixes(prices, rows, 100)
 

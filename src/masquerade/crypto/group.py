@@ -52,11 +52,10 @@ class Secret:
 class Point:
     """An element of a group: immutable, compared by its encoding; ``+``, ``-`` and negation."""
 
-    __slots__ = ("_encoding", "group", "handle", "table")
+    __slots__ = ("_encoding", "group", "handle")
 
     def __init__(self, group: Group, handle: Any, encoding: bytes | None = None) -> None:
         self.group, self.handle, self._encoding = group, handle, encoding
-        self.table: Any = None
 
     @property
     def is_identity(self) -> bool:
@@ -143,10 +142,6 @@ class Group(ABC):
 
     @abstractmethod
     def _encode(self, point: Point) -> bytes: ...
-
-    def prepare(self, point: Point) -> Point:
-        """Make later public multiplications of this very point faster, where the group can."""
-        return point
 
     @property
     def identity(self) -> Point:

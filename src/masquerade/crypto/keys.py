@@ -59,17 +59,16 @@ class AgreementKey:
 
     __slots__ = ("_key", "public")
 
-    def __init__(self) -> None:
-        self._take(X25519PrivateKey.generate())
+    def __init__(self, key: X25519PrivateKey | None = None) -> None:
+        self._key = key or X25519PrivateKey.generate()
+        self.public = self._key.public_key().public_bytes_raw()
 
     @classmethod
     def from_seed(cls, seed: bytes) -> AgreementKey:
         """Return the key that belongs to a secret seed of at least 31 bytes, which may have been shared."""
         if len(seed) < 31:
             raise InputError(f"A key is made from at least 31 secret bytes. Got {len(seed)} instead.")
-        key = object.__new__(cls)
-        key._take(X25519PrivateKey.from_private_bytes(derive(seed, "X25519 key from a seed")))
-        return key
+        return cls(X25519PrivateKey.from_private_bytes(derive(seed, "X25519 key from a seed")))
 
     def agree(self, other: bytes, label: str, *context: bytes, size: int = KEY_SIZE) -> bytes:
         """Return the secret shared with the owner of a public key, for one purpose.
@@ -85,9 +84,6 @@ class AgreementKey:
             ) from None
         return derive(shared, label, *sorted((self.public, bytes(other))), *context, size=size)
 
-    def _take(self, key: X25519PrivateKey) -> None:
-        self._key, self.public = key, key.public_key().public_bytes_raw()
-
     def __repr__(self) -> str:
         return f"AgreementKey(public={self.public.hex()})"
 
@@ -101,17 +97,16 @@ class SigningKey:
 
     __slots__ = ("_key", "public")
 
-    def __init__(self) -> None:
-        self._take(Ed25519PrivateKey.generate())
+    def __init__(self, key: Ed25519PrivateKey | None = None) -> None:
+        self._key = key or Ed25519PrivateKey.generate()
+        self.public = self._key.public_key().public_bytes_raw()
 
     @classmethod
     def from_seed(cls, seed: bytes) -> SigningKey:
         """Return the identity stored as 32 secret bytes."""
         if len(seed) != KEY_SIZE:
             raise InputError(f"An identity is stored as {KEY_SIZE} bytes. Got {len(seed)} instead.")
-        key = object.__new__(cls)
-        key._take(Ed25519PrivateKey.from_private_bytes(seed))
-        return key
+        return cls(Ed25519PrivateKey.from_private_bytes(seed))
 
     def sign(self, label: str, *fields: bytes) -> bytes:
         """Return 64 bytes that bind this identity to labelled fields, and to no others."""
@@ -120,9 +115,6 @@ class SigningKey:
     def reveal(self) -> bytes:
         """Return the 32 secret bytes, for storing them."""
         return self._key.private_bytes_raw()
-
-    def _take(self, key: Ed25519PrivateKey) -> None:
-        self._key, self.public = key, key.public_key().public_bytes_raw()
 
     def __repr__(self) -> str:
         return f"SigningKey(public={self.public.hex()})"

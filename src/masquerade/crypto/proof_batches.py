@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.group import Point
-from masquerade.crypto.proofs import Statement, Transcript, bases_of, group_of, open_proof, verify
+from masquerade.crypto.proofs import Statement, Transcript, group_of, open_proof, verify
 
 T = TypeVar("T")
 Task = TypeVar("Task")
@@ -45,46 +45,28 @@ def rejected(
     batch: int = 25_000,
     workers: int = 2,
     each: int = 1,
-    alone: bool = False,
 ) -> list[int]:
     """Return the positions of the items whose proof fails or whose claim does not decode, in order.
 
     `claim_of` turns an item, usually a received message, into a claim, which is about `each` counts or keys.
     Thousands of them are shared out among `workers` processes if both can be sent there (`spread`); `batch`
     of them, and so memory, are weighed at once. All proofs must be at hand before the call: the weights are
-    drawn inside. `alone` verifies one proof after the other, which weighs nothing.
+    drawn inside.
     """
     listed = list(items)
     workers = workers if len(listed) * each >= _MANY else 1
     rounds = -(-len(listed) // (max(batch // each, 1) * workers)) or 1
     size = -(-len(listed) // (rounds * workers)) or 1
     chunks = [listed[at : at + size] for at in range(0, len(listed), size)]
-    found = spread(partial(_rejected_in, claim_of=claim_of, each=each, alone=alone), chunks, workers)
+    found = spread(partial(_search, claim_of=claim_of, each=each), chunks, workers)
     return [number * size + index for number, indices in enumerate(found) for index in indices]
 
 
-def _rejected_in(items: Sequence[T], claim_of: Callable[[T], Claim], *, each: int, alone: bool) -> list[int]:
-    if not alone:
-        return _search(range(len(items)), items, claim_of, each)
-    if len(items) > _MANY // 16:
-        _prepare_common_bases(items[:2], claim_of)
-    return [index for index, item in enumerate(items) if not _holds(item, claim_of)]
-
-
-def _prepare_common_bases(two: Sequence[T], claim_of: Callable[[T], Claim]) -> None:
-    """Tabulate the bases that come in every claim, as those of two show."""
-    try:
-        bases = [{base for part in claim_of(item).statement for base in bases_of(part)} for item in two]
-    except DecodingError:
-        return
-    for base in bases[0].intersection(*bases[1:]):
-        base.group.prepare(base)
-
-
 def _search(
-    indices: Sequence[int], items: Sequence[T], claim_of: Callable[[T], Claim], each: int
+    items: Sequence[T], claim_of: Callable[[T], Claim], each: int, among: Sequence[int] | None = None
 ) -> list[int]:
-    """Return the indices that fail, by halving what fails as a whole."""
+    """Return the indices that fail, among some or all, by halving what fails as a whole."""
+    indices = range(len(items)) if among is None else among
     if len(indices) * each <= _ALONE:
         return [index for index in indices if not _holds(items[index], claim_of)]
     weighed, unreadable = Weighed(), []
@@ -99,7 +81,7 @@ def _search(
     if len(read) == 1:
         return sorted([*unreadable, *read])
     half = len(read) // 2
-    found = [_search(part, items, claim_of, each) for part in (read[:half], read[half:])]
+    found = [_search(items, claim_of, each, part) for part in (read[:half], read[half:])]
     return sorted([*unreadable, *found[0], *found[1]])
 
 

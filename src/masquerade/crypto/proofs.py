@@ -17,8 +17,8 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import NamedTuple, TypeAlias
+from dataclasses import astuple, dataclass, fields
+from typing import NamedTuple, Self, TypeAlias
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, ProofRejected
@@ -69,15 +69,8 @@ class Transcript:
         if not isinstance(context, Context):
             raise TypeError("a Transcript begins with a Context")
         self._hash = hashlib.sha512(_VERSION)
-        self.absorb(
-            "context",
-            context.protocol.encode(),
-            context.session,
-            context.roster,
-            context.query,
-            context.user,
-            context.role.encode(),
-        )
+        said = [value.encode() if isinstance(value, str) else value for value in astuple(context)]
+        self.absorb("context", *said)
 
     def absorb(self, label: str, *values: bytes) -> None:
         """Take in a labelled list of byte strings; no two sequences of calls hash the same bytes."""
@@ -155,8 +148,7 @@ def valid_bit(ballot: Ballot) -> Statement:
 
     Formula: log_G X_i = log_Y h_i, and for d = 0 or d = 1: log_G Y_i = log_X (m_i − d·G).
     """
-    if ballot.X.is_identity or ballot.Y.is_identity:
-        raise InputError("The users' keys cancel out and would mask nothing: the roster needs other keys.")
+    _check_masking(ballot.X, ballot.Y)
     g = ballot.X.group.generator
     honest = Linear((Equation(ballot.X_i, ((0, g),)), Equation(ballot.h_i, ((0, ballot.Y),))))
     own, over = Equation(ballot.Y_i, ((0, g),)), ((0, ballot.X),)
@@ -182,11 +174,6 @@ def one_hot(ballots: Sequence[Ballot]) -> Statement:
 def branches_of(part: Part) -> tuple[Linear, ...]:
     """Return the alternatives of a part; a linear one has itself alone."""
     return part.branches if isinstance(part, Either) else (part,)
-
-
-def bases_of(part: Part) -> list[Point]:
-    """Return the points that are multiplied by what the prover knows."""
-    return [base for linear in branches_of(part) for row in linear.equations for _, base in row.terms]
 
 
 def group_of(statement: Statement) -> Group:
@@ -217,6 +204,50 @@ class Knows(NamedTuple):
 
     witnesses: tuple[Secret, ...]
     branch: int = 0
+
+
+class BallotKeys(NamedTuple):
+    """One user's pair of secrets for one count; used for a second count they would give both bits away."""
+
+    x: Secret
+    y: Secret
+
+    @classmethod
+    def fresh(cls, group: Group) -> Self:
+        """Return new keys."""
+        return cls(group.random_secret(), group.random_secret())
+
+
+def mask(bit: int, keys: BallotKeys, X: Point, Y: Point) -> tuple[Point, Point]:
+    """Return the masked bit: m = bit·G + y·X and h = x·Y, X and Y the sums of all users' keys.
+
+    Both maskings are made and one is chosen, so the time taken does not tell the bit.
+    Cost: two constant-time multiplications.
+    """
+    if bit not in (0, 1):
+        raise InputError("A ballot masks 0 or 1.")
+    _check_masking(X, Y)
+    group = X.group
+    zero = group.multiply(X, keys.y)
+    return (zero, zero + group.generator)[bit], group.multiply(Y, keys.x)
+
+
+def _check_masking(X: Point, Y: Point) -> None:
+    if X.is_identity or Y.is_identity:
+        raise InputError("The users' keys cancel out and would mask nothing: the roster needs other keys.")
+
+
+def knows_bit(bit: int, keys: BallotKeys) -> tuple[Knows, ...]:
+    """Return what proves `valid_bit`."""
+    return Knows((keys.x,)), Knows((keys.y,), bit)
+
+
+def knows_one_hot(bits: Sequence[int], keys: Sequence[BallotKeys]) -> tuple[Knows, ...]:
+    """Return what proves `one_hot`."""
+    if sum(bits) != 1:
+        raise InputError("Exactly one bit of a one-hot ballot must be 1.")
+    each = [known for bit, pair in zip(bits, keys, strict=True) for known in knows_bit(bit, pair)]
+    return (*each, Knows(tuple(pair.y for pair in keys)))
 
 
 class Drawn(NamedTuple):

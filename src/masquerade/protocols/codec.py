@@ -236,7 +236,8 @@ class OneOf:
     def read(self, reader: Reader) -> Any:
         value = self.kind.read(reader)
         if value not in self.values:
-            raise DecodingError(f"A field of the message is one of {', '.join(map(repr, self.values))}.")
+            names = ", ".join(map(repr, self.values))
+            raise DecodingError(f"A field of the message is one of {names}. Got {value!r} instead.")
         return value
 
 
@@ -407,26 +408,11 @@ class Enclosed:
         return self.message.decode(reader.varying(self.most), reader.context)
 
 
-@dataclass(frozen=True, slots=True)
-class _Enumerated:
-    """A member of an enumeration: of numbers in one byte, of texts by its text."""
-
-    members: type[Any]
-
-    def write(self, writer: Writer, value: IntEnum | StrEnum) -> None:
-        if isinstance(value, IntEnum):
-            writer.number(value, 1)
-        else:
-            writer.text(value, _LONGEST_TAG)
-
-    def read(self, reader: Reader) -> IntEnum | StrEnum:
-        value = reader.number(1) if issubclass(self.members, IntEnum) else reader.text(_LONGEST_TAG)
-        try:
-            member: IntEnum | StrEnum = self.members(value)
-        except ValueError:
-            names = ", ".join(str(one.value) for one in self.members)
-            raise DecodingError(f"A field of the message is one of {names}. Got {value!r} instead.") from None
-        return member
+def _enumerated(members: Any) -> Kind[Any]:
+    """Return the kind of a member of an enumeration: of numbers in one byte, of texts by its text."""
+    kind = Number(1) if issubclass(members, IntEnum) else Text(_LONGEST_TAG)
+    few = OneOf(kind, [one.value for one in members])
+    return Converted(few, lambda member: member.value, members, "A member of an enumeration")
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,8 +552,8 @@ def kind_of(hint: Any) -> Kind[Any]:
 
 _BY_TYPE: dict[type, Callable[[Any], Kind[Any]]] = {
     Struct: _Inline,
-    IntEnum: _Enumerated,
-    StrEnum: _Enumerated,
+    IntEnum: _enumerated,
+    StrEnum: _enumerated,
     bool: lambda _: Converted(Number(1, most=1), int, bool, "A truth value"),
 }
 

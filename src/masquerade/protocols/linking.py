@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,7 @@ from masquerade.protocols.codec import (
     decoded,
 )
 from masquerade.protocols.pseudonyms import PSEUDONYM_SIZE, Key, normal_forms, split_pseudonyms
-from masquerade.protocols.session import Transport, ask, check_names, check_session
+from masquerade.protocols.session import Responder, Transport, ask, check_names, check_session
 
 JOINER = "the joiner"
 DOMAIN = b"masquerade linking 1 "
@@ -227,7 +227,7 @@ def _broken(reason: str, culprit: str) -> RoundAborted:
     return RoundAborted(reason, spent=True, culprits=(culprit,))
 
 
-class LinkingParty:
+class LinkingParty(Responder):
     """One party of one linking session; a second session needs a fresh object and has other pseudonyms.
 
     `keys` name the records of this party, one each, in their order. `most` caps every set of the session.
@@ -236,6 +236,8 @@ class LinkingParty:
     person. With `identity` and the identities of the others (`peers`, by name) all steps are signed; without,
     whoever carries the messages must be trusted to pass sets on as they are.
     """
+
+    BEGINS = LinkingOffer
 
     def __init__(
         self,
@@ -258,12 +260,11 @@ class LinkingParty:
             raise InputError("Steps are signed by an identity and checked by peers: give both or neither.")
         self._identity = identity
         self._peers = {} if identity is None else {**(peers or {}), name: identity.public}
-        self._offer: LinkingOffer | None = None
         self._chain: Chain | None = None
         self._forms = normal_forms(keys, most)
         self._order = permutation(len(self._forms))
         self._draw()
-        self._handlers: dict[type[SessionMessage], Callable[[Any], SessionMessage]] = {
+        self.handlers = {
             LinkingOffer: self._begin,
             MaskedPoints: self._mask_others,
             ReturnedPoints: self._finish,
@@ -274,14 +275,14 @@ class LinkingParty:
 
     def receive(self, message: bytes) -> bytes:
         """Return the reply to a message; asked again it says the same, a refused one changes nothing."""
-        found, digest = decoded(message, self._handlers), digest_of(message)
+        found, digest = decoded(message, self.handlers), digest_of(message)
         step = (found.TAG, found.origin if isinstance(found, MaskedPoints) else "")
         if step in self._replies:
             before, reply = self._replies[step]
             if before != digest:
                 raise KeySpent("This step of the session was done already, with another message.")
             return reply
-        reply = self._handlers[type(found)](found).encode()
+        reply = self._reply(found).encode()
         self._replies[step] = (digest, reply)
         return reply
 
@@ -333,7 +334,7 @@ class LinkingParty:
         chain = None if self._identity is None else Chain(offer, self._peers)
         if len(roster) == 2:  # two parties learn the intersection anyway: nothing to take off at the end
             self._blind = self._mask
-        self._offer, self._chain = offer, chain
+        self.session, self._offer, self._chain = offer.session, offer, chain
         points = hashed([self._forms[row] for row in self._order], DOMAIN + offer.session)
         sent = encoded_set(masked(points, self._blind))
         self._sent = digest_of(sent)
@@ -341,57 +342,53 @@ class LinkingParty:
 
     def _mask_others(self, points: MaskedPoints) -> MaskedPoints:
         """Put this party's mask on another's set; once for each of them."""
-        offer = self._current(points.session)
-        if points.origin == self.name or points.origin not in offer.roster:
+        if points.origin == self.name or points.origin not in self._offer.roster:
             raise InputError("A set to be masked comes from another party of the session.")
         if self._chain is not None:
             self._chain.check(points)
             if self.name in {step.party for step in points.steps}:
                 raise InputError("A set to be masked has this party's mask already.")
-        found = decoded_set(points.points, offer.most)
+        found = decoded_set(points.points, self._offer.most)
         self._sizes[points.origin] = len(found)
         return self._signed(points, encoded_set(masked(found, self._mask)))
 
     def _finish(self, finish: ReturnedPoints) -> Receipt:
         """Take the blinding off own points and put the mask on: only this party sees them so."""
-        offer = self._current(finish.session)
         if self._chain is not None:
-            own = MaskedPoints(offer.session, self.name, finish.points, finish.steps)
+            own = MaskedPoints(finish.session, self.name, finish.points, finish.steps)
             self._chain.check_whole(own, self._sent)
-        points = decoded_set(finish.points, offer.most)
+        points = decoded_set(finish.points, self._offer.most)
         if len(points) != len(self._forms):
             raise InputError(f"The set has {len(self._forms):,} points. Got {len(points):,} instead.")
         if self._blind is not self._mask:
             points = masked(points, quotient(self._mask, self._blind))
-        digest = coder(offer.session)
+        digest = coder(finish.session)
         pseudonyms = [b""] * len(points)
         for row, point in zip(self._order, points, strict=True):
             pseudonyms[row] = digest(b"masquerade pseudonym" + point.encode())[:PSEUDONYM_SIZE]
         self._pseudonyms, self._sizes[self.name] = pseudonyms, len(points)
         if self._identity is None or self._chain is None:
-            return Receipt(offer.session, len(points))
+            return Receipt(finish.session, len(points))
         return self._chain.done(self._identity, self.name, len(points))
 
     def _confirm(self, confirm: Confirmation) -> Receipt:
         """Let pseudonyms be shown, once every party has signed that its set came back whole."""
-        offer = self._current(confirm.session)
+        roster = self._offer.roster
         if self._chain is None:
             raise InputError("The steps of this session are not signed: there is nothing to confirm.")
-        if len(confirm.done) != len(offer.roster):
+        if len(confirm.done) != len(roster):
             raise InputError("Every party of the session signs that its set came back whole.")
-        for party, done in zip(offer.roster, confirm.done, strict=True):
+        for party, done in zip(roster, confirm.done, strict=True):
             if party not in self._sizes:
                 raise InputError(f"The set of {party!r} has not passed through here.")
             self._chain.check_done(party, Receipt.decode(done), self._sizes[party])
         self._confirmed = True
-        return Receipt(offer.session, len(offer.roster))
+        return Receipt(confirm.session, len(roster))
 
     def _compare(self, asked: PseudonymRequest) -> Pseudonyms:
-        self._current(asked.session)
         return Pseudonyms(asked.session, b"".join(sorted(self.pseudonyms)))
 
     def _settle(self, found: Pseudonyms) -> Receipt:
-        self._current(found.session)
         common = split_pseudonyms(found.values)
         if not set(common) <= set(self.pseudonyms):
             raise InputError("A pseudonym said to be common is none of this party's.")
@@ -407,12 +404,6 @@ class LinkingParty:
         if self._identity is None or self._chain is None:
             return replace(given, points=passed)
         return self._chain.signed(self._identity, self.name, given, passed)
-
-    def _current(self, session: bytes) -> LinkingOffer:
-        if self._offer is None:
-            raise InputError("No session was begun yet.")
-        check_session(session, self._offer.session)
-        return self._offer
 
 
 class Joiner:

@@ -91,7 +91,7 @@ class PoolingParty(Member):
         self._due = None if roster is None else frozenset(roster)
         self._earlier = [frozenset(pool) for pool in earlier]
         self._last: tuple[CountRequest, MaskedCounts] | None = None
-        self.handlers = {
+        self.handlers |= {
             Proposal: lambda it: Consent(it.session, it.round, tuple(self._refusals(it.batch.queries))),
             CountRequest: self._masked,
         }

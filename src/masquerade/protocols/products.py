@@ -165,7 +165,7 @@ class Helper(Member):
     ) -> None:
         super().__init__(name, identity, peers, product_agreement(schema, owners, name, n, alignment))
         self._schema, self._n = schema, n
-        self.handlers = {CorrelationRequest: self._correlate}
+        self.handlers |= {CorrelationRequest: self._correlate}
 
     def _correlate(self, pair: CorrelationRequest) -> Correlation:
         pair.check()
@@ -232,7 +232,7 @@ class ProductParty(Member):
         self._products: dict[Columns, Words] = {}
         self._foreign: dict[Columns, Words] = {}
         self._done: dict[tuple[int, tuple[Columns, ...], Columns], OpenNumbers] = {}
-        self.handlers = {
+        self.handlers |= {
             Proposal: lambda it: Consent(it.session, it.round, self._own.refusals(it.batch.queries)),
             ColumnRequest: self._show,
             MaskedColumns: self._take,

@@ -161,7 +161,7 @@ class ProjectionOwner(Member):
         self._schema, self._owners = schema, frozenset(owners)
         self._secret: bytes | None = None
         self._way: tuple[int, int, int] | None = None
-        self.handlers = {
+        self.handlers |= {
             SecretRequest: self._deal,
             SealedSecret: self._take,
             MarginRequest: self._margin,

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -44,7 +44,6 @@ from masquerade.protocols.codec import (
     Text,
     Words,
     decoded,
-    tag_of,
 )
 
 LARGEST = 1 << 30  # bytes of a message
@@ -139,15 +138,37 @@ class RosterReceipt(SessionMessage, tag=b"masquerade parties joined 1"):
     roster: Digest
 
 
-class Member:
-    """A role in one session: joins it as agreed, then replies to the kinds of messages that `handlers` names.
+class Responder:
+    """A role in one session: it replies to the kinds of messages that `handlers` names.
+
+    `BEGINS` is the kind of message that brings the session; a role without is made for one.
+    """
+
+    BEGINS: ClassVar[type[SessionMessage] | None] = None
+    session: bytes | None = None
+    handlers: dict[type[SessionMessage], Callable[[Any], SessionMessage]]
+
+    def receive(self, message: bytes) -> bytes:
+        """Return the reply to a message; a refused one changes nothing."""
+        return self._reply(decoded(message, self.handlers)).encode()
+
+    def _reply(self, found: SessionMessage) -> SessionMessage:
+        if type(found) is not self.BEGINS:
+            if self.session is None:
+                raise InputError("No session was begun yet.")
+            check_session(found.session, self.session)
+        return self.handlers[type(found)](found)
+
+
+class Member(Responder):
+    """A role that joins a session as agreed.
 
     It makes its advert, checks everybody else's, and derives the secrets that it shares with each. The key is
-    fresh and never stored, so a member that restarts begins another session. A subclass sets `handlers`, and
+    fresh and never stored, so a member that restarts begins another session. A subclass adds `handlers`, and
     may refuse an offer.
     """
 
-    handlers: Mapping[type[SessionMessage], Callable[[Any], SessionMessage]]
+    BEGINS = SessionOffer
 
     def __init__(self, name: str, identity: SigningKey, peers: Mapping[str, bytes], agreement: bytes) -> None:
         self.name, self.agreement = name, agreement
@@ -156,39 +177,20 @@ class Member:
         self._offer: SessionOffer | None = None
         self._keys: dict[str, bytes] = {}
         self.roster = b""
-
-    @property
-    def offer(self) -> SessionOffer:
-        """Return the session that was joined."""
-        if self._offer is None:
-            raise InputError("No session was joined yet.")
-        return self._offer
+        self.handlers = {SessionOffer: self._join, Roster: self._accept}
 
     @property
     def members(self) -> tuple[str, ...]:
         """Return all who take part, this one included."""
-        if not self.roster:
+        if self._offer is None or not self.roster:
             raise InputError("The roster is not known yet.")
-        return self.offer.roster
-
-    def receive(self, message: bytes) -> bytes:
-        """Return the reply to a message; a refused one changes nothing."""
-        tag = tag_of(message)
-        if tag == SessionOffer.TAG:
-            offer = SessionOffer.decode(message)
-            self._check_offer(offer)
-            return self._join(offer).encode()
-        if tag == Roster.TAG:
-            return self._accept(Roster.decode(message)).encode()
-        found = decoded(message, self.handlers)
-        check_session(found.session, self.offer.session)
-        return self.handlers[type(found)](found).encode()
+        return self._offer.roster
 
     def secret(self, peer: str, label: str, *context: bytes) -> bytes:
         """Return a secret that only this member and `peer` can derive, for one labelled purpose."""
-        if peer not in self._keys:
+        if peer not in self._keys or self.session is None:
             raise InputError(f"Party {peer!r} shares no secret with {self.name!r}.")
-        return self._key.agree(self._keys[peer], label, self.offer.session, self.roster, *context)
+        return self._key.agree(self._keys[peer], label, self.session, self.roster, *context)
 
     def mask(self, peer: str, count: int, label: str, *context: bytes) -> Words:
         """Return uniform 64-bit words that only this member and `peer` can repeat."""
@@ -200,6 +202,7 @@ class Member:
 
     def _join(self, offer: SessionOffer) -> Advert:
         """Return the advert for a session; only one is ever joined, and only as agreed."""
+        self._check_offer(offer)
         if self._offer is not None and offer != self._offer:
             raise InputError("This party has joined a session already; a new one needs fresh keys.")
         if offer.agreement != self.agreement:
@@ -209,17 +212,16 @@ class Member:
         unknown = [name for name in offer.roster if name not in self._peers]
         if unknown:
             raise InputError(f"No identity is known for {', '.join(map(repr, unknown))}.")
-        self._offer = offer
+        self._offer, self.session = offer, offer.session
         unsigned = Advert(offer.session, self.agreement, self.name, self._key.public, bytes(64))
         return replace(unsigned, signature=self._identity.sign(ADVERT, *unsigned.signed))
 
     def _accept(self, roster: Roster) -> RosterReceipt:
         """Check every advert and keep the keys; another roster afterwards is refused."""
-        check_session(roster.session, self.offer.session)
         if self.roster and roster.digest != self.roster:
             raise InputError("Another roster was shown for the same session.")
         adverts = [Advert.decode(data) for data in roster.adverts]
-        if tuple(advert.party for advert in adverts) != self.offer.roster:
+        if self._offer is None or tuple(advert.party for advert in adverts) != self._offer.roster:
             raise InputError("The roster is not the one that the session was offered with.")
         for advert in adverts:
             self._check(advert)
@@ -230,7 +232,7 @@ class Member:
         return RosterReceipt(roster.session, self.roster)
 
     def _check(self, advert: Advert) -> None:
-        if (advert.session, advert.agreement) != (self.offer.session, self.agreement):
+        if (advert.session, advert.agreement) != (self.session, self.agreement):
             raise InputError(f"The advert of party {advert.party!r} belongs to another session.")
         try:
             verify_signature(self._peers[advert.party], advert.signature, ADVERT, *advert.signed)
@@ -297,21 +299,18 @@ class Batch:
         )
 
 
-def _texts(refusals: tuple[Refusal, ...]) -> tuple[str, ...]:
-    return tuple(text for refusal in refusals for text in (refusal.code, refusal.reason))
-
-
-def _refusals(texts: tuple[str, ...]) -> tuple[Refusal, ...]:
-    return tuple(Refusal(code, reason) for code, reason in zip(texts[::2], texts[1::2], strict=True))
-
-
 Questions = Annotated[
     Batch,
     Converted(Text(LONGEST_TEXT), lambda batch: batch.text, Batch.parse, "A batch of questions"),
 ]
 Refusals = Annotated[
     tuple[Refusal, ...],
-    Converted(Many(2 * MOST_QUERIES, Text(LONGEST_TEXT)), _texts, _refusals, "A list of refusals"),
+    Converted(
+        Many(2 * MOST_QUERIES, Text(LONGEST_TEXT)),
+        lambda refusals: tuple(text for one in refusals for text in (one.code, one.reason)),
+        lambda texts: tuple(Refusal(*pair) for pair in zip(texts[::2], texts[1::2], strict=True)),
+        "A list of refusals",
+    ),
 ]
 
 

@@ -14,7 +14,7 @@ The owner's modulus is proved to be one behind which masks hide, whatever the ow
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -25,9 +25,9 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.paillier import ROOTS, PaillierKey, PaillierPublic
-from masquerade.protocols.codec import Blob, Digest, Many, Name, SessionMessage, decoded
+from masquerade.protocols.codec import Blob, Digest, Many, Name, SessionMessage
 from masquerade.protocols.columns import OwnColumns, Owners, Part, Products, product_agreement, width
-from masquerade.protocols.session import Consent, Proposal, Transport, ask, check_session
+from masquerade.protocols.session import Consent, Proposal, Responder, Transport, ask
 
 MOST_ROWS = 10_000
 MOST_BYTES = 1 << 30  # of ciphertexts in a message
@@ -64,8 +64,10 @@ class Plaintexts(SessionMessage, tag=b"masquerade paillier plaintexts 1"):
     values: Annotated[bytes, Blob(MOST_BYTES)]
 
 
-class KeyOwner:
+class KeyOwner(Responder):
     """The party that encrypts; it learns nothing unless it is told the counts."""
+
+    BEGINS = SessionOpening
 
     def __init__(
         self,
@@ -81,30 +83,20 @@ class KeyOwner:
         self._own = OwnColumns.of(name, codes, schema, owners, variables)
         self.agreement = _two_sided(self._own, name, schema, owners, alignment)
         self._key = PaillierKey() if key is None else key
-        self._session: bytes | None = None
         self._encrypted: dict[tuple[str, ...], bytes] = {}
-        self._handlers: dict[type[SessionMessage], Callable[[Any], SessionMessage]] = {
+        self.handlers = {
             SessionOpening: self._open,
             Proposal: lambda it: Consent(it.session, it.round, self._own.refusals(it.batch.queries)),
             EncryptionRequest: self._encrypt,
             Ciphertexts: self._decrypt,
         }
 
-    def receive(self, message: bytes) -> bytes:
-        """Return the reply to a message; a refused one changes nothing."""
-        found = decoded(message, self._handlers)
-        if not isinstance(found, SessionOpening):
-            if self._session is None:
-                raise InputError("No session was opened yet.")
-            check_session(found.session, self._session)
-        return self._handlers[type(found)](found).encode()
-
     def _open(self, opening: SessionOpening) -> PaillierModulus:
         if opening.agreement != self.agreement:
             raise InputError("The session has other terms: another schema, other owners or other records.")
-        if self._session not in {None, opening.session}:
+        if self.session not in {None, opening.session}:
             raise InputError("This party serves one session; a new one needs a fresh key.")
-        self._session = opening.session
+        self.session = opening.session
         n = self._key.public.n.to_bytes(self._key.public.size, "big")
         return PaillierModulus(opening.session, n, self._key.prove(opening.session + self.agreement))
 

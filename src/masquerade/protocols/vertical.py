@@ -38,7 +38,6 @@ from masquerade.protocols.codec import (
     SessionMessage,
     Struct,
     Text,
-    tag_of,
 )
 from masquerade.protocols.pseudonyms import (
     MOST_PARTS,
@@ -50,7 +49,7 @@ from masquerade.protocols.pseudonyms import (
     most_in_part,
     words_of,
 )
-from masquerade.protocols.session import Transport, ask, check_session
+from masquerade.protocols.session import Responder, Transport, ask
 
 _MOST_BLOCKS = 1000
 
@@ -265,7 +264,10 @@ class CellSupplier:
         _check_policy(party, found.policy.id, agreed)
         self.policy, self.shapes = found.policy, found.shapes
         for shape in self.shapes:
-            _check_shape(party, shape, self.policy)
+            if not shape.names or len(set(shape.names)) < len(shape.names):
+                raise InputError(f"Party {party!r} announced a block without variables, or with one twice.")
+            for name in shape.names:
+                self.policy.schema[name]
             if shape.rows > self._room.rows:
                 raise InputError(
                     f"Party {party!r} announced {shape.rows:,} rows; at most {self._room.rows:,} are taken."
@@ -381,13 +383,6 @@ def _check_policy(party: str, found: str, agreed: str) -> None:
         )
 
 
-def _check_shape(party: str, shape: BlockShape, policy: Policy) -> None:
-    if not shape.names or len(set(shape.names)) < len(shape.names):
-        raise InputError(f"Party {party!r} announced a block without variables, or with one twice.")
-    for name in shape.names:
-        policy.schema[name]
-
-
 class ClearCells(NamedTuple):
     """Cells of one party: some rows, by pseudonym, of some variables, in clear."""
 
@@ -396,11 +391,13 @@ class ClearCells(NamedTuple):
     draws: Draws
 
 
-class Site:
+class Site(Responder):
     """Holds clear cells and releases reports. Asked twice, or by two, it releases the very same reports.
 
     `cells` are its cells in clear, block by block, each with the way in which their reports are drawn.
     """
+
+    session: bytes
 
     def __init__(self, name: str, policy: Policy, cells: Sequence[ClearCells], session: bytes) -> None:
         check_policy(policy)
@@ -416,6 +413,10 @@ class Site:
                         f"{', '.join(group.names)} are disguised together: a cell of one needs all."
                     )
         self.released: dict[str, frozenset[str]] = {}
+        self.handlers = {
+            DescriptionRequest: lambda asked: self.described(asked.names),
+            CellRequest: self._release,
+        }
 
     @cached_property
     def _reports(self) -> tuple[dict[str, Codes], ...]:
@@ -435,14 +436,8 @@ class Site:
         """Sort the pseudonyms of every block, once."""
         return tuple(SortedPseudonyms(cells.tags) for cells in self.cells)
 
-    def receive(self, message: bytes) -> bytes:
-        """Return what this site's cells are, or a part of them, disguised."""
-        if tag_of(message) == DescriptionRequest.TAG:
-            announce = DescriptionRequest.decode(message)
-            check_session(announce.session, self.session)
-            return self.described(announce.names).encode()
-        request = CellRequest.decode(message)
-        check_session(request.session, self.session)
+    def _release(self, request: CellRequest) -> Cells:
+        """Return a part of the cells, disguised."""
         if not request.part < request.parts <= MOST_PARTS:
             raise InputError(f"There are {request.parts} parts. Part {request.part + 1} was asked for.")
         policy = restricted(self.policy, request.names or self.policy.schema.names)
@@ -450,10 +445,9 @@ class Site:
             _packed(self._reports[block], self.cells[block].tags, names, rows, policy)
             for block, names, rows in self._cut(policy, request.part, request.parts)
         )
-        self.released[request.recipient] = self.released.get(request.recipient, frozenset()) | set(
-            policy.schema
-        )
-        return Cells(self.session, self.name, policy.id, request.part, request.parts, blocks).encode()
+        before = self.released.get(request.recipient, frozenset())
+        self.released[request.recipient] = before | set(policy.schema)
+        return Cells(request.session, self.name, policy.id, request.part, request.parts, blocks)
 
     def described(self, names: Sequence[str] = ()) -> CellDescription:
         """Return the policy of some variables (of all, if none is named), and the blocks that hold them."""

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from masquerade.channels.policy import check_policy
 from masquerade.core.errors import RoundAborted
-from masquerade.crypto.ballots import BallotKeys, mask
 from masquerade.crypto.group import SmallLog
 from masquerade.crypto.keys import SigningKey
+from masquerade.crypto.proofs import BallotKeys, mask
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.frequency.ballots import POINT, public_keys, sum_of_keys
 from masquerade.protocols.frequency.messages import Step, Terms

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tests.unit.crypto.votes import cast
 
-from masquerade.crypto.ballots import BallotKeys, knows_bit, knows_one_hot
 from masquerade.crypto.keys import AgreementKey, SigningKey, derive
 from masquerade.crypto.proofs import (
     Ballot,
+    BallotKeys,
     Context,
     Drawn,
     Knows,
@@ -20,6 +20,8 @@ from masquerade.crypto.proofs import (
     _prove_from_parts,
     branches_of,
     equal_logs,
+    knows_bit,
+    knows_one_hot,
     one_hot,
     possession,
     valid_bit,

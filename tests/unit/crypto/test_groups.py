@@ -164,12 +164,3 @@ def test_products_need_as_many_numbers_as_points(group):
     with pytest.raises(InputError, match="Got 1 points, 0 numbers"):
         group.combine_public([group.generator], [])
     assert group.combine_public([group.generator] * 1000, [0] * 1000).is_identity
-
-
-@both
-def test_prepared_points_multiply_the_same(group):
-    A = point(group, 77)
-    plain, prepared = group.decode(A.encode()), group.prepare(group.decode(A.encode()))
-    for k in (1, 255, 256, group.order - 1, 2**200 + 3):
-        assert group.combine_public([prepared, A], [k, 1]) == group.combine_public([plain, A], [k, 1])
-    assert group.prepare(group.identity).is_identity

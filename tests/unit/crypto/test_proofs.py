@@ -4,14 +4,16 @@ import pytest
 from tests.unit.crypto.votes import cast, election, proved_bits, proved_one_hot, transcript
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.ballots import BallotKeys, knows_bit, knows_one_hot
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.proofs import (
+    BallotKeys,
     Either,
     Equation,
     Knows,
     Linear,
     equal_logs,
+    knows_bit,
+    knows_one_hot,
     one_hot,
     possession,
     proof_size,
@@ -206,7 +208,6 @@ def test_a_one_hot_statement_needs_a_ballot():
 @both
 def test_every_flipped_bit_is_noticed(group):
     statements, proofs = proved_bits(group, [1, 0])
-    group.prepare(group.generator)
     for at in range(8 * len(proofs[0])):
         flipped = bytearray(proofs[0])
         flipped[at // 8] ^= 1 << at % 8

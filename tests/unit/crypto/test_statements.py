@@ -7,13 +7,14 @@ import sys
 import pytest
 from tests.unit.crypto.votes import election, transcript
 
-from masquerade.crypto.ballots import knows_bit, mask
 from masquerade.crypto.proofs import (
     Either,
     Equation,
     Linear,
     describe,
     equal_logs,
+    knows_bit,
+    mask,
     one_hot,
     open_proof,
     possession,

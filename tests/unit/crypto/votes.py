@@ -1,7 +1,17 @@
 """Small elections for the tests: users with keys, sums of keys, ballots and their proofs."""
 
-from masquerade.crypto.ballots import BallotKeys, knows_bit, knows_one_hot, mask
-from masquerade.crypto.proofs import Ballot, Context, Transcript, one_hot, prove, valid_bit
+from masquerade.crypto.proofs import (
+    Ballot,
+    BallotKeys,
+    Context,
+    Transcript,
+    knows_bit,
+    knows_one_hot,
+    mask,
+    one_hot,
+    prove,
+    valid_bit,
+)
 
 
 def context(number=0, **changed):

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from masquerade.crypto.ballots import BallotKeys, knows_bit, knows_one_hot, mask
 from masquerade.crypto.elgamal import decode_points
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import Point, SmallLog
@@ -23,11 +22,15 @@ from masquerade.crypto.proof_batches import Claim, rejected
 from masquerade.crypto.proofs import (
     NOT_YET,
     Ballot,
+    BallotKeys,
     Context,
     Knows,
     Part,
     Statement,
     Transcript,
+    knows_bit,
+    knows_one_hot,
+    mask,
     one_hot,
     possession,
     prove,
@@ -204,13 +207,11 @@ class Booth:
         proof = prove(statement, knows, self.setting.transcript(user, "vote"))
         return b"".join([point.encode() for point in (*m, *h)]) + proof
 
-    def invalid(
-        self, votes: Sequence[tuple[str, bytes]], *, workers: int = 2, alone: bool = False
-    ) -> list[str]:
-        """Return the users whose votes do not decode or are not proved valid; `alone`: one by one."""
+    def invalid(self, votes: Sequence[tuple[str, bytes]], *, workers: int = 2) -> list[str]:
+        """Return the users whose votes do not decode or are not proved valid."""
         listed = [(user, self.keys[user].encode(), payload) for user, payload in votes]
         claim = partial(vote_claim, spans=self.spans, total=self.total.encode(), setting=self.setting)
-        bad = rejected(listed, claim, workers=workers, each=len(self.total.X), alone=alone)
+        bad = rejected(listed, claim, workers=workers, each=len(self.total.X))
         return [votes[place][0] for place in bad]
 
     def frequencies(self, votes: Sequence[bytes], *, workers: int = 2) -> list[int]:

@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal, RoundAborted
-from masquerade.crypto.ballots import BallotKeys
 from masquerade.crypto.errors import DecodingError, KeySpent, LogOutOfRange, SealBroken
 from masquerade.crypto.keys import SigningKey, SingleUse
 from masquerade.crypto.proof_batches import rejected
+from masquerade.crypto.proofs import BallotKeys
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.frequency.ballots import (
     Booth,

@@ -8,10 +8,9 @@ from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, fr
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError, QueryRefused, RoundAborted
 from masquerade.crypto import proof_batches
-from masquerade.crypto.ballots import BallotKeys, knows_bit, mask
 from masquerade.crypto.errors import DecodingError, KeySpent, LogOutOfRange, SealBroken
 from masquerade.crypto.proof_batches import spread
-from masquerade.crypto.proofs import Knows, prove
+from masquerade.crypto.proofs import BallotKeys, Knows, knows_bit, mask, prove
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.frequency.ballots import (
     POINT,
