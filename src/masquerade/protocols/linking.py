@@ -41,22 +41,7 @@ from masquerade.crypto.ristretto255 import (
 )
 from masquerade.crypto.symmetric import coder
 from masquerade.disguising.columns import permutation
-from masquerade.protocols.codec import (
-    DIGEST_SIZE,
-    MOST_PARTIES,
-    SESSION_SIZE,
-    U32,
-    Blob,
-    Digest,
-    Many,
-    Name,
-    Names,
-    SessionMessage,
-    Signature,
-    Struct,
-    Writer,
-    decoded,
-)
+from masquerade.protocols import codec
 from masquerade.protocols.pseudonyms import PSEUDONYM_SIZE, Key, normal_forms, split_pseudonyms
 from masquerade.protocols.session import Responder, Transport, ask, check_names, check_session
 
@@ -64,73 +49,73 @@ JOINER = "the joiner"
 DOMAIN = b"masquerade linking 1 "
 MOST_KEYS = 1_000_000
 _STEP, _DONE = "step of linking", "set came back whole"
-_NOTHING = bytes(DIGEST_SIZE)
+_NOTHING = bytes(codec.DIGEST_SIZE)
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Struct):
+class Step(codec.Struct):
     """What a party vouches for: it was given a set with one digest and passed it on with another.
 
     The first step is that of the set's origin, which was given nothing.
     """
 
-    party: Name
-    size: U32
-    came: Digest
-    went: Digest
-    signature: Signature
+    party: codec.Name
+    size: codec.U32
+    came: codec.Digest
+    went: codec.Digest
+    signature: codec.Signature
 
 
-Steps = Annotated[tuple[Step, ...], Many(MOST_PARTIES)]
-Points = Annotated[bytes, Blob(1 << 29)]  # 16 million points, or twice as many pseudonyms
+Steps = Annotated[tuple[Step, ...], codec.Many(codec.MOST_PARTIES)]
+Points = Annotated[bytes, codec.Blob(1 << 29)]  # 16 million points, or twice as many pseudonyms
 
 
-class LinkingOffer(SessionMessage, tag=b"masquerade linking begin 1"):
+class LinkingOffer(codec.SessionMessage, tag=b"masquerade linking begin 1"):
     """A session is offered: who links, and how large a set may be."""
 
-    roster: Names
-    most: U32
+    roster: codec.Names
+    most: codec.U32
 
 
-class MaskedPoints(SessionMessage, tag=b"masquerade linking points 2"):
+class MaskedPoints(codec.SessionMessage, tag=b"masquerade linking points 2"):
     """The set of `origin` under some masks, in the order that `origin` shuffled it into.
 
     `steps` say who put masks on, each signed; there are none where parties have no identities.
     """
 
-    origin: Name
+    origin: codec.Name
     points: Points
     steps: Steps = ()
 
 
-class ReturnedPoints(SessionMessage, tag=b"masquerade linking finish 2"):
+class ReturnedPoints(codec.SessionMessage, tag=b"masquerade linking finish 2"):
     """A party's own set comes back with everybody else's mask on, and their signed steps."""
 
     points: Points
     steps: Steps = ()
 
 
-class Confirmation(SessionMessage, tag=b"masquerade linking confirm 1"):
+class Confirmation(codec.SessionMessage, tag=b"masquerade linking confirm 1"):
     """The signed `Receipt` of every party, in the order of the roster: no set was changed on its way."""
 
-    done: Annotated[tuple[Annotated[bytes, Blob(200)], ...], Many(MOST_PARTIES)]
+    done: Annotated[tuple[Annotated[bytes, codec.Blob(200)], ...], codec.Many(codec.MOST_PARTIES)]
 
 
-class PseudonymRequest(SessionMessage, tag=b"masquerade linking compare 1"):
+class PseudonymRequest(codec.SessionMessage, tag=b"masquerade linking compare 1"):
     """Ask for a party's pseudonyms, to find the common ones."""
 
 
-class Pseudonyms(SessionMessage, tag=b"masquerade linking pseudonyms 1"):
+class Pseudonyms(codec.SessionMessage, tag=b"masquerade linking pseudonyms 1"):
     """Sorted pseudonyms: of one party on the way up, of the common records on the way down."""
 
     values: Points
 
 
-class Receipt(SessionMessage, tag=b"masquerade linking done 2"):
+class Receipt(codec.SessionMessage, tag=b"masquerade linking done 2"):
     """A step is done; how many records it left. Signed where a party vouches that its set came back whole."""
 
-    records: U32
-    signature: Annotated[bytes, Blob(SIGNATURE_SIZE, (0, SIGNATURE_SIZE))] = b""
+    records: codec.U32
+    signature: Annotated[bytes, codec.Blob(SIGNATURE_SIZE, (0, SIGNATURE_SIZE))] = b""
 
 
 class Chain:
@@ -208,7 +193,7 @@ class Chain:
             raise _broken(f"{step.party!r} changed the size of the set of {origin!r}.", step.party)
 
     def _fields(self, origin: str, before: Sequence[Step], step: Step) -> tuple[bytes, ...]:
-        writer = Writer()
+        writer = codec.Writer()
         for earlier in before:
             earlier.write(writer)
         size = step.size.to_bytes(4, "big")
@@ -275,7 +260,7 @@ class LinkingParty(Responder):
 
     def receive(self, message: bytes) -> bytes:
         """Return the reply to a message; asked again it says the same, a refused one changes nothing."""
-        found, digest = decoded(message, self.handlers), digest_of(message)
+        found, digest = codec.decoded(message, self.handlers), digest_of(message)
         step = (found.TAG, found.origin if isinstance(found, MaskedPoints) else "")
         if step in self._replies:
             before, reply = self._replies[step]
@@ -434,9 +419,9 @@ class Joiner:
             )
         self.parties, self.name, self.most = tuple(parties), name, most
         self._transport = transport
-        self.session = os.urandom(SESSION_SIZE) if session is None else session
-        if len(self.session) != SESSION_SIZE:
-            raise InputError(f"A session has {SESSION_SIZE} bytes. Got {len(self.session)} instead.")
+        self.session = os.urandom(codec.SESSION_SIZE) if session is None else session
+        if len(self.session) != codec.SESSION_SIZE:
+            raise InputError(f"A session has {codec.SESSION_SIZE} bytes. Got {len(self.session)} instead.")
         self._offer = LinkingOffer(self.session, self.parties, most)
         self._chain = None if peers is None else Chain(self._offer, peers)
         self.sizes: dict[str, int] = {}

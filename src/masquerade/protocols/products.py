@@ -26,18 +26,7 @@ from masquerade.core.schema import Schema
 from masquerade.crypto.errors import KeySpent, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
 from masquerade.crypto.symmetric import seal, unseal
-from masquerade.protocols.codec import (
-    Array,
-    Blob,
-    Converted,
-    Many,
-    Name,
-    Number,
-    OneOf,
-    SessionMessage,
-    Signature,
-    Words,
-)
+from masquerade.protocols import codec, session
 from masquerade.protocols.columns import (
     Columns,
     OwnColumns,
@@ -48,15 +37,6 @@ from masquerade.protocols.columns import (
     shares_of,
     width,
 )
-from masquerade.protocols.session import (
-    Consent,
-    Member,
-    Proposal,
-    Transport,
-    ask,
-    check_names,
-    convene,
-)
 
 MOST_WORDS = 2**27  # of one set of columns, 1 GiB
 INNER, ELEMENTWISE = 0, 1
@@ -66,26 +46,29 @@ MOST_KEPT = 2**28  # numbers of one session, 2 GiB
 _ENTRY = 256  # numbers that the name of something kept counts for
 _CORRECTION = b"correction"
 
-Numbers = Annotated[Words, Array("<u8", MOST_WORDS)]
-Product = Annotated[int, OneOf(Number(1), (INNER, ELEMENTWISE))]
-Sealed = Annotated[bytes, Blob(8 * MOST_WORDS + 64)]
+Numbers = Annotated[codec.Words, codec.Array("<u8", MOST_WORDS)]
+Product = Annotated[int, codec.OneOf(codec.Number(1), (INNER, ELEMENTWISE))]
+Sealed = Annotated[bytes, codec.Blob(8 * MOST_WORDS + 64)]
 Named = Annotated[
-    Columns, Converted(Blob(1 << 20), lambda columns: columns.id, Columns.named, "The name of some columns")
+    Columns,
+    codec.Converted(
+        codec.Blob(1 << 20), lambda columns: columns.id, Columns.named, "The name of some columns"
+    ),
 ]
 
 
-class ColumnRequest(SessionMessage, tag=b"masquerade products show 1"):
+class ColumnRequest(codec.SessionMessage, tag=b"masquerade products show 1"):
     """Ask a party for some of its columns, masked."""
 
     columns: Named
 
 
-class MaskedColumns(SessionMessage, tag=b"masquerade products shown 2", eq=False):
+class MaskedColumns(codec.SessionMessage, tag=b"masquerade products shown 2", eq=False):
     """Masked columns, signed by their holder: sent when asked for, then delivered to whoever multiplies."""
 
     columns: Named
     words: Numbers
-    signature: Signature = bytes(SIGNATURE_SIZE)
+    signature: codec.Signature = bytes(SIGNATURE_SIZE)
 
     def signed(self, roster: bytes) -> tuple[bytes, ...]:
         """Return what the signature covers: session and roster, which columns these are, and every number."""
@@ -93,7 +76,7 @@ class MaskedColumns(SessionMessage, tag=b"masquerade products shown 2", eq=False
         return self.session, roster, self.columns.id, words
 
 
-class CorrelationRequest(SessionMessage, tag=b"masquerade products correlate 1"):
+class CorrelationRequest(codec.SessionMessage, tag=b"masquerade products correlate 1"):
     """Ask the helper for what the holder of `right` needs to multiply with `left`.
 
     Columns are multiplied row by row and summed (inner), or row by row alone (elementwise).
@@ -118,34 +101,34 @@ class CorrelationRequest(SessionMessage, tag=b"masquerade products correlate 1")
             raise InputError("A party multiplies its own columns alone.")
 
 
-class Correlation(SessionMessage, tag=b"masquerade products correlated 1"):
+class Correlation(codec.SessionMessage, tag=b"masquerade products correlated 1"):
     """A correction, sealed for the holder of `right`."""
 
     sealed: Sealed
 
 
-class ProductRequest(SessionMessage, tag=b"masquerade products multiply 1"):
+class ProductRequest(codec.SessionMessage, tag=b"masquerade products multiply 1"):
     """Multiply `lefts`, shares of one thing, with `right`; corrections go to the holder of `right` only."""
 
     kind: Product
-    lefts: Annotated[tuple[Named, ...], Many(1000)]
+    lefts: Annotated[tuple[Named, ...], codec.Many(1000)]
     right: Named
-    sealed: Annotated[tuple[Sealed, ...], Many(1000)]
+    sealed: Annotated[tuple[Sealed, ...], codec.Many(1000)]
 
 
-class SumRequest(SessionMessage, tag=b"masquerade products sums 1"):
+class SumRequest(codec.SessionMessage, tag=b"masquerade products sums 1"):
     """Ask a party for the sums of its own columns."""
 
-    names: Annotated[tuple[Name, ...], Many(1000)]
+    names: Annotated[tuple[codec.Name, ...], codec.Many(1000)]
 
 
-class OpenNumbers(SessionMessage, tag=b"masquerade products opened 1", eq=False):
+class OpenNumbers(codec.SessionMessage, tag=b"masquerade products opened 1", eq=False):
     """Numbers that a party gives away: sums of own columns, or a share of sums of products."""
 
     words: Numbers
 
 
-class Helper(Member):
+class Helper(session.Member):
     """Deals, for columns u of one party and v of another, shares of their products, expanded from seeds.
 
     A mask belongs to the name of its columns and a correlation to a pair of names, so nothing is dealt for
@@ -183,7 +166,7 @@ class Helper(Member):
         return Correlation(pair.session, seal(key, rest.astype("<u8").tobytes(), _CORRECTION))
 
 
-def _multiplied(kind: int, left: Words, right: Words) -> Words:
+def _multiplied(kind: int, left: codec.Words, right: codec.Words) -> codec.Words:
     """Return inner products (columns × columns) or elementwise ones (columns·columns × rows), modulo 2^64."""
     if kind == INNER:
         sums = [[np.dot(x, y) for y in right] for x in left]
@@ -191,17 +174,17 @@ def _multiplied(kind: int, left: Words, right: Words) -> Words:
     return (left[:, None, :] * right[None, :, :]).reshape(len(left) * len(right), left.shape[1])
 
 
-def _mask(member: Member, other: str, columns: Columns, shape: tuple[int, int]) -> Words:
+def _mask(member: session.Member, other: str, columns: Columns, shape: tuple[int, int]) -> codec.Words:
     """Return the mask of some columns, which their holder and the helper expand, each naming the other."""
     return member.mask(other, prod(shape), "product mask", columns.id).reshape(shape)
 
 
-def _left_mask(member: Member, other: str, pair: CorrelationRequest, count: int) -> Words:
+def _left_mask(member: session.Member, other: str, pair: CorrelationRequest, count: int) -> codec.Words:
     """Return the left holder's share of the masks' product, which it and the helper can expand."""
     return member.mask(other, count, "product share", *pair.context)
 
 
-class ProductParty(Member):
+class ProductParty(session.Member):
     """Holds some columns of all records. It sees others' columns only under the helper's masks.
 
     `schema` lists all variables and `owners` who holds which; `codes` are this party's, in the order of the
@@ -229,11 +212,13 @@ class ProductParty(Member):
         self._helper, self._schema = helper, schema
         self._owners = {party: frozenset(names) for party, names in owners.items()}
         self._kept, self._most_kept = 0, most_kept
-        self._products: dict[Columns, Words] = {}
-        self._foreign: dict[Columns, Words] = {}
+        self._products: dict[Columns, codec.Words] = {}
+        self._foreign: dict[Columns, codec.Words] = {}
         self._done: dict[tuple[int, tuple[Columns, ...], Columns], OpenNumbers] = {}
         self.handlers |= {
-            Proposal: lambda it: Consent(it.session, it.round, self._own.refusals(it.batch.queries)),
+            session.Proposal: lambda it: session.Consent(
+                it.session, it.round, self._own.refusals(it.batch.queries)
+            ),
             ColumnRequest: self._show,
             MaskedColumns: self._take,
             SumRequest: self._sums,
@@ -305,7 +290,7 @@ class ProductParty(Member):
             self._done[key] = OpenNumbers(question.session, share.ravel())
         return self._done[key]
 
-    def _share(self, question: ProductRequest) -> Words:
+    def _share(self, question: ProductRequest) -> codec.Words:
         lefts, right, kind = question.lefts, question.right, question.kind
         if not lefts or {left.parts for left in lefts} != {lefts[0].parts}:
             raise InputError("Shares of one product are multiplied together.")
@@ -322,7 +307,7 @@ class ProductParty(Member):
         self._kept += count + _ENTRY
         return share.reshape(lines, self._own.n if kind == ELEMENTWISE else 1)
 
-    def _left_share(self, question: ProductRequest, count: int) -> Words:
+    def _left_share(self, question: ProductRequest, count: int) -> codec.Words:
         """Return own columns times the other's masked ones, plus what the seed says."""
         mine = [left for left in question.lefts if left.holder == self.name]
         if len(mine) != 1 or question.sealed:
@@ -333,7 +318,7 @@ class ProductParty(Member):
         product = _multiplied(pair.kind, self._words(pair.left), self._known(pair.right)).ravel()
         return product + _left_mask(self, self._helper, pair, count)
 
-    def _right_share(self, question: ProductRequest, count: int) -> Words:
+    def _right_share(self, question: ProductRequest, count: int) -> codec.Words:
         """Return the sum over all left holders of masked columns times own mask, plus corrections."""
         kind, right = question.kind, question.right
         self._own.check(right.parts[0].names)
@@ -350,7 +335,7 @@ class ProductParty(Member):
             total += _multiplied(kind, self._known(left), mask).ravel() + np.frombuffer(correction, "<u8")
         return total
 
-    def _words(self, columns: Columns) -> Words:
+    def _words(self, columns: Columns) -> codec.Words:
         """Return columns that this party holds, in clear: its own or its share of a product."""
         if columns.holder != self.name:
             raise InputError("These columns belong to another party.")
@@ -365,7 +350,7 @@ class ProductParty(Member):
             raise InputError(f"A set of columns has at most {MOST_WORDS:,} numbers.")
         return self._own.indicators(columns.parts[0].names)
 
-    def _known(self, columns: Columns) -> Words:
+    def _known(self, columns: Columns) -> codec.Words:
         if columns not in self._foreign:
             raise InputError("Masked columns that the product needs were not delivered.")
         return self._foreign[columns]
@@ -384,19 +369,19 @@ class HelpedProducts(Products):
         self,
         owners: Owners,
         helper: str,
-        transport: Transport,
+        transport: session.Transport,
         schema: Schema,
         n: int,
         *,
         alignment: bytes = b"",
     ) -> None:
-        check_names((*owners, helper))
+        session.check_names((*owners, helper))
         if len(owners) < 2:
             raise InputError("Products across parties need at least two; one counts alone.")
         super().__init__(owners, schema, n, transport, tuple(owners))
         self.helper = helper
         agreement = product_agreement(schema, owners, helper, n, alignment)
-        convene((*owners, helper), transport, self.session, agreement)
+        session.convene((*owners, helper), transport, self.session, agreement)
         self._shown: dict[Columns, MaskedColumns] = {}
         self._delivered: set[tuple[Columns, str]] = set()
         self._formed: set[tuple[Part, ...]] = set()
@@ -419,13 +404,13 @@ class HelpedProducts(Products):
                 words = self._inner(parts)
             else:
                 question = SumRequest(self.session, parts[0].names)
-                words = ask(self._transport, parts[0].party, question, OpenNumbers, spent=True).words
+                words = session.ask(self._transport, parts[0].party, question, OpenNumbers, spent=True).words
             if words.size != int(np.prod(shape)) or np.any(words > np.uint64(self.n)):
                 raise RoundAborted("A sum of products is no count: a party's share was false.", spent=True)
             self._known[parts] = words.astype(np.int64).reshape(shape)
         return self._known[parts]
 
-    def _inner(self, parts: tuple[Part, ...]) -> Words:
+    def _inner(self, parts: tuple[Part, ...]) -> codec.Words:
         lefts = self._shares(parts[:-1])
         shares = self._multiply(INNER, lefts, parts[-1])
         if len({share.size for share in shares}) > 1:
@@ -441,19 +426,19 @@ class HelpedProducts(Products):
                 self._formed.add(prefix)
         return shares_of(parts)
 
-    def _multiply(self, kind: int, lefts: tuple[Columns, ...], part: Part) -> list[Words]:
+    def _multiply(self, kind: int, lefts: tuple[Columns, ...], part: Part) -> list[codec.Words]:
         right = Columns(part.party, (part,))
         sealed = []
         for left in lefts:
             self._deliver(left, right.holder)
             self._deliver(right, left.holder)
             question = CorrelationRequest(self.session, kind, left, right)
-            sealed.append(ask(self._transport, self.helper, question, Correlation, spent=True).sealed)
+            sealed.append(session.ask(self._transport, self.helper, question, Correlation, spent=True).sealed)
         shares = []
         for holder in (*(left.holder for left in lefts), right.holder):
             corrections = tuple(sealed) if holder == right.holder else ()
             request = ProductRequest(self.session, kind, lefts, right, corrections)
-            shares.append(ask(self._transport, holder, request, OpenNumbers, spent=True).words)
+            shares.append(session.ask(self._transport, holder, request, OpenNumbers, spent=True).words)
         return shares
 
     def _deliver(self, columns: Columns, to: str) -> None:
@@ -462,12 +447,12 @@ class HelpedProducts(Products):
             return
         if columns not in self._shown:
             request = ColumnRequest(self.session, columns)
-            shown = ask(self._transport, columns.holder, request, MaskedColumns, spent=True)
+            shown = session.ask(self._transport, columns.holder, request, MaskedColumns, spent=True)
             if shown.columns != columns:
                 reason = f"{columns.holder!r} showed other columns."
                 raise RoundAborted(reason, spent=True, culprits=(columns.holder,))
             self._shown[columns] = shown
-        ask(self._transport, to, self._shown[columns], OpenNumbers, spent=True)
+        session.ask(self._transport, to, self._shown[columns], OpenNumbers, spent=True)
         self._delivered.add((columns, to))
 
     def guarantee(self) -> Guarantee:

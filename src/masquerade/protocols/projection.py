@@ -26,17 +26,7 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.symmetric import KeyedStream, code, seal, unseal
 from masquerade.estimate.rotation import Normals, Reduction, rotated
 from masquerade.estimate.walsh import product_columns
-from masquerade.protocols.codec import (
-    MOST_PARTIES,
-    SESSION_SIZE,
-    U32,
-    U64,
-    Array,
-    Blob,
-    Many,
-    Name,
-    SessionMessage,
-)
+from masquerade.protocols import codec
 from masquerade.protocols.columns import OwnColumns, Owners, check_owners
 from masquerade.protocols.session import Member, SessionOffer, Transport, agreement_of, ask, convene
 
@@ -46,49 +36,49 @@ MOST_ROTATED = 50_000  # records: a rotation takes time with their square, here 
 LEAST_SURE = 0.5  # of f in the covariance, beyond which squares of estimates say little about squares
 _LABEL = "projection secret"
 
-Sealed = Annotated[bytes, Blob(200)]
-Variables = Annotated[tuple[Name, ...], Many(1000)]
+Sealed = Annotated[bytes, codec.Blob(200)]
+Variables = Annotated[tuple[codec.Name, ...], codec.Many(1000)]
 
 
-class SecretRequest(SessionMessage, tag=b"masquerade projection deal 1"):
+class SecretRequest(codec.SessionMessage, tag=b"masquerade projection deal 1"):
     """Ask the first owner for a fresh secret, sealed for every other one."""
 
 
-class SealedSecrets(SessionMessage, tag=b"masquerade projection dealt 1"):
+class SealedSecrets(codec.SessionMessage, tag=b"masquerade projection dealt 1"):
     """The secret of the owners, sealed for each of the others in the order of the roster."""
 
-    sealed: Annotated[tuple[Sealed, ...], Many(MOST_PARTIES)]
+    sealed: Annotated[tuple[Sealed, ...], codec.Many(codec.MOST_PARTIES)]
 
 
-class SealedSecret(SessionMessage, tag=b"masquerade projection take 1"):
+class SealedSecret(codec.SessionMessage, tag=b"masquerade projection take 1"):
     """Hand the sealed secret to an owner."""
 
     sealed: Sealed
 
 
-class SecretReceipt(SessionMessage, tag=b"masquerade projection taken 1"):
+class SecretReceipt(codec.SessionMessage, tag=b"masquerade projection taken 1"):
     """An owner has the secret."""
 
 
-class MarginRequest(SessionMessage, tag=b"masquerade projection margin 1"):
+class MarginRequest(codec.SessionMessage, tag=b"masquerade projection margin 1"):
     """Ask an owner for the exact table of some of its variables."""
 
     names: Variables
 
 
-class ProjectionRequest(SessionMessage, tag=b"masquerade projection submit 1"):
+class ProjectionRequest(codec.SessionMessage, tag=b"masquerade projection submit 1"):
     """Ask an owner for its part of a question about `asked`, projected (by a rotation where p is 0)."""
 
     asked: Variables
-    p: U64
-    k: U64
-    trials: U32
+    p: codec.U64
+    k: codec.U64
+    trials: codec.U32
 
 
-class Numbers(SessionMessage, tag=b"masquerade projection numbers 1", eq=False):
+class Numbers(codec.SessionMessage, tag=b"masquerade projection numbers 1", eq=False):
     """A table, or projected columns one after the other."""
 
-    values: Annotated[Floats, Array("<f8", MOST_NUMBERS)]
+    values: Annotated[Floats, codec.Array("<f8", MOST_NUMBERS)]
 
 
 def shared_normals(secret: bytes, question: str) -> Normals:
@@ -296,7 +286,7 @@ def convene_owners(
 ) -> tuple[RemoteOwner, ...]:
     """Bring owners together, let the first draw their secret and hand it to the others, sealed."""
     check_owners(owners, schema, receiver)
-    session = os.urandom(SESSION_SIZE)
+    session = os.urandom(codec.SESSION_SIZE)
     convene(tuple(owners), transport, session, projection_agreement(schema, owners, receiver, n, alignment))
     first, *others = owners
     dealt = ask(transport, first, SecretRequest(session), SealedSecrets, spent=False)

@@ -27,30 +27,13 @@ from masquerade.core.query import Query
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
 from masquerade.crypto.symmetric import stream
-from masquerade.protocols.codec import (
-    LONGEST_TEXT,
-    MOST_PARTIES,
-    U64,
-    Blob,
-    Converted,
-    Digest,
-    Key,
-    Many,
-    Message,
-    Name,
-    Names,
-    SessionMessage,
-    Signature,
-    Text,
-    Words,
-    decoded,
-)
+from masquerade.protocols import codec
 
 LARGEST = 1 << 30  # bytes of a message
 MOST_QUERIES = 100_000
 ADVERT = "advert of a party"
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=codec.Message)
 
 
 class Transport(Protocol):
@@ -83,7 +66,7 @@ class LocalTransport:
         return bytes(message)
 
 
-def ask(transport: Transport, party: str, message: Message, reply: type[M], *, spent: bool) -> M:
+def ask(transport: Transport, party: str, message: codec.Message, reply: type[M], *, spent: bool) -> M:
     """Return a party's decoded reply; whatever it refuses or garbles aborts the round and names it.
 
     `spent` tells whether something about the records may have left a party by then.
@@ -100,20 +83,20 @@ def ask(transport: Transport, party: str, message: Message, reply: type[M], *, s
     raise RoundAborted(reason, spent=spent, culprits=(party,))
 
 
-class SessionOffer(SessionMessage, tag=b"masquerade parties join 1"):
+class SessionOffer(codec.SessionMessage, tag=b"masquerade parties join 1"):
     """A session is offered: its id, a digest of what was agreed on, and who is to take part."""
 
-    agreement: Digest
-    roster: Names
+    agreement: codec.Digest
+    roster: codec.Names
 
 
-class Advert(SessionMessage, tag=b"masquerade parties advert 1"):
+class Advert(codec.SessionMessage, tag=b"masquerade parties advert 1"):
     """A party's fresh key for one session under this agreement, signed."""
 
-    agreement: Digest
-    party: Name
-    key: Key
-    signature: Signature
+    agreement: codec.Digest
+    party: codec.Name
+    key: codec.Key
+    signature: codec.Signature
 
     @property
     def signed(self) -> tuple[bytes, ...]:
@@ -121,10 +104,10 @@ class Advert(SessionMessage, tag=b"masquerade parties advert 1"):
         return (self.session, self.agreement, self.party.encode(), self.key)
 
 
-class Roster(SessionMessage, tag=b"masquerade parties roster 1"):
+class Roster(codec.SessionMessage, tag=b"masquerade parties roster 1"):
     """The adverts of all who take part."""
 
-    adverts: Annotated[tuple[Annotated[bytes, Blob(1000)], ...], Many(MOST_PARTIES)]
+    adverts: Annotated[tuple[Annotated[bytes, codec.Blob(1000)], ...], codec.Many(codec.MOST_PARTIES)]
 
     @property
     def digest(self) -> bytes:
@@ -132,10 +115,10 @@ class Roster(SessionMessage, tag=b"masquerade parties roster 1"):
         return hashlib.sha256(self.encode()).digest()
 
 
-class RosterReceipt(SessionMessage, tag=b"masquerade parties joined 1"):
+class RosterReceipt(codec.SessionMessage, tag=b"masquerade parties joined 1"):
     """A party has checked the roster with this digest and keeps to it."""
 
-    roster: Digest
+    roster: codec.Digest
 
 
 class Responder:
@@ -144,15 +127,15 @@ class Responder:
     `BEGINS` is the kind of message that brings the session; a role without is made for one.
     """
 
-    BEGINS: ClassVar[type[SessionMessage] | None] = None
+    BEGINS: ClassVar[type[codec.SessionMessage] | None] = None
     session: bytes | None = None
-    handlers: dict[type[SessionMessage], Callable[[Any], SessionMessage]]
+    handlers: dict[type[codec.SessionMessage], Callable[[Any], codec.SessionMessage]]
 
     def receive(self, message: bytes) -> bytes:
         """Return the reply to a message; a refused one changes nothing."""
-        return self._reply(decoded(message, self.handlers)).encode()
+        return self._reply(codec.decoded(message, self.handlers)).encode()
 
-    def _reply(self, found: SessionMessage) -> SessionMessage:
+    def _reply(self, found: codec.SessionMessage) -> codec.SessionMessage:
         if type(found) is not self.BEGINS:
             if self.session is None:
                 raise InputError("No session was begun yet.")
@@ -192,7 +175,7 @@ class Member(Responder):
             raise InputError(f"Party {peer!r} shares no secret with {self.name!r}.")
         return self._key.agree(self._keys[peer], label, self.session, self.roster, *context)
 
-    def mask(self, peer: str, count: int, label: str, *context: bytes) -> Words:
+    def mask(self, peer: str, count: int, label: str, *context: bytes) -> codec.Words:
         """Return uniform 64-bit words that only this member and `peer` can repeat."""
         words = np.frombuffer(stream(self.secret(peer, label, *context), 8 * count), dtype="<u8")
         return words.astype(np.uint64, copy=False)
@@ -301,12 +284,14 @@ class Batch:
 
 Questions = Annotated[
     Batch,
-    Converted(Text(LONGEST_TEXT), lambda batch: batch.text, Batch.parse, "A batch of questions"),
+    codec.Converted(
+        codec.Text(codec.LONGEST_TEXT), lambda batch: batch.text, Batch.parse, "A batch of questions"
+    ),
 ]
 Refusals = Annotated[
     tuple[Refusal, ...],
-    Converted(
-        Many(2 * MOST_QUERIES, Text(LONGEST_TEXT)),
+    codec.Converted(
+        codec.Many(2 * MOST_QUERIES, codec.Text(codec.LONGEST_TEXT)),
         lambda refusals: tuple(text for one in refusals for text in (one.code, one.reason)),
         lambda texts: tuple(Refusal(*pair) for pair in zip(texts[::2], texts[1::2], strict=True)),
         "A list of refusals",
@@ -314,17 +299,17 @@ Refusals = Annotated[
 ]
 
 
-class Proposal(SessionMessage, tag=b"masquerade pooling proposal 1"):
+class Proposal(codec.SessionMessage, tag=b"masquerade pooling proposal 1"):
     """Questions of a round, before anything is counted."""
 
-    round: U64
+    round: codec.U64
     batch: Questions
 
 
-class Consent(SessionMessage, tag=b"masquerade pooling consent 1"):
+class Consent(codec.SessionMessage, tag=b"masquerade pooling consent 1"):
     """What a party says to a proposal: nothing against it, or why not."""
 
-    round: U64
+    round: codec.U64
     refusals: Refusals
 
 

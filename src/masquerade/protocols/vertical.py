@@ -26,40 +26,19 @@ from masquerade.core.schema import Field, Schema
 from masquerade.crypto.errors import DecodingError
 from masquerade.disguising.columns import permutation
 from masquerade.disguising.report_draws import Codes, Draws, through
+from masquerade.protocols import codec, pseudonyms
 from masquerade.protocols.arrow_stream import column, pack, unpack
-from masquerade.protocols.codec import (
-    LONGEST_TEXT,
-    U32,
-    U64,
-    Blob,
-    Converted,
-    Many,
-    Name,
-    SessionMessage,
-    Struct,
-    Text,
-)
-from masquerade.protocols.pseudonyms import (
-    MOST_PARTS,
-    PSEUDONYM_SIZE,
-    SortedPseudonyms,
-    Tags,
-    bounds_of,
-    increasing,
-    most_in_part,
-    words_of,
-)
 from masquerade.protocols.session import Responder, Transport, ask
 
 _MOST_BLOCKS = 1000
 
 Structure = Mapping[str, Sequence[str]]
 T = TypeVar("T")
-Variables = Annotated[tuple[Name, ...], Many(10_000)]
+Variables = Annotated[tuple[codec.Name, ...], codec.Many(10_000)]
 PolicyText = Annotated[
     Policy,
-    Converted(
-        Text(LONGEST_TEXT),
+    codec.Converted(
+        codec.Text(codec.LONGEST_TEXT),
         lambda policy: json.dumps(policy.to_dict(), ensure_ascii=False, separators=(",", ":")),
         lambda text: Policy.from_dict(json.loads(text)),
         "A policy",
@@ -67,46 +46,46 @@ PolicyText = Annotated[
 ]
 
 
-class DescriptionRequest(SessionMessage, tag=b"masquerade vertical announce 1"):
+class DescriptionRequest(codec.SessionMessage, tag=b"masquerade vertical announce 1"):
     """Ask a site what its cells of some variables (of all, if none is named) are: their policy and number."""
 
-    recipient: Name
+    recipient: codec.Name
     names: Variables
 
 
-class CellRequest(SessionMessage, tag=b"masquerade vertical request 2"):
+class CellRequest(codec.SessionMessage, tag=b"masquerade vertical request 2"):
     """Ask a site for the disguised cells of some variables, as announced, in one of some parts."""
 
-    recipient: Name
+    recipient: codec.Name
     names: Variables
-    part: U32
-    parts: U32
+    part: codec.U32
+    parts: codec.U32
 
 
 @dataclass(frozen=True, slots=True)
-class BlockShape(Struct):
+class BlockShape(codec.Struct):
     """A block of cells: so many rows of these variables."""
 
     names: Variables
-    rows: U64
+    rows: codec.U64
 
 
-class CellDescription(SessionMessage, tag=b"masquerade vertical described 1"):
+class CellDescription(codec.SessionMessage, tag=b"masquerade vertical described 1"):
     """What a site's cells are: the policy they go through, and the blocks they come in."""
 
-    party: Name
+    party: codec.Name
     policy: PolicyText
-    shapes: Annotated[tuple[BlockShape, ...], Many(_MOST_BLOCKS)]
+    shapes: Annotated[tuple[BlockShape, ...], codec.Many(_MOST_BLOCKS)]
 
 
-class Cells(SessionMessage, tag=b"masquerade vertical cells 2"):
+class Cells(codec.SessionMessage, tag=b"masquerade vertical cells 2"):
     """Disguised cells of one part, block by block: each an Arrow stream of pseudonyms and report codes."""
 
-    party: Name
-    policy_id: Name
-    part: U32
-    parts: U32
-    blocks: Annotated[tuple[Annotated[bytes, Blob(1 << 30)], ...], Many(_MOST_BLOCKS)]
+    party: codec.Name
+    policy_id: codec.Name
+    part: codec.U32
+    parts: codec.U32
+    blocks: Annotated[tuple[Annotated[bytes, codec.Blob(1 << 30)], ...], codec.Many(_MOST_BLOCKS)]
 
 
 def combined(policies: Sequence[Policy]) -> Policy:
@@ -221,7 +200,7 @@ class ReceivedCells(NamedTuple):
     """Some rows of some columns, sorted by pseudonym."""
 
     codes: Mapping[str, Codes]
-    tags: Tags
+    tags: pseudonyms.Tags
 
 
 def schema_of(names: Sequence[str], policy: Policy) -> pa.Schema:
@@ -229,7 +208,7 @@ def schema_of(names: Sequence[str], policy: Policy) -> pa.Schema:
     kinds = [pa.from_numpy_dtype(np.min_scalar_type(max(len(policy.observed[n]) - 1, 0))) for n in names]
     return pa.schema(
         [
-            column("pseudonym", pa.binary(PSEUDONYM_SIZE)),
+            column("pseudonym", pa.binary(pseudonyms.PSEUDONYM_SIZE)),
             *(column(name, kind) for name, kind in zip(names, kinds, strict=True)),
         ]
     )
@@ -292,7 +271,7 @@ class CellSupplier:
 
     def _arrived(self, block: bytes, shape: BlockShape, part: int, parts: int) -> ReceivedCells:
         schema = schema_of(shape.names, self.policy)
-        rows = most_in_part(shape.rows, parts)
+        rows = pseudonyms.most_in_part(shape.rows, parts)
         width = sum(field.type.bit_width // 8 for field in schema)
         size = min(rows * width + 64 * len(schema), self._room.bytes)
         try:
@@ -300,19 +279,19 @@ class CellSupplier:
         except DecodingError as error:
             reason = f"Party {self.party!r} sent a block that cannot be read: {error}"
             raise RoundAborted(reason, spent=True, culprits=(self.party,)) from None
-        tags = np.frombuffer(batch.column(0).buffers()[1], np.uint8, PSEUDONYM_SIZE * len(batch))
+        tags = np.frombuffer(batch.column(0).buffers()[1], np.uint8, pseudonyms.PSEUDONYM_SIZE * len(batch))
         arrived = ReceivedCells(
             {name: batch.column(place).to_numpy() for place, name in enumerate(shape.names, start=1)},
-            tags.reshape(-1, PSEUDONYM_SIZE),
+            tags.reshape(-1, pseudonyms.PSEUDONYM_SIZE),
         )
         self._check(arrived, part, parts)
         return arrived
 
     def _check(self, arrived: ReceivedCells, part: int, parts: int) -> None:
-        first, second = words_of(arrived.tags)
-        if not increasing(first, second):
+        first, second = pseudonyms.words_of(arrived.tags)
+        if not pseudonyms.increasing(first, second):
             raise InputError(f"Party {self.party!r} sent pseudonyms that are not sorted, or one twice.")
-        low, high = bounds_of(part, parts)
+        low, high = pseudonyms.bounds_of(part, parts)
         if len(first) and not low <= first[0] <= first[-1] <= high:
             raise InputError(f"Party {self.party!r} sent a record that belongs to another part.")
         for name, codes in arrived.codes.items():
@@ -343,7 +322,7 @@ def joined(schema: Schema, blocks: Sequence[ReceivedCells]) -> dict[str, Codes]:
 
     A cell that two blocks hold, and a record that lacks a cell, is refused: nobody guesses which is right.
     """
-    reference: Tags | None = None
+    reference: pseudonyms.Tags | None = None
     orders: dict[tuple[int, ...], NDArray[np.intp] | None] = {}
     columns: dict[str, Codes] = {}
     for name in schema:
@@ -363,14 +342,14 @@ def joined(schema: Schema, blocks: Sequence[ReceivedCells]) -> dict[str, Codes]:
     return {name: np.ascontiguousarray(column[mixed]) for name, column in columns.items()}
 
 
-def _merged(tags: Sequence[Tags], name: str) -> tuple[Tags, NDArray[np.intp] | None]:
+def _merged(tags: Sequence[pseudonyms.Tags], name: str) -> tuple[pseudonyms.Tags, NDArray[np.intp] | None]:
     """Return sorted pseudonyms of several blocks as one sorted list, and the order that sorts them."""
     if len(tags) == 1:
         return tags[0], None
     together = np.concatenate(tags)
-    first, second = words_of(together)
+    first, second = pseudonyms.words_of(together)
     order = np.lexsort((second, first))
-    if not increasing(first[order], second[order]):
+    if not pseudonyms.increasing(first[order], second[order]):
         raise InputError(f"Cells of {name!r} came twice for one record.")
     return together[order], order
 
@@ -387,7 +366,7 @@ class ClearCells(NamedTuple):
     """Cells of one party: some rows, by pseudonym, of some variables, in clear."""
 
     codes: Mapping[str, Codes]
-    tags: Tags
+    tags: pseudonyms.Tags
     draws: Draws
 
 
@@ -432,13 +411,13 @@ class Site(Responder):
         )
 
     @cached_property
-    def _sorted(self) -> tuple[SortedPseudonyms, ...]:
+    def _sorted(self) -> tuple[pseudonyms.SortedPseudonyms, ...]:
         """Sort the pseudonyms of every block, once."""
-        return tuple(SortedPseudonyms(cells.tags) for cells in self.cells)
+        return tuple(pseudonyms.SortedPseudonyms(cells.tags) for cells in self.cells)
 
     def _release(self, request: CellRequest) -> Cells:
         """Return a part of the cells, disguised."""
-        if not request.part < request.parts <= MOST_PARTS:
+        if not request.part < request.parts <= pseudonyms.MOST_PARTS:
             raise InputError(f"There are {request.parts} parts. Part {request.part + 1} was asked for.")
         policy = restricted(self.policy, request.names or self.policy.schema.names)
         blocks = tuple(
@@ -480,7 +459,11 @@ class Site(Responder):
 
 
 def _packed(
-    reports: Mapping[str, Codes], tags: Tags, names: Sequence[str], rows: NDArray[np.intp], policy: Policy
+    reports: Mapping[str, Codes],
+    tags: pseudonyms.Tags,
+    names: Sequence[str],
+    rows: NDArray[np.intp],
+    policy: Policy,
 ) -> bytes:
     schema = schema_of(names, policy)
     ids = pa.Array.from_buffers(
@@ -495,8 +478,8 @@ def _packed(
 
 def _check_tags(cells: ClearCells) -> None:
     tags = cells.tags
-    if tags.dtype != np.uint8 or tags.ndim != 2 or tags.shape[1] != PSEUDONYM_SIZE:
-        raise InputError(f"A pseudonym has {PSEUDONYM_SIZE} bytes.")
+    if tags.dtype != np.uint8 or tags.ndim != 2 or tags.shape[1] != pseudonyms.PSEUDONYM_SIZE:
+        raise InputError(f"A pseudonym has {pseudonyms.PSEUDONYM_SIZE} bytes.")
     for rows in map(len, cells.codes.values()):
         if rows != len(tags):
             raise InputError(f"A block of {rows:,} rows needs as many pseudonyms. Got {len(tags):,} instead.")

@@ -27,18 +27,8 @@ from numpy.typing import NDArray
 
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.symmetric import stream
+from masquerade.protocols.aggregation import messages as wire
 from masquerade.protocols.aggregation.agreement import RoundContext, Terms
-from masquerade.protocols.aggregation.messages import (
-    LEAF_SIZE,
-    NODE_SIZE,
-    NONCE_SIZE,
-    SIGNED_NONCE_SIZE,
-    Neighbours,
-    Reveal,
-    Signer,
-    Stretch,
-    Work,
-)
 
 Places = NDArray[np.int64]
 
@@ -149,17 +139,19 @@ def drawn_graph(context: RoundContext, attempt: int, nonces: Sequence[bytes], te
     return harary_graph(terms.parameters.users, terms.parameters.neighbours, key)
 
 
-def checked_graph(shown: Neighbours, context: RoundContext, terms: Terms, work: Work) -> Graph:
+def checked_graph(shown: wire.Neighbours, context: RoundContext, terms: Terms, work: wire.Work) -> Graph:
     """Return the graph that a committee drew, each member's nonce and signature checked."""
     attempt, opening = shown.attempt, context.opening
-    places, size = members(context, attempt, terms), SIGNED_NONCE_SIZE
+    places, size = members(context, attempt, terms), wire.SIGNED_NONCE_SIZE
     pieces = [shown.drawn[at : at + size] for at in range(0, len(shown.drawn), size)]
-    nonces = [piece[:NONCE_SIZE] for piece in pieces]
+    nonces = [piece[: wire.NONCE_SIZE] for piece in pieces]
     hashes = [commitment_to(context, attempt, *one) for one in zip(places, nonces, strict=True)]
     about = commitments_hash(context, attempt, hashes)
     for place, piece in zip(places, pieces, strict=True):
-        fields = bytes([attempt]) + piece[:NONCE_SIZE]
-        Signer.at(place, terms, work).check(Reveal, opening, fields, piece[NONCE_SIZE:], about)
+        fields = bytes([attempt]) + piece[: wire.NONCE_SIZE]
+        wire.Signer.at(place, terms, work).check(
+            wire.Reveal, opening, fields, piece[wire.NONCE_SIZE :], about
+        )
     return drawn_graph(context, attempt, nonces, terms)
 
 
@@ -167,8 +159,8 @@ def _head(context: RoundContext, attempt: int) -> bytes:
     return context.opening.info + bytes([attempt])
 
 
-LEAF_BITS = 8 * LEAF_SIZE
-COUNT_SIZE = NODE_SIZE - 32
+LEAF_BITS = 8 * wire.LEAF_SIZE
+COUNT_SIZE = wire.NODE_SIZE - 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,17 +179,17 @@ class SurvivorTree:
         padded = np.zeros(leaves_of(len(surviving)) * LEAF_BITS, dtype=bool)
         padded[: len(surviving)] = surviving
         data = np.packbits(padded).tobytes()
-        self._leaves = [data[at : at + LEAF_SIZE] for at in range(0, len(data), LEAF_SIZE)]
+        self._leaves = [data[at : at + wire.LEAF_SIZE] for at in range(0, len(data), wire.LEAF_SIZE)]
         self._levels = [[leaf_node(leaf) for leaf in self._leaves]]
         while len(self._levels[-1]) > 1:
             self._levels.append(_above(self._levels[-1]))
         self.root = self._levels[-1][0]  # what survivors sign: hash and count of the whole
 
-    def shown(self, leaves: Sequence[int]) -> Stretch:
+    def shown(self, leaves: Sequence[int]) -> wire.Stretch:
         """Return leaves, and the nodes that lead from them to the root."""
         needed = needed_nodes(leaves, len(self._leaves))
         nodes = tuple(self._levels[height][index] for height, index in needed)
-        return Stretch(tuple(self._leaves[leaf] for leaf in leaves), nodes)
+        return wire.Stretch(tuple(self._leaves[leaf] for leaf in leaves), nodes)
 
 
 def needed_nodes(leaves: Sequence[int], count: int) -> list[tuple[int, int]]:
@@ -210,7 +202,7 @@ def needed_nodes(leaves: Sequence[int], count: int) -> list[tuple[int, int]]:
     return needed
 
 
-def read_shown(stretch: Stretch, leaves: Sequence[int], users: int) -> Shown:
+def read_shown(stretch: wire.Stretch, leaves: Sequence[int], users: int) -> Shown:
     """Return what leaves and their way to the root say."""
     needed = needed_nodes(leaves, leaves_of(users))
     if (len(stretch.leaves), len(stretch.nodes)) != (len(leaves), len(needed)):

@@ -15,27 +15,11 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from masquerade.crypto import proofs
 from masquerade.crypto.elgamal import decode_points
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import Point, SmallLog
 from masquerade.crypto.proof_batches import Claim, rejected
-from masquerade.crypto.proofs import (
-    NOT_YET,
-    Ballot,
-    BallotKeys,
-    Context,
-    Knows,
-    Part,
-    Statement,
-    Transcript,
-    knows_bit,
-    knows_one_hot,
-    mask,
-    one_hot,
-    possession,
-    prove,
-    valid_bit,
-)
 from masquerade.crypto.secp256k1 import secp256k1
 
 if TYPE_CHECKING:  # processes that check proofs need this module, and no more than they must
@@ -61,25 +45,25 @@ class Setting(NamedTuple):
 
     session: bytes
     invitation: bytes
-    roster: bytes = NOT_YET
+    roster: bytes = proofs.NOT_YET
 
-    def transcript(self, user: str, role: str) -> Transcript:
+    def transcript(self, user: str, role: str) -> proofs.Transcript:
         """Return where a user's proof begins."""
-        context = Context(PROTOCOL, self.session, self.roster, self.invitation, user.encode(), role)
-        return Transcript(context)
+        context = proofs.Context(PROTOCOL, self.session, self.roster, self.invitation, user.encode(), role)
+        return proofs.Transcript(context)
 
 
-def make_keys(counts: int, setting: Setting, user: str) -> tuple[tuple[BallotKeys, ...], bytes]:
+def make_keys(counts: int, setting: Setting, user: str) -> tuple[tuple[proofs.BallotKeys, ...], bytes]:
     """Return fresh keys and the payload that publishes them: all X, all Y, the proof that they are known."""
-    pairs = tuple(BallotKeys.fresh(secp256k1) for _ in range(counts))
+    pairs = tuple(proofs.BallotKeys.fresh(secp256k1) for _ in range(counts))
     keys = public_keys(pairs)
     statement = possession_of(keys)
-    knowledge = [*[Knows((pair.x,)) for pair in pairs], *[Knows((pair.y,)) for pair in pairs]]
-    proof = prove(statement, knowledge, setting.transcript(user, "keys"))
+    knowledge = [*[proofs.Knows((pair.x,)) for pair in pairs], *[proofs.Knows((pair.y,)) for pair in pairs]]
+    proof = proofs.prove(statement, knowledge, setting.transcript(user, "keys"))
     return pairs, keys.encode() + proof
 
 
-def public_keys(pairs: Sequence[BallotKeys]) -> PublicKeys:
+def public_keys(pairs: Sequence[proofs.BallotKeys]) -> PublicKeys:
     """Return the public keys of secret ones."""
     return PublicKeys(
         tuple([secp256k1.multiply_generator(pair.x) for pair in pairs]),
@@ -87,9 +71,9 @@ def public_keys(pairs: Sequence[BallotKeys]) -> PublicKeys:
     )
 
 
-def possession_of(keys: PublicKeys) -> Statement:
+def possession_of(keys: PublicKeys) -> proofs.Statement:
     """State that every key is known, in this order: no X passes as a Y, nor a key as another count's."""
-    return tuple(part for key in (*keys.X, *keys.Y) for part in possession(key))
+    return tuple(part for key in (*keys.X, *keys.Y) for part in proofs.possession(key))
 
 
 def read_keys(payload: bytes, counts: int) -> tuple[PublicKeys, bytes]:
@@ -113,9 +97,11 @@ def sum_of_keys(listed: Sequence[PublicKeys]) -> PublicKeys:
     )
 
 
-def ballots_of(total: PublicKeys, own: PublicKeys, m: Sequence[Point], h: Sequence[Point]) -> list[Ballot]:
+def ballots_of(
+    total: PublicKeys, own: PublicKeys, m: Sequence[Point], h: Sequence[Point]
+) -> list[proofs.Ballot]:
     """Return a user's masked bits beside the keys."""
-    return [Ballot(*row) for row in zip(*total, *own, m, h, strict=True)]
+    return [proofs.Ballot(*row) for row in zip(*total, *own, m, h, strict=True)]
 
 
 class Span(NamedTuple):
@@ -161,11 +147,11 @@ def spans_of(questions: Sequence[Question], sizes: Sizes) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def validity(spans: Sequence[Span], ballots: Sequence[Ballot]) -> Statement:
+def validity(spans: Sequence[Span], ballots: Sequence[proofs.Ballot]) -> proofs.Statement:
     """State that a vote is one that an honest user could have sent: 0 or 1, and one cell of every table."""
-    parts: list[Part] = []
+    parts: list[proofs.Part] = []
     for alone, start, end in spans:
-        parts += valid_bit(ballots[start]) if alone else one_hot(ballots[start:end])
+        parts += proofs.valid_bit(ballots[start]) if alone else proofs.one_hot(ballots[start:end])
     return tuple(parts)
 
 
@@ -195,16 +181,18 @@ class Booth:
     keys: dict[str, PublicKeys]
     setting: Setting
 
-    def cast(self, user: str, pairs: Sequence[BallotKeys], bits: Sequence[int]) -> bytes:
+    def cast(self, user: str, pairs: Sequence[proofs.BallotKeys], bits: Sequence[int]) -> bytes:
         """Return a vote: all m, all h, and the proof that they are valid."""
-        masked = [mask(bit, pair, X, Y) for bit, pair, X, Y in zip(bits, pairs, *self.total, strict=True)]
+        masked = [
+            proofs.mask(bit, pair, X, Y) for bit, pair, X, Y in zip(bits, pairs, *self.total, strict=True)
+        ]
         m, h = [first for first, _ in masked], [second for _, second in masked]
         statement = validity(self.spans, ballots_of(self.total, self.keys[user], m, h))
-        knows: list[Knows] = []
+        knows: list[proofs.Knows] = []
         for alone, start, end in self.spans:
             own, cells = bits[start:end], pairs[start:end]
-            knows += knows_bit(own[0], cells[0]) if alone else knows_one_hot(own, cells)
-        proof = prove(statement, knows, self.setting.transcript(user, "vote"))
+            knows += proofs.knows_bit(own[0], cells[0]) if alone else proofs.knows_one_hot(own, cells)
+        proof = proofs.prove(statement, knows, self.setting.transcript(user, "vote"))
         return b"".join([point.encode() for point in (*m, *h)]) + proof
 
     def invalid(self, votes: Sequence[tuple[str, bytes]], *, workers: int = 2) -> list[str]:

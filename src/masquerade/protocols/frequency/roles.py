@@ -15,28 +15,9 @@ from masquerade.crypto.keys import SigningKey, SingleUse
 from masquerade.crypto.proof_batches import rejected
 from masquerade.crypto.proofs import BallotKeys
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.frequency.ballots import (
-    Booth,
-    Setting,
-    bits_of,
-    keys_claim,
-    make_keys,
-    read_keys,
-    spans_of,
-    sum_of_keys,
-)
+from masquerade.protocols.frequency import ballots
+from masquerade.protocols.frequency import messages as wire
 from masquerade.protocols.frequency.history import VoteHistory
-from masquerade.protocols.frequency.messages import (
-    ROUND,
-    Gathered,
-    Invitation,
-    Objection,
-    Signed,
-    Step,
-    Terms,
-    bounded,
-    roster_hash,
-)
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import Ledger, MemoryLedger
 from masquerade.protocols.people.questions import Counts, Question, tables_of
@@ -44,48 +25,48 @@ from masquerade.protocols.people.reports import reports_of
 from masquerade.protocols.people.roster import aborted
 
 
-def setting_of(terms: Terms, number: int, invitation: bytes) -> Setting:
+def setting_of(terms: wire.Terms, number: int, invitation: bytes) -> ballots.Setting:
     """Return what the proofs of a round's keys are bound to."""
-    return Setting(terms.id + number.to_bytes(ROUND, "big"), hashlib.sha256(invitation).digest())
+    return ballots.Setting(terms.id + number.to_bytes(wire.ROUND, "big"), hashlib.sha256(invitation).digest())
 
 
-def opened_booth(terms: Terms, invitation: bytes, roster: bytes, *, workers: int = 1) -> Booth:
+def opened_booth(terms: wire.Terms, invitation: bytes, roster: bytes, *, workers: int = 1) -> ballots.Booth:
     """Return where votes are cast: all keys of a roster are checked and added up, or the culprits named.
 
     Cost: two Schnorr proofs for every user and count, checked as one batch.
     """
-    asked = Invitation.decode(invitation, terms)
+    asked = wire.Invitation.decode(invitation, terms)
     counts = asked.counts(terms)
-    posts = _signed_by_all(terms, asked, Step.KEYS, roster)
+    posts = _signed_by_all(terms, asked, wire.Step.KEYS, roster)
     setting = setting_of(terms, asked.number, invitation)
-    claim = partial(keys_claim, counts=counts, setting=setting)
+    claim = partial(ballots.keys_claim, counts=counts, setting=setting)
     sent = [(post.user, post.payload) for post in posts]
     bad = [posts[place].user for place in rejected(sent, claim, workers=workers, each=counts)]
     if bad:
         raise aborted(f"The keys of {', '.join(bad[:5])} come without proof that they are known.", *bad)
-    keys = {post.user: read_keys(post.payload, counts)[0] for post in posts}
-    total = sum_of_keys(list(keys.values()))
+    keys = {post.user: ballots.read_keys(post.payload, counts)[0] for post in posts}
+    total = ballots.sum_of_keys(list(keys.values()))
     if any(point.is_identity for point in (*total.X, *total.Y)):
         raise aborted("The keys of all users cancel out.")
-    sealed = setting._replace(roster=roster_hash(terms, invitation, [post.payload for post in posts]))
-    return Booth(spans_of(asked.questions, terms.sizes), total, keys, sealed)
+    sealed = setting._replace(roster=wire.roster_hash(terms, invitation, [post.payload for post in posts]))
+    return ballots.Booth(ballots.spans_of(asked.questions, terms.sizes), total, keys, sealed)
 
 
-def check_endorsements(terms: Terms, asked: Invitation, roster: bytes, message: bytes) -> None:
+def check_endorsements(terms: wire.Terms, asked: wire.Invitation, roster: bytes, message: bytes) -> None:
     """Raise `RoundAborted` unless there is an endorsement of `roster` by every user."""
-    for one in _signed_by_all(terms, asked, Step.ENDORSEMENT, message):
+    for one in _signed_by_all(terms, asked, wire.Step.ENDORSEMENT, message):
         if one.payload != roster:
             reason = f"{one.user} was shown another roster: the miner tells users different things."
             raise aborted(reason, "miner")
 
 
 _FAULTS = {
-    Step.KEYS: (
+    wire.Step.KEYS: (
         "This is not the roster of this round.",
         "The roster is not that of the users who were invited, once each and in order.",
         "The roster has keys for {0} that {0} did not sign.",
     ),
-    Step.ENDORSEMENT: (
+    wire.Step.ENDORSEMENT: (
         "These are not the endorsements of this round.",
         "Not every user has endorsed the roster, once each and in order.",
         "The endorsement of {0} was not signed by {0}.",
@@ -93,13 +74,15 @@ _FAULTS = {
 }
 
 
-def _signed_by_all(terms: Terms, asked: Invitation, step: Step, message: bytes) -> list[Signed]:
+def _signed_by_all(
+    terms: wire.Terms, asked: wire.Invitation, step: wire.Step, message: bytes
+) -> list[wire.Signed]:
     """Return what the users who were invited signed; where it is not that, the miner is to blame."""
     other_round, other_users, forged = _FAULTS[step]
-    gathered = Gathered.decode(message)
+    gathered = wire.Gathered.decode(message)
     if (gathered.step, gathered.number) != (step, asked.number):
         raise DecodingError(other_round)
-    signed = [Signed.decode(part) for part in gathered.parts]
+    signed = [wire.Signed.decode(part) for part in gathered.parts]
     due = [(user, step, asked.number) for user in asked.users]
     if [(one.user, one.step, one.number) for one in signed] != due:
         raise aborted(other_users, "miner")
@@ -114,11 +97,11 @@ def _signed_by_all(terms: Terms, asked: Invitation, step: Step, message: bytes) 
 class _OpenRound(NamedTuple):
     """A round that this user takes part in, and how far it has come."""
 
-    asked: Invitation
+    asked: wire.Invitation
     invitation: bytes
     keys: SingleUse[tuple[BallotKeys, ...]]
     post: bytes
-    booth: Booth | None = None
+    booth: ballots.Booth | None = None
 
 
 class User:
@@ -143,7 +126,7 @@ class User:
         name: str,
         identity: SigningKey,
         record: Mapping[str, int],
-        terms: Terms,
+        terms: wire.Terms,
         *,
         ledger: Ledger | None = None,
         checks: Checks | None = None,
@@ -171,82 +154,86 @@ class User:
             return self._last[1]
         number = 0 if self._round is None else self._round.asked.number
         try:
-            step, number, payload = self._answer(bounded(message))
+            step, number, payload = self._answer(wire.bounded(message))
         except MasqueradeError as error:
-            return self._signed(Step.REFUSAL, number, objection(error).encode())
+            return self._signed(wire.Step.REFUSAL, number, objection(error).encode())
         reply = self._signed(step, number, payload)
         self._last = (digest, reply)
         return reply
 
-    def _answer(self, message: bytes) -> tuple[Step, int, bytes]:
-        if tag_of(message) == Invitation.TAG:
+    def _answer(self, message: bytes) -> tuple[wire.Step, int, bytes]:
+        if tag_of(message) == wire.Invitation.TAG:
             return self._post_keys(message)
-        gathered = Gathered.decode(message)
+        gathered = wire.Gathered.decode(message)
         if self._round is None or gathered.number != self._round.asked.number:
             raise InputError("This message belongs to no round that is open here.")
-        if gathered.step == Step.KEYS:
+        if gathered.step == wire.Step.KEYS:
             return self._endorse(self._round, message)
         return self._vote(self._round, message)
 
-    def _post_keys(self, message: bytes) -> tuple[Step, int, bytes]:
-        asked = Invitation.decode(message, self.terms)
+    def _post_keys(self, message: bytes) -> tuple[wire.Step, int, bytes]:
+        asked = wire.Invitation.decode(message, self.terms)
         turn = self._history.turn()
         self._refuse(asked)
         setting = setting_of(self.terms, asked.number, message)
-        pairs, payload = make_keys(asked.counts(self.terms), setting, self.name)
+        pairs, payload = ballots.make_keys(asked.counts(self.terms), setting, self.name)
         fingerprint = hashlib.sha256(payload).hexdigest()
         keys = SingleUse(pairs, fingerprint, lambda name: self._history.spend(asked, name, turn))
         self._round = _OpenRound(asked, message, keys, payload)
-        return Step.KEYS, asked.number, payload
+        return wire.Step.KEYS, asked.number, payload
 
-    def _refuse(self, asked: Invitation) -> None:
+    def _refuse(self, asked: wire.Invitation) -> None:
         refusals = self._history.refusals(asked)
         if self.name not in asked.users:
             refusals.insert(0, Refusal("not_survivors", f"{self.name} is not among the users invited"))
         if refusals:
             raise QueryRefused(refusals)
 
-    def _endorse(self, current: _OpenRound, message: bytes) -> tuple[Step, int, bytes]:
+    def _endorse(self, current: _OpenRound, message: bytes) -> tuple[wire.Step, int, bytes]:
         booth = self._checks.once(opened_booth, self.terms, current.invitation, message)
-        own = Signed.decode(Gathered.decode(message).parts[current.asked.users.index(self.name)])
+        own = wire.Signed.decode(wire.Gathered.decode(message).parts[current.asked.users.index(self.name)])
         if own.payload != current.post:
             raise aborted("The roster has other keys for me than I sent.", "miner")
         roster, number = booth.setting.roster, current.asked.number
         self._history.endorse(number, roster)
         self._round = current._replace(booth=booth)
-        return Step.ENDORSEMENT, number, roster
+        return wire.Step.ENDORSEMENT, number, roster
 
-    def _vote(self, current: _OpenRound, message: bytes) -> tuple[Step, int, bytes]:
+    def _vote(self, current: _OpenRound, message: bytes) -> tuple[wire.Step, int, bytes]:
         booth, asked = current.booth, current.asked
         if booth is None:
             raise InputError("The roster comes before its endorsements.")
         self._checks.once(check_endorsements, self.terms, asked, booth.setting.roster, message)
         reports, sizes = self._reports, self.terms.sizes
-        bits = [bit for question in asked.questions for bit in bits_of(question, reports, sizes)]
+        bits = [bit for question in asked.questions for bit in ballots.bits_of(question, reports, sizes)]
         pairs = current.keys.take()
-        return Step.VOTE, asked.number, booth.cast(self.name, pairs, bits)
+        return wire.Step.VOTE, asked.number, booth.cast(self.name, pairs, bits)
 
-    def _signed(self, step: Step, number: int, payload: bytes) -> bytes:
-        return Signed.make(
+    def _signed(self, step: wire.Step, number: int, payload: bytes) -> bytes:
+        return wire.Signed.make(
             self.terms, self._identity, user=self.name, step=step, number=number, payload=payload
         ).encode()
 
 
-def objection(error: MasqueradeError) -> Objection:
+def objection(error: MasqueradeError) -> wire.Objection:
     """Return what a user says instead of going on; the words of an error never hold a record's values."""
     if isinstance(error, QueryRefused):
-        return Objection(error.refusals[0].code, str(error)[:1000])
+        return wire.Objection(error.refusals[0].code, str(error)[:1000])
     if isinstance(error, RoundAborted):
-        return Objection("aborted", str(error)[:1000], error.culprits[:1000])
+        return wire.Objection("aborted", str(error)[:1000], error.culprits[:1000])
     if isinstance(error, KeySpent):
-        return Objection("already_spent", str(error)[:1000])
+        return wire.Objection("already_spent", str(error)[:1000])
     if isinstance(error, DecodingError):
-        return Objection("malformed", str(error)[:1000], ("miner",))
-    return Objection("out_of_order", str(error)[:1000])
+        return wire.Objection("malformed", str(error)[:1000], ("miner",))
+    return wire.Objection("out_of_order", str(error)[:1000])
 
 
 Phase = Literal["keys", "endorsements", "votes", "done"]
-_EXPECTED: dict[Phase, Step] = {"keys": Step.KEYS, "endorsements": Step.ENDORSEMENT, "votes": Step.VOTE}
+_EXPECTED: dict[Phase, wire.Step] = {
+    "keys": wire.Step.KEYS,
+    "endorsements": wire.Step.ENDORSEMENT,
+    "votes": wire.Step.VOTE,
+}
 REFUSED = (
     "roster_too_small",
     "too_many_cells",
@@ -267,7 +254,7 @@ class Round:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: wire.Terms,
         number: int,
         users: Sequence[str],
         questions: Sequence[Question],
@@ -276,14 +263,14 @@ class Round:
     ) -> None:
         self.terms, self.workers = terms, workers
         members = tuple(sorted(users, key=terms.roster.places.__getitem__))
-        self.invitation = Invitation(terms.id, number, members, tuple(questions))
+        self.invitation = wire.Invitation(terms.id, number, members, tuple(questions))
         self._invited = frozenset(self.invitation.users)
         self.phase: Phase = "keys"
         self.message = self._opening = self.invitation.encode(terms)
         self.tables: dict[Question, Counts] = {}
         self._received: dict[str, bytes] = {}
         self._voted = False
-        self._booth: Booth | None = None
+        self._booth: ballots.Booth | None = None
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -296,16 +283,16 @@ class Round:
         Bytes that are no user's raise `DecodingError` or `SealBroken` and change nothing: they could be
         anybody's. Answers to earlier messages come late and are ignored.
         """
-        signed = Signed.decode(bounded(data))
+        signed = wire.Signed.decode(wire.bounded(data))
         signed.check(self.terms)
         if signed.user not in self._invited:
             raise DecodingError(f"{signed.user} was not invited.")
-        if signed.step == Step.REFUSAL:
+        if signed.step == wire.Step.REFUSAL:
             self._object(signed)
         if signed.number != self.invitation.number or signed.step != _EXPECTED.get(self.phase):
             return
         # from the first vote on, votes have left
-        self._voted = self._voted or signed.step == Step.VOTE
+        self._voted = self._voted or signed.step == wire.Step.VOTE
         before = self._received.setdefault(signed.user, data)
         if before != data:
             what = signed.step.name.lower()
@@ -326,15 +313,15 @@ class Round:
         self._received = {}
 
     def _gather_keys(self, parts: tuple[bytes, ...]) -> None:
-        message = Gathered(Step.KEYS, self.invitation.number, parts).encode()
+        message = wire.Gathered(wire.Step.KEYS, self.invitation.number, parts).encode()
         self._booth = opened_booth(self.terms, self._opening, message, workers=self.workers)
         self.phase, self.message = "endorsements", message
 
     def _gather_endorsements(self, parts: tuple[bytes, ...]) -> None:
-        message = Gathered(Step.ENDORSEMENT, self.invitation.number, parts).encode()
+        message = wire.Gathered(wire.Step.ENDORSEMENT, self.invitation.number, parts).encode()
         booth = self._opened()
         wrong = [
-            signed.user for signed in map(Signed.decode, parts) if signed.payload != booth.setting.roster
+            signed.user for signed in map(wire.Signed.decode, parts) if signed.payload != booth.setting.roster
         ]
         if wrong:
             raise self._aborted(f"{', '.join(wrong[:5])} endorsed another roster.", wrong)
@@ -344,7 +331,7 @@ class Round:
     def _count(self, parts: tuple[bytes, ...]) -> None:
         self._voted = True
         booth = self._opened()
-        votes = [(signed.user, signed.payload) for signed in map(Signed.decode, parts)]
+        votes = [(signed.user, signed.payload) for signed in map(wire.Signed.decode, parts)]
         cheats = booth.invalid(votes, workers=self.workers)
         if cheats:
             raise self._aborted(f"The votes of {', '.join(cheats[:5])} are not proved valid.", cheats)
@@ -356,15 +343,15 @@ class Round:
         self.tables = tables_of(np.array(counts, dtype=np.int64), questions, spans, self.terms.sizes)
         self.phase, self.message = "done", b""
 
-    def _object(self, signed: Signed) -> None:
-        said = Objection.decode(signed.payload)
+    def _object(self, signed: wire.Signed) -> None:
+        said = wire.Objection.decode(signed.payload)
         if self.phase == "keys" and said.code in REFUSED:
             raise QueryRefused([Refusal(said.code, f"{signed.user}: {said.reason}")])
         # whom an objection blames is a claim like any other: the one who stopped is known, the rest is said
         blamed = f" (blaming {', '.join(said.culprits[:5])})" if said.culprits else ""
         raise self._aborted(f"{signed.user} stopped: {said.reason}{blamed}", [signed.user])
 
-    def _opened(self) -> Booth:
+    def _opened(self) -> ballots.Booth:
         if self._booth is None:
             raise RuntimeError("keys are gathered first")
         return self._booth

@@ -8,17 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.words import counted
-from masquerade.crypto.elgamal import (
-    POINT,
-    Row,
-    decode_points,
-    decode_rows,
-    embedded,
-    encode_rows,
-    encrypt,
-    pieces_of,
-    record_of,
-)
+from masquerade.crypto import elgamal
 from masquerade.crypto.errors import DecodingError, KeySpent, ProofRejected
 from masquerade.crypto.group import Point
 from masquerade.crypto.keys import SigningKey
@@ -26,25 +16,13 @@ from masquerade.crypto.proof_batches import Claim as ProofClaim
 from masquerade.crypto.proof_batches import Weighed, rejected
 from masquerade.crypto.proofs import Knows, Statement, Transcript, equal_logs, possession, prove, verify
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mix.messages import (
-    ENDORSEMENT,
-    OPENING,
-    SHARE,
-    SHUFFLE,
-    SUBMISSION,
-    Board,
-    MixTerms,
-    Signed,
-    board_hash,
-    opened_board,
-    transcript_for,
-)
+from masquerade.protocols.mix import messages as wire
 from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
 from masquerade.protocols.people.roster import aborted
 
-Rows = tuple[Row, ...]
+Rows = tuple[elgamal.Row, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +37,8 @@ class PublicKey:
 class Holder:
     """A party with an identity and a share of the key; neither ever leaves it."""
 
-    def __init__(self, name: str, identity: SigningKey, terms: MixTerms) -> None:
-        if terms.identity(SHARE, name) != identity.public:
+    def __init__(self, name: str, identity: SigningKey, terms: wire.MixTerms) -> None:
+        if terms.identity(wire.SHARE, name) != identity.public:
             raise InputError(f"{name!r} is not a leader, or the miner, of these terms with this identity.")
         self.name, self.terms = name, terms
         self._identity, self._secret = identity, secp256k1.random_secret()
@@ -77,9 +55,9 @@ class Holder:
         """Return this holder's part of the public key, with the proof that it is known; always the same."""
         if self._share is None:
             point = secp256k1.multiply_generator(self._secret)
-            where = transcript_for(self.terms, self.name, SHARE)
+            where = wire.transcript_for(self.terms, self.name, wire.SHARE)
             proof = prove(possession(point), [Knows((self._secret,))], where)
-            self._share = self._signed(SHARE, point.encode() + proof)
+            self._share = self._signed(wire.SHARE, point.encode() + proof)
         return self._share
 
     def take_key(self, board: bytes) -> None:
@@ -101,7 +79,7 @@ class Holder:
     def _rows_of(self, batch: bytes) -> Rows:
         return self._checked_batches.once(opened_batch, self.terms, self.key, batch)
 
-    def _checked(self, batch: bytes, rows: Rows, signed: Signed) -> Rows:
+    def _checked(self, batch: bytes, rows: Rows, signed: wire.Signed) -> Rows:
         """Return what a leader's shuffle made of rows, if it is proved."""
         try:
             shuffled = Shuffled.decode(signed.payload, len(rows), self.terms.width)
@@ -113,81 +91,85 @@ class Holder:
 
     def _place_of(self, batch: bytes, leader: str) -> Transcript:
         """Return where the proof of a leader's shuffle begins."""
-        query = board_hash(b"batch", batch)
-        return transcript_for(self.terms, leader, SHUFFLE, roster=self.key.id, query=query)
+        query = wire.board_hash(b"batch", batch)
+        return wire.transcript_for(self.terms, leader, wire.SHUFFLE, roster=self.key.id, query=query)
 
-    def _partial(self, rows: Sequence[Row]) -> tuple[Point, ...]:
+    def _partial(self, rows: Sequence[elgamal.Row]) -> tuple[Point, ...]:
         return tuple([secp256k1.multiply(pair.a, self._secret) for row in rows for pair in row])
 
-    def _opening(self, rows: Sequence[Row], mixed: bytes) -> bytes:
+    def _opening(self, rows: Sequence[elgamal.Row], mixed: bytes) -> bytes:
         """Return partial decryptions of rows that were mixed so, proved; once in a session."""
         if self._opened:
             raise KeySpent(f"{self.name} has opened what was mixed in this session already.")
         self._opened = True
         partial = self._partial(rows)
         statement = opening_statement(rows, self.key.shares[self.name], partial)
-        transcript = transcript_for(self.terms, self.name, OPENING, roster=self.key.id, query=mixed)
+        transcript = wire.transcript_for(self.terms, self.name, wire.OPENING, roster=self.key.id, query=mixed)
         proof = prove(statement, [Knows((self._secret,))], transcript)
-        return self._signed(OPENING, b"".join([point.encode() for point in partial]) + proof)
+        return self._signed(wire.OPENING, b"".join([point.encode() for point in partial]) + proof)
 
     def _signed(self, kind: str, payload: bytes) -> bytes:
-        return Signed.make(self.terms, self._identity, kind, self.name, payload).encode()
+        return wire.Signed.make(self.terms, self._identity, kind, self.name, payload).encode()
 
 
-def opened_key(terms: MixTerms, board: bytes) -> PublicKey:
+def opened_key(terms: wire.MixTerms, board: bytes) -> PublicKey:
     """Return the key on a board of shares: one of each holder, every one proved to be known.
 
     Without the proofs the last holder could choose a share that cancels all others.
     """
     shares: dict[str, Point] = {}
-    for signed in opened_board(board, terms, SHARE, terms.holders):
+    for signed in wire.opened_board(board, terms, wire.SHARE, terms.holders):
         sender, payload = signed.sender, signed.payload
         try:
-            shares[sender] = secp256k1.decode(payload[:POINT])
-            verify(possession(shares[sender]), payload[POINT:], transcript_for(terms, sender, SHARE))
+            shares[sender] = secp256k1.decode(payload[: elgamal.POINT])
+            verify(
+                possession(shares[sender]),
+                payload[elgamal.POINT :],
+                wire.transcript_for(terms, sender, wire.SHARE),
+            )
         except (DecodingError, ProofRejected):
             reason = f"The key share of {sender} comes without proof that it is known."
             raise aborted(reason, sender) from None
     total = secp256k1.sum_points(shares.values())
     if total.is_identity:
         raise aborted("The key shares cancel out.")
-    return PublicKey(total, shares, board_hash(b"key", board))
+    return PublicKey(total, shares, wire.board_hash(b"key", board))
 
 
 def submission(
-    terms: MixTerms, key: PublicKey, name: str, identity: SigningKey, points: Sequence[Point]
+    terms: wire.MixTerms, key: PublicKey, name: str, identity: SigningKey, points: Sequence[Point]
 ) -> bytes:
     """Return points encrypted by all holders' key, proved to be known and signed."""
     randomness = [secp256k1.random_secret() for _ in points]
-    row = tuple(encrypt(point, key.point, r) for point, r in zip(points, randomness, strict=True))
-    encoded = encode_rows([row])
+    row = tuple(elgamal.encrypt(point, key.point, r) for point, r in zip(points, randomness, strict=True))
+    encoded = elgamal.encode_rows([row])
     transcript = _submission_transcript(terms, key, name, encoded)
     proof = prove(known_randomness(row), [Knows((r,)) for r in randomness], transcript)
-    return Signed.make(terms, identity, SUBMISSION, name, encoded + proof).encode()
+    return wire.Signed.make(terms, identity, wire.SUBMISSION, name, encoded + proof).encode()
 
 
-def known_randomness(row: Row) -> Statement:
+def known_randomness(row: elgamal.Row) -> Statement:
     """State that the randomness of every ciphertext of a row is known."""
     return tuple(part for pair in row for part in possession(pair.a))
 
 
-def opened_batch(terms: MixTerms, key: PublicKey, board: bytes) -> Rows:
+def opened_batch(terms: wire.MixTerms, key: PublicKey, board: bytes) -> Rows:
     """Return the rows of a batch: enough of them, of different people, all made by whoever sent them."""
-    messages = opened_board(board, terms, SUBMISSION)
+    messages = wire.opened_board(board, terms, wire.SUBMISSION)
     senders = [message.sender for message in messages]
     if senders != sorted(set(senders)):
         raise aborted("A batch has one row of each sender, in order.", "miner")
     if len(messages) < terms.minimum:
         few = counted(len(messages), "record is", "records are")
         raise aborted(f"{few} too few to hide each other: at least {terms.minimum} are mixed.")
-    rows: dict[str, Row] = {}
-    size = 2 * POINT * terms.width
+    rows: dict[str, elgamal.Row] = {}
+    size = 2 * elgamal.POINT * terms.width
 
-    def claim(message: Signed) -> ProofClaim:
+    def claim(message: wire.Signed) -> ProofClaim:
         encoded, proof = message.payload[:size], message.payload[size:]
         if len(encoded) < size:
             raise DecodingError("A submission holds one row.")
-        (rows[message.sender],) = decode_rows(encoded, terms.width)
+        (rows[message.sender],) = elgamal.decode_rows(encoded, terms.width)
         transcript = _submission_transcript(terms, key, message.sender, encoded)
         return ProofClaim(known_randomness(rows[message.sender]), proof, transcript)
 
@@ -200,13 +182,13 @@ def opened_batch(terms: MixTerms, key: PublicKey, board: bytes) -> Rows:
     return mixed
 
 
-def _submission_transcript(terms: MixTerms, key: PublicKey, sender: str, row: bytes) -> Transcript:
-    transcript = transcript_for(terms, sender, SUBMISSION, roster=key.id)
+def _submission_transcript(terms: wire.MixTerms, key: PublicKey, sender: str, row: bytes) -> Transcript:
+    transcript = wire.transcript_for(terms, sender, wire.SUBMISSION, roster=key.id)
     transcript.absorb("row", row)
     return transcript
 
 
-def _refuse_copies(rows: Sequence[Row], senders: Sequence[str]) -> None:
+def _refuse_copies(rows: Sequence[elgamal.Row], senders: Sequence[str]) -> None:
     """Abort where a point occurs twice: one sender copied from another, or from themselves."""
     first: dict[bytes, str] = {}
     for row, sender in zip(rows, senders, strict=True):
@@ -216,21 +198,21 @@ def _refuse_copies(rows: Sequence[Row], senders: Sequence[str]) -> None:
                 raise aborted(f"{other} and {sender} sent the same ciphertext.", other, sender)
 
 
-def opening_statement(rows: Sequence[Row], share: Point, partial: Sequence[Point]) -> Statement:
+def opening_statement(rows: Sequence[elgamal.Row], share: Point, partial: Sequence[Point]) -> Statement:
     """State that every point was multiplied by the secret of the share."""
     points = [pair.a for row in rows for pair in row]
     return equal_logs([(share, secp256k1.generator), *zip(partial, points, strict=True)])
 
 
 def opened_partial(
-    terms: MixTerms, key: PublicKey, rows: Sequence[Row], mixed: bytes, signed: Signed
+    terms: wire.MixTerms, key: PublicKey, rows: Sequence[elgamal.Row], mixed: bytes, signed: wire.Signed
 ) -> tuple[Point, ...]:
     """Return a leader's partial decryptions if they are proved; `mixed` is the hash of all shuffles."""
-    size = sum(len(row) for row in rows) * POINT
-    transcript = transcript_for(terms, signed.sender, OPENING, roster=key.id, query=mixed)
+    size = sum(len(row) for row in rows) * elgamal.POINT
+    transcript = wire.transcript_for(terms, signed.sender, wire.OPENING, roster=key.id, query=mixed)
     weighed = Weighed()
     try:
-        partial = decode_points(signed.payload[:size].ljust(size, b"\0"))
+        partial = elgamal.decode_points(signed.payload[:size].ljust(size, b"\0"))
         statement = opening_statement(rows, key.shares[signed.sender], partial)
         weighed.add(ProofClaim(statement, signed.payload[size:], transcript))
         holds = weighed.holds()
@@ -242,9 +224,9 @@ def opened_partial(
     return partial
 
 
-def check_endorsed(terms: MixTerms, board: bytes, mixed: bytes) -> None:
+def check_endorsed(terms: wire.MixTerms, board: bytes, mixed: bytes) -> None:
     """Abort unless all leaders signed these very shuffles."""
-    for signed in opened_board(board, terms, ENDORSEMENT, tuple(terms.leaders)):
+    for signed in wire.opened_board(board, terms, wire.ENDORSEMENT, tuple(terms.leaders)):
         if signed.payload != mixed:
             reason = f"{signed.sender} signed other shuffles: the miner tells leaders different things."
             raise aborted(reason, "miner")
@@ -257,7 +239,7 @@ class Respondent:
     """
 
     def __init__(
-        self, name: str, identity: SigningKey, terms: MixTerms, *, ledger: Ledger | None = None
+        self, name: str, identity: SigningKey, terms: wire.MixTerms, *, ledger: Ledger | None = None
     ) -> None:
         if terms.respondents.get(name) != identity.public:
             raise InputError(f"{name!r} is not enrolled in these terms with this identity.")
@@ -271,7 +253,7 @@ class Respondent:
     def submit(self, keys: bytes, record: bytes) -> bytes:
         """Return the encrypted record for a board of key shares, which is checked; spent from then on."""
         key = opened_key(self.terms, keys)
-        points = [embedded(piece) for piece in pieces_of(record, self.terms.width)]
+        points = [elgamal.embedded(piece) for piece in elgamal.pieces_of(record, self.terms.width)]
         self._ledger.claim([Claim("submitted", self.terms.id)])
         return submission(self.terms, key, self.name, self._identity, points)
 
@@ -285,7 +267,7 @@ class Leader(Holder):
 
     WORDS: ClassVar[tuple[str, str]] = "shuffled", "shuffles"  # how errors call what a leader does
 
-    def __init__(self, name: str, identity: SigningKey, terms: MixTerms) -> None:
+    def __init__(self, name: str, identity: SigningKey, terms: wire.MixTerms) -> None:
         super().__init__(name, identity, terms)
         self._place = list(terms.leaders).index(name)
         self._shuffled: _Mixed | None = None
@@ -295,35 +277,35 @@ class Leader(Holder):
         """Return a batch, after the shuffles `before`, shuffled again; all of it is checked first."""
         if self._shuffled is not None:
             raise KeySpent(f"{self.name} has {self.WORDS[0]} in this session already.")
-        done = opened_board(before, self.terms, SHUFFLE, tuple(self.terms.leaders)[: self._place])
+        done = wire.opened_board(before, self.terms, wire.SHUFFLE, tuple(self.terms.leaders)[: self._place])
         rows = self._first_rows(batch)
         for signed in done:
             rows = self._checked(batch, rows, signed)
         payload, rows = self._made(batch, rows)
-        own = self._signed(SHUFFLE, payload)
-        self._shuffled = _Mixed(batch, (*Board.decode(before).parts, own), rows)
+        own = self._signed(wire.SHUFFLE, payload)
+        self._shuffled = _Mixed(batch, (*wire.Board.decode(before).parts, own), rows)
         return own
 
     def endorse(self, batch: bytes, shuffles: bytes) -> bytes:
         """Return a signature of the batch and all shuffles, after checking those not checked yet."""
         if self._endorsed is not None:
             raise KeySpent(f"{self.name} has endorsed the {self.WORDS[1]} of this session already.")
-        signed = opened_board(shuffles, self.terms, SHUFFLE, tuple(self.terms.leaders))
-        parts, mine = Board.decode(shuffles).parts, self._shuffled
+        signed = wire.opened_board(shuffles, self.terms, wire.SHUFFLE, tuple(self.terms.leaders))
+        parts, mine = wire.Board.decode(shuffles).parts, self._shuffled
         if mine is None or mine.batch != batch or mine.shuffles != parts[: len(mine.shuffles)]:
             raise aborted(f"The board is not the one that I {self.WORDS[0]}.", "miner")
         rows = mine.rows
         for later in signed[len(mine.shuffles) :]:
             rows = self._checked(batch, rows, later)
         self._endorsed = _Mixed(batch, parts, rows)
-        return self._signed(ENDORSEMENT, board_hash(b"mixed", batch, shuffles))
+        return self._signed(wire.ENDORSEMENT, wire.board_hash(b"mixed", batch, shuffles))
 
     def open(self, endorsements: bytes) -> bytes:
         """Return partial decryptions of the last rows, once all leaders have signed the same shuffles."""
         done = self._endorsed
         if done is None:
             raise InputError(f"The {self.WORDS[1]} come before their endorsements.")
-        mixed = board_hash(b"mixed", done.batch, Board(done.shuffles).encode())
+        mixed = wire.board_hash(b"mixed", done.batch, wire.Board(done.shuffles).encode())
         check_endorsed(self.terms, endorsements, mixed)
         return self._opening(done.rows, mixed)
 
@@ -356,13 +338,13 @@ class Collected:
 class Miner(Holder):
     """Gathers, and opens in the end. Learns the records, not whose they are, if one leader is honest."""
 
-    def __init__(self, identity: SigningKey, terms: MixTerms) -> None:
+    def __init__(self, identity: SigningKey, terms: wire.MixTerms) -> None:
         super().__init__("miner", identity, terms)
         self.refused: tuple[str, ...] = ()
 
     def key_board(self, shares: Sequence[bytes]) -> bytes:
         """Return the board of all key shares, checked."""
-        board = self._gathered(SHARE, self.terms.holders, shares)
+        board = self._gathered(wire.SHARE, self.terms.holders, shares)
         self.take_key(board)
         return board
 
@@ -371,10 +353,10 @@ class Miner(Holder):
 
         Senders of invalid ones are named in `refused`; of two of one sender the first counts.
         """
-        left = dict(sorted(Signed.first(submissions, self.terms, SUBMISSION).items()))
+        left = dict(sorted(wire.Signed.first(submissions, self.terms, wire.SUBMISSION).items()))
         refused: list[str] = []
         while True:
-            board = Board(tuple(left.values())).encode()
+            board = wire.Board(tuple(left.values())).encode()
             try:
                 self._rows_of(board)
             except RoundAborted as error:
@@ -388,21 +370,21 @@ class Miner(Holder):
 
     def shuffle_board(self, shuffles: Sequence[bytes]) -> bytes:
         """Return the board of the shuffles so far."""
-        return self._gathered(SHUFFLE, tuple(self.terms.leaders)[: len(shuffles)], shuffles)
+        return self._gathered(wire.SHUFFLE, tuple(self.terms.leaders)[: len(shuffles)], shuffles)
 
     def endorsement_board(self, endorsements: Sequence[bytes]) -> bytes:
         """Return the board of all leaders' endorsements."""
-        return self._gathered(ENDORSEMENT, tuple(self.terms.leaders), endorsements)
+        return self._gathered(wire.ENDORSEMENT, tuple(self.terms.leaders), endorsements)
 
     def collect(self, batch: bytes, shuffles: bytes, openings: Sequence[bytes]) -> Collected:
         """Return the records; every shuffle and every partial decryption is checked."""
         leaders = tuple(self.terms.leaders)
         rows = self._rows_of(batch)
-        for signed in opened_board(shuffles, self.terms, SHUFFLE, leaders):
+        for signed in wire.opened_board(shuffles, self.terms, wire.SHUFFLE, leaders):
             rows = self._checked(batch, rows, signed)
-        mixed = board_hash(b"mixed", batch, shuffles)
-        board = self._gathered(OPENING, leaders, openings, spent=True)
-        signed_openings = opened_board(board, self.terms, OPENING, leaders)
+        mixed = wire.board_hash(b"mixed", batch, shuffles)
+        board = self._gathered(wire.OPENING, leaders, openings, spent=True)
+        signed_openings = wire.opened_board(board, self.terms, wire.OPENING, leaders)
         partials = [self._partial(rows)]
         partials += [opened_partial(self.terms, self.key, rows, mixed, signed) for signed in signed_openings]
         masks = [secp256k1.sum_points(points) for points in zip(*partials, strict=True)]
@@ -412,11 +394,11 @@ class Miner(Holder):
     def _gathered(
         self, kind: str, senders: Sequence[str], messages: Sequence[bytes], *, spent: bool = False
     ) -> bytes:
-        found = Signed.first(messages, self.terms, kind)
+        found = wire.Signed.first(messages, self.terms, kind)
         missing = [name for name in senders if name not in found]
         if missing:
             raise aborted(f"No {kind} came from {', '.join(missing)}.", *missing, spent=spent)
-        return Board(tuple(found[name] for name in senders)).encode()
+        return wire.Board(tuple(found[name] for name in senders)).encode()
 
 
 def readable(points: Sequence[Point], width: int) -> Collected:
@@ -424,7 +406,7 @@ def readable(points: Sequence[Point], width: int) -> Collected:
     records, unreadable = [], 0
     for at in range(0, len(points), width):
         try:
-            records.append(record_of(points[at : at + width]))
+            records.append(elgamal.record_of(points[at : at + width]))
         except DecodingError:
             unreadable += 1
     return Collected(tuple(sorted(records)), unreadable)

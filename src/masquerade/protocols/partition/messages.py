@@ -18,37 +18,22 @@ from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey
 from masquerade.crypto.symmetric import seal, unseal
 from masquerade.protocols.codec import U32, Blob, Digest, Key, Many, Message, OneOf, Text
-from masquerade.protocols.mix.messages import (
-    MOST_ROWS,
-    OPENING,
-    SHUFFLE,
-    SUBMISSION,
-    Board,
-    Signed,
-    board_hash,
-    opened_board,
-)
+from masquerade.protocols.mix import messages as wire
 from masquerade.protocols.mix.roles import check_endorsed, opened_batch, opened_key, opened_partial
+from masquerade.protocols.partition import comparison
 from masquerade.protocols.partition.agreement import AGREEMENT, MINER, NOTICES, RELEASE, PartitionTerms
-from masquerade.protocols.partition.comparison import (
-    Between,
-    checked_mixing,
-    distances_of,
-    outcome_of,
-    quotients,
-)
 from masquerade.protocols.people.roster import PersonName, aborted
 
 PROTOCOL = "distributed k-anonymity"
 _MOST_ATTRIBUTES = 1 << 10
-_MOST_PARTS = MOST_ROWS * _MOST_ATTRIBUTES
+_MOST_PARTS = wire.MOST_ROWS * _MOST_ATTRIBUTES
 
-Partition = Callable[[Between, int], ArrayLike]
+Partition = Callable[[comparison.Between, int], ArrayLike]
 Part = Annotated[bytes, Blob(1 << 14)]
 Parts = Annotated[tuple[Part, ...], Many(_MOST_PARTS)]
 
 
-class Word(Signed, tag=b"masquerade partition word 1"):
+class Word(wire.Signed, tag=b"masquerade partition word 1"):
     """What one party says to all, signed."""
 
     LABEL: ClassVar[str] = PROTOCOL
@@ -61,7 +46,7 @@ class GroupVote(Message, tag=b"masquerade partition agreement 1"):
 
     view: Digest
     key: Key
-    groups: Annotated[tuple[U32, ...], Many(MOST_ROWS)]
+    groups: Annotated[tuple[U32, ...], Many(wire.MOST_ROWS)]
 
 
 class Notices(Message, tag=b"masquerade partition notices 1"):
@@ -72,9 +57,9 @@ class Notices(Message, tag=b"masquerade partition notices 1"):
 
     agreement: Digest
     key: Key
-    identities: Annotated[tuple[Key, ...], Many(MOST_ROWS)]
+    identities: Annotated[tuple[Key, ...], Many(wire.MOST_ROWS)]
     notices: Parts
-    credentials: Annotated[tuple[Part, ...], Many(MOST_ROWS)]
+    credentials: Annotated[tuple[Part, ...], Many(wire.MOST_ROWS)]
 
 
 class Bundle(Message, tag=b"masquerade partition bundle 1"):
@@ -138,12 +123,12 @@ class Boards(NamedTuple):
     @property
     def digest(self) -> bytes:
         """Return the hash of all boards."""
-        return board_hash(b"distances", *self)
+        return wire.board_hash(b"distances", *self)
 
     @property
     def mixed(self) -> bytes:
         """Return the hash that all key holders sign before they open."""
-        return board_hash(b"mixed", self.batch, self.mixings)
+        return wire.board_hash(b"mixed", self.batch, self.mixings)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,7 +136,7 @@ class Distances:
     """The distances between all who sent a row, in the order of their names."""
 
     names: tuple[str, ...]
-    between: Between
+    between: comparison.Between
     digest: bytes
 
 
@@ -180,18 +165,18 @@ def distances_on(terms: PartitionTerms, boards: Boards, *, audit: bool = False) 
     mix, holders = terms.mix, tuple(terms.holders)
     key = opened_key(mix, boards.keys)
     check_endorsed(mix, boards.endorsements, boards.mixed)
-    names = tuple(message.sender for message in opened_board(boards.batch, mix, SUBMISSION))
-    mixings = opened_board(boards.mixings, mix, SHUFFLE, holders)
+    names = tuple(message.sender for message in wire.opened_board(boards.batch, mix, wire.SUBMISSION))
+    mixings = wire.opened_board(boards.mixings, mix, wire.SHUFFLE, holders)
     if audit:
-        rows = quotients(opened_batch(mix, key, boards.batch))
+        rows = comparison.quotients(opened_batch(mix, key, boards.batch))
         for signed in mixings:
-            rows = checked_mixing(mix, key, board_hash(b"batch", boards.batch), rows, signed)
+            rows = comparison.checked_mixing(mix, key, wire.board_hash(b"batch", boards.batch), rows, signed)
     else:
         pairs = len(names) * (len(names) - 1) // 2
-        rows = outcome_of(mixings[-1].payload, pairs, mix.width)
-    openings = opened_board(boards.openings, mix, OPENING, mix.holders)
+        rows = comparison.outcome_of(mixings[-1].payload, pairs, mix.width)
+    openings = wire.opened_board(boards.openings, mix, wire.OPENING, mix.holders)
     partials = [opened_partial(mix, key, rows, boards.mixed, signed) for signed in openings]
-    return Distances(names, distances_of(rows, partials, len(names)), boards.digest)
+    return Distances(names, comparison.distances_of(rows, partials, len(names)), boards.digest)
 
 
 def groups_of(view: Distances, k: int, partition: Partition) -> tuple[int, ...]:
@@ -217,7 +202,7 @@ def _check_groups(groups: Sequence[int], k: int) -> None:
 def signed_groups(terms: PartitionTerms, board: bytes) -> SignedGroups:
     """Return the groups that all have signed; any difference aborts and names who differs from the most."""
     words = []
-    for part in Board.decode(board).parts:
+    for part in wire.Board.decode(board).parts:
         try:
             words.append(Word.opened(part, terms, AGREEMENT))
         except SealBroken:

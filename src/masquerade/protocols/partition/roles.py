@@ -15,6 +15,7 @@ from masquerade.crypto.symmetric import seal, unseal
 from masquerade.protocols.mix import roles as mix
 from masquerade.protocols.mix.messages import OPENING, SHUFFLE, Board, Signed, board_hash, opened_board
 from masquerade.protocols.mix.roles import Leader, Rows, check_endorsed, opened_key, submission
+from masquerade.protocols.partition import messages as wire
 from masquerade.protocols.partition.agreement import (
     AGREEMENT,
     MINER,
@@ -30,25 +31,6 @@ from masquerade.protocols.partition.comparison import (
     mixing_place,
     outcome_of,
     quotients,
-)
-from masquerade.protocols.partition.messages import (
-    AddressedReport,
-    Boards,
-    Bundle,
-    Closings,
-    Distances,
-    GroupVote,
-    Notices,
-    Partition,
-    Release,
-    SignedGroups,
-    Word,
-    distances_on,
-    groups_of,
-    sealed_for,
-    signed_groups,
-    unsealed,
-    word_of,
 )
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
@@ -118,14 +100,14 @@ class GroupRandomness:
             raise InputError("These terms name another randomness server.")
         self.terms, self._identity = terms, identity
         self._ledger = EvaluationLedger() if ledger is None else ledger
-        self._agreed: SignedGroups | None = None
+        self._agreed: wire.SignedGroups | None = None
         self._servers: list[RandomnessServer] = []
 
     def begin(self, agreement: bytes) -> bytes:
         """Return the notices for the groups that all have signed, with a sealed credential for everybody."""
         if self._agreed is not None:
             raise InputError("The groups of this session have been made already.")
-        agreed = self._agreed = signed_groups(self.terms, agreement)
+        agreed = self._agreed = wire.signed_groups(self.terms, agreement)
         seed, box = derive(self._identity.reveal(), "partition randomness", self.terms.id), AgreementKey()
         notices: list[bytes] = []
         for number, members in enumerate(agreed.groups):
@@ -140,8 +122,8 @@ class GroupRandomness:
             key = box.agree(agreed.keys[name], CREDENTIAL, self.terms.id)
             credentials.append(seal(key, credential, agreed.digest))
         identities = tuple(server.identity for server in self._servers)
-        said = Notices(agreed.digest, box.public, identities, tuple(notices), tuple(credentials))
-        return Word.make(self.terms, self._identity, NOTICES, RANDOMNESS, said.encode()).encode()
+        said = wire.Notices(agreed.digest, box.public, identities, tuple(notices), tuple(credentials))
+        return wire.Word.make(self.terms, self._identity, NOTICES, RANDOMNESS, said.encode()).encode()
 
     def evaluate(self, bundles: Sequence[bytes]) -> list[bytes]:
         """Return a bundle of replies, evaluations or refusals, for every bundle of requests.
@@ -157,7 +139,7 @@ class GroupRandomness:
                 for place, answer in zip(places, answers, strict=True):
                     replies[place].append(answer)
         return [
-            Bundle(bundle.person, tuple(own) or self._refusals(bundle)).encode()
+            wire.Bundle(bundle.person, tuple(own) or self._refusals(bundle)).encode()
             for (_, bundle), own in zip(asked, replies, strict=True)
         ]
 
@@ -170,21 +152,21 @@ class GroupRandomness:
             for number, (server, members) in enumerate(zip(self._servers, self._agreed.groups, strict=True))
             for attribute in range(len(self.terms.attributes))
         ]
-        return Closings(tuple(parts)).encode()
+        return wire.Closings(tuple(parts)).encode()
 
-    def _asked(self, data: bytes) -> tuple[int, Bundle]:
+    def _asked(self, data: bytes) -> tuple[int, wire.Bundle]:
         """Return the group that a bundle is for, and the bundle; −1 where it is for none."""
         if self._agreed is None:
             raise InputError("The groups come first.")
         try:
-            bundle = Bundle.decode(data)
+            bundle = wire.Bundle.decode(data)
         except DecodingError:  # one person's nonsense must not keep the others waiting
-            return -1, Bundle("", ())
+            return -1, wire.Bundle("", ())
         whole = len(bundle.parts) == len(self.terms.attributes)
         known = bundle.person in self._agreed.names
         return (self._agreed.group_of(bundle.person) if whole and known else -1), bundle
 
-    def _refusals(self, bundle: Bundle) -> tuple[bytes, ...]:
+    def _refusals(self, bundle: wire.Bundle) -> tuple[bytes, ...]:
         width = len(self.terms.attributes)
         reason = "not_enrolled" if len(bundle.parts) == width else "malformed"
         return (EvaluationRefusal(reason).encode(),) * width
@@ -216,7 +198,7 @@ class Miner(mix.Miner):
 
     def open(self, batch: bytes, mixings: bytes, endorsements: bytes) -> bytes:
         """Return the miner's part of opening the distances, once all key holders have signed the same."""
-        boards = Boards(b"", batch, mixings, endorsements, b"")
+        boards = wire.Boards(b"", batch, mixings, endorsements, b"")
         check_endorsed(self.terms, endorsements, boards.mixed)
         people = len(self._rows_of(batch))
         last = opened_board(mixings, self.terms, SHUFFLE, tuple(self.terms.leaders))[-1]
@@ -228,16 +210,18 @@ class Miner(mix.Miner):
         """Return the board of all parts of opening the distances."""
         return self._gathered(OPENING, self.terms.holders, openings, spent=True)
 
-    def agreement_board(self, boards: Boards, words: Sequence[bytes], partition: Partition) -> bytes:
+    def agreement_board(
+        self, boards: wire.Boards, words: Sequence[bytes], partition: wire.Partition
+    ) -> bytes:
         """Return the board on which all people sign the groups; anyone missing or differing aborts."""
-        view = self._checks.once(distances_on, self.agreed_terms, boards)
-        first = Word.first(words, self.agreed_terms, AGREEMENT)
+        view = self._checks.once(wire.distances_on, self.agreed_terms, boards)
+        first = wire.Word.first(words, self.agreed_terms, AGREEMENT)
         missing = [name for name in view.names if name not in first]
         if missing:
             raise aborted(f"No agreement came from {', '.join(missing)}.", *missing, spent=True)
         board = Board(tuple(first[name] for name in view.names)).encode()
-        agreed = signed_groups(self.agreed_terms, board)
-        own = groups_of(view, self.agreed_terms.k, partition)
+        agreed = wire.signed_groups(self.agreed_terms, board)
+        own = wire.groups_of(view, self.agreed_terms.k, partition)
         if agreed.view != view.digest or [agreed.group_of(name) for name in agreed.names] != list(own):
             raise aborted("People came to other groups than the miner.", spent=True)
         return board
@@ -247,12 +231,12 @@ class Miner(mix.Miner):
         if self._released:
             raise KeySpent("The table of this session has been released already.")
         terms = self.agreed_terms
-        agreed = self._checks.once(signed_groups, terms, agreement)
+        agreed = self._checks.once(wire.signed_groups, terms, agreement)
         collectors = self._collectors(agreed, notices, closings)
         self._released = True
         for one in sealed:
             try:
-                report = AddressedReport.decode(unsealed(self._box, one, terms))
+                report = wire.AddressedReport.decode(wire.unsealed(self._box, one, terms))
                 collectors[report.group, report.attribute].take(report.report)
             except (DecodingError, SealBroken, KeyError):
                 self.unreadable += 1
@@ -261,15 +245,15 @@ class Miner(mix.Miner):
             for (group, _), collector in collectors.items()
         ]
         receipts = sorted({hashlib.sha256(one).digest() for one in sealed})
-        said = Release(agreed.digest, tuple(values), tuple(receipts))
-        return Word.make(terms, self._identity, RELEASE, MINER, said.encode()).encode()
+        said = wire.Release(agreed.digest, tuple(values), tuple(receipts))
+        return wire.Word.make(terms, self._identity, RELEASE, MINER, said.encode()).encode()
 
     def _collectors(
-        self, agreed: SignedGroups, notices: bytes, closings: bytes
+        self, agreed: wire.SignedGroups, notices: bytes, closings: bytes
     ) -> dict[tuple[int, int], Collector]:
         """Return a collector for every group and attribute, ready to take reports."""
-        said = Notices.decode(word_of(notices, self.agreed_terms, NOTICES))
-        closed, width = Closings.decode(closings).parts, len(self.agreed_terms.attributes)
+        said = wire.Notices.decode(wire.word_of(notices, self.agreed_terms, NOTICES))
+        closed, width = wire.Closings.decode(closings).parts, len(self.agreed_terms.attributes)
         if not len(said.notices) == len(closed) == width * len(agreed.groups):
             reason = "Not every group and attribute has its notice and its closing."
             raise aborted(reason, RANDOMNESS, spent=True)
@@ -319,10 +303,10 @@ class Person:
         self._checks = checks or Checks()
         self._box = AgreementKey()
         self._sent = b""
-        self._view: Distances | None = None
-        self._agreed: SignedGroups | None = None
+        self._view: wire.Distances | None = None
+        self._agreed: wire.SignedGroups | None = None
         self._clients: list[Client] = []
-        self._notices: Notices | None = None
+        self._notices: wire.Notices | None = None
         self._reports: tuple[bytes, ...] = ()
 
     def __repr__(self) -> str:
@@ -340,27 +324,27 @@ class Person:
         self._sent = submission(self.terms.mix, key, self.name, self._identity, points)
         return self._sent
 
-    def agree(self, boards: Boards, partition: Partition) -> bytes:
+    def agree(self, boards: wire.Boards, partition: wire.Partition) -> bytes:
         """Return a signature of the groups that follow from the distances on the boards."""
         if self._view is not None:
             raise KeySpent(f"{self.name} has signed the groups of this session already.")
         if not self._sent or self._sent not in Board.decode(boards.batch).parts:
             raise aborted("My row is not among those compared.", MINER, spent=True)
-        view = self._checks.once(distances_on, self.terms, boards)
-        groups = groups_of(view, self.terms.k, partition)
+        view = self._checks.once(wire.distances_on, self.terms, boards)
+        groups = wire.groups_of(view, self.terms.k, partition)
         self._view = view
-        said = GroupVote(view.digest, self._box.public, groups)
-        return Word.make(self.terms, self._identity, AGREEMENT, self.name, said.encode()).encode()
+        said = wire.GroupVote(view.digest, self._box.public, groups)
+        return wire.Word.make(self.terms, self._identity, AGREEMENT, self.name, said.encode()).encode()
 
     def request(self, agreement: bytes, notices: bytes) -> bytes:
         """Return one blinded value for each attribute, once all have signed the groups that I signed."""
         if self._clients:
             raise KeySpent(f"{self.name} has asked for the values of this session already.")
-        agreed = self._checks.once(signed_groups, self.terms, agreement)
+        agreed = self._checks.once(wire.signed_groups, self.terms, agreement)
         view, own = self._view, agreed.keys.get(self.name)
         if view is None or (agreed.view, agreed.names, own) != (view.digest, view.names, self._box.public):
             raise aborted("The board of agreements is not of the groups that I signed.", MINER, spent=True)
-        said = Notices.decode(word_of(notices, self.terms, NOTICES))
+        said = wire.Notices.decode(wire.word_of(notices, self.terms, NOTICES))
         try:
             clients = self._made_clients(agreed, said)
         except (DecodingError, SealBroken) as error:
@@ -368,7 +352,7 @@ class Person:
             raise aborted(reason, RANDOMNESS, spent=True) from error
         self._agreed, self._notices, self._clients = agreed, said, clients
         asked = [client.request(value) for client, value in zip(clients, self._values, strict=True)]
-        return Bundle(self.name, tuple(asked)).encode()
+        return wire.Bundle(self.name, tuple(asked)).encode()
 
     def report(self, replies: bytes, closings: bytes) -> tuple[bytes, ...]:
         """Return a sealed report for each attribute, all of one length; sent through the first key holder.
@@ -378,25 +362,25 @@ class Person:
         agreed, _ = self._begun()
         if not self._reports:
             try:
-                self._check_closed(Closings.decode(closings).parts)
+                self._check_closed(wire.Closings.decode(closings).parts)
             except (DecodingError, SealBroken) as error:
                 reason = f"The randomness server did not close my group: {error}"
                 raise aborted(reason, RANDOMNESS, spent=True) from error
-            answered = Bundle.decode(replies)
+            answered = wire.Bundle.decode(replies)
             if answered.person != self.name or len(answered.parts) != len(self._clients):
                 raise DecodingError(f"A bundle of replies has one for each attribute of {self.name}.")
             group = agreed.group_of(self.name)
             reports = [
-                AddressedReport(group, attribute, client.report(reply, b"")).encode()
+                wire.AddressedReport(group, attribute, client.report(reply, b"")).encode()
                 for attribute, (client, reply) in enumerate(zip(self._clients, answered.parts, strict=True))
             ]
-            self._reports = tuple(sealed_for(self.terms.box, one, self.terms) for one in reports)
+            self._reports = tuple(wire.sealed_for(self.terms.box, one, self.terms) for one in reports)
         return self._reports
 
     def accept(self, release: bytes) -> Table:
         """Return the released table, after checking that my reports arrived and my row is not falsified."""
         agreed, _ = self._begun()
-        said = Release.decode(word_of(release, self.terms, RELEASE))
+        said = wire.Release.decode(wire.word_of(release, self.terms, RELEASE))
         table = _released_table(self.terms, agreed, said)
         shown = zip(table[self.name], self._values, strict=True)
         if any(value is not None and value.encode() != own for value, own in shown):
@@ -408,12 +392,12 @@ class Person:
             )
         return table
 
-    def _begun(self) -> tuple[SignedGroups, Notices]:
+    def _begun(self) -> tuple[wire.SignedGroups, wire.Notices]:
         if self._agreed is None or self._notices is None:
             raise InputError("The groups come first.")
         return self._agreed, self._notices
 
-    def _made_clients(self, agreed: SignedGroups, said: Notices) -> list[Client]:
+    def _made_clients(self, agreed: wire.SignedGroups, said: wire.Notices) -> list[Client]:
         """Return a client for each attribute, if the notices say that only the whole group opens a value."""
         group, width = agreed.group_of(self.name), len(self.terms.attributes)
         if said.agreement != agreed.digest or len(said.credentials) != len(agreed.names):
@@ -448,7 +432,7 @@ class Person:
         raise TypeError("a Person is not pickled: the row would leave twice")
 
 
-def _released_table(terms: PartitionTerms, agreed: SignedGroups, release: Release) -> Table:
+def _released_table(terms: PartitionTerms, agreed: wire.SignedGroups, release: wire.Release) -> Table:
     """Return everybody's row, None where a value is suppressed."""
     width = len(terms.attributes)
     if release.agreement != agreed.digest or len(release.values) != width * len(agreed.groups):

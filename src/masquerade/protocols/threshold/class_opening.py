@@ -16,17 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.words import counted
-from masquerade.crypto.class_secrets import (
-    TAG_SIZE,
-    Ints,
-    Shares,
-    as_bytes,
-    key_of,
-    recover_secrets,
-    secrets_of,
-    shares_at,
-    shuffled,
-)
+from masquerade.crypto import class_secrets
 from masquerade.crypto.oprf import POINT_SIZE, output_of
 from masquerade.crypto.symmetric import unseal_run
 from masquerade.kernels.field61 import PRIME, Elements
@@ -124,15 +114,15 @@ class Opening:
 class Classes:
     """Reports in the order of their tags and x: where each class and each distinct x begins."""
 
-    places: Ints  # of the reports among all received
-    starts: Ints  # of classes, and the end
-    point: Ints  # which distinct (tag, x) a report has
-    points: Ints  # distinct x of each class
+    places: class_secrets.Ints  # of the reports among all received
+    starts: class_secrets.Ints  # of classes, and the end
+    point: class_secrets.Ints  # which distinct (tag, x) a report has
+    points: class_secrets.Ints  # distinct x of each class
     tags: NDArray[np.uint64]  # of each class, (classes, 2)
     secrets: Elements  # of each class, once known
 
     @classmethod
-    def sorted(cls, records: NDArray[Any], places: Ints) -> Classes:
+    def sorted(cls, records: NDArray[Any], places: class_secrets.Ints) -> Classes:
         """Sort the reports at some places by tag and x; equal ones stay in the order received."""
         tags, xs = records["tag"][places], records["x"][places]
         order = np.lexsort((xs, tags[:, 1], tags[:, 0]))
@@ -148,14 +138,14 @@ class Classes:
         return cls(places[order], starts, point, np.diff(ends[starts]), tags[new_class], unknown)
 
     @property
-    def which(self) -> Ints:
+    def which(self) -> class_secrets.Ints:
         """The class of each report."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
     def tag_bytes(self) -> list[bytes]:
         """Return the tag of each class."""
         run = self.tags.tobytes()
-        return [run[at : at + TAG_SIZE] for at in range(0, len(run), TAG_SIZE)]
+        return [run[at : at + class_secrets.TAG_SIZE] for at in range(0, len(run), class_secrets.TAG_SIZE)]
 
     def picked(self, classes: Bools) -> Classes:
         """Return some classes alone."""
@@ -173,7 +163,7 @@ class Classes:
         marked[chosen[first]] = True
         return marked
 
-    def count(self, among: Bools) -> Ints:
+    def count(self, among: Bools) -> class_secrets.Ints:
         """Return how many of some reports each class has."""
         return np.bincount(self.which[among], minlength=len(self.starts) - 1)
 
@@ -193,8 +183,8 @@ def open_reports(layout: Layout, reports: bytes, readable: Readable | None = Non
     candidates = everything.picked(large)
     xs = records["x"][candidates.places].astype(np.uint64)
     ys = records["y"][candidates.places].astype(np.uint64)
-    shares = Shares(xs, ys, candidates.point, candidates.starts, candidates.tag_bytes())
-    secrets, found = recover_secrets(shares, k)
+    shares = class_secrets.Shares(xs, ys, candidates.point, candidates.starts, candidates.tag_bytes())
+    secrets, found = class_secrets.recover_secrets(shares, k)
     verdicts[candidates.places[~found[candidates.which]]] = Verdict.UNDECIDED
     known = replace(candidates, secrets=secrets).picked(found)
     good = _on_polynomials(records, known, k)
@@ -236,7 +226,9 @@ def _by_header(records: NDArray[Any], layout: Layout) -> NDArray[np.uint8]:
 def _on_polynomials(records: NDArray[Any], known: Classes, k: int) -> Bools:
     """Tell which reports have the share that their class says they have."""
     xs = records["x"][known.places].astype(np.uint64)
-    good: Bools = (shares_at(known.secrets, k, xs, known.which) == records["y"][known.places]).all(axis=1)
+    good: Bools = (
+        class_secrets.shares_at(known.secrets, k, xs, known.which) == records["y"][known.places]
+    ).all(axis=1)
     return good
 
 
@@ -264,7 +256,7 @@ def _unsealed(layout: Layout, records: NDArray[Any], known: Classes, good: Bools
     """Return the opened sealed parts as one run, zeros where there is none, and which did open."""
     starts, bound_to = known.starts.tolist(), layout.bound_to(b"")
     groups = zip(
-        map(key_of, as_bytes(known.secrets)),
+        map(class_secrets.key_of, class_secrets.as_bytes(known.secrets)),
         [bound_to + tag for tag in known.tag_bytes()],
         starts,
         starts[1:],
@@ -281,14 +273,16 @@ def _same_origin(layout: Layout, rows: Rows, known: Classes, among: Bools) -> Bo
     usual = rows.origin[known.starts[:-1]]
     run = usual.tobytes()
     outputs = [_output(layout, run[at : at + width]) for at in range(0, len(run), width)]
-    follows = (secrets_of(outputs) == known.secrets).all(axis=1)
+    follows = (class_secrets.secrets_of(outputs) == known.secrets).all(axis=1)
     like_first: Bools = (rows.origin == usual[own]).all(axis=1)
     same: Bools = like_first & follows[own]
     judged: dict[tuple[int, bytes], bool] = {}
     for i in np.flatnonzero(among & ~like_first).tolist():  # somebody in the class lies
         c, claim = int(own[i]), rows.origin[i].tobytes()
         if (c, claim) not in judged:
-            judged[c, claim] = bool((secrets_of([_output(layout, claim)])[0] == known.secrets[c]).all())
+            judged[c, claim] = bool(
+                (class_secrets.secrets_of([_output(layout, claim)])[0] == known.secrets[c]).all()
+            )
         same[i] = judged[c, claim]
     return same & among
 
@@ -308,10 +302,12 @@ def _keep_k(classes: Classes, judged: NDArray[np.uint8], k: int) -> None:
     judged[kept & ~whole[classes.which]] = Verdict.WITHHELD
 
 
-def _in_no_order(classes: Classes, judged: NDArray[np.uint8]) -> tuple[Ints, Ints]:
+def _in_no_order(
+    classes: Classes, judged: NDArray[np.uint8]
+) -> tuple[class_secrets.Ints, class_secrets.Ints]:
     """Return where the open rows are, each class in an order that tells nothing, and the classes' sizes."""
     kept = np.flatnonzero(judged == Verdict.OPENED)
     sizes = classes.count(judged == Verdict.OPENED)
     sizes = sizes[sizes > 0]
     ends = np.cumsum(sizes)
-    return kept[shuffled(ends - sizes, ends)], sizes
+    return kept[class_secrets.shuffled(ends - sizes, ends)], sizes

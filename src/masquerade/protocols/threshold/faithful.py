@@ -22,19 +22,10 @@ from functools import cached_property
 from typing import Annotated, ClassVar, Final, NoReturn
 
 from masquerade.core.errors import InputError
+from masquerade.crypto import proofs
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken, SharesInconsistent
 from masquerade.crypto.group import Point, interpolate_points
 from masquerade.crypto.keys import derive
-from masquerade.crypto.proofs import (
-    Context,
-    Knows,
-    Statement,
-    Transcript,
-    equal_logs,
-    proof_size,
-    prove,
-    verify,
-)
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.symmetric import OVERHEAD, seal, unseal
 from masquerade.protocols.codec import U32, Blob, Many, Message, Text, point_of, scalar_of
@@ -83,15 +74,15 @@ class PublicDeal(Message, tag=b"threshold dealing 1"):
         """Return H, the hash of epoch and quasi-identifier: nobody knows its logarithm."""
         return group.hash_to_group(self.digest + quasi, _DOMAIN)
 
-    def statement(self, index: int, point: Point, base: Point) -> Statement:
+    def statement(self, index: int, point: Point, base: Point) -> proofs.Statement:
         """State: the point is H times the same number that the dealer committed to at N + i."""
-        return equal_logs([(self.committed(self.users + index), group.generator), (point, base)])
+        return proofs.equal_logs([(self.committed(self.users + index), group.generator), (point, base)])
 
-    def transcript(self, index: int, quasi: bytes, sealed: bytes) -> Transcript:
+    def transcript(self, index: int, quasi: bytes, sealed: bytes) -> proofs.Transcript:
         """Return what a user's proof is bound to: its row too, so that nobody can replace the sealed part."""
         query, user = hashlib.sha256(quasi).digest(), index.to_bytes(4, "big")
-        context = Context("threshold faithful", self.epoch.encode(), self.digest, query, user, "user")
-        bound = Transcript(context)
+        context = proofs.Context("threshold faithful", self.epoch.encode(), self.digest, query, user, "user")
+        bound = proofs.Transcript(context)
         bound.absorb("sealed", hashlib.sha256(sealed).digest())
         return bound
 
@@ -181,9 +172,9 @@ class User:
         point = group.multiply(base, self._submitted)
         plain = len(sensitive).to_bytes(_LENGTH, "big") + sensitive + bytes(size - len(sensitive))
         sealed = seal(self._dealing.key(self.index, group.multiply(base, self._own)), plain, quasi)
-        proof = prove(
+        proof = proofs.prove(
             self._dealing.statement(self.index, point, base),
-            [Knows((self._submitted,))],
+            [proofs.Knows((self._submitted,))],
             self._dealing.transcript(self.index, quasi, sealed),
         )
         message = Submission(self.index, quasi, point, proof, sealed).encode()
@@ -219,11 +210,11 @@ class Miner:
             )
         statement = self._dealing.statement(given.index, given.point, self._dealing.base(given.quasi))
         expected = self._dealing.sensitive_size + OVERHEAD + _LENGTH
-        if len(given.proof) != proof_size(statement) or len(given.sealed) != expected:
+        if len(given.proof) != proofs.proof_size(statement) or len(given.sealed) != expected:
             raise DecodingError(f"The submission of user {given.index} has parts of the wrong length.")
         try:
             bound = self._dealing.transcript(given.index, given.quasi, given.sealed)
-            verify(statement, given.proof, bound)
+            proofs.verify(statement, given.proof, bound)
         except ProofRejected as error:
             raise ProofRejected(
                 f"The submission for user {given.index} is not proved: its point is not the one that was "

@@ -29,24 +29,7 @@ from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.oprf import POINT_SIZE, PROOF_SIZE
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.symmetric import OVERHEAD
-from masquerade.protocols.codec import (
-    DIGEST_SIZE,
-    U16,
-    U32,
-    U64,
-    Blob,
-    Digest,
-    Enclosed,
-    Fixed,
-    Key,
-    Message,
-    OneOf,
-    Signature,
-    Text,
-    Writer,
-    point_of,
-    tag_of,
-)
+from masquerade.protocols import codec
 
 ID_SIZE: Final = 16
 MOST_K: Final = 10_000
@@ -63,11 +46,11 @@ REFUSALS: Final = {
 _MOST_NAME: Final = 200
 _NOTICE, _CLOSING = "threshold notice", "threshold closing"
 
-Identifier = Annotated[bytes, Fixed(ID_SIZE)]
-Elements = Annotated[bytes, Blob(POINT_SIZE * MOST_TOGETHER)]
+Identifier = Annotated[bytes, codec.Fixed(ID_SIZE)]
+Elements = Annotated[bytes, codec.Blob(POINT_SIZE * MOST_TOGETHER)]
 
 
-class Terms(Message, tag=b"threshold terms 1"):
+class Terms(codec.Message, tag=b"threshold terms 1"):
     """How an epoch is run.
 
     `k` is the least number of reports that opens a class; `quasi_size` and `sensitive_size` are the most
@@ -76,12 +59,12 @@ class Terms(Message, tag=b"threshold terms 1"):
     digest of the `Form` that rows are filled in on, if any. The name of an epoch is used once.
     """
 
-    epoch: Annotated[str, Text(_MOST_NAME)]
-    k: U32
-    quasi_size: U32
-    sensitive_size: U32
+    epoch: Annotated[str, codec.Text(_MOST_NAME)]
+    k: codec.U32
+    quasi_size: codec.U32
+    sensitive_size: codec.U32
     shown: bool = False
-    form: Digest = bytes(DIGEST_SIZE)
+    form: codec.Digest = bytes(codec.DIGEST_SIZE)
 
     def __post_init__(self) -> None:
         if not self.epoch or len(self.epoch.encode()) > _MOST_NAME:
@@ -97,7 +80,7 @@ class Terms(Message, tag=b"threshold terms 1"):
     @cached_property
     def context(self) -> bytes:
         """Return epoch‖k, the epoch with its length: what outputs and sealed parts are bound to."""
-        writer = Writer()
+        writer = codec.Writer()
         writer.text(self.epoch, _MOST_NAME)
         writer.number(self.k, 4)
         return writer.done()
@@ -107,16 +90,16 @@ class Terms(Message, tag=b"threshold terms 1"):
         return self.context + quasi
 
 
-class Notice(Message, tag=b"threshold notice 1"):
+class Notice(codec.Message, tag=b"threshold notice 1"):
     """The randomness server's commitment to one key for the epoch, signed, the same for everybody.
 
     Its digest belongs in a public place. A server that gave people different keys could tell them apart by
     their reports; clients compare the digest, reports carry it, and two notices of one epoch are evidence.
     """
 
-    terms: Annotated[Terms, Enclosed(MOST_BYTES)]
-    public: Annotated[Point, point_of(group)]
-    signature: Signature
+    terms: Annotated[Terms, codec.Enclosed(MOST_BYTES)]
+    public: Annotated[Point, codec.point_of(group)]
+    signature: codec.Signature
 
     @classmethod
     def signed(cls, terms: Terms, public: Point, key: SigningKey) -> Notice:
@@ -133,12 +116,12 @@ class Notice(Message, tag=b"threshold notice 1"):
         return hashlib.sha256(self.encode()).digest()
 
 
-class Closing(Message, tag=b"threshold closing 1"):
+class Closing(codec.Message, tag=b"threshold closing 1"):
     """The server's signed word that it has destroyed the key of a notice, after so many evaluations."""
 
-    notice: Digest
-    evaluations: U64
-    signature: Signature
+    notice: codec.Digest
+    evaluations: codec.U64
+    signature: codec.Signature
 
     @classmethod
     def signed(cls, notice: bytes, evaluations: int, key: SigningKey) -> Closing:
@@ -150,27 +133,27 @@ class Closing(Message, tag=b"threshold closing 1"):
         verify_signature(identity, self.signature, _CLOSING, self.notice, self.evaluations.to_bytes(8, "big"))
 
 
-class Credential(Message, tag=b"threshold credential 1"):
+class Credential(codec.Message, tag=b"threshold credential 1"):
     """What a person gets at enrolment: an identifier and the key that its requests are made with."""
 
     id: Identifier
-    key: Key
+    key: codec.Key
 
     def __repr__(self) -> str:
         """Show the identifier, never the key."""
         return f"Credential({self.id.hex()})"
 
 
-class Request(Message, tag=b"threshold request 1"):
+class Request(codec.Message, tag=b"threshold request 1"):
     """One blinded element, for the epoch of one notice, by one credential.
 
     The element is decoded by whoever evaluates it.
     """
 
-    notice: Digest
+    notice: codec.Digest
     credential: Identifier
-    element: Annotated[bytes, Fixed(POINT_SIZE)]
-    code: Digest
+    element: Annotated[bytes, codec.Fixed(POINT_SIZE)]
+    code: codec.Digest
 
     @classmethod
     def made(cls, notice: bytes, credential: Credential, element: bytes) -> Request:
@@ -187,7 +170,7 @@ class Request(Message, tag=b"threshold request 1"):
         return hashlib.sha256(self.element).digest()[:ID_SIZE]
 
 
-class Evaluation(Message, tag=b"threshold evaluation 1"):
+class Evaluation(codec.Message, tag=b"threshold evaluation 1"):
     """A whole batch that one proof is about, and which place in it is the receiver's.
 
     The other elements belong to other people; being blinded, they are uniformly random and tell nothing.
@@ -195,8 +178,8 @@ class Evaluation(Message, tag=b"threshold evaluation 1"):
 
     elements: Elements
     evaluated: Elements
-    proof: Annotated[bytes, Fixed(PROOF_SIZE)]
-    place: U16
+    proof: Annotated[bytes, codec.Fixed(PROOF_SIZE)]
+    place: codec.U16
 
     def __post_init__(self) -> None:
         size = len(self.elements)
@@ -204,15 +187,15 @@ class Evaluation(Message, tag=b"threshold evaluation 1"):
             raise InputError("An evaluation has as many results as elements, and the place is one of them.")
 
 
-class EvaluationRefusal(Message, tag=b"threshold refusal 1"):
+class EvaluationRefusal(codec.Message, tag=b"threshold refusal 1"):
     """Why a request was not evaluated: one of `REFUSALS`."""
 
-    reason: Annotated[str, OneOf(Text(64), REFUSALS)]
+    reason: Annotated[str, codec.OneOf(codec.Text(64), REFUSALS)]
 
 
 def read_reply(data: bytes) -> Evaluation | EvaluationRefusal:
     """Return the evaluation or the refusal that a reply is."""
-    kind = EvaluationRefusal if tag_of(data) == EvaluationRefusal.TAG else Evaluation
+    kind = EvaluationRefusal if codec.tag_of(data) == EvaluationRefusal.TAG else Evaluation
     return kind.decode(data)
 
 

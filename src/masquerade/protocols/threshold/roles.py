@@ -33,21 +33,8 @@ from masquerade.crypto.symmetric import seal
 from masquerade.protocols.durable_store import DurableStore, Notes
 from masquerade.protocols.durable_store import Layout as StoreLayout
 from masquerade.protocols.people.roster import aborted
+from masquerade.protocols.threshold import messages as wire
 from masquerade.protocols.threshold.class_opening import Opening, Readable, open_reports
-from masquerade.protocols.threshold.messages import (
-    ID_SIZE,
-    MOST_TOGETHER,
-    REFUSALS,
-    Closing,
-    Credential,
-    Evaluation,
-    EvaluationRefusal,
-    Layout,
-    Notice,
-    Request,
-    Terms,
-    read_reply,
-)
 
 SERVER = "randomness server"
 
@@ -66,14 +53,14 @@ class Client:
     """
 
     def __init__(self, credential: bytes, notice: bytes, *, identity: bytes, published: bytes) -> None:
-        self._credential = Credential.decode(credential)
-        self._notice = Notice.decode(notice)
+        self._credential = wire.Credential.decode(credential)
+        self._notice = wire.Notice.decode(notice)
         if not symmetric.same(self._notice.digest, published):
             raise SealBroken(
                 "The notice is not the one that was published: the server may tell people apart."
             )
         self._notice.verify(identity)
-        self._layout = Layout.of(self._notice)
+        self._layout = wire.Layout.of(self._notice)
         self._blinded: oprf.Blinded | None = None
         self._quasi = b""
         self._report: tuple[bytes, bytes] | None = None
@@ -85,7 +72,9 @@ class Client:
             self._quasi, self._blinded = quasi, oprf.blind(self._notice.terms.input_of(quasi))
         elif quasi != self._quasi:
             raise InputError("A client asks for one quasi-identifier in an epoch, and has asked for another.")
-        return Request.made(self._notice.digest, self._credential, self._blinded.element.encode()).encode()
+        return wire.Request.made(
+            self._notice.digest, self._credential, self._blinded.element.encode()
+        ).encode()
 
     def kept(self) -> bytes:
         """Return the number that hides the request, to be stored before that leaves, and kept secret."""
@@ -121,9 +110,9 @@ class Client:
     def _unblinded(self, reply: bytes) -> bytes:
         if self._blinded is None:
             raise InputError("A report comes after the reply to a request, and none has been made.")
-        answer = read_reply(reply)
-        if isinstance(answer, EvaluationRefusal):
-            raise QueryRefused([Refusal(answer.reason, REFUSALS[answer.reason])])
+        answer = wire.read_reply(reply)
+        if isinstance(answer, wire.EvaluationRefusal):
+            raise QueryRefused([Refusal(answer.reason, wire.REFUSALS[answer.reason])])
         own = slice(answer.place * POINT_SIZE, (answer.place + 1) * POINT_SIZE)
         if answer.elements[own] != self._blinded.element.encode():
             raise aborted("The evaluation is of another request.", SERVER, spent=True)
@@ -143,7 +132,7 @@ class Client:
 
 
 def report_of(
-    layout: Layout, secret: bytes, unblinded: bytes, quasi: bytes, sensitive: bytes, *, x: int
+    layout: wire.Layout, secret: bytes, unblinded: bytes, quasi: bytes, sensitive: bytes, *, x: int
 ) -> bytes:
     """Return the report of somebody who knows the secret of a class: a share at x and the sealed row."""
     tag = tag_of(secret)
@@ -242,14 +231,14 @@ class RandomnessServer:
     ) -> None:
         if len(seed) != KEY_SIZE:
             raise InputError(f"A randomness server is made from {KEY_SIZE} bytes. Got {len(seed)} instead.")
-        if not 1 <= together <= MOST_TOGETHER:
-            raise InputError(f"'together' must be from 1 to {MOST_TOGETHER}. Got {together} instead.")
+        if not 1 <= together <= wire.MOST_TOGETHER:
+            raise InputError(f"'together' must be from 1 to {wire.MOST_TOGETHER}. Got {together} instead.")
         self._signing = signing or SigningKey.from_seed(derive(seed, "threshold server identity"))
         self._people = derive(seed, "threshold server people")
         self._credentials = derive(seed, "threshold server credentials")
         self._ledger, self._together = ledger, together
         self._keys: dict[str, oprf.ServerKey] = {}
-        self._epochs = {Notice.decode(notice).digest: epoch for epoch, notice in ledger.epochs().items()}
+        self._epochs = {wire.Notice.decode(notice).digest: epoch for epoch, notice in ledger.epochs().items()}
         self._lock = threading.RLock()
 
     @property
@@ -264,15 +253,15 @@ class RandomnessServer:
         """
         if not person:
             raise InputError("A person is enrolled under a name that is not empty.")
-        identifier = symmetric.code(self._people, person.encode())[:ID_SIZE]
-        return Credential(identifier, self._key_of(identifier)).encode()
+        identifier = symmetric.code(self._people, person.encode())[: wire.ID_SIZE]
+        return wire.Credential(identifier, self._key_of(identifier)).encode()
 
     def open(self, terms: bytes) -> bytes:
         """Begin an epoch under these terms with a fresh key, and return the notice for everybody."""
-        agreed = Terms.decode(terms)
+        agreed = wire.Terms.decode(terms)
         with self._lock:
             key = oprf.random_key()
-            notice = Notice.signed(agreed, key.public, self._signing)
+            notice = wire.Notice.signed(agreed, key.public, self._signing)
             if not self._ledger.begin(agreed.epoch, notice.encode()):
                 raise InputError(f"Epoch {agreed.epoch!r} has been: the name of an epoch is used once.")
             self._keys[agreed.epoch], self._epochs[notice.digest] = key, agreed.epoch
@@ -287,25 +276,25 @@ class RandomnessServer:
         """
         with self._lock:
             replies: list[bytes | None] = [None] * len(requests)
-            admitted: dict[str, list[tuple[int, Request, Point]]] = {}
+            admitted: dict[str, list[tuple[int, wire.Request, Point]]] = {}
             for place, data in enumerate(requests):
                 try:
-                    request = Request.decode(data)
+                    request = wire.Request.decode(data)
                     point = group.decode(request.element)
                 except DecodingError:
-                    replies[place] = EvaluationRefusal("malformed").encode()
+                    replies[place] = wire.EvaluationRefusal("malformed").encode()
                     continue
                 problem = self._problem(request)
                 if problem is None:
                     admitted.setdefault(self._epochs[request.notice], []).append((place, request, point))
                 else:
-                    replies[place] = EvaluationRefusal(problem).encode()
+                    replies[place] = wire.EvaluationRefusal(problem).encode()
             for epoch, asked in admitted.items():
                 uses = [(request.credential, request.fingerprint) for _, request, _ in asked]
                 allowed = self._ledger.spend(epoch, uses)
                 served = [one for one, first in zip(asked, allowed, strict=True) if first]
                 for place, _, _ in asked:
-                    replies[place] = EvaluationRefusal("already_spent").encode()
+                    replies[place] = wire.EvaluationRefusal("already_spent").encode()
                 for start in range(0, len(served), self._together):
                     self._serve(self._keys[epoch], served[start : start + self._together], replies)
             return [reply for reply in replies if reply is not None]
@@ -319,7 +308,7 @@ class RandomnessServer:
             self._keys.pop(epoch, None)
             self._ledger.finish(epoch)
             digest = hashlib.sha256(notice).digest()
-            return Closing.signed(digest, self._ledger.spent(epoch), self._signing).encode()
+            return wire.Closing.signed(digest, self._ledger.spent(epoch), self._signing).encode()
 
     def notice(self, epoch: str) -> bytes:
         """Return the notice of an epoch, open or closed."""
@@ -328,7 +317,7 @@ class RandomnessServer:
             raise QueryRefused([Refusal("unknown_epoch", f"There has been no epoch {epoch!r}.")])
         return notice
 
-    def _problem(self, request: Request) -> str | None:
+    def _problem(self, request: wire.Request) -> str | None:
         epoch = self._epochs.get(request.notice)
         if epoch is None:
             return "unknown_epoch"
@@ -339,13 +328,16 @@ class RandomnessServer:
         return "epoch_closed" if self._ledger.finished(epoch) else "key_lost"
 
     def _serve(
-        self, key: oprf.ServerKey, asked: Sequence[tuple[int, Request, Point]], replies: list[bytes | None]
+        self,
+        key: oprf.ServerKey,
+        asked: Sequence[tuple[int, wire.Request, Point]],
+        replies: list[bytes | None],
     ) -> None:
         evaluated, proof = oprf.evaluate(key, [point for _, _, point in asked])
         elements = b"".join([request.element for _, request, _ in asked])
         results = b"".join([point.encode() for point in evaluated])
         for i, (place, _, _) in enumerate(asked):
-            replies[place] = Evaluation(elements, results, proof, i).encode()
+            replies[place] = wire.Evaluation(elements, results, proof, i).encode()
 
     def _key_of(self, identifier: bytes) -> bytes:
         return symmetric.code(self._credentials, identifier)
@@ -424,13 +416,13 @@ class Collector:
     """
 
     def __init__(self, notice: bytes, *, identity: bytes, k: int, store: ReportStore | None = None) -> None:
-        self._notice, self._identity = Notice.decode(notice), identity
+        self._notice, self._identity = wire.Notice.decode(notice), identity
         self._notice.verify(identity)
         if self._notice.terms.k != k:
             raise InputError(
                 f"This collector opens classes of {k}; the notice says k = {self._notice.terms.k}."
             )
-        self.layout = Layout.of(self._notice)
+        self.layout = wire.Layout.of(self._notice)
         self._store = ReportStore() if store is None else store
         self._lock = threading.RLock()
 
@@ -443,7 +435,7 @@ class Collector:
 
     def begin(self, closing: bytes) -> None:
         """Start taking reports, on the server's signed word that the key of this epoch is destroyed."""
-        said = Closing.decode(closing)
+        said = wire.Closing.decode(closing)
         said.verify(self._identity)
         if said.notice != self._notice.digest:
             raise SealBroken("The closing is of another epoch, or of another key than the notice's.")
