@@ -23,8 +23,7 @@ from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import ADVERSARIES, Adversary, Disclosure, Guarantee
 from masquerade.protocols.aggregation.masks import ring
-from masquerade.protocols.codec import Writer
-from masquerade.protocols.people.questions import Counts, Question, Sizes, tables_of
+from masquerade.protocols.people.questions import Counts, Question, Sizes, sizes_of, tables_of, written
 from masquerade.protocols.people.roster import Roster
 
 COMPLETE_BELOW = 300
@@ -129,7 +128,8 @@ def neighbourhood(n: int, gamma: Fraction, delta: Fraction, server: Adversary) -
             for t in thresholds(n, k, colluding, leaving, server):
                 chosen = server == "malicious"
                 gap = gap_chance(n, k, t, colluding) if chosen else (gamma + delta) ** (k // 2)
-                if not two_gaps(n, gap):
+                # two gaps part the circle, each beginning at a place with this chance
+                if (n * gap) ** 2 <= Fraction(2, 2**PRIVACY_BITS):
                     return k, t
     possible = thresholds(n, n - 1, colluding, leaving, server)
     if not possible:
@@ -147,11 +147,6 @@ def thresholds(n: int, k: int, colluding: int, leaving: int, server: Adversary) 
     return range(least, min(largest_safe(n - 1, k, n - 1 - leaving, n << SUCCESS_BITS[server]), k) + 1)
 
 
-def two_gaps(n: int, chance: Fraction) -> bool:
-    """Tell whether two gaps part the circle with a chance above 2⁻⁴⁰; one begins at a place with `chance`."""
-    return (n * chance) ** 2 > Fraction(2, 2**PRIVACY_BITS)
-
-
 def gap_chance(n: int, k: int, t: int, colluding: int) -> Fraction:
     """Return the chance that t − k/2 − 1 of k/2 − 1 users collude: a gap if all others there are gone."""
     weights, whole = hypergeometric(n, colluding, k // 2 - 1)
@@ -160,9 +155,7 @@ def gap_chance(n: int, k: int, t: int, colluding: int) -> Fraction:
 
 def witness_quorum(n: int, colluding: int, leaving: int) -> tuple[int, int]:
     """Return how many witnesses to draw, and how many of them have to sign."""
-    if n < COMPLETE_BELOW:
-        return n, (n + colluding) // 2 + 1
-    for m in range(1, n):
+    for m in range(1, n) if n >= COMPLETE_BELOW else ():
         q = -(-(m + least_unreached(n, m, colluding, 1)) // 2)  # 2q − m colluders are out of reach
         if q <= min(largest_safe(n, m, n - leaving, 1 << SUCCESS_BITS["malicious"]), m):
             return m, q
@@ -229,8 +222,7 @@ class Terms:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """Return how many reports each variable has."""
-        observed = self.policy.observed
-        return dict(zip(observed, observed.shape(observed), strict=True))
+        return sizes_of(self.policy)
 
     @cached_property
     def disguised(self) -> bool:
@@ -264,15 +256,11 @@ class Batch:
     @cached_property
     def hash(self) -> bytes:
         """Return the sha256 of what is asked."""
-        writer = Writer(self)
-        for question in self.questions:
-            question.write(writer)
-        return hashlib.sha256(b"masquerade aggregation batch" + writer.done()).digest()
+        return hashlib.sha256(b"masquerade aggregation batch" + written(self.questions, self)).digest()
 
     def vote(self, reports: Mapping[str, int], width: np.dtype[Any]) -> NDArray[Any]:
         """Return the vector of one record."""
-        vector = np.zeros(self.length, dtype=width)
-        start = 0
+        vector, start = np.zeros(self.length, dtype=width), 0
         for question in self.questions:
             cell = question.cell(reports, self.sizes)
             if cell is not None:

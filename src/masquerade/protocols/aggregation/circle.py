@@ -181,8 +181,10 @@ class SurvivorTree:
         data = np.packbits(padded).tobytes()
         self._leaves = [data[at : at + wire.LEAF_SIZE] for at in range(0, len(data), wire.LEAF_SIZE)]
         self._levels = [[leaf_node(leaf) for leaf in self._leaves]]
-        while len(self._levels[-1]) > 1:
-            self._levels.append(_above(self._levels[-1]))
+        while len(below := self._levels[-1]) > 1:
+            whole = len(below) & ~1  # a last one without a sibling goes up as it is
+            above = [parent(below[i], below[i + 1]) for i in range(0, whole, 2)]
+            self._levels.append(above + below[whole:])
         self.root = self._levels[-1][0]  # what survivors sign: hash and count of the whole
 
     def shown(self, leaves: Sequence[int]) -> wire.Stretch:
@@ -258,9 +260,3 @@ def parent(left: bytes, right: bytes) -> bytes:
 def count_of(node: bytes) -> int:
     """Return the number of survivors below a node, the root say."""
     return int.from_bytes(node[32:], "big")
-
-
-def _above(below: Sequence[bytes]) -> list[bytes]:
-    """Return the nodes above others; the last one without a sibling goes up as it is."""
-    whole = len(below) & ~1
-    return [parent(below[i], below[i + 1]) for i in range(0, whole, 2)] + list(below[whole:])

@@ -101,9 +101,9 @@ class RoundMessage(codec.Message):
 
     round: Annotated[bytes, Fixed(TAG_SIZE)]
 
-    def __init_subclass__(cls, *, abstract: bool = False) -> None:
+    def __init_subclass__(cls, *, abstract: bool = False, eq: bool = True) -> None:
         if not abstract:
-            cls.TAG = f"masquerade aggregation {cls.__name__.lower()} 1".encode()
+            super().__init_subclass__(tag=f"masquerade aggregation {cls.__name__.lower()} 1".encode(), eq=eq)
             KINDS[cls.TAG] = cls
 
     @classmethod
@@ -168,7 +168,6 @@ Attempt = Annotated[int, codec.Number(1, most=MOST_ATTEMPTS - 1)]
 Nonce = Annotated[bytes, Fixed(NONCE_SIZE)]
 
 
-@dataclass(frozen=True)
 class Announcement(RoundMessage):
     """The server opens a round: what names the session, the number of the round, what is asked."""
 
@@ -177,7 +176,6 @@ class Announcement(RoundMessage):
     questions: Annotated[tuple[Question, ...], codec.Many(MOST_QUESTIONS)]
 
 
-@dataclass(frozen=True)
 class Advert(UserMessage):
     """The public keys of a round: for sealing shares, and for agreeing on masks."""
 
@@ -185,14 +183,12 @@ class Advert(UserMessage):
     masking: Key
 
 
-@dataclass(frozen=True)
 class Call(RoundMessage):
     """The server calls a committee that is to draw the graph."""
 
     attempt: Attempt
 
 
-@dataclass(frozen=True)
 class Commitment(UserMessage):
     """A member of the committee fixes its nonce."""
 
@@ -200,7 +196,6 @@ class Commitment(UserMessage):
     commitment: Digest
 
 
-@dataclass(frozen=True)
 class Commitments(RoundMessage):
     """The server shows the committee what all of it are committed to."""
 
@@ -208,7 +203,6 @@ class Commitments(RoundMessage):
     commitments: Annotated[tuple[Digest, ...], codec.Run(lambda context: context.committee)]
 
 
-@dataclass(frozen=True)
 class Reveal(UserMessage):
     """A member of the committee shows its nonce; signed about all commitments."""
 
@@ -216,7 +210,6 @@ class Reveal(UserMessage):
     nonce: Nonce
 
 
-@dataclass(frozen=True)
 class Neighbours(RoundMessage):
     """The server shows how the graph was drawn, nonces and signatures, and the signed keys of neighbours."""
 
@@ -225,7 +218,6 @@ class Neighbours(RoundMessage):
     adverts: Annotated[Items, Slots(_neighbours, ADVERT_SIZE + SIGNATURE_SIZE)]
 
 
-@dataclass(frozen=True)
 class Shares(UserMessage):
     """A user's promise of its own seed, and shares of both its seeds sealed for every neighbour."""
 
@@ -233,15 +225,13 @@ class Shares(UserMessage):
     sealed_shares: Annotated[Items, Slots(_neighbours, SEALED_SIZE)]
 
 
-@dataclass(frozen=True)
 class Delivery(RoundMessage):
     """The server hands on what neighbours sealed for a user."""
 
     sealed_shares: Annotated[Items, Slots(_neighbours, SEALED_SIZE)]
 
 
-@dataclass(frozen=True, eq=False)
-class Vote(UserMessage):
+class Vote(UserMessage, eq=False):
     """A masked vote, and with which neighbours it is masked."""
 
     masked_with: Annotated[NDArray[np.bool_], Bits(_neighbours)]
@@ -256,26 +246,22 @@ class Stretch(codec.Struct):
     nodes: Annotated[tuple[Annotated[bytes, Fixed(NODE_SIZE)], ...], codec.Many(MOST_LEAVES)]
 
 
-@dataclass(frozen=True)
 class Survivors(RoundMessage):
     """The server shows a user its stretch of the list of those who voted, and the way to the root."""
 
     stretch: Stretch
 
 
-@dataclass(frozen=True)
 class Endorsement(UserMessage):
     """A witness stands by the list: nothing but a signature about its root and all lists before."""
 
 
-@dataclass(frozen=True)
 class Endorsements(RoundMessage):
     """The server shows the signatures of witnesses."""
 
     signatures: Annotated[Items, Slots(lambda context: context.witnesses, SIGNATURE_SIZE)]
 
 
-@dataclass(frozen=True)
 class Unmasking(UserMessage):
     """Of every neighbour one share: of its own seed if it survived, else of the seed of its mask keys."""
 

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from masquerade.core.errors import FileError, Refusal
-from masquerade.protocols.codec import Writer
 from masquerade.protocols.frequency.ballots import counts_of
 from masquerade.protocols.frequency.messages import MOST_PROOFS, ROUND, Enrolment, Invitation, Terms
 from masquerade.protocols.people.history import History, against_difference, against_newcomers
 from masquerade.protocols.people.ledger import Claim, Ledger
-from masquerade.protocols.people.questions import Question
+from masquerade.protocols.people.questions import Question, written
 from masquerade.protocols.people.roster import flagged, flags_of
 
 ENDORSED, KEY, QUESTION, TERMS, VOTED = "endorsed", "key", "question", "terms", "voted"
@@ -100,9 +99,8 @@ def _enrolment(written: bytes) -> Enrolment:
 
 def question_id(question: Question, terms: Terms) -> bytes:
     """Return 32 bytes that stand for a question under these terms."""
-    writer = Writer(terms)
-    question.write(writer)
-    return hashlib.sha256(b"masquerade frequency question 1" + terms.id + writer.done()).digest()
+    encoded = written([question], terms)
+    return hashlib.sha256(b"masquerade frequency question 1" + terms.id + encoded).digest()
 
 
 def roster_refusals(

@@ -22,7 +22,7 @@ from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.protocols.codec import U32, Blob, Digest, Many, Message, Reader, Signature, Text, Writer
 from masquerade.protocols.frequency.ballots import counts_of
 from masquerade.protocols.people.history import tolerated
-from masquerade.protocols.people.questions import MOST_QUESTIONS, Question
+from masquerade.protocols.people.questions import MOST_QUESTIONS, Question, sizes_of
 from masquerade.protocols.people.roster import Members, PersonName, Roster
 
 MOST_PROOFS = 50_000  # users times counts: every user checks that many pairs of keys
@@ -87,8 +87,7 @@ class Terms:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """Return how many reports each variable has."""
-        observed = self.policy.observed
-        return dict(zip(observed, observed.shape(observed), strict=True))
+        return sizes_of(self.policy)
 
     @cached_property
     def bounded(self) -> frozenset[str]:

@@ -193,6 +193,26 @@ class Signed(Message, tag=b"masquerade mix signed 1"):
                 continue
         return first
 
+    @classmethod
+    def gathered(
+        cls, messages: Sequence[bytes], terms: Signers, kind: str, senders: Sequence[str], *, spent: bool
+    ) -> bytes:
+        """Return the board with the message of every sender, in order; whoever is missing aborts."""
+        found = cls.first(messages, terms, kind)
+        missing = [name for name in senders if name not in found]
+        if missing:
+            raise aborted(f"No {kind} came from {', '.join(missing)}.", *missing, spent=spent)
+        return Board(tuple(found[name] for name in senders)).encode()
+
+    @classmethod
+    def on_board(cls, data: bytes, terms: Signers, kind: str, *, spent: bool = False) -> list[Self]:
+        """Return the messages on a board; a forged one aborts."""
+        try:
+            return [cls.opened(part, terms, kind) for part in Board.decode(data).parts]
+        except SealBroken:
+            reason = f"Some {kind} on the board was not signed by its sender."
+            raise aborted(reason, "miner", spent=spent) from None
+
 
 class Board(Message, tag=b"masquerade mix board 1"):
     """A list of messages that everybody sees alike."""
@@ -200,18 +220,11 @@ class Board(Message, tag=b"masquerade mix board 1"):
     parts: Annotated[tuple[Annotated[bytes, Blob(LARGEST)], ...], Many(MOST_ROWS)]
 
 
-def opened_board(
-    data: bytes, terms: MixTerms, kind: str, senders: Sequence[str] | None = None
-) -> list[Signed]:
+def opened_board(data: bytes, terms: MixTerms, kind: str, senders: Sequence[str]) -> list[Signed]:
     """Return the messages on a board; a forged one, or other senders than due, aborts."""
-    messages = []
-    for part in Board.decode(data).parts:
-        try:
-            messages.append(Signed.opened(part, terms, kind))
-        except SealBroken:
-            raise aborted(f"A {kind} on the board was not signed by its sender.", "miner") from None
+    messages = Signed.on_board(data, terms, kind)
     found = [message.sender for message in messages]
-    if senders is not None and found != list(senders):
+    if found != list(senders):
         missing = [name for name in senders if name not in found]
         raise aborted(f"The board has not one {kind} of each of {', '.join(senders)}, in order.", *missing)
     return messages

@@ -155,7 +155,7 @@ def known_randomness(row: elgamal.Row) -> Statement:
 
 def opened_batch(terms: wire.MixTerms, key: PublicKey, board: bytes) -> Rows:
     """Return the rows of a batch: enough of them, of different people, all made by whoever sent them."""
-    messages = wire.opened_board(board, terms, wire.SUBMISSION)
+    messages = wire.Signed.on_board(board, terms, wire.SUBMISSION)
     senders = [message.sender for message in messages]
     if senders != sorted(set(senders)):
         raise aborted("A batch has one row of each sender, in order.", "miner")
@@ -394,11 +394,7 @@ class Miner(Holder):
     def _gathered(
         self, kind: str, senders: Sequence[str], messages: Sequence[bytes], *, spent: bool = False
     ) -> bytes:
-        found = wire.Signed.first(messages, self.terms, kind)
-        missing = [name for name in senders if name not in found]
-        if missing:
-            raise aborted(f"No {kind} came from {', '.join(missing)}.", *missing, spent=spent)
-        return wire.Board(tuple(found[name] for name in senders)).encode()
+        return wire.Signed.gathered(messages, self.terms, kind, senders, spent=spent)
 
 
 def readable(points: Sequence[Point], width: int) -> Collected:

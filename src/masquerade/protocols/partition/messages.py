@@ -165,7 +165,7 @@ def distances_on(terms: PartitionTerms, boards: Boards, *, audit: bool = False) 
     mix, holders = terms.mix, tuple(terms.holders)
     key = opened_key(mix, boards.keys)
     check_endorsed(mix, boards.endorsements, boards.mixed)
-    names = tuple(message.sender for message in wire.opened_board(boards.batch, mix, wire.SUBMISSION))
+    names = tuple(message.sender for message in wire.Signed.on_board(boards.batch, mix, wire.SUBMISSION))
     mixings = wire.opened_board(boards.mixings, mix, wire.SHUFFLE, holders)
     if audit:
         rows = comparison.quotients(opened_batch(mix, key, boards.batch))
@@ -201,13 +201,7 @@ def _check_groups(groups: Sequence[int], k: int) -> None:
 
 def signed_groups(terms: PartitionTerms, board: bytes) -> SignedGroups:
     """Return the groups that all have signed; any difference aborts and names who differs from the most."""
-    words = []
-    for part in wire.Board.decode(board).parts:
-        try:
-            words.append(Word.opened(part, terms, AGREEMENT))
-        except SealBroken:
-            reason = "An agreement on the board was not signed by its sender."
-            raise aborted(reason, MINER, spent=True) from None
+    words = Word.on_board(board, terms, AGREEMENT, spent=True)
     names = tuple(word.sender for word in words)
     if list(names) != sorted(set(names)) or not names:
         raise aborted("A board has one agreement of each person, in order.", MINER, spent=True)

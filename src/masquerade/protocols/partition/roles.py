@@ -215,11 +215,7 @@ class Miner(mix.Miner):
     ) -> bytes:
         """Return the board on which all people sign the groups; anyone missing or differing aborts."""
         view = self._checks.once(wire.distances_on, self.agreed_terms, boards)
-        first = wire.Word.first(words, self.agreed_terms, AGREEMENT)
-        missing = [name for name in view.names if name not in first]
-        if missing:
-            raise aborted(f"No agreement came from {', '.join(missing)}.", *missing, spent=True)
-        board = Board(tuple(first[name] for name in view.names)).encode()
+        board = wire.Word.gathered(words, self.agreed_terms, AGREEMENT, view.names, spent=True)
         agreed = wire.signed_groups(self.agreed_terms, board)
         own = wire.groups_of(view, self.agreed_terms.k, partition)
         if agreed.view != view.digest or [agreed.group_of(name) for name in agreed.names] != list(own):

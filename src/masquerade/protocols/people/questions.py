@@ -15,6 +15,7 @@ from typing import Annotated, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.channels.policy import Policy
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.codec import U32, Many, Reader, Struct, Writer
 
@@ -103,6 +104,19 @@ class Question(Struct):
         left = [name for name in self.columns if name not in given]
         gone = tuple(axis for axis, name in enumerate(left) if name not in other.columns)
         return np.asarray(np.asarray(table[index]).sum(axis=gone))
+
+
+def sizes_of(policy: Policy) -> dict[str, int]:
+    """Return how many reports each variable of a policy has."""
+    return dict(zip(policy.observed, policy.observed.shape(policy.observed), strict=True))
+
+
+def written(questions: Iterable[Question], context: object) -> bytes:
+    """Return questions as bytes, one after the other; the context has their `sizes`."""
+    writer = Writer(context)
+    for question in questions:
+        question.write(writer)
+    return writer.done()
 
 
 def ordered(names: Iterable[str], schema: Iterable[str]) -> tuple[str, ...]:
