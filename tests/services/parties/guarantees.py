@@ -23,7 +23,7 @@ from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
 from masquerade.protocols.frequency.messages import frequency_guarantee
 from masquerade.protocols.linking import Joiner, keyed_guarantee
 from masquerade.protocols.mix import MixTerms, mix_guarantee
-from masquerade.protocols.partition.agreement import PartitionTerms, partition_guarantee
+from masquerade.protocols.partition.messages import PartitionTerms, partition_guarantee
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.session import LocalTransport

@@ -1,7 +1,6 @@
 """Messages of distributed k-anonymity, formulation 2."""
 
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.partition.agreement import PartitionTerms
 from masquerade.protocols.partition.comparison import MixedPairs
 from masquerade.protocols.partition.messages import (
     AGREEMENT,
@@ -12,6 +11,7 @@ from masquerade.protocols.partition.messages import (
     Closings,
     GroupVote,
     Notices,
+    PartitionTerms,
     Release,
     Word,
 )

@@ -24,7 +24,7 @@ from masquerade.protocols.aggregation.agreement import Batch, RoundContext, Term
 from masquerade.protocols.aggregation.circle import Graph, complete_graph, leaves_near, read_shown
 from masquerade.protocols.aggregation.history import SumHistory
 from masquerade.protocols.aggregation.messages import MessageRefused, RoundMessage, UserMessage
-from masquerade.protocols.people.ledger import Ledger, MemoryLedger
+from masquerade.protocols.people.ledger import Enrolled, Ledger
 from masquerade.protocols.people.reports import reports_of
 
 
@@ -50,7 +50,7 @@ class RoundState:
     about: bytes = b""
 
 
-class User:
+class User(Enrolled):
     """One enrolled person: `receive` takes the server's messages in turn and returns what to send back.
 
     `record` holds truth codes by variable; what is voted with are its reports, drawn once if the policy
@@ -71,14 +71,10 @@ class User:
         ledger: Ledger | None = None,
         work: wire.Work | None = None,
     ) -> None:
-        if terms.roster.get(name) != identity.public:
-            raise InputError(f"{name!r} is not on the roster of these terms with this identity.")
-        kept: Ledger = MemoryLedger() if ledger is None else ledger
-        self.name, self.place, self.terms = name, terms.roster.places[name], terms
-        self.work = work or wire.Work()
-        self._identity = identity
-        self._reports = reports_of(record, terms.policy, name, kept)
-        self._history = SumHistory(kept, terms)
+        super().__init__(name, identity, terms.roster, ledger)
+        self.terms, self.place, self.work = terms, terms.roster.places[name], work or wire.Work()
+        self._reports = reports_of(record, terms.policy, name, self._ledger)
+        self._history = SumHistory(self._ledger, terms)
         self._round: RoundState | None = None
         self._handlers: dict[type[RoundMessage], Callable[[RoundState, Any], bytes | None]] = {
             wire.Call: self._commit,
@@ -88,10 +84,6 @@ class User:
             wire.Survivors: self._stand,
             wire.Endorsements: self._confirm,
         }
-
-    def __repr__(self) -> str:
-        """Show the name, never the record."""
-        return f"User({self.name!r})"
 
     def receive(self, message: bytes) -> bytes | None:
         """Return the reply to a message of the server, None where none is due.

@@ -19,7 +19,7 @@ from masquerade.protocols.frequency import ballots
 from masquerade.protocols.frequency import messages as wire
 from masquerade.protocols.frequency.history import VoteHistory
 from masquerade.protocols.people.checks import Checks
-from masquerade.protocols.people.ledger import Ledger, MemoryLedger
+from masquerade.protocols.people.ledger import Enrolled, Ledger
 from masquerade.protocols.people.questions import Counts, Question, tables_of
 from masquerade.protocols.people.reports import reports_of
 from masquerade.protocols.people.roster import aborted
@@ -104,7 +104,7 @@ class _OpenRound(NamedTuple):
     booth: ballots.Booth | None = None
 
 
-class User:
+class User(Enrolled):
     """One person with one record. Learns nothing about others but who takes part and what is asked.
 
     `record` holds truth codes by variable; if the policy disguises any, the reports are drawn once, from a
@@ -132,20 +132,12 @@ class User:
         checks: Checks | None = None,
         agreed: Iterable[str] = (),
     ) -> None:
-        if terms.members.get(name) != identity.public:
-            raise InputError(f"{name!r} is not a member of these terms with this identity.")
-        self.name, self.terms = name, terms
-        self._identity = identity
-        kept: Ledger = MemoryLedger() if ledger is None else ledger
-        self._history = VoteHistory(kept, terms, agreed)
-        self._checks = checks or Checks()
-        self._reports = reports_of(record, terms.policy, name, kept)
+        super().__init__(name, identity, terms.members, ledger)
+        self.terms, self._checks = terms, checks or Checks()
+        self._history = VoteHistory(self._ledger, terms, agreed)
+        self._reports = reports_of(record, terms.policy, name, self._ledger)
         self._round: _OpenRound | None = None
         self._last: tuple[bytes, bytes] | None = None
-
-    def __repr__(self) -> str:
-        """Show the name, never the record."""
-        return f"User({self.name!r})"
 
     def receive(self, message: bytes) -> bytes:
         """Answer a message of the miner; the same message again gets the same answer, byte by byte."""

@@ -19,7 +19,7 @@ from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.mix import messages as wire
 from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
 from masquerade.protocols.people.checks import Checks
-from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
+from masquerade.protocols.people.ledger import Claim, Enrolled, Ledger
 from masquerade.protocols.people.roster import aborted
 
 Rows = tuple[elgamal.Row, ...]
@@ -232,7 +232,7 @@ def check_endorsed(terms: wire.MixTerms, board: bytes, mixed: bytes) -> None:
             raise aborted(reason, "miner")
 
 
-class Respondent:
+class Respondent(Enrolled):
     """A person with a record to give, without their name on it. Learns nothing.
 
     A record is sent once in a session: two batches with one difference would tell whose record it is.
@@ -241,14 +241,8 @@ class Respondent:
     def __init__(
         self, name: str, identity: SigningKey, terms: wire.MixTerms, *, ledger: Ledger | None = None
     ) -> None:
-        if terms.respondents.get(name) != identity.public:
-            raise InputError(f"{name!r} is not enrolled in these terms with this identity.")
-        self.name, self.terms, self._identity = name, terms, identity
-        self._ledger: Ledger = MemoryLedger() if ledger is None else ledger
-
-    def __repr__(self) -> str:
-        """Show the name."""
-        return f"Respondent({self.name!r})"
+        super().__init__(name, identity, terms.respondents, ledger)
+        self.terms = terms
 
     def submit(self, keys: bytes, record: bytes) -> bytes:
         """Return the encrypted record for a board of key shares, which is checked; spent from then on."""

@@ -20,9 +20,15 @@ The text of the paper (Zhong, Yang, Wright: Privacy-enhancing k-anonymization of
 not at hand: this is a reconstruction from the talk's slides with the proofs that it needs.
 """
 
-from masquerade.protocols.partition.agreement import PartitionTerms, partition_guarantee
 from masquerade.protocols.partition.comparison import check_cost
-from masquerade.protocols.partition.messages import Boards, Distances, Partition, distances_on
+from masquerade.protocols.partition.messages import (
+    Boards,
+    Distances,
+    Partition,
+    PartitionTerms,
+    distances_on,
+    partition_guarantee,
+)
 from masquerade.protocols.partition.roles import GroupRandomness, KeyHolder, Miner, Person
 
 __all__ = [

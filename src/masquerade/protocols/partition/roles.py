@@ -16,14 +16,6 @@ from masquerade.protocols.mix import roles as mix
 from masquerade.protocols.mix.messages import OPENING, SHUFFLE, Board, Signed, board_hash, opened_board
 from masquerade.protocols.mix.roles import Leader, Rows, check_endorsed, opened_key, submission
 from masquerade.protocols.partition import messages as wire
-from masquerade.protocols.partition.agreement import (
-    AGREEMENT,
-    MINER,
-    NOTICES,
-    RANDOMNESS,
-    RELEASE,
-    PartitionTerms,
-)
 from masquerade.protocols.partition.comparison import (
     check_cost,
     checked_mixing,
@@ -32,8 +24,16 @@ from masquerade.protocols.partition.comparison import (
     outcome_of,
     quotients,
 )
+from masquerade.protocols.partition.messages import (
+    AGREEMENT,
+    MINER,
+    NOTICES,
+    RANDOMNESS,
+    RELEASE,
+    PartitionTerms,
+)
 from masquerade.protocols.people.checks import Checks
-from masquerade.protocols.people.ledger import Claim, Ledger, MemoryLedger
+from masquerade.protocols.people.ledger import Claim, Enrolled, Ledger
 from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.threshold.class_opening import Opening
 from masquerade.protocols.threshold.messages import Closing, EvaluationRefusal, Notice
@@ -275,7 +275,7 @@ def _shared(opening: Opening, size: int) -> tuple[bytes, ...]:
     return (value,)
 
 
-class Person:
+class Person(Enrolled):
     """Trusts nobody with the row. Learns what everybody learns: all distances, the groups, the table.
 
     The row is sent once in a session, and every step is taken once: `ledger` remembers that the row has left.
@@ -291,12 +291,8 @@ class Person:
         ledger: Ledger | None = None,
         checks: Checks | None = None,
     ) -> None:
-        if terms.people.get(name) != identity.public:
-            raise InputError(f"{name!r} is not enrolled in these terms with this identity.")
-        self.name, self.terms, self._identity = name, terms, identity
-        self._values = terms.encoded(row)
-        self._ledger: Ledger = MemoryLedger() if ledger is None else ledger
-        self._checks = checks or Checks()
+        super().__init__(name, identity, terms.people, ledger)
+        self.terms, self._values, self._checks = terms, terms.encoded(row), checks or Checks()
         self._box = AgreementKey()
         self._sent = b""
         self._view: wire.Distances | None = None
@@ -304,10 +300,6 @@ class Person:
         self._clients: list[Client] = []
         self._notices: wire.Notices | None = None
         self._reports: tuple[bytes, ...] = ()
-
-    def __repr__(self) -> str:
-        """Show the name, never the row."""
-        return f"Person({self.name!r})"
 
     def submit(self, keys: bytes) -> bytes:
         """Return the encrypted row for a board of key shares, which is checked; spent from then on."""

@@ -7,14 +7,16 @@ has been claimed once cannot be claimed again, not even by a second process or a
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from masquerade.core.errors import InputError
 from masquerade.crypto.errors import KeySpent
+from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.durable_store import Claim, Claims, DurableStore
 
-__all__ = ["Claim", "FileLedger", "Ledger", "MemoryLedger"]
+__all__ = ["Claim", "Enrolled", "FileLedger", "Ledger", "MemoryLedger"]
 
 
 class Ledger(Protocol):
@@ -59,3 +61,19 @@ class FileLedger(Claims):
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(DurableStore(path, self.ALONE))
+
+
+class Enrolled:
+    """A person who is enrolled under a name with an identity; the ledger is the device's, kept for good."""
+
+    def __init__(
+        self, name: str, identity: SigningKey, members: Mapping[str, bytes], ledger: Ledger | None
+    ) -> None:
+        if members.get(name) != identity.public:
+            raise InputError(f"{name!r} is not enrolled in these terms with this identity.")
+        self.name, self._identity = name, identity
+        self._ledger: Ledger = MemoryLedger() if ledger is None else ledger
+
+    def __repr__(self) -> str:
+        """Show the name, never the record."""
+        return f"{type(self).__name__}({self.name!r})"

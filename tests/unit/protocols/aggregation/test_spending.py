@@ -130,7 +130,7 @@ def test_wrong_records_and_identities_are_refused():
         User("user 1", key, {"a": 2, "b": 0}, terms)
     with pytest.raises(InputError, match="no category of 'b'"):
         User("user 1", key, {"a": 1}, terms)
-    with pytest.raises(InputError, match="not on the roster"):
+    with pytest.raises(InputError, match="not enrolled"):
         User("user 0", key, {"a": 0, "b": 0}, terms)
 
 
