@@ -38,9 +38,8 @@ from masquerade.protocols.frequency.ballots import (
     sum_of_keys,
 )
 from masquerade.protocols.frequency.messages import Terms
-from masquerade.protocols.mix import Leader, Miner, MixTerms, Respondent
-from masquerade.protocols.mix.messages import Board
-from masquerade.protocols.mix.roles import opened_batch
+from masquerade.protocols.mix.messages import Board, MixTerms
+from masquerade.protocols.mix.roles import Leader, Miner, Respondent, opened_batch
 from masquerade.protocols.people.questions import Question
 
 TARGET = 100_000

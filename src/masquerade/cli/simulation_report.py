@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from masquerade.cli.output import listed, plain_table
-from masquerade.core.words import counted
-from masquerade.simulation.costs import duration
+from masquerade.core.words import counted, duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -1,4 +1,4 @@
-"""How figures are written, everywhere the same: numbers of things, γ and ε, probabilities."""
+"""How figures are written, everywhere the same: numbers of things, times, γ and ε, probabilities."""
 
 from __future__ import annotations
 
@@ -25,6 +25,18 @@ def category_text(label: object) -> str:
     ('true', '3')
     """
     return str(label).lower() if isinstance(label, bool) else str(label)
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit that suits it.
+
+    >>> duration(0.0002), duration(0.25), duration(10), duration(7200)
+    ('0.2 ms', '250 ms', '10 s', '2 h')
+    """
+    for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0)):
+        if seconds >= (size if unit == "s" else 2 * size):
+            return f"{seconds / size:.3g} {unit}"
+    return f"{1000 * seconds:.3g} ms"
 
 
 def percent(share: float) -> str:

@@ -6,8 +6,9 @@ passes as bytes. `made_up_people` are records to try them on; `ladder` and `timi
 against their number.
 """
 
+from masquerade.core.words import duration
 from masquerade.simulation.census import PROTOCOLS, Census, Comparison, Lesson, users
-from masquerade.simulation.costs import Cost, Culprit, Meter, Spread, duration, ladder, slope, timing_plot
+from masquerade.simulation.costs import Cost, Culprit, Meter, Spread, ladder, slope, timing_plot
 from masquerade.simulation.frequency import Mined, mined
 from masquerade.simulation.partition import Suppression, suppression
 from masquerade.simulation.people import PEOPLE, People, Trouble, made_up_people, people_from, population

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from masquerade.core.palette import MUTED, NAIVE, SERIES
 from masquerade.core.plots import new_axes
 from masquerade.core.tally import Tally
+from masquerade.core.words import duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -287,15 +288,3 @@ def _readable_axes(axes: Axes, sizes: Sequence[int], seconds: Sequence[float]) -
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("processor time")
-
-
-def duration(seconds: float) -> str:
-    """Return a time in the unit that suits it.
-
-    >>> duration(0.0002), duration(0.25), duration(10), duration(7200)
-    ('0.2 ms', '250 ms', '10 s', '2 h')
-    """
-    for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0)):
-        if seconds >= (size if unit == "s" else 2 * size):
-            return f"{seconds / size:.3g} {unit}"
-    return f"{1000 * seconds:.3g} ms"

@@ -12,20 +12,17 @@ from masquerade.anonymity.suppression import partition_distances
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Guarantee
 from masquerade.crypto.keys import AgreementKey, SigningKey
-from masquerade.protocols.partition import (
+from masquerade.protocols.partition.comparison import check_cost
+from masquerade.protocols.partition.messages import (
     Boards,
     Distances,
-    GroupRandomness,
-    KeyHolder,
-    Miner,
     Partition,
     PartitionTerms,
-    Person,
-    check_cost,
     distances_on,
     partition_guarantee,
+    signed_groups,
 )
-from masquerade.protocols.partition.messages import signed_groups
+from masquerade.protocols.partition.roles import GroupRandomness, KeyHolder, Miner, Person
 from masquerade.protocols.people.checks import Checks
 from masquerade.simulation.costs import Cost, Culprit, Meter, Result
 from masquerade.simulation.mix import spoilt

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from masquerade.channels.policy import Policy
-from masquerade.protocols.mix import Collected, MixTerms, mix_guarantee, unpacked
+from masquerade.protocols.mix.messages import MixTerms, mix_guarantee, unpacked
+from masquerade.protocols.mix.roles import Collected
 from masquerade.sources.records import Records
 
 

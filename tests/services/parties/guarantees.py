@@ -22,7 +22,7 @@ from masquerade.protocols.aggregation.agreement import Parameters, aggregation_g
 from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
 from masquerade.protocols.frequency.messages import frequency_guarantee
 from masquerade.protocols.linking import Joiner, keyed_guarantee
-from masquerade.protocols.mix import MixTerms, mix_guarantee
+from masquerade.protocols.mix.messages import MixTerms, mix_guarantee
 from masquerade.protocols.partition.messages import PartitionTerms, partition_guarantee
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty

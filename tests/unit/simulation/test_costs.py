@@ -2,7 +2,8 @@
 
 import pytest
 
-from masquerade.simulation.costs import Cost, Meter, Spread, duration, ladder, slope, timing_plot
+from masquerade.core.words import duration
+from masquerade.simulation.costs import Cost, Meter, Spread, ladder, slope, timing_plot
 
 
 def cost(**roles):

@@ -1,8 +1,16 @@
 """Messages of the mix."""
 
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.mix import MixTerms
-from masquerade.protocols.mix.messages import ENDORSEMENT, OPENING, SHARE, SHUFFLE, SUBMISSION, Board, Signed
+from masquerade.protocols.mix.messages import (
+    ENDORSEMENT,
+    OPENING,
+    SHARE,
+    SHUFFLE,
+    SUBMISSION,
+    Board,
+    MixTerms,
+    Signed,
+)
 from tests.vectors.message_vectors import Example
 
 NAMES = ("miner", "leader 1", "leader 2", "ann", "zoë")

@@ -115,27 +115,24 @@ def _witnesses(key: bytes, users: int, count: int) -> tuple[int, ...]:
 
 def members(context: RoundContext, attempt: int, terms: Terms) -> list[int]:
     """Return the committee of an attempt: nobody's choice once the session has its name."""
-    key = hashlib.sha256(b"masquerade aggregation committee" + _head(context, attempt)).digest()
+    key = _bound(b"committee", context, attempt)
     chosen: list[int] = permutation(key, terms.parameters.users)[: terms.parameters.committee].tolist()
     return chosen
 
 
 def commitment_to(context: RoundContext, attempt: int, place: int, nonce: bytes) -> bytes:
     """Return the hash by which a member of a committee fixes its nonce before seeing those of others."""
-    head = b"masquerade aggregation nonce" + _head(context, attempt) + place.to_bytes(4, "big")
-    return hashlib.sha256(head + nonce).digest()
+    return _bound(b"nonce", context, attempt, place.to_bytes(4, "big"), nonce)
 
 
 def commitments_hash(context: RoundContext, attempt: int, commitments: Sequence[bytes]) -> bytes:
     """Return the hash of all commitments of a committee."""
-    head = b"masquerade aggregation commitments" + _head(context, attempt)
-    return hashlib.sha256(head + b"".join(commitments)).digest()
+    return _bound(b"commitments", context, attempt, *commitments)
 
 
 def drawn_graph(context: RoundContext, attempt: int, nonces: Sequence[bytes], terms: Terms) -> Graph:
     """Return the graph that nonces decide: unpredictable while one member is honest."""
-    head = b"masquerade aggregation graph" + _head(context, attempt)
-    key = hashlib.sha256(head + b"".join(nonces)).digest()
+    key = _bound(b"graph", context, attempt, *nonces)
     return harary_graph(terms.parameters.users, terms.parameters.neighbours, key)
 
 
@@ -155,8 +152,10 @@ def checked_graph(shown: wire.Neighbours, context: RoundContext, terms: Terms, w
     return drawn_graph(context, attempt, nonces, terms)
 
 
-def _head(context: RoundContext, attempt: int) -> bytes:
-    return context.opening.info + bytes([attempt])
+def _bound(what: bytes, context: RoundContext, attempt: int, *parts: bytes) -> bytes:
+    """Return a hash that is bound to the session and the attempt."""
+    head = b"masquerade aggregation " + what + context.opening.info + bytes([attempt])
+    return hashlib.sha256(head + b"".join(parts)).digest()
 
 
 LEAF_BITS = 8 * wire.LEAF_SIZE

@@ -14,18 +14,6 @@ The text of the paper (Yang, Zhong, Wright: Anonymity-preserving data collection
 this is a reconstruction with the proofs that it needs.
 """
 
-from masquerade.protocols.mix.messages import MixTerms, mix_guarantee, packed, record_width, unpacked
-from masquerade.protocols.mix.roles import Collected, Leader, Miner, Respondent, collect
+from masquerade.core.lazy_exports import public_modules
 
-__all__ = [
-    "Collected",
-    "Leader",
-    "Miner",
-    "MixTerms",
-    "Respondent",
-    "collect",
-    "mix_guarantee",
-    "packed",
-    "record_width",
-    "unpacked",
-]
+__all__ = list(public_modules(__path__))

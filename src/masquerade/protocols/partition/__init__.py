@@ -20,27 +20,6 @@ The text of the paper (Zhong, Yang, Wright: Privacy-enhancing k-anonymization of
 not at hand: this is a reconstruction from the talk's slides with the proofs that it needs.
 """
 
-from masquerade.protocols.partition.comparison import check_cost
-from masquerade.protocols.partition.messages import (
-    Boards,
-    Distances,
-    Partition,
-    PartitionTerms,
-    distances_on,
-    partition_guarantee,
-)
-from masquerade.protocols.partition.roles import GroupRandomness, KeyHolder, Miner, Person
+from masquerade.core.lazy_exports import public_modules
 
-__all__ = [
-    "Boards",
-    "Distances",
-    "GroupRandomness",
-    "KeyHolder",
-    "Miner",
-    "Partition",
-    "PartitionTerms",
-    "Person",
-    "check_cost",
-    "distances_on",
-    "partition_guarantee",
-]
+__all__ = list(public_modules(__path__))

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import QueryRefused, Refusal
+from masquerade.core.words import duration
 from masquerade.crypto.elgamal import Ciphertext, Row, decode_rows, encode_rows, encrypt
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.group import Point, Secret
@@ -196,18 +197,6 @@ def seconds_per_test(attributes: int, holders: int) -> float:
     for secret in secrets:
         _open(pairs, secret)
     return (time.process_time() - began) / sum(len(row) for row in pairs)
-
-
-def duration(seconds: float) -> str:
-    """Return a time in words that suit its length.
-
-    >>> duration(40), duration(4000), duration(40_000)
-    ('40 seconds', '67 minutes', '11 hours')
-    """
-    for unit, length in (("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} seconds"
 
 
 def _open(rows: tuple[Row, ...], secret: Secret) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.mix import Leader, Miner, MixTerms, Respondent
-from masquerade.protocols.mix.messages import Board, Signed
+from masquerade.protocols.mix.messages import Board, MixTerms, Signed
+from masquerade.protocols.mix.roles import Leader, Miner, Respondent
 
 
 class Mix:

@@ -17,8 +17,19 @@ from masquerade.crypto.elgamal import POINT, decode_rows, encode_rows, encrypt, 
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mix import Collected, Leader, MixTerms, Respondent, collect, packed, record_width
-from masquerade.protocols.mix.messages import ENDORSEMENT, OPENING, SHARE, SHUFFLE, SUBMISSION, Board, Signed
+from masquerade.protocols.mix.messages import (
+    ENDORSEMENT,
+    OPENING,
+    SHARE,
+    SHUFFLE,
+    SUBMISSION,
+    Board,
+    MixTerms,
+    Signed,
+    packed,
+    record_width,
+)
+from masquerade.protocols.mix.roles import Collected, Leader, Respondent, collect
 from masquerade.protocols.people.ledger import FileLedger
 from masquerade.sources.mixed import MixedRecords
 from masquerade.testing import check_tally

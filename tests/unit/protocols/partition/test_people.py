@@ -17,13 +17,13 @@ from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.mix.messages import SUBMISSION, Board, Signed
-from masquerade.protocols.partition import Boards, Person
 from masquerade.protocols.partition.comparison import MixedPairs
 from masquerade.protocols.partition.messages import (
     AGREEMENT,
     NOTICES,
     RELEASE,
     AddressedReport,
+    Boards,
     Bundle,
     Closings,
     GroupVote,
@@ -31,6 +31,7 @@ from masquerade.protocols.partition.messages import (
     Release,
     Word,
 )
+from masquerade.protocols.partition.roles import Person
 from masquerade.protocols.people.ledger import FileLedger
 from masquerade.protocols.threshold.messages import Closing, Credential, EvaluationRefusal, Notice, Request
 

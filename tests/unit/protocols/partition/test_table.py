@@ -14,7 +14,9 @@ from tests.unit.protocols.partition.parties import ROWS, clear_distances, small
 from masquerade.anonymity.suppression import partition_distances
 from masquerade.core.errors import InputError, QueryRefused
 from masquerade.crypto.keys import AgreementKey, SigningKey
-from masquerade.protocols.partition import KeyHolder, Miner, PartitionTerms, comparison, distances_on
+from masquerade.protocols.partition import comparison
+from masquerade.protocols.partition.messages import PartitionTerms, distances_on
+from masquerade.protocols.partition.roles import KeyHolder, Miner
 from masquerade.simulation.partition import Population
 
 
@@ -119,7 +121,7 @@ def test_more_than_300_people_are_refused_by_whoever_would_have_to_work(monkeypa
         lambda **options: KeyHolder("h1", identities["h1"], terms, **options),
         lambda **options: Miner(identities["miner"], box, terms, **options),
     ):
-        with pytest.raises(QueryRefused, match=r"45,150 comparisons.*about 25 hours") as refused:
+        with pytest.raises(QueryRefused, match=r"45,150 comparisons.*about 25.1 h ") as refused:
             make()
         assert refused.value.refusals[0].code == "too_many_people"
         make(accept_cost=True)
