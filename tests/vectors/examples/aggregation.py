@@ -7,7 +7,6 @@ import numpy as np
 
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.aggregation.agreement import RoundContext
-from masquerade.protocols.aggregation.circle import Stretch
 from masquerade.protocols.aggregation.messages import (
     Advert,
     Announcement,
@@ -20,6 +19,7 @@ from masquerade.protocols.aggregation.messages import (
     Neighbours,
     Reveal,
     Shares,
+    Stretch,
     Survivors,
     Unmasking,
     Vote,

@@ -18,7 +18,6 @@ from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.aggregation.agreement import Batch, Parameters, Terms
 from masquerade.protocols.aggregation.circle import (
-    Stretch,
     SurvivorTree,
     harary_graph,
     leaf_node,
@@ -32,6 +31,7 @@ from masquerade.protocols.aggregation.messages import (
     Endorsement,
     Endorsements,
     MessageRefused,
+    Stretch,
     Survivors,
     Vote,
     kind_of,

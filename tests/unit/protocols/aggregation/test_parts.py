@@ -12,7 +12,6 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.aggregation import masks
 from masquerade.protocols.aggregation.agreement import Batch, Parameters
 from masquerade.protocols.aggregation.circle import (
-    Stretch,
     SurvivorTree,
     complete_graph,
     count_of,
@@ -21,7 +20,7 @@ from masquerade.protocols.aggregation.circle import (
     read_shown,
 )
 from masquerade.protocols.aggregation.message_sizes import most_traffic
-from masquerade.protocols.aggregation.messages import KINDS, Announcement, Endorsement, kind_of
+from masquerade.protocols.aggregation.messages import KINDS, Announcement, Endorsement, Stretch, kind_of
 from masquerade.protocols.people.questions import Question
 
 GRAPHS = [complete_graph(9), harary_graph(20, 6, bytes(32)), harary_graph(901, 40, bytes(32))]
