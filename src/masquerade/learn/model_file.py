@@ -77,11 +77,9 @@ def save(model: Model, path: str | Path) -> None:
 
 
 def read_json(target: Path) -> Any:
-    """Return the plain values in a file; what is no JSON is refused in one line."""
+    """Return the plain values in a file that can be read; what is no JSON is refused in one line."""
     try:
         return json.loads(target.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(f"{target}: cannot be read ({error.strerror}).") from None
     except json.JSONDecodeError as error:
         raise FileError(f"{target}: line {error.lineno}: not valid JSON ({error.msg}).") from None
     except (UnicodeDecodeError, RecursionError):
@@ -90,7 +88,10 @@ def read_json(target: Path) -> Any:
 
 def load(path: str | Path) -> Any:
     """Return the model in a file that `save` wrote; what is none is refused in one line."""
-    values = read_json(Path(path))
+    try:
+        values = read_json(Path(path))
+    except OSError as error:
+        raise FileError(f"{Path(path)}: cannot be read ({error.strerror}).") from None
     try:
         return model_of(values)
     except InputError as error:
