@@ -2,28 +2,40 @@
 
 Skewed and many categories, categories that nobody has, configurations of the parents that do not occur,
 behind symmetric masks; clear and disguised parents. At .05 a share of .05 is to be rejected, within its error
-and .01 where every cell expects five reports, and no setting more than .08.
+and .01 where every cell expects five reports, and no setting more than .08. Then Bayesian scores: two binary
+variables, one or both with a category of 1 %, 10,000 records: K2 is to link .02 of them at most, BDeu
+.10.
 
-    python -m benchmarks.link_null [--runs 500] [--json FILE]
+    python -m benchmarks.link_null [--runs 500] [--tables 2000] [--json FILE] [--only tests|scores]
 """
 
 import argparse
+import json
 import time
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 from benchmarks.timing import keep
 
 import masquerade as mq
+from masquerade.core.covariance import IndependentCovariance
+from masquerade.core.evidence import Reduction
+from masquerade.core.link_marginals import marginal_gains
 from masquerade.core.link_test import link_tests
 from masquerade.core.query import Query
 from masquerade.disguising.seeded import simulate_codes
+from masquerade.estimate.evidence import ReportEvidence
+from masquerade.estimate.reports import Reports
+from masquerade.learn.scores import K2, bdeu
 from masquerade.sources.records import Records
 
 LEVEL = 0.05
 FEW = 5.0
+PAIR_RECORDS = 10_000
+MOST_LINKED = {"k2": 0.02, "bdeu": 0.10}
 
 
 def falling(size, ratio):
@@ -147,12 +159,56 @@ def rejected(setting, runs, seed=1):
     return np.array([test.p_value for test in found])
 
 
+def falsely_linked(p, shares, tables, seed=2):
+    """Return the share of independent pairs that each score links."""
+    generator = np.random.default_rng([seed, int(1000 * float(p)), int(1000 * shares[0])])
+    mask = np.array(mq.channels.symmetric(2, p).matrix, dtype=float)
+    first, second = (np.array([1 - share, share]) @ mask for share in shares)
+    drawn = generator.multinomial(PAIR_RECORDS, np.outer(first, second).ravel(), size=tables)
+    evidence = []
+    for counts in drawn.reshape(-1, 2, 2).astype(float):
+        reports = Reports(counts, (mask, mask), (2, 2), Reduction.none(2))
+        evidence.append(ReportEvidence.of([reports], counts, IndependentCovariance(counts)))
+    places = [(0, 1)] * tables
+    return {
+        name: float(np.mean(marginal_gains(evidence, places, score.prior) > 0))
+        for name, score in (("k2", K2), ("bdeu", bdeu()))
+    }
+
+
+def score_rows(tables):
+    """Return how often Bayesian scores link what is independent."""
+    found = []
+    for p, shares in product(("0.1", "0.2", "0.3"), ((0.01, 0.01), (0.5, 0.01))):
+        for name, share in falsely_linked(p, shares, tables).items():
+            most = MOST_LINKED[name]
+            row = {
+                "setting": f"{name}, 2 × 2, categories of {shares[0]:g} and {shares[1]:g}, p = {p}",
+                "tables": tables,
+                "linked": share,
+                "reached": share <= most,
+            }
+            found.append(row)
+            print(f"{row['setting']:<55}{share:>10.4f}{'' if row['reached'] else '  NOT REACHED'}")
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", type=int, default=500)
+    parser.add_argument("--tables", type=int, default=2000)
+    parser.add_argument("--only", choices=("tests", "scores"))
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    results = []
+    kept = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else []
+    results = [row for row in kept if arguments.only == "scores" and "rejected" in row]
+    if arguments.only != "tests":
+        results += score_rows(arguments.tables)
+    else:
+        results += [row for row in kept if "linked" in row]
+    if arguments.only == "scores":
+        keep(arguments.json, results)
+        return
     print(f"{'setting':<40}{'fewest reports':>15}{'rejected':>10}{'±':>7}{'seconds':>9}")
     for setting in SETTINGS:
         start = time.perf_counter()

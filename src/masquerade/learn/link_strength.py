@@ -113,7 +113,19 @@ class LearnedStructure:
             for s in sorted(self.strengths, key=lambda s: (s.p_value, -s.statistic))
         ]
         note = "p-values are those of links chosen beforehand: they rank links, they are no probabilities"
-        return "\n".join([title, head, *rows, note])
+        return "\n".join([title, head, *rows, note, *self._untold()])
+
+    def _untold(self) -> list[str]:
+        """Return what is to be said of arrows that a search drew and the counts cannot tell."""
+        if self.order is not None:
+            return []
+        place = {name: i for i, name in enumerate(self.structure)}
+        pairs = sorted(sorted(map(place.__getitem__, link)) for link in self.cpdag().undirected)
+        if not pairs:
+            return []
+        names = list(self.structure)
+        listed = ", ".join(f"{names[a]} – {names[b]}" for a, b in pairs)
+        return [f"counts do not tell the direction of {listed}"]
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the structure, parents above children; the wider a link, the more the counts speak for it."""

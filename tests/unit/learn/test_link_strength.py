@@ -63,3 +63,14 @@ def test_structures_of_earlier_versions_keep_their_design_effects():
 def test_damaged_structures_are_refused(change, message):
     with pytest.raises(InputError, match=message):
         LearnedStructure.from_dict(learned().to_dict() | change)
+
+
+def test_the_summary_says_which_arrows_were_drawn_without_a_reason():
+    parents = {"a": (), "c": ("a", "b"), "b": (), "d": ("c",), "e": ("d",)}
+    collider = LearnedStructure(parents, (), "bic", {"kind": "likelihood"})
+    assert "do not tell" not in collider.summary()
+    chain = {"a": (), "b": ("a",), "c": ("b",)}
+    climbed = LearnedStructure(chain, (), "bic", {"kind": "likelihood"})
+    assert climbed.summary().splitlines()[-1] == "counts do not tell the direction of a – b, b – c"
+    ordered = LearnedStructure(chain, (), "bic", {"kind": "likelihood"}, ("a", "b", "c"))
+    assert "do not tell" not in ordered.summary()
