@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from masquerade.disguising.seeded import simulate as simulate
     from masquerade.frames.baskets import basket_policy as basket_policy
     from masquerade.frames.baskets import read_baskets as read_baskets
+    from masquerade.plan.planner import plan as plan
     from masquerade.sources.projection import projected as projected
     from masquerade.sources.projection_seeded import simulate_projected as simulate_projected
     from masquerade.sources.tally import tally as tally

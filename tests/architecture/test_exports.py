@@ -36,6 +36,7 @@ PUBLIC = [
     "disguise_file",
     "evaluate",
     "learn",
+    "plan",
     "privacy",
     "projected",
     "read_baskets",

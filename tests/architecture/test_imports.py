@@ -13,6 +13,7 @@ ALLOWED = {
     "learn": {"core", "learn"},
     "stats": {"core", "stats"},
     "anonymity": {"core", "kernels", "channels", "anonymity"},
+    "plan": {"core", "kernels", "estimate", "channels", "plan"},
 }
 ABOVE = (
     "testing",
@@ -25,7 +26,7 @@ ABOVE = (
     "cli",
 )  # who may know both a learner and a source
 for _i, _part in enumerate(ABOVE):
-    ALLOWED[_part] = {*FLOORS, "learn", "stats", "anonymity", *ABOVE[: _i + 1]}
+    ALLOWED[_part] = {*FLOORS, "learn", "stats", "anonymity", "plan", *ABOVE[: _i + 1]}
 SEEDED = {"masquerade.disguising.seeded"}  # studies only, and marked as such
 BELOW_THE_TOP = [module for module in MODULES if module.part]
 

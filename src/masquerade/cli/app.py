@@ -18,6 +18,7 @@ from masquerade.cli import (
     estimate,
     learn,
     nodes,
+    plan,
     policy,
     predict,
     privacy,
@@ -157,6 +158,7 @@ def demo(
     emit(shown if json else result.text.rstrip("\n") + "\n")
 
 
+app.command("plan")(plan.command)
 app.command("disguise")(disguise.command)
 app.command("estimate")(estimate.command)
 app.add_typer(stats.app, name="stats")

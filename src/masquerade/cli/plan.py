@@ -1,0 +1,223 @@
+"""`masquerade plan`: from a purpose to a policy, with the errors and the people it will take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from masquerade.cli import output
+from masquerade.cli.options import Json, Out, Overwrite, argument, flag, option
+from masquerade.core.errors import InputError
+
+if TYPE_CHECKING:
+    from masquerade.channels.policy import Policy
+    from masquerade.plan.result import Plan
+
+PICTURES = ("error", "needed", "queries", "detectable")
+POLICY_ENDINGS = (".yaml", ".yml", ".json")
+
+
+def command(
+    variables: Annotated[
+        str,
+        argument(
+            "What is asked: a policy file or a draft of one (only its categories are read), or a data file "
+            "(only the names of its columns and their categories are read).",
+            "VARIABLES",
+        ),
+    ],
+    *,
+    epsilon: Annotated[float | None, option("Bound on ε.", "E")] = None,
+    gamma: Annotated[float | None, option("Bound on γ = e^ε.", "G")] = None,
+    breach: Annotated[
+        str | None, option("Bound on beliefs: 5%:50% lets none of 5% rise above 50%.", "BEFORE:AFTER")
+    ] = None,
+    per: Annotated[
+        Literal["record", "variable"], option("Whether the bound is on a whole record or on each variable.")
+    ] = "record",
+    queries: Annotated[
+        str,
+        option(
+            "Tables to be asked: singles, pairs, 'smoker×region, age' (or smoker*region), or a learner: "
+            "structure(max_parents=2), naive_bayes(target), rules(size=3), tree(target).",
+            "QUERIES",
+        ),
+    ] = "pairs",
+    n: Annotated[int | None, option("How many people will answer.", "PEOPLE", "--n")] = None,
+    error: Annotated[
+        float | None, option("Half-width of the 95% interval of a share: 0.03 is ±3 points.", "SHARE")
+    ] = None,
+    detect: Annotated[
+        float | None, option("Size φ of an association between two variables that is to be found.", "PHI")
+    ] = None,
+    power: Annotated[float, option("With which power --detect is to be found.")] = 0.8,
+    rule: Annotated[Literal["test", "bic"], option("Found by a test at 5%, or as a BIC link.")] = "test",
+    prior: Annotated[
+        str | None, option("File of expected shares: {smoker: [0.2, 0.8], …}; else all alike.", "FILE")
+    ] = None,
+    clear: Annotated[
+        list[str] | None, option("A variable that is public and stays as it is.", "NAME")
+    ] = None,
+    compare: Annotated[bool, flag("Show every design that was compared.", "--compare")] = False,
+    out: Out = None,
+    plot: Annotated[str | None, option("Draw a picture, as .png, .svg or .pdf.", "FILE")] = None,
+    picture: Annotated[
+        Literal["error", "needed", "queries", "detectable"],
+        option(
+            "Which: error or people needed against ε, the tables' errors, the smallest associations found."
+        ),
+    ] = "error",
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Plan a survey: two of privacy, people and error give the third, and the best policy for it.
+
+    Example: masquerade plan survey.yaml --epsilon 1.5 --error 0.03 --n 3000 --queries singles --out
+    policy.yaml
+    """
+    from masquerade.plan.planner import plan as make_plan  # noqa: PLC0415  (loads SciPy)
+
+    output.check_plot(plot, overwrite=overwrite)
+    _check_out(out, json=json)
+    output.check_target(out, overwrite=overwrite)
+    made = make_plan(
+        _variables(variables),
+        privacy=_privacy(epsilon, gamma, breach),
+        queries=queries,
+        n=n,
+        error=error,
+        detect=None if detect is None else {"phi": detect, "power": power, "rule": rule},
+        prior=prior,
+        per=per,
+        clear=clear or (),
+    )
+    if out is not None:
+        _write(made, out, overwrite=overwrite)
+    if plot is not None:
+        axes = getattr(made, f"plot_{picture}")()
+        output.write_whole(plot, output.picture_of(axes, plot), overwrite=overwrite)
+        output.say(f"the picture is drawn in {plot}.")
+    if json:
+        output.emit(made.to_dict())
+    elif out != "-":
+        output.emit(output.render(*_parts(made, compare=compare)))
+
+
+def _parts(made: Plan, *, compare: bool) -> list[Any]:
+    """Return what a person reads: the plan in words, and a row for each design if they are to be compared."""
+    parts: list[Any] = [made.explain()]
+    if compare:
+        parts += ["", _comparison(made)]
+    return parts
+
+
+def _comparison(made: Plan) -> Any:
+    targeted = made.goal.targeted
+    table = output.plain_table(
+        f"Designs at ε = {made.epsilon:.4g}, {made.n:,} people",
+        ["design"],
+        [
+            "± points\nwidest table",
+            *(["people\nneeded"] if targeted else []),
+            "ε of a\nvariable",
+            "ε of a\nrecord",
+            "ε of published\ncounts (δ = 10⁻⁶)",
+            "reports",
+            "bytes",
+            "above the\nleast possible",
+        ],
+    )
+    for row in made.alternatives.to_dict(orient="records"):
+        people = [f"{row['needed_n']:,.0f}"] if targeted else []
+        name = row["design"] + (" ←" if row["chosen"] else "" if row["available"] else " (not available)")
+        table.add_row(
+            name,
+            f"{100 * row['margin']:.3g}",
+            *people,
+            f"{row['epsilon_variable']:.3g}",
+            f"{row['epsilon_record']:.3g}",
+            f"{row['epsilon_central']:.3g}",
+            f"{row['reports']:,.0f}" if row["reports"] < 1e7 else f"{row['reports']:.1e}",
+            f"{row['bytes']}",
+            "–" if row["gap"] != row["gap"] else f"{row['gap'] + 1:.3g}×",
+        )
+    return table
+
+
+def _privacy(epsilon: float | None, gamma: float | None, breach: str | None) -> dict[str, Any] | None:
+    given = {"epsilon": epsilon, "gamma": gamma, "breach": breach}
+    named: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if len(named) > 1:
+        raise InputError(
+            f"Give one of --epsilon, --gamma and --breach. Got {' and '.join(f'--{k}' for k in named)}."
+        )
+    if "breach" in named:
+        named["breach"] = _beliefs(str(breach))
+    return named or None
+
+
+def _beliefs(text: str) -> tuple[float, float]:
+    """Return the beliefs in "5%:50%" or "0.05:0.5"."""
+    parts = text.split(":")
+    try:
+        before, after = (float(part.rstrip("% ")) / (100 if "%" in part else 1) for part in parts)
+    except ValueError:
+        raise InputError(f"--breach {text!r}: two beliefs are given as 5%:50%.") from None
+    return before, after
+
+
+def _check_out(out: str | None, *, json: bool) -> None:
+    output.check_streams(out, json=json)
+    if out is not None and out != "-" and not out.lower().endswith(POLICY_ENDINGS):
+        raise InputError(f"{out}: a policy file ends in .yaml, .yml or .json.")
+
+
+def _write(made: Plan, out: str, *, overwrite: bool) -> None:
+    from masquerade.channels import policy_text  # noqa: PLC0415
+
+    form = policy_text.SUFFIXES[Path(out).suffix.lower()] if out != "-" else "yaml"
+    output.emit(policy_text.write(made.policy_values(), form), out, overwrite=overwrite)
+    if out != "-":
+        output.say(f"the policy is written to {out}; masquerade privacy {out} tells what it gives away.")
+
+
+def _variables(path: str) -> Policy:
+    """Return the variables of a policy file, a draft or a data file, without any channel."""
+    from masquerade.channels import policy_text  # noqa: PLC0415
+    from masquerade.channels.policy import Policy  # noqa: PLC0415
+
+    if Path(path).suffix.lower() not in POLICY_ENDINGS:
+        return _of_data(path)
+    values = policy_text.read(Path(path))
+    entries = values.get("variables") if isinstance(values, dict) else None
+    if not isinstance(entries, dict):
+        raise InputError(f"{path}: lists no 'variables'; see masquerade policy init for a draft.")
+    bare = {
+        name: {key: value for key, value in entry.items() if key != "channel"}
+        if isinstance(entry, dict)
+        else entry
+        for name, entry in entries.items()
+    }
+    try:
+        return Policy.from_dict({"masquerade": values.get("masquerade", 1), "variables": bare})
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _of_data(path: str) -> Policy:
+    """Return the variables of a data file: names and categories that occur, nothing about how often."""
+    from masquerade.channels import policy_text  # noqa: PLC0415
+    from masquerade.channels.policy import Policy  # noqa: PLC0415
+    from masquerade.disguising.policy_draft import draft, summaries  # noqa: PLC0415  (loads Arrow)
+    from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
+
+    with open_batches([path]) as batches:
+        text = draft(summaries(batches, text=batches.text))
+    output.say(
+        f"the categories are those that occur in {path}, and a policy with them tells that they do: give the "
+        "full lists of categories instead (masquerade policy init drafts a file to edit)."
+    )
+    values = policy_text.parse(text, "yaml")
+    for entry in values["variables"].values():
+        entry.pop("channel", None)
+    return Policy.from_dict(values)

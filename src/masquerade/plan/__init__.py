@@ -1,0 +1,35 @@
+"""Plan a survey: the best mask for a purpose, its errors beforehand, and how many people it takes.
+
+The package itself can be called, so that `masquerade.plan(...)` means the function whatever was loaded first.
+"""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from masquerade.core.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from masquerade.plan.central import central_epsilon as central_epsilon
+    from masquerade.plan.expected import ExpectedError as ExpectedError
+    from masquerade.plan.expected import expected_errors as expected_errors
+    from masquerade.plan.planner import plan as plan
+    from masquerade.plan.priors import expected_shares as expected_shares
+    from masquerade.plan.questions import tables_of as tables_of
+    from masquerade.plan.result import Plan as Plan
+    from masquerade.plan.split import best_split as best_split
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__)
+
+
+class _Callable(ModuleType):
+    """A package that is also the function of its name."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Return the plan; see `masquerade.plan.planner.plan`."""
+        from masquerade.plan.planner import plan  # noqa: PLC0415  (loads SciPy)
+
+        return plan(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

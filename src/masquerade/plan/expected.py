@@ -1,0 +1,169 @@
+"""The errors that a policy will have, before anybody was asked: from its channels and the shares expected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+from masquerade.channels.channel import MOST_ENTRIES, Channel
+from masquerade.channels.policy import Policy
+from masquerade.core.axes import Floats
+from masquerade.core.errors import SingularChannel
+from masquerade.plan.questions import Table
+from masquerade.plan.variance import AxisMoments, BlockDeal, axis_moments
+
+LEVEL = 0.95
+USELESS = 1e-9  # γ − 1 of a channel that tells nothing
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedError:
+    """What a table's cells will be off by.
+
+    `variance` is that of a cell's share for one record, averaged over the cells, `worst` that of the cell
+    with the largest; divide by n. Infinite: the table cannot be estimated.
+    """
+
+    table: Table
+    cells: int
+    variance: float
+    worst: float
+
+    def stderr(self, n: float) -> float:
+        """Return the standard error of a cell's share, the root mean square over the table's cells."""
+        return math.sqrt(self.variance / n)
+
+    def margin(self, n: float, level: float = LEVEL) -> float:
+        """Return the half-width of an interval: ± this at the level, 95% by default."""
+        return quantile(level) * self.stderr(n)
+
+    def needed(self, margin: float, level: float = LEVEL) -> float:
+        """Return how many records bring the margin down to this."""
+        return self.variance * (quantile(level) / margin) ** 2
+
+
+@lru_cache(maxsize=64)
+def quantile(level: float) -> float:
+    """Return z of a two-sided interval."""
+    return NormalDist().inv_cdf(0.5 + level / 2)
+
+
+def expected_errors(
+    policy: Policy, tables: Sequence[Table], shares: Mapping[str, Floats]
+) -> list[ExpectedError]:
+    """Return the expected error of every table: exact for the maps that estimates use, prior by prior.
+
+    Formula: Var = Σ_m λ_m G[m, cell]² − θ²; variables disguised apart multiply. Variables are taken as
+    independent with these shares: of a table's cells the second moments depend on no more where each is
+    disguised symmetrically.
+    """
+    parts: dict[tuple[str, ...], AxisMoments | None] = {}
+    found = []
+    for table in tables:
+        sizes = policy.schema.shape(table)
+        dealt = _dealt(policy, table)
+        if dealt is not None:
+            total = dealt.variance(table, shares)
+            mean = total / math.prod(sizes)
+            found.append(ExpectedError(table, math.prod(sizes), mean, mean))
+            continue
+        axes = [_part(policy, names, shares, parts) for names in _grouped(policy, table)]
+        known = [axis for axis in axes if axis is not None]
+        if len(known) < len(axes):
+            found.append(ExpectedError(table, math.prod(sizes), math.inf, math.inf))
+            continue
+        second, first = np.ones(1), np.ones(1)
+        for axis in known:
+            second = np.multiply.outer(second, axis.cells).ravel()
+            first = np.multiply.outer(first, axis.shares).ravel()
+        variance = second - first**2
+        found.append(ExpectedError(table, len(variance), float(variance.mean()), float(variance.max())))
+    return found
+
+
+def unusable(policy: Policy) -> dict[tuple[str, ...], str]:
+    """Return the groups whose reports tell nothing about some category, and why."""
+    found: dict[tuple[str, ...], str] = {}
+    for group in policy.groups:
+        channel = group.channel
+        if not isinstance(channel, Channel) or channel.is_identity:
+            continue
+        if channel.truths * channel.reports > MOST_ENTRIES:
+            continue
+        if channel.gamma != math.inf and float(channel.gamma) - 1 < USELESS:
+            found[group.names] = "every report is as likely under any truth (γ = 1): nothing can be learnt."
+            continue
+        try:
+            channel.inverse  # noqa: B018  (computed to see whether it exists)
+        except SingularChannel as error:
+            found[group.names] = str(error)
+    return found
+
+
+def _grouped(policy: Policy, table: Table) -> list[tuple[str, ...]]:
+    """Return the table's variables, those that are disguised together together."""
+    together: dict[tuple[str, ...], list[str]] = {}
+    for name in table:
+        together.setdefault(policy.group(name).names, []).append(name)
+    return [tuple(names) for names in together.values()]
+
+
+def _part(
+    policy: Policy,
+    names: tuple[str, ...],
+    shares: Mapping[str, Floats],
+    known: dict[tuple[str, ...], AxisMoments | None],
+) -> AxisMoments | None:
+    """Return the moments of variables of one group; None if they cannot be estimated."""
+    if names not in known:
+        group = policy.group(names[0])
+        try:
+            if group.names == names and len(names) == 1:
+                known[names] = axis_moments(group.channel, shares[names[0]])
+            else:
+                known[names] = _joint(policy, names, shares)
+        except SingularChannel:
+            known[names] = None
+    return known[names]
+
+
+def _joint(policy: Policy, names: tuple[str, ...], shares: Mapping[str, Floats]) -> AxisMoments:
+    """Return the moments of some variables of a joint channel: its map, summed over the others."""
+    group = policy.group(names[0])
+    theta = np.ones(1)
+    for name in group.names:
+        theta = np.multiply.outer(theta, shares[name]).ravel()
+    marginal = group.channel.marginal(
+        group.sizes, group.report_sizes, [group.names.index(name) for name in names]
+    )
+    own = np.ones(1)
+    for name in names:
+        own = np.multiply.outer(own, shares[name]).ravel()
+    if marginal is not None:
+        return axis_moments(marginal, own)
+    codes = np.unravel_index(np.arange(len(theta)), group.sizes)
+    kept = np.ravel_multi_index(
+        [codes[group.names.index(name)] for name in names], policy.schema.shape(names)
+    )
+    summing = np.eye(len(own))[kept]
+    weights = group.channel.inverse @ summing
+    return AxisMoments(np.asarray((theta @ group.channel.matrix) @ weights**2), own)
+
+
+def _dealt(policy: Policy, table: Table) -> BlockDeal | None:
+    """Return how the table's variables are dealt, if they are in blocks."""
+    groups = {policy.group(name).names: policy.group(name) for name in table}
+    dealt = [
+        group for group in groups.values() if hasattr(group.channel, "k") and hasattr(group.channel, "cells")
+    ]
+    if len(dealt) != 1 or len(groups) != 1:
+        return None
+    (group,) = dealt
+    mechanism = group.channel
+    sizes = dict(zip(group.names, group.sizes, strict=True))
+    return BlockDeal(sizes, mechanism.k, float(mechanism.gamma), float(mechanism.cells))  # type: ignore[attr-defined]

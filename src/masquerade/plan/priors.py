@@ -1,0 +1,83 @@
+"""What is expected before anybody was asked: shares from a file, from a published release, or uniform."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from masquerade.channels import policy_text
+from masquerade.channels.rationals import rational
+from masquerade.core.axes import Floats
+from masquerade.core.errors import ChannelError, InputError, did_you_mean
+from masquerade.core.query import Query
+from masquerade.core.schema import Schema
+from masquerade.core.tally import Tally
+
+Prior = Mapping[str, Sequence[float] | Mapping[object, float]] | str | Path | Tally
+
+
+def expected_shares(prior: Prior | None, schema: Schema) -> tuple[dict[str, Floats], frozenset[str]]:
+    """Return the shares expected of every variable, and for which of them they were given.
+
+    A prior is a mapping from variables to shares (in the schema's order, or by category), a YAML or JSON file
+    with one, or a release that was already made, such as a pilot's: its counts are asked as anybody's. The
+    clear data themselves are no prior: a plan made with them would publish them.
+    """
+    uniform = {name: np.full(len(schema[name]), 1.0 / len(schema[name])) for name in schema}
+    if prior is None:
+        return uniform, frozenset()
+    if isinstance(prior, (str, Path)):
+        values = policy_text.read(Path(prior))
+    elif isinstance(prior, Mapping):
+        values = prior
+    elif isinstance(prior, Tally):
+        values = _of_release(prior, schema)
+    else:
+        raise InputError(
+            "'prior' must be shares by variable, a file of them, or a release: mq.tally(pilot, policy). "
+            f"Got a {type(prior).__name__}. Clear data are no prior: the plan would publish them."
+        )
+    if not isinstance(values, Mapping):
+        raise InputError("a prior lists variables with their shares, such as {smoker: [0.2, 0.8]}.")
+    for name, shares in values.items():
+        if name not in schema:
+            raise InputError(f"the prior names {name!r}, no variable.{did_you_mean(name, schema)}")
+        uniform[name] = _checked(shares, name, schema)
+    return uniform, frozenset(map(str, values))
+
+
+def _of_release(release: Tally, schema: Schema) -> dict[str, list[float]]:
+    shared = [name for name in schema if name in release.schema and release.schema[name] == schema[name]]
+    if not shared:
+        raise InputError("the release given as a prior has none of the variables, with the same categories.")
+    tables = release.answer([Query(by=name) for name in shared])
+    found = {}
+    for name, table in zip(shared, tables, strict=True):
+        values = np.maximum(table.nonnegative().values, 0.0) + 0.5  # no category is impossible
+        found[name] = (values / values.sum()).tolist()
+    return found
+
+
+def _checked(shares: object, name: str, schema: Schema) -> Floats:
+    variable = schema[name]
+    if isinstance(shares, Mapping):
+        listed: list[object] = [0.0] * len(variable)
+        for label, share in shares.items():
+            listed[variable.code(label)] = share
+    elif isinstance(shares, (Sequence, np.ndarray)) and not isinstance(shares, str):
+        listed = list(shares)
+    else:
+        listed = []
+    try:
+        values = np.array([float(rational(share, "share")) for share in listed])
+    except ChannelError:
+        values = np.array([])
+    if len(values) != len(variable) or np.any(values < 0) or abs(values.sum() - 1) > 1e-6:
+        got = f"Got {len(values)} that sum to {values.sum():g}." if len(values) else "Got something else."
+        raise InputError(
+            f"the prior of {name!r} must be {len(variable)} shares that sum to 1, such as "
+            f"{[round(1 / len(variable), 3)] * min(len(variable), 3)}. {got}"
+        )
+    return np.asarray(values / values.sum())

@@ -1,0 +1,177 @@
+"""Second moments in closed form: everything that a plan needs of a mask is what one record adds to a count.
+
+For a linear estimate of shares the variances of a table's cells add up to (t − ‖θ‖²)/n, t the summed second
+moment of one record's contribution. Reference: Agrawal & Haritsa (2005) for the estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, combinations
+
+import numpy as np
+
+from masquerade.channels.channel import Channel
+from masquerade.core.axes import Floats
+
+
+def subset_moment(categories: int, gamma: float, size: int = 1) -> float:
+    """Return t of subset selection (`size` 1: k-ary randomized response), the same under any truth.
+
+    Formula: (K−1)·u²/((γ−1)²(f1−f2)) + 1/K, f1 = d/K, f2 = f1(d−1)/(K−1), u = 1 + (γ−1)f1.
+
+    >>> round(subset_moment(4, math.e), 4)
+    8.5562
+    """
+    share = size / categories
+    spread = share * (1 - (size - 1) / (categories - 1))
+    total = 1 + (gamma - 1) * share
+    return (categories - 1) * total**2 / ((gamma - 1) ** 2 * spread) + 1 / categories
+
+
+def best_size(categories: int, gamma: float) -> int:
+    """Return the size of subsets with the least t: one of the two beside K/(γ+1) (Ye & Barg 2018)."""
+    below = math.floor(categories / (gamma + 1))
+    sizes = {min(max(size, 1), categories - 1) for size in (below, below + 1)}
+    return min(sorted(sizes), key=lambda size: subset_moment(categories, gamma, size))
+
+
+def best_moment(categories: int, gamma: float) -> float:
+    """Return the least t of any channel over categories that are alike."""
+    return 1.0 if categories == 1 else subset_moment(categories, gamma, best_size(categories, gamma))
+
+
+def moment_slope(categories: int, gamma: float, size: int) -> float:
+    """Return the derivative of `subset_moment` by ε = ln γ."""
+    share = size / categories
+    main = subset_moment(categories, gamma, size) - 1 / categories
+    return gamma * main * (2 * share / (1 + (gamma - 1) * share) - 2 / (gamma - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class AxisMoments:
+    """What one variable's channel adds: second moments by cell, summed (`total`), and the expected shares."""
+
+    cells: Floats
+    shares: Floats
+
+    @property
+    def total(self) -> float:
+        """Return t of the variable."""
+        return float(self.cells.sum())
+
+
+def axis_moments(channel: Channel, shares: Floats) -> AxisMoments:
+    """Return the second moments of a variable behind its channel, at the map that estimates use."""
+    if channel.is_identity:
+        return AxisMoments(shares.copy(), shares)
+    inverse = channel.inverse
+    return AxisMoments(np.asarray((shares @ channel.matrix) @ inverse**2), shares)
+
+
+def product_variance(axes: Sequence[AxisMoments]) -> tuple[float, float]:
+    """Return the summed and the largest variance of a table's cells for one record, axes disguised apart."""
+    second, first = np.ones(()), np.ones(())
+    for axis in axes:
+        second = np.multiply.outer(second, axis.cells)
+        first = np.multiply.outer(first, axis.shares)
+    variance = second - first**2
+    return float(variance.sum()), float(variance.max())
+
+
+def component_norms(sizes: Sequence[int], shares: Sequence[Floats]) -> dict[tuple[int, ...], float]:
+    """Return ‖θ_u‖² of every interaction u of a product distribution: the part that depends on exactly u.
+
+    Formula: a product's components multiply: ‖θ_i − 1/K_i‖² for i in u, 1/K_i for the others.
+    """
+    centred = [float(((share - 1 / size) ** 2).sum()) for size, share in zip(sizes, shares, strict=True)]
+    return {
+        subset: math.prod(centred[i] if i in subset else 1 / size for i, size in enumerate(sizes))
+        for subset in _subsets(len(sizes))
+    }
+
+
+@lru_cache(maxsize=256)
+def _subsets(size: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(chain.from_iterable(combinations(range(size), width) for width in range(1, size + 1)))
+
+
+@dataclass(frozen=True)
+class BlockDeal:
+    """Class response: a record is dealt k variables (share `cells`), or differences among k + 1 binary ones.
+
+    Formula: an interaction u of a table is estimated from all blocks that hold it, each by its own scale
+    a = (γ−1)/(γ+J−1), J the classes of the block; conditionally on how many were dealt what. Where all
+    blocks have J classes its variance is (f²·dim_u/J_S − ‖θ_u‖²)/(n·q_u), f = 1/a, q_u the chance of a block
+    that holds it.
+    """
+
+    sizes: Mapping[str, int]
+    k: int
+    gamma: float
+    cells: float = 1.0
+
+    def variance(self, table: Sequence[str], shares: Mapping[str, Floats]) -> float:
+        """Return the summed variance of a table's cells for one record; infinite if it is not estimable."""
+        sizes = [self.sizes[name] for name in table]
+        norms = component_norms(sizes, [shares[name] for name in table])
+        joint = math.prod(sizes)
+        total = 0.0
+        for part, norm in norms.items():
+            freedom = math.prod(sizes[i] - 1 for i in part)
+            holding = list(self._holding([table[i] for i in part]))
+            if not holding:
+                return math.inf
+            information = sum(chance * scale**2 for chance, scale in holding)
+            for chance, scale in holding:
+                weight = chance * scale**2 / information
+                total += weight**2 * (freedom / (joint * scale**2) - norm) / chance
+        return total
+
+    def chance(self, table: Sequence[str]) -> float:
+        """Return how likely a record is dealt a block with all of these variables, as cells."""
+        d, width = len(self.sizes), len(table)
+        return (
+            self.cells * math.comb(d - width, self.k - width) / math.comb(d, self.k)
+            if width <= self.k
+            else 0.0
+        )
+
+    def _holding(self, part: Sequence[str]) -> Iterator[tuple[float, float]]:
+        """Yield (chance, scale a) of the blocks that hold an interaction, equal sizes together."""
+        d, width = len(self.sizes), len(part)
+        if width <= self.k and self.cells > 0:
+            for classes, ways in self.completions(tuple(part)).items():
+                yield self.cells * ways / math.comb(d, self.k), self._scale(classes)
+        if self.cells < 1 and width % 2 == 0 and width <= self.k + 1:
+            ways = math.comb(d - width, self.k + 1 - width)
+            yield (1 - self.cells) * ways / math.comb(d, self.k + 1), self._scale(2**self.k)
+
+    def _scale(self, classes: int) -> float:
+        return (self.gamma - 1) / (self.gamma + classes - 1)
+
+    def completions(self, part: tuple[str, ...]) -> dict[int, int]:
+        """Return how many blocks with these variables there are, by their number of classes."""
+        counts = _remaining(
+            tuple(sorted(self.sizes.values())), tuple(sorted(self.sizes[n] for n in part)), self.k
+        )
+        return dict(counts)
+
+
+@lru_cache(maxsize=4096)
+def _remaining(sizes: tuple[int, ...], chosen: tuple[int, ...], k: int) -> tuple[tuple[int, int], ...]:
+    """Return (classes, blocks) of the blocks of k that hold variables of the sizes `chosen`."""
+    rest = list(sizes)
+    for size in chosen:
+        rest.remove(size)
+    ways: dict[tuple[int, int], int] = {(0, math.prod(chosen)): 1}
+    for size in rest:
+        for (taken, classes), count in list(ways.items()):
+            if taken < k - len(chosen):
+                key = (taken + 1, classes * size)
+                ways[key] = ways.get(key, 0) + count
+    found = {classes: count for (taken, classes), count in ways.items() if taken == k - len(chosen)}
+    return tuple(sorted(found.items()))

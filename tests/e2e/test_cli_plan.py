@@ -1,0 +1,98 @@
+"""`masquerade plan` from end to end, as a survey researcher would use it."""
+
+from __future__ import annotations
+
+import json
+
+import matplotlib.image
+from tests.e2e.test_cli_app import ok, refused
+
+import masquerade as mq
+
+SURVEY = """\
+masquerade: 1
+variables:
+  smoker: {categories: ["yes", "no"], channel: {kind: decide}}
+  region: {categories: [north, south, west]}
+"""
+
+
+def survey(folder):
+    file = folder / "survey.yaml"
+    file.write_text(SURVEY, encoding="utf-8")
+    return file
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+def test_from_a_purpose_to_a_policy_in_one_command(tmp_path):
+    out = tmp_path / "policy.yaml"
+    done = ok(
+        "plan",
+        survey(tmp_path),
+        "--epsilon",
+        1.5,
+        "--error",
+        0.03,
+        "--n",
+        3000,
+        "--queries",
+        "smoker",
+        "--out",
+        out,
+    )
+    text = flat(done.stdout)
+    assert "3,000 people; ε = 1.50 a record" in text
+    assert "smoker ±2.8" in text
+    assert "a belief of 5% rises to at most 19.1%" in text
+    assert "the policy is written to" in done.stderr
+    policy = mq.Policy.load(out)
+    assert float(policy.group("smoker").channel.epsilon) <= 1.5
+    assert "policy" in ok("policy", "check", out).stdout
+
+
+def test_all_designs_are_compared_and_drawn(tmp_path):
+    picture = tmp_path / "curve.png"
+    done = ok(
+        "plan",
+        survey(tmp_path),
+        "--breach",
+        "5%:50%",
+        "--n",
+        5000,
+        "--compare",
+        "--plot",
+        picture,
+        "--picture",
+        "queries",
+    )
+    assert "one joint channel" in done.stdout
+    assert "bytes" in done.stdout
+    assert matplotlib.image.imread(picture).shape[0] > 100
+
+
+def test_json_has_everything(tmp_path):
+    found = json.loads(ok("plan", survey(tmp_path), "--gamma", 19, "--detect", 0.1, "--json").stdout)
+    assert found["n"] > 100
+    assert {"design", "queries", "alternatives", "sentence", "cannot", "policy"} <= set(found)
+
+
+def test_a_data_file_lends_its_columns_only(tmp_path):
+    data = tmp_path / "people.csv"
+    data.write_text("smoker,region\n" + "yes,north\nno,south\n" * 50, encoding="utf-8")
+    done = ok("plan", data, "--epsilon", 1, "--n", 100)
+    assert "the categories are those that occur" in flat(done.stderr)
+    assert "equally common" in done.stdout
+
+
+def test_what_cannot_be_is_one_line(tmp_path):
+    file = survey(tmp_path)
+    assert "Possible:" in refused("plan", file, "--epsilon", 0.5, "--n", 100, "--error", 0.01)
+    assert "Give one of --epsilon" in refused("plan", file, "--epsilon", 1, "--gamma", 3, "--n", 10)
+    assert "5%:50%" in refused("plan", file, "--breach", "5", "--n", 10)
+    assert "Did you mean" in refused("plan", file, "--epsilon", 1, "--n", 10, "--queries", "smokr")
+    assert "ends in .yaml" in refused(
+        "plan", file, "--epsilon", 1, "--n", 10, "--out", tmp_path / "policy.txt"
+    )

@@ -1,0 +1,91 @@
+"""Power of tests and BIC links behind masks: known tables of needed people, rare categories, limits."""
+
+import math
+
+import numpy as np
+import pytest
+
+from masquerade.core.errors import InputError
+from masquerade.plan.power import (
+    PairReports,
+    associated,
+    detectable,
+    needed,
+    pair_of_axes,
+    power,
+    symmetric_matrix,
+)
+
+HALF = np.array([0.5, 0.5])
+# people for 80% at 5%, φ = .05, .1, .2; then as a BIC link; binary, even margins
+TABLE = {
+    0.0: ([3140, 785, 196], [5725, 1231, 255]),
+    0.1: ([7665, 1916, 479], None),
+    0.2: ([24225, 6056, 1514], [52887, 11754, 2560]),
+    0.25: ([50233, 12558, 3140], None),
+    0.3: ([122638, 30660, 7665], [301628, 68179, 15196]),
+    0.4: ([1962214, 490554, 122638], None),
+}
+
+
+def masked(p):
+    side = np.array([[1 - p, p], [p, 1 - p]])
+    return pair_of_axes(side, side)
+
+
+@pytest.mark.parametrize("p", TABLE)
+def test_the_people_needed_to_find_an_association(p):
+    tests, links = TABLE[p]
+    for place, phi in enumerate((0.05, 0.1, 0.2)):
+        truth = associated(HALF, HALF, phi)
+        assert needed(masked(p), truth) == pytest.approx(tests[place], rel=0.005, abs=2)
+        if links is not None:
+            assert needed(masked(p), truth, rule="bic") == pytest.approx(links[place], rel=0.005, abs=2)
+
+
+def test_power_and_people_are_each_others_inverse():
+    first, second = np.array([0.2, 0.3, 0.5]), np.array([0.4, 0.6])
+    reports = pair_of_axes(symmetric_matrix(3, 5.0), symmetric_matrix(2, 4.0))
+    truth = associated(first, second, 0.15)
+    n = needed(reports, truth, 0.9)
+    assert power(reports, truth, n) == pytest.approx(0.9, abs=1e-3)
+    assert detectable(reports, (first, second), n, wanted=0.9) == pytest.approx(0.15, rel=1e-2)
+
+
+def test_an_association_has_the_margins_and_the_size_asked():
+    first, second = np.array([0.1, 0.2, 0.7]), np.array([0.25, 0.25, 0.5])
+    truth = associated(first, second, 0.2)
+    independent = np.outer(first, second)
+    assert truth.sum(axis=1) == pytest.approx(first)
+    assert truth.sum(axis=0) == pytest.approx(second)
+    assert math.sqrt(((truth - independent) ** 2 / independent).sum()) == pytest.approx(0.2)
+    with pytest.raises(InputError, match="at most"):
+        associated(np.array([0.01, 0.99]), HALF, 0.5)
+
+
+def test_power_is_simulated_where_reports_are_rare():
+    side = np.array([[0.9, 0.1], [0.001, 0.999]])
+    rare = np.array([0.01, 0.99])
+    truth = associated(rare, HALF, 0.1)
+    n = 600
+    reports = pair_of_axes(side, np.eye(2))
+    assert n * reports.rarest(truth) < 10
+    draws = np.random.default_rng(5).multinomial(n, truth.ravel() @ np.kron(side, np.eye(2)), size=4000)
+    tables = draws.reshape(-1, 2, 2).astype(float)
+    expected = tables.sum(2)[:, :, None] * tables.sum(1)[:, None, :] / n
+    logs = np.log(np.divide(tables, expected, out=np.ones_like(tables), where=tables > 0))
+    share = np.mean(2 * (tables * logs).sum((1, 2)) > 3.841459)
+    assert power(reports, truth, n) == pytest.approx(share, abs=5 * math.sqrt(0.5 / 4000))
+
+
+def test_a_joint_report_counts_only_what_margins_cannot_explain():
+    """Against a search on a fine grid of margins."""
+    truth = associated(np.array([0.3, 0.7]), np.array([0.4, 0.6]), 0.3)
+    reports = PairReports((2, 2), ((0.5, symmetric_matrix(4, 3.0, 16)),))
+    law = truth.ravel() @ symmetric_matrix(4, 3.0, 16)
+    best = min(
+        float((law * np.log(law / (np.kron([a, 1 - a], [b, 1 - b]) @ symmetric_matrix(4, 3.0, 16)))).sum())
+        for a in np.linspace(0.2, 0.4, 101)
+        for b in np.linspace(0.3, 0.5, 101)
+    )
+    assert reports.divergence(truth) == pytest.approx(0.5 * best, rel=1e-3)
