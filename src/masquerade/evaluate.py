@@ -238,6 +238,12 @@ def disguised_view(model: NaiveBayes, policy: Policy) -> DisguisedView:
         raise InputError(f"The policy tells the strata by {by!r}: the target is not hidden from anybody.")
     labels: Sequence[Category | None] = policy.strata or (None,)
     features = {feature.name for feature in model.features}
+    for group in policy.groups:
+        if group.own_report and features & set(group.names):
+            raise InputError(
+                f"{', '.join(group.names)} have one report in common, not one each: such rows have no "
+                "features to classify by. Classify clear rows, or rows of another policy."
+            )
     return DisguisedView(
         model.target,
         tuple(policy.observed[feature.name] for feature in model.features),
@@ -272,7 +278,7 @@ def _emission(model: NaiveBayes, group: Group) -> _Emission:
         factors = [tables[name][c] if name in tables else certain for name in used.names]
         # the joint distribution of independent variables, flat, the first slowest
         truth = contract(np.ones([1] * len(factors)), [factor[None, :] for factor in factors])
-        reports = (truth.ravel() @ used.channel.matrix).reshape(used.report_sizes)
+        reports = (truth.ravel() @ used.matrix_channel.matrix).reshape(used.report_sizes)
         summed = reports.sum(axis=tuple(i for i, name in enumerate(used.names) if name not in tables))
         rows.append(summed.ravel())
     return _Emission(own, sizes, np.array(rows))

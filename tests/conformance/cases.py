@@ -63,6 +63,42 @@ SPECS = {
             },
         }
     },
+    "one report of two": {
+        "variables": {
+            "A": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.2}},
+            "B": {"categories": [1, 2, 3]},
+            "C": {"categories": [True, False]},
+            "D": {"categories": ["n", "s", "e", "w"]},
+        },
+        "joint": [
+            {
+                "variables": ["C", "D"],
+                "report": "CD",
+                "channel": {
+                    "kind": "matrix",
+                    # everybody reports C or D, each with a chance of a half: 8 truths, 6 reports, rank 5
+                    "rows": [
+                        [
+                            *("0.4" if c == i else "0.1" for i in range(2)),
+                            *("0.35" if d == i else "0.05" for i in range(4)),
+                        ]
+                        for c in range(2)
+                        for d in range(4)
+                    ],
+                    "reports": ["C yes", "C no", "n", "s", "e", "w"],
+                },
+            }
+        ],
+    },
+    "blocks": {
+        "variables": {
+            "A": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.2}},
+            "B": {"categories": [1, 2, 3]},
+            "C": {"categories": [True, False]},
+            "D": {"categories": ["n", "s", "e", "w"]},
+        },
+        "blocks": [{"variables": ["B", "C", "D"], "order": 2, "k": 2, "gamma": 20, "report": "dealt"}],
+    },
     "strata": {
         "variables": {
             "A": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.2}},
@@ -88,6 +124,15 @@ QUERIES = (
     mq.Query(where={"A": "yes", "D": "e"}),
     mq.Query(by=("C", "D", "A", "B")),
 )
+
+# what does not follow from the reports of a policy: both C and D, all of B, C and D
+BEYOND = {"one report of two": {"C", "D"}, "blocks": {"B", "C", "D"}}
+
+
+def queries_of(name: str) -> tuple[mq.Query, ...]:
+    """Return the questions that the policy of a case answers."""
+    beyond = BEYOND.get(name)
+    return tuple(query for query in QUERIES if beyond is None or not beyond <= set(query.names))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ def by_frequency_mining(case: Case) -> tuple[Population, FrequencyTally]:
     """Return people, and what a miner counts by the published protocol; their reports are the case's."""
     people = Population(people_from(case.clear.iloc[:FEW], case.policy, seed=None), minimum=3)
     for user, codes in zip(people.users.values(), report_codes(case, FEW), strict=True):
-        user._reports = dict(zip(case.policy.schema, codes, strict=True))
+        user._reports = dict(zip(case.policy.observed, codes, strict=True))
     return people, people.tally()
 
 
@@ -29,7 +29,7 @@ def by_aggregation(case: Case) -> tuple[Masked, AggregationTally]:
     clear = row_codes(case.clear.iloc[:SOME], schema, schema)
     people = Masked(clear, case.policy)
     for user, codes in zip(people.users, report_codes(case, SOME), strict=True):
-        user._reports = dict(zip(schema, codes, strict=True))
+        user._reports = dict(zip(case.policy.observed, codes, strict=True))
     return people, AggregationTally(people, case.policy)
 
 
@@ -37,5 +37,5 @@ def report_codes(case: Case, records: int) -> list[tuple[int, ...]]:
     """Return the first disguised records as codes of reports."""
     observed = case.policy.observed
     frame = case.disguised.iloc[:records]
-    columns = [[observed[name].code(label) for label in frame[name]] for name in case.policy.schema]
+    columns = [[observed[name].code(label) for label in frame[name]] for name in observed]
     return list(zip(*columns, strict=True))

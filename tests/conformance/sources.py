@@ -28,6 +28,7 @@ from tests.conformance.people import FEW, SOME, by_aggregation, by_frequency_min
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
+from masquerade.disguising.report_draws import DEALING
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.session import LocalTransport
@@ -139,9 +140,13 @@ def mined(case: Case, kept: Path | None = None, **options: Any) -> mq.Tally:
     tags = np.frombuffer(os.urandom(16 * len(case.clear)), dtype=np.uint8).reshape(-1, 16)
 
     def held(groups: Sequence[Any], rows: slice) -> ClearCells:
-        def drawn(*_: Any) -> Any:
-            group = policy.groups[_[-1]]
-            return np.ravel_multi_index([reports[n][rows] for n in group.names], group.report_sizes)
+        def drawn(*drawing: Any) -> Any:
+            *_, some, place = drawing
+            group = policy.groups[place & ~DEALING]
+            columns = [reports[name][rows] for name in group.reports]
+            if group.response is not None:
+                return columns[0] if place & DEALING else columns[1][some]
+            return np.ravel_multi_index(columns, group.report_sizes)
 
         names = [name for group in groups for name in group.names]
         return ClearCells({name: clear[name][rows] for name in names}, tags[rows], drawn)
@@ -217,7 +222,13 @@ SOURCES = (
     Source("scalar products of vertical parties", products, clear=True),
 )
 PEOPLE = (
-    Source("frequency mining", lambda case: by_frequency_mining(case)[1], records=FEW),
+    # so few people are not dealt every block
+    Source(
+        "frequency mining",
+        lambda case: by_frequency_mining(case)[1],
+        records=FEW,
+        without=frozenset({"blocks"}),
+    ),
     Source("secure aggregation", lambda case: by_aggregation(case)[1], records=SOME),
 )
 SERVED = (

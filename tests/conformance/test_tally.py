@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from tests.conformance.cases import QUERIES, RECORDS, SPECS, Case, case
+from tests.conformance.cases import BEYOND, QUERIES, RECORDS, SPECS, Case, case, queries_of
 from tests.conformance.sources import PEOPLE, SERVED, SOURCES, Source
 
 import masquerade as mq
@@ -53,7 +53,8 @@ def truth(name: str) -> mq.Tally:
 def subject(source: Source, name: str) -> Subject:
     """Return a source with what it must answer; a normal bound needs thousands of records."""
     known = oracle(name, samples=source.samples, clear=source.clear, records=source.records)
-    return Subject(made(source, name), QUERIES, known, truth(name) if source.records == RECORDS else None)
+    asked = QUERIES if source.clear else queries_of(name)
+    return Subject(made(source, name), asked, known, truth(name) if source.records == RECORDS else None)
 
 
 @pytest.fixture
@@ -78,6 +79,17 @@ def test_conditions_slice_the_most_likely_table(tally):
     np.testing.assert_allclose(
         whole.nonnegative("mle").select({"A": "yes"}).values, sliced.nonnegative("mle").values, atol=0.2
     )
+
+
+def test_what_does_not_follow_from_the_reports_is_refused_with_what_does(source, tally, name):
+    beyond = [] if source.clear else [query for query in QUERIES if query not in queries_of(name)]
+    assert len(beyond) == (0 if source.clear else 2 * (name in BEYOND))
+    for query in beyond:
+        (refusal,) = {(item.code, item.reason) for item in tally.check([query])}
+        assert refusal[0] == "not_estimable"
+        assert " can be asked" in refusal[1]
+        with pytest.raises(QueryRefused, match="does not follow"):
+            tally.answer([mq.Query(by="A"), query])
 
 
 def test_unknown_names_are_errors_with_a_hint(tally):

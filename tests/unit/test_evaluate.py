@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import beta, binom
-from tests.conformance.cases import SPECS, case
+from tests.conformance.cases import BEYOND, SPECS, case
 from tests.statistical.checks import assert_unbiased, assert_variance
 
 import masquerade as mq
@@ -360,4 +360,11 @@ def test_rows_have_the_labels_of_reports():
 
 
 def test_every_policy_of_the_conformance_suite_is_covered():
-    assert {name for name, _, _ in CHOICES} == set(SPECS)
+    assert {name for name, _, _ in CHOICES} == set(SPECS) - set(BEYOND)
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_rows_with_one_report_of_several_variables_are_not_classified(name):
+    model = naive_bayes(mq.tally(case(name).disguised, case(name).policy), "A", ["B", "D"])
+    with pytest.raises(InputError, match="have one report in common"):
+        disguised_view(model, case(name).policy)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from masquerade.channels.block_designs import hadamard_response as hadamard_response
     from masquerade.channels.block_designs import subset_selection as subset_selection
     from masquerade.channels.channel import Channel as Channel
+    from masquerade.channels.class_response import ClassResponse as ClassResponse
     from masquerade.channels.designs import additive as additive
     from masquerade.channels.designs import crosswise as crosswise
     from masquerade.channels.designs import for_epsilon as for_epsilon

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from masquerade.channels import measures
 from masquerade.core.axes import Floats
-from masquerade.core.errors import ChannelError
+from masquerade.core.errors import ChannelError, SingularChannel
 from masquerade.core.words import log_gamma
-from masquerade.estimate.inverse import unbiased_map
+from masquerade.estimate.inverse import estimable, generalised_map, unbiased_map
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Category
@@ -89,6 +89,40 @@ class Channel:
         result = np.eye(self.truths) if self.is_identity else unbiased_map(self.matrix)
         result.flags.writeable = False
         return result
+
+    @cached_property
+    def is_singular(self) -> bool:
+        """Tell whether some truth's count cannot be told from those of others."""
+        if self.is_identity:
+            return False
+        try:
+            self.inverse  # noqa: B018  (computed to see whether it exists, and kept)
+        except SingularChannel:
+            return True
+        return False
+
+    @cached_property
+    def generalised(self) -> Floats:
+        """Return the map (M × K) that gives every count that the reports tell, whatever the rank of P.
+
+        It is `inverse` where there is one. Times the summing matrix L of a query it is unbiased exactly if
+        P·(this)·L = L: see `tells`.
+        """
+        result = generalised_map(self.matrix)
+        result.flags.writeable = False
+        return result
+
+    def tells(self, sizes: Sequence[int], keep: Sequence[int]) -> bool:
+        """Tell whether the table of some of the variables, which have these sizes, can be estimated."""
+        cells = lump(tuple(sizes), tuple(keep))
+        summing = np.zeros((self.truths, math.prod(sizes[i] for i in keep)))
+        summing[np.arange(self.truths), cells] = 1.0
+        return estimable(self.matrix, self.generalised @ summing, summing)
+
+    @cached_property
+    def rank(self) -> int:
+        """Return how many linearly independent rows P has."""
+        return int(np.linalg.matrix_rank(self.matrix, rtol=1e-12 * self.truths))
 
     @cached_property
     def is_identity(self) -> bool:

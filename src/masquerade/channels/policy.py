@@ -18,26 +18,51 @@ from masquerade.channels import policy_text
 from masquerade.channels.basic import identity
 from masquerade.channels.channel import Channel
 from masquerade.channels.channel_spec import ChannelSpec
+from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.designs import bin_labels
-from masquerade.channels.policy_file import FORMAT, PolicySpec, VariableSpec, explain
+from masquerade.channels.policy_file import FORMAT, BlocksSpec, PolicySpec, VariableSpec, explain
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import ChannelError, InputError, PolicyError, SchemaError, did_you_mean
 from masquerade.core.schema import Category, Field, Schema, Variable
 
+MOST_JUDGED = 512  # combinations of a joint channel that is judged when a policy is read
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Variables that go through one channel together; alone in most policies."""
+    """Variables that go through one channel together; alone in most policies.
+
+    Reports stand in the columns `reports`, one for every variable and of its name unless the group has a
+    report of its own; `report_sizes` are their numbers of labels.
+    """
 
     names: tuple[str, ...]
-    channel: Channel
+    channel: Channel | ClassResponse
     sizes: tuple[int, ...]
     report_sizes: tuple[int, ...]
+    reports: tuple[str, ...]
 
     @property
     def disguised(self) -> bool:
         """Tell whether the channel hides anything."""
         return not self.channel.is_identity
+
+    @property
+    def response(self) -> ClassResponse | None:
+        """The blocks that the variables are dealt in, None where all go through one channel."""
+        return self.channel if isinstance(self.channel, ClassResponse) else None
+
+    @property
+    def own_report(self) -> bool:
+        """Tell whether reports stand in columns that no variable has."""
+        return self.reports != self.names
+
+    @property
+    def matrix_channel(self) -> Channel:
+        """The channel over all combinations; there is none for variables that are dealt in blocks."""
+        if isinstance(self.channel, ClassResponse):
+            raise PolicyError(f"{', '.join(self.names)} are dealt in blocks: they have no channel in common.")
+        return self.channel
 
 
 class Policy:
@@ -52,12 +77,14 @@ class Policy:
     def __init__(
         self,
         fields: Sequence[Field],
-        channels: Mapping[tuple[str, ...], Channel],
+        channels: Mapping[tuple[str, ...], Channel | ClassResponse],
         strata: tuple[str, Mapping[Category, Mapping[str, Channel]]] | None = None,
         source: Mapping[str, Any] | None = None,
+        reports: Mapping[tuple[str, ...], str] | None = None,
     ) -> None:
         self.fields = tuple(fields)
         self.schema = Schema(field.variable for field in fields)
+        self.report_names = dict(reports or {})
         self.groups = self._arrange(channels)
         self.observed = self._observed()
         self.stratum_variable: str | None = None
@@ -70,14 +97,18 @@ class Policy:
     def build(
         cls,
         variables: Schema | Mapping[str, Sequence[Category]],
-        channels: Mapping[str | tuple[str, ...], Channel],
+        channels: Mapping[str | tuple[str, ...], Channel | ClassResponse],
+        reports: Mapping[tuple[str, ...], str] | None = None,
     ) -> Policy:
-        """Return a policy from categories and channels; variables not named in `channels` are undisguised."""
+        """Return a policy from categories and channels; variables not named in `channels` are undisguised.
+
+        Variables that report one value of its own, or are dealt in blocks, have a name for it in `reports`.
+        """
         schema = variables if isinstance(variables, Schema) else Schema(variables)
         keyed = {
             (names,) if isinstance(names, str) else names: channel for names, channel in channels.items()
         }
-        return cls([Field(variable) for variable in schema.variables], keyed)
+        return cls([Field(variable) for variable in schema.variables], keyed, reports=reports)
 
     @classmethod
     def clear(cls, schema: Schema) -> Policy:
@@ -136,15 +167,32 @@ class Policy:
             if field.missing is not None:
                 entry["missing"] = field.missing
             group = self.group(field.variable.name)
-            if len(group.names) == 1 and (group.disguised or group.channel.labels):
-                entry["channel"] = _matrix_spec(group.channel)
+            if len(group.names) == 1 and (group.disguised or group.channel.labels) and not group.response:
+                entry["channel"] = _matrix_spec(group.matrix_channel)
             variables[field.variable.name] = entry
         joint = [
-            {"variables": list(group.names), "channel": _matrix_spec(group.channel)}
+            {"variables": list(group.names)}
+            | ({"report": group.reports[0]} if group.own_report else {})
+            | {"channel": _matrix_spec(group.channel)}
             for group in self.groups
-            if len(group.names) > 1
+            if len(group.names) > 1 and isinstance(group.channel, Channel)
         ]
-        return {"masquerade": FORMAT, "variables": variables} | ({"joint": joint} if joint else {})
+        blocks = [
+            {
+                "variables": list(group.names),
+                "report": self.report_names.get(group.names),
+                "k": group.response.k,
+                "cells": str(group.response.cells),
+                "gamma": str(group.response.gamma),
+            }
+            for group in self.groups
+            if group.response is not None
+        ]
+        return (
+            {"masquerade": FORMAT, "variables": variables}
+            | ({"joint": joint} if joint else {})
+            | ({"blocks": [_without_none(entry) for entry in blocks]} if blocks else {})
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the policy as YAML or JSON, by the file's ending."""
@@ -159,7 +207,18 @@ class Policy:
         """Return the sha256 of the normalised policy: the same for every spelling of the same mechanism."""
 
         def groups(listed: Iterable[Group]) -> list[Any]:
-            return [[group.names, group.channel.fingerprint] for group in listed]
+            # reports of their own are named; a group without one has the id that it always had
+            return [
+                [group.names, group.channel.fingerprint, *([group.reports] if group.own_report else [])]
+                for group in listed
+            ]
+
+        alone = {name for group in self.groups if group.own_report for name in group.names}
+        seen = [
+            [variable.name, variable.categories]
+            for variable in self.observed.variables
+            if variable.name not in self.schema
+        ]
 
         normal = {
             "masquerade": FORMAT,
@@ -169,12 +228,14 @@ class Policy:
                     field.variable.categories,
                     field.missing,
                     field.edges,
-                    reports.categories,
+                    None if field.variable.name in alone else self.observed[field.variable.name].categories,
                 ]
-                for field, reports in zip(self.fields, self.observed.variables, strict=True)
+                for field in self.fields
             ],
             "groups": groups(self.groups),
         }
+        if seen:
+            normal["reports"] = seen
         if self.stratum_variable is not None:
             strata = [[label, groups(listed)] for label, listed in self._strata.items()]
             normal["strata"] = [self.stratum_variable, strata]
@@ -222,7 +283,7 @@ class Policy:
         """Show the variables, which are disguised, and the id."""
         return f"Policy({len(self.schema)} variables, {len(self.disguised)} disguised, id {self.id[:12]})"
 
-    def _arrange(self, channels: Mapping[tuple[str, ...], Channel]) -> tuple[Group, ...]:
+    def _arrange(self, channels: Mapping[tuple[str, ...], Channel | ClassResponse]) -> tuple[Group, ...]:
         owner: dict[str, tuple[str, ...]] = {}
         for names in channels:
             for name in names:
@@ -231,31 +292,62 @@ class Policy:
                     raise PolicyError(f"{name!r} goes through two channels; a variable has one.")
                 owner[name] = names
         ordered = dict.fromkeys(owner.get(name, (name,)) for name in self.schema)
-        return tuple(self._group(names, channels.get(names)) for names in ordered)
+        groups = tuple(self._group(names, channels.get(names)) for names in ordered)
+        columns = [name for group in groups if group.own_report for name in group.reports]
+        twice = next((name for name in columns if columns.count(name) > 1), None)
+        if twice is not None:
+            raise PolicyError(f"two reports are called {twice!r}: give each a 'report' name of its own.")
+        return groups
 
-    def _group(self, names: tuple[str, ...], channel: Channel | None) -> Group:
+    def _group(self, names: tuple[str, ...], channel: Channel | ClassResponse | None) -> Group:
         sizes = self.schema.shape(names)
+        if isinstance(channel, ClassResponse):
+            return self._dealt(names, channel, sizes)
         used = identity(prod(sizes)) if channel is None else channel
         if used.truths != prod(sizes):
             raise PolicyError(
                 f"the channel of {', '.join(names)} is for {used.truths} categories, there are {prod(sizes)}."
             )
-        if len(names) > 1 and used.reports != used.truths:
+        report = self.report_names.get(names)
+        if report is not None:
+            self._check_column(report)
+            _check_telling(names, used, sizes)
+            return Group(names, used, sizes, (used.reports,), (report,))
+        if len(names) == 1:
+            return Group(names, used, sizes, (used.reports,), names)
+        if used.reports != used.truths:
             raise PolicyError(
-                f"{', '.join(names)}: variables disguised together need as many reports as combinations."
+                f"{', '.join(names)}: variables disguised together need as many reports as combinations, or "
+                "a 'report' of their own that names the column of the joint report."
             )
-        return Group(names, used, sizes, (used.reports,) if len(names) == 1 else sizes)
+        return Group(names, used, sizes, sizes, names)
+
+    def _dealt(self, names: tuple[str, ...], response: ClassResponse, sizes: tuple[int, ...]) -> Group:
+        if response.sizes != sizes:
+            raise PolicyError(f"the blocks of {', '.join(names)} are of variables with other categories.")
+        report = self.report_names.get(names)
+        columns = ("block", "class") if report is None else (f"{report}_block", f"{report}_class")
+        for column in columns:
+            self._check_column(column)
+        return Group(names, response, sizes, response.report_sizes, columns)
+
+    def _check_column(self, column: str) -> None:
+        if column in self.schema:
+            raise PolicyError(f"{column!r} names a report and a variable: give the 'report' another name.")
 
     def _observed(self) -> Schema:
-        reports = []
+        """Return the columns of disguised records; a group's own stand where its first variable stood."""
+        columns: list[Variable] = []
         for field in self.fields:
             group = self.group(field.variable.name)
-            labels: tuple[Category, ...] | None = group.channel.labels if len(group.names) == 1 else None
-            if labels is None:
-                same = len(group.names) > 1 or group.channel.reports == len(field.variable)
-                labels = field.variable.categories if same else tuple(range(1, group.channel.reports + 1))
-            reports.append(Variable(field.variable.name, labels))
-        return Schema(reports)
+            if not group.own_report:
+                columns.append(Variable(field.variable.name, _labels(group, field.variable)))
+            elif all(column.name != group.reports[0] for column in columns):
+                columns += [
+                    Variable(name, group.channel.labels or tuple(range(1, size + 1)))
+                    for name, size in zip(group.reports, group.report_sizes, strict=True)
+                ]
+        return Schema(columns)
 
     def _stratify(self, by: str, channels: Mapping[Category, Mapping[str, Channel]]) -> None:
         variable = self.schema[by]
@@ -267,7 +359,7 @@ class Policy:
             own = channels.get(label, {})
             for name, channel in own.items():
                 group = self.group(name)
-                if name == by or len(group.names) > 1:
+                if name == by or len(group.names) > 1 or group.response is not None:
                     raise PolicyError(f"strata.channels.{label}: {name!r} cannot have a channel per stratum.")
                 if (channel.reports, channel.labels) != (group.channel.reports, group.channel.labels):
                     raise PolicyError(
@@ -283,7 +375,8 @@ class Policy:
 def _resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
     fields = [_field_of(name, entry) for name, entry in spec.variables.items()]
     schema = Schema(field.variable for field in fields)
-    channels: dict[tuple[str, ...], Channel] = {}
+    channels: dict[tuple[str, ...], Channel | ClassResponse] = {}
+    reports: dict[tuple[str, ...], str] = {}
     for name, entry in spec.variables.items():
         if entry.channel is not None:
             where = f"variables.{name}.channel"
@@ -295,6 +388,13 @@ def _resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
         if any((name,) in channels for name in names):
             raise PolicyError(f"{where}: a variable disguised jointly cannot have a channel of its own too.")
         channels[names] = _built(joint.channel, variables, None, where)
+        if joint.report is not None:
+            reports[names] = joint.report
+    for i, dealt in enumerate(spec.blocks):
+        names = tuple(dealt.variables)
+        channels[names] = _dealt_in(dealt, schema, channels, f"blocks[{i}]")
+        if dealt.report is not None:
+            reports[names] = dealt.report
     strata = None
     if spec.strata is not None:
         by = _known(schema, spec.strata.by, "strata.by")
@@ -313,7 +413,51 @@ def _resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
                 for label, own in spec.strata.channels.items()
             },
         )
-    return Policy(fields, channels, strata, source)
+    return Policy(fields, channels, strata, source, reports)
+
+
+def _dealt_in(
+    spec: BlocksSpec, schema: Schema, channels: Mapping[tuple[str, ...], object], where: str
+) -> ClassResponse:
+    variables = [_known(schema, name, where) for name in spec.variables]
+    if any(name in names for names in channels for name in spec.variables):
+        raise PolicyError(f"{where}: a variable that is dealt in blocks cannot have another channel too.")
+    try:
+        response = spec.build(variables)
+    except ChannelError as error:
+        raise PolicyError(f"{where}: {error}") from None
+    if spec.order is not None and response.order < spec.order:
+        raise PolicyError(
+            f"{where}: tables of {spec.order} variables do not follow from these blocks, only those of "
+            f"{response.order}: let 'k' be {spec.order}, or 'order' {response.order}."
+        )
+    return response
+
+
+def _labels(group: Group, variable: Variable) -> tuple[Category, ...]:
+    """Return the labels of the reports of a variable that reports stand for itself."""
+    own = group.channel.labels if len(group.names) == 1 else None
+    if own is not None:
+        return own
+    same = len(group.names) > 1 or group.channel.reports == len(variable)
+    return variable.categories if same else tuple(range(1, group.channel.reports + 1))
+
+
+def _check_telling(names: tuple[str, ...], channel: Channel, sizes: tuple[int, ...]) -> None:
+    """Refuse a joint channel from whose reports no table at all can be estimated."""
+    if channel.truths > MOST_JUDGED:
+        if channel.gamma == 1:
+            raise PolicyError(f"{', '.join(names)}: every truth gives the same reports: they tell nothing.")
+        return
+    if not any(channel.tells(sizes, (place,)) for place in range(len(names))):
+        raise PolicyError(
+            f"{', '.join(names)}: no table of any of them follows from their joint report, not even of one. "
+            "Change the channel's probabilities."
+        )
+
+
+def _without_none(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if value is not None}
 
 
 def _field_of(name: str, entry: VariableSpec) -> Field:

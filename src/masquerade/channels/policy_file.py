@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field as Item
 from pydantic import ValidationError, field_validator
 
 from masquerade.channels.channel_spec import KINDS, ChannelSpec, Label, Number, Strict, model_of
-from masquerade.core.errors import did_you_mean
+from masquerade.channels.class_response import ClassResponse
+from masquerade.channels.designs import for_epsilon
+from masquerade.core.errors import ChannelError, did_you_mean
 from masquerade.core.plugins import plugins
+from masquerade.core.schema import Variable
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -40,7 +44,30 @@ class JointSpec(Strict):
     """Several variables through one channel over their combinations, the first varying slowest."""
 
     variables: list[str] = Item(min_length=1)
+    report: str | None = Item(default=None, min_length=1, description="the column of one joint report")
     channel: ChannelSpec
+
+
+class BlocksSpec(Strict):
+    """Variables of which everybody is dealt a random few, and reports these at the full γ."""
+
+    variables: list[str] = Item(min_length=1)
+    k: int = Item(ge=1, description="variables in a cells block, one less than in a difference block")
+    gamma: Number | None = None
+    epsilon: Number | None = None
+    cells: Number = Item(default=Fraction(1), description="share of cells blocks; the rest are differences")
+    order: int | None = Item(default=None, ge=1, description="tables of so many variables must be estimable")
+    report: str | None = Item(
+        default=None, min_length=1, description="begins the names of the report columns"
+    )
+
+    def build(self, variables: Sequence[Variable]) -> ClassResponse:
+        """Return the mechanism."""
+        if (self.gamma is None) == (self.epsilon is None):
+            raise ChannelError("give either 'gamma' or 'epsilon'.")
+        bound = self.gamma if self.epsilon is None else for_epsilon(2, self.epsilon).gamma
+        assert isinstance(bound, Fraction)  # noqa: S101  (for the type checker: one of both is given)
+        return ClassResponse(tuple(map(len, variables)), self.k, bound, self.cells)
 
 
 class StrataSpec(Strict):
@@ -57,6 +84,7 @@ class PolicySpec(Strict):
     title: str | None = None
     variables: dict[str, VariableSpec] = Item(min_length=1)
     joint: list[JointSpec] = Item(default_factory=list)
+    blocks: list[BlocksSpec] = Item(default_factory=list)
     strata: StrataSpec | None = None
 
 
@@ -135,5 +163,10 @@ def place(location: Sequence[object], values: object) -> tuple[list[str], type[S
     return path or ["policy"], model, tags
 
 
-PARTS: dict[str, type[Strict]] = {"variables": VariableSpec, "joint": JointSpec, "strata": StrataSpec}
-PART_DEPTH = {"variables": 2, "joint": 2, "strata": 1}
+PARTS: dict[str, type[Strict]] = {
+    "variables": VariableSpec,
+    "joint": JointSpec,
+    "blocks": BlocksSpec,
+    "strata": StrataSpec,
+}
+PART_DEPTH = {"variables": 2, "joint": 2, "blocks": 2, "strata": 1}

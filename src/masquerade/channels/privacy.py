@@ -11,6 +11,7 @@ from typing import Any
 
 from masquerade.channels import measures
 from masquerade.channels.channel import MOST_ENTRIES, Channel
+from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.guarantee import Disclosure, Guarantee
@@ -21,6 +22,10 @@ ANYONE = "whoever sees the disguised records"
 ASSUMPTIONS = (
     "every value is drawn once per person (memoise repeated releases; each further draw multiplies γ)",
     "the disguise used OS randomness that nobody recorded",
+)
+DEALT = (
+    "blocks were dealt at random before anybody answered and are public: they tell nothing; a variable in a "
+    "block has the γ of the whole record, and fresh blocks in a later wave are a further draw"
 )
 
 
@@ -145,12 +150,18 @@ def _figure(
 ) -> ChannelPrivacy | None:
     """Return the figures of some variables of a group, None if they have no channel of their own."""
     places = [group.names.index(name) for name in names]
-    channel: Channel | None = group.channel
+    prior = priors.get(names[0]) if len(names) == 1 else None
+    if group.response is not None:
+        bounds = tuple((belief, measures.breach_bound(group.channel.gamma, belief)) for belief in beliefs)
+        alone = places[0] if len(names) == 1 else None
+        figures = _dealt_figures(group.response, alone, prior, threshold)
+        gamma = group.response.gamma
+        return ChannelPrivacy(names, stratum, gamma, gamma, (), bounds, *figures)
+    channel: Channel | None = group.matrix_channel
     if names != group.names:
-        channel = group.channel.marginal(group.sizes, group.report_sizes, places)
+        channel = None if group.own_report else marginal_of(group, places)
     if channel is None:
         return None
-    prior = priors.get(names[0]) if len(names) == 1 else None
     small = channel.truths * channel.reports <= MOST_ENTRIES
     anonymity = channel.k_anonymity(prior, threshold) if small else None
     labels = policy.schema[names[0]].categories if len(names) == 1 else tuple(range(channel.truths))
@@ -171,6 +182,33 @@ def _figure(
     )
 
 
+def marginal_of(group: Group, places: Sequence[int]) -> Channel | None:
+    """Return the channel of some variables of a group that have reports of their own, if there is one."""
+    return group.matrix_channel.marginal(group.sizes, group.report_sizes, places)
+
+
+def _dealt_figures(
+    response: ClassResponse, place: int | None, prior: Sequence[float] | None, threshold: float
+) -> tuple[float | None, float | None, int | None, float | None, float | None, float | None]:
+    """Return the figures of a variable that is dealt in blocks, over all that a report tells about it.
+
+    They need a prior; γ does not, and is that of the record, for every variable in a block.
+    """
+    if place is None:
+        return None, None, None, None, None, None
+    reading = response.reading((place,))
+    matrix = reading.channel(reading.shares)
+    anonymity = measures.k_anonymity(matrix, prior, threshold)
+    return (
+        measures.entropy(measures.check_prior(prior, len(matrix))),
+        measures.conditional_entropy(matrix, prior),
+        anonymity.k,
+        anonymity.distance,
+        measures.bayes_vulnerability(matrix, prior),
+        float(matrix.max(axis=0).sum()),
+    )
+
+
 def guarantee_of(policy: Policy) -> Guarantee:
     """Return who learns what from records disguised by a policy: γ by group, the largest over strata."""
     gammas: dict[tuple[str, ...], Fraction | float] = {}
@@ -187,7 +225,9 @@ def guarantee_of(policy: Policy) -> Guarantee:
     ]
     if clear:
         disclosures.append(Disclosure(ANYONE, "clear values", clear, None))
-    return Guarantee(tuple(disclosures), ASSUMPTIONS if disguised else ())
+    dealt = any(group.response is not None for group in policy.groups)
+    assumptions = (*ASSUMPTIONS, DEALT) if dealt else ASSUMPTIONS
+    return Guarantee(tuple(disclosures), assumptions if disguised else ())
 
 
 def _gamma_figures(gamma: Fraction | float) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def unary_gamma(policy: Policy) -> Fraction:
 
     Formula: P(bits | l)/P(bits | l') has only the factors of l and l', at most p(1−q)/((1−p)q) together.
     """
-    bits = [policy.group(name).channel for name in policy.schema]
+    bits = [policy.group(name).matrix_channel for name in policy.schema]
     if len(bits) < 2 or any((bit.truths, bit.reports) != (2, 2) for bit in bits):
         raise ChannelError("this policy is no unary encoding: it has variables other than yes and no.")
     return max(_most(bit, 0, 1) for bit in bits) * max(_most(bit, 1, 0) for bit in bits)

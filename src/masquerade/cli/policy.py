@@ -53,7 +53,11 @@ def check(policy: PolicyArgument, *, json: Json = False) -> None:
     for field in loaded.fields:
         group = loaded.group(field.variable.name)
         beside = [name for name in group.names if name != field.variable.name]
-        words = f"together with {', '.join(beside)}" if beside else channel_words(group.channel)
+        words = f"together with {', '.join(beside)}" if beside else ""
+        if group.response is not None:
+            words = f"dealt in blocks of {group.response.k}"
+        elif not beside:
+            words = channel_words(group.matrix_channel)
         if field.variable.name in loaded.disguised and not group.disguised:
             words = "by stratum"
         table.add_row(field.variable.name, listed(map(category_text, field.variable.categories), 6), words)

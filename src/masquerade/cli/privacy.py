@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from masquerade.channels.channel import Channel
-    from masquerade.channels.policy import Policy
+    from masquerade.channels.class_response import ClassResponse
+    from masquerade.channels.policy import Group, Policy
     from masquerade.channels.privacy import ChannelPrivacy, PolicyPrivacy
 
 Priors = Mapping[str, Sequence[float]]
@@ -187,7 +188,7 @@ def _sentences(figures: PolicyPrivacy, policy: Policy, beliefs: Sequence[float])
         elif item.gamma == math.inf:
             lines.append(f"{item.title}: {NO_BOUND}.")
     for group in policy.groups:
-        lines += _unusable(group.channel, group.names)
+        lines += _dealt(group.response, group) if group.response else _unusable(group.matrix_channel, group)
     return lines
 
 
@@ -227,22 +228,42 @@ def _disclosed(item: ChannelPrivacy) -> str:
     return f"{item.title}: a report tells for certain which group the value is in ({groups}); {inside}."
 
 
-def _unusable(channel: Channel, names: Sequence[str]) -> list[str]:
-    """Warn of a channel from whose reports nothing can be counted."""
+def _dealt(response: ClassResponse, group: Group) -> list[str]:
+    """Say how blocks are dealt, and what follows from them."""
+    kinds = f"{percent(float(response.cells))} of {response.k}"
+    if response.cells < 1:
+        kinds += f", the rest of differences among {response.k + 1}"
+    tables = "single variables" if response.order == 1 else f"up to {response.order} of them"
+    sentence = (
+        f"{', '.join(group.names)} are dealt in {response.blocks:,} public blocks ({kinds}); each record "
+        f"reports its class in one of them with {gamma_words(response.gamma)}, and so does every variable in "
+        f"it. Tables of {tables} can be estimated. Fresh blocks in a later wave add as much again."
+    )
+    return [sentence]
+
+
+def _unusable(channel: Channel, group: Group) -> list[str]:
+    """Warn of a channel from whose reports some counts, or all, cannot be estimated."""
     try:
         channel.inverse  # noqa: B018  (computed to see whether it exists)
     except SingularChannel as error:
-        return [f"{', '.join(names)}: nothing can be estimated from the reports. {error}"]
+        from masquerade.sources.query_plan import tables_told  # noqa: PLC0415  (loads the sources)
+
+        if len(group.names) > 1 and (tables := tables_told(group)):
+            return [f"{', '.join(group.names)}: of the joint report these tables can be estimated: {tables}."]
+        return [f"{', '.join(group.names)}: nothing can be estimated from the reports. {error}"]
     return []
 
 
 def _words_of(item: ChannelPrivacy, policy: Policy) -> str:
     groups = policy.groups_of(item.stratum)
     group = next(group for group in groups if set(item.variables) <= set(group.names))
-    channel: Channel | None = group.channel
+    if group.response is not None:
+        return f"dealt in blocks of {group.response.k}"
+    channel: Channel | None = group.matrix_channel
     if item.variables != group.names:
         places = [group.names.index(name) for name in item.variables]
-        channel = group.channel.marginal(group.sizes, group.report_sizes, places)
+        channel = group.matrix_channel.marginal(group.sizes, group.report_sizes, places)
     return "" if channel is None else channel_words(channel)
 
 

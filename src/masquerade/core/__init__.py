@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from masquerade.core.errors import MasqueradeError as MasqueradeError
     from masquerade.core.errors import MasqueradeWarning as MasqueradeWarning
     from masquerade.core.errors import NotConverged as NotConverged
+    from masquerade.core.errors import NotEstimable as NotEstimable
     from masquerade.core.errors import PluginError as PluginError
     from masquerade.core.errors import PolicyError as PolicyError
     from masquerade.core.errors import PolicyMismatch as PolicyMismatch

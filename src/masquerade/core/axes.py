@@ -124,7 +124,7 @@ class AxisMaps:
         matrices = [
             (None if m.matrix is None else m.matrix ** (own + whole))
             if axis not in m.axes
-            else self._matrix(m) ** own * self._summed(m, axis) ** whole
+            else self.matrix(m) ** own * self._summed(m, axis) ** whole
             for m in self.maps
         ]
         return self.arrange(contract(observed, matrices))
@@ -153,7 +153,8 @@ class AxisMaps:
         corners = [a * gap for a in others for gap in (np.minimum.reduce(gaps), np.maximum.reduce(gaps))]
         return np.minimum.reduce(corners), np.maximum.reduce(corners)
 
-    def _matrix(self, axis_map: AxisMap) -> Floats:
+    def matrix(self, axis_map: AxisMap) -> Floats:
+        """Return the matrix of a map as it is multiplied with."""
         return np.eye(prod(self.sizes(axis_map.axes))) if axis_map.matrix is None else axis_map.matrix
 
     def _summed(self, axis_map: AxisMap, axis: int) -> Floats:

@@ -145,7 +145,9 @@ class LinearCovariance(BlockCovariance):
 
     Formula: population Σ a aᵀ − N̂N̂ᵀ/n; given_records Σ a aᵀ − diag(E), E estimating Σ weight² over the
     records whose true cell it is (N̂ itself without survey weights). `weight` is the mean squared survey
-    weight over the mean weight.
+    weight over the mean weight. Records that fall into samples of sizes n_T fixed beforehand do not vary
+    between these: Σ_T s_T s_Tᵀ/n_T − N̂N̂ᵀ/n is taken off both, s_T the sums of a in each sample; `apart` are
+    pairs of such a table and what its square counts.
     Reference: Ma & Sivakumar (2005), Theorem 2, with observed counts for their expectations.
     Cost: one contraction with squared maps for the diagonal, as much as the table itself.
     Error: unbiased for the conditional covariance; the population form is off by O(1/n).
@@ -157,6 +159,7 @@ class LinearCovariance(BlockCovariance):
     n: int
     names: tuple[str, ...] = ()
     weight: float = 1.0
+    apart: tuple[tuple[Floats, float], ...] = ()
 
     @classmethod
     def clear(cls, values: Floats, n: int, names: tuple[str, ...]) -> LinearCovariance:
@@ -174,6 +177,9 @@ class LinearCovariance(BlockCovariance):
         check_kind(kind)
         inner = self.positions(axes)
         raw = _sum_of(part.maps.pairs(part.squares, inner) for part in self.parts)
+        for table, counted in self.apart:
+            known = self.in_blocks(table, inner)
+            raw = raw - counted * known[..., :, None] * known[..., None, :]
         if kind == "population":
             cells = self.in_blocks(self.values, inner)
             return raw - cells[..., :, None] * (cells / max(self.n, 1))[..., None, :]
@@ -184,6 +190,8 @@ class LinearCovariance(BlockCovariance):
         check_kind(kind)
         raw = _sum_of(part.between(first, second) for part in self.parts)
         a, b = first.reshape(len(first), -1), second.reshape(len(second), -1)
+        for table, counted in self.apart:
+            raw = raw - counted * np.outer(a @ table.ravel(), b @ table.ravel())
         if kind == "population":
             return raw - np.outer(a @ self.values.ravel(), b @ self.values.ravel()) / max(self.n, 1)
         return raw - (a * self.fixed.ravel()) @ b.T
@@ -194,13 +202,16 @@ class LinearCovariance(BlockCovariance):
         names = tuple(self.names[axis] for axis in keep) if self.names else ()
         values = reduce_cells(self.values, keep, at)
         fixed = values if self.fixed is self.values else reduce_cells(self.fixed, keep, at)
-        return LinearCovariance(parts, values, fixed, self.n, names, self.weight)
+        apart = tuple((reduce_cells(table, keep, at), counted) for table, counted in self.apart)
+        return LinearCovariance(parts, values, fixed, self.n, names, self.weight, apart)
 
     def spread(self) -> Spread:
         """Return how the reports scatter behind every cell: see `masquerade.core.spread`."""
         sums = [
             _sum_of(part.maps.power_sums(part.powers[k - 2], k) for part in self.parts) for k in (2, 3, 4)
         ]
+        for table, counted in self.apart:
+            sums[0] = sums[0] - counted * table**2
         ends = [times_ends(_as_ends(part.ends), part.maps.ends()) for part in self.parts]
         return Spread.of(self.values, sums, ends, given=sums[0] - self.fixed, n=self.n, weight=self.weight)
 
@@ -223,6 +234,8 @@ class LinearCovariance(BlockCovariance):
             )
             for k in (2, 3, 4)
         ]
+        for table, counted in self.apart:
+            sums[0] = sums[0] - counted * np.sum(weights * table) ** 2
         ends = [
             times_ends(_as_ends(part.ends), (np.asarray(g.min()), np.asarray(g.max())))
             for part, g in zip(self.parts, gains, strict=True)
@@ -252,6 +265,34 @@ class LinearCovariance(BlockCovariance):
             np.maximum.reduce([high for _, high in ends]),
             np.minimum.reduce([low for low, _ in ends]),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Samples that records fall into, of sizes known beforehand.
+
+    `of` names the sample of every code of an observed axis (negative: of none); `sizes` are their records.
+    """
+
+    axis: int
+    of: NDArray[np.integer[Any]]
+    sizes: Floats
+
+    def between(self, firsts: Floats, maps: AxisMaps, scale: float = 1.0) -> tuple[tuple[Floats, float], ...]:
+        """Return what does not vary between the samples, as `LinearCovariance` takes it.
+
+        `firsts` are sums of row weights over the observed cells; `scale` is the records of a unit of `sizes`.
+        """
+        found: list[tuple[Floats, float]] = []
+        for sample, size in enumerate((scale * self.sizes).tolist()):
+            if size > 0:
+                inside = np.flatnonzero(self.of == sample)
+                own = list(maps.maps)
+                own[self.axis] = AxisMap(own[self.axis].axes, maps.matrix(own[self.axis])[inside])
+                rows = np.take(firsts, inside, axis=self.axis)
+                found.append((AxisMaps(maps.shape, tuple(own)).apply(rows), 1 / size))
+        whole: Floats = np.asarray(reduce(add, [table for table, _ in found]))
+        return (*found, (whole, -1 / (scale * float(self.sizes.sum()))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@
     │   │   └── UnknownValue         a value that the policy does not list: row and column, never itself
     │   ├── ChannelError             a channel that is not one: probabilities, shapes, parameters
     │   │   └── SingularChannel      a channel from whose reports nothing can be estimated
+    │   │       └── NotEstimable     a question whose answer does not follow from the reports
     │   ├── PolicyError              a policy file that cannot be used, and where it is wrong
     │   │   └── PolicyMismatch       data disguised under another policy
     │   ├── FileError                a file that cannot be read or written
@@ -78,6 +79,10 @@ class SingularChannel(ChannelError):
     """A channel from whose reports nothing can be estimated."""
 
 
+class NotEstimable(SingularChannel):
+    """A question whose answer does not follow from the reports, while that of others does."""
+
+
 class PolicyError(InputError):
     """A policy that cannot be used."""
 
@@ -103,10 +108,10 @@ class DataMissing(InputError):
 class Refusal:
     """Why a source does not answer a query.
 
-    `code` is for programs: ``singular``, ``incomplete``, ``unknown_variable``, ``too_many_cells``,
-    ``too_many_people``, ``too_many_owners``, ``too_few_records``, ``not_consented``, ``roster_too_small``,
-    ``departed_too_few``, ``departed_too_many``, ``not_survivors``, ``other_people``, ``already_spent``,
-    ``already_opened``, ``epoch_open``, ``unknown_epoch``; `reason` is for people.
+    `code` is for programs: ``singular``, ``not_estimable``, ``incomplete``, ``unknown_variable``,
+    ``too_many_cells``, ``too_many_people``, ``too_many_owners``, ``too_few_records``, ``not_consented``,
+    ``roster_too_small``, ``departed_too_few``, ``departed_too_many``, ``not_survivors``, ``other_people``,
+    ``already_spent``, ``already_opened``, ``epoch_open``, ``unknown_epoch``; `reason` is for people.
     """
 
     code: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,23 @@ def checked_keep(keep: Sequence[str] | str, policy: Policy) -> tuple[str, ...]:
     for name in names:
         if name in policy.schema:
             raise InputError(f"{name!r} is a variable of the policy and cannot be kept as it is.")
+        if name in policy.observed:
+            raise InputError(f"{name!r} is a report of the policy: rename the column to keep it.")
     return names
+
+
+def shown_columns(names: Iterable[str], policy: Policy, kept: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of disguised records, in the order of the clear ones.
+
+    A report that several variables have in common stands where the first of them stood.
+    """
+    shown: dict[str, None] = {}
+    for name in names:
+        if name in policy.schema:
+            shown |= dict.fromkeys(policy.group(name).reports if policy.group(name).own_report else (name,))
+        elif name in kept:
+            shown[name] = None
+    return tuple(shown)
 
 
 def disguise_columns(

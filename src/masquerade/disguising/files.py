@@ -12,7 +12,14 @@ import pyarrow as pa
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import UnknownValue
 from masquerade.crypto.symmetric import Keystream
-from masquerade.disguising.columns import checked_keep, disguise_columns, marks, permutation, refuse_disguised
+from masquerade.disguising.columns import (
+    checked_keep,
+    disguise_columns,
+    marks,
+    permutation,
+    refuse_disguised,
+    shown_columns,
+)
 from masquerade.disguising.memo import Memo, chosen_draws, memo_of
 from masquerade.disguising.report_draws import fresh_draws
 from masquerade.frames.file_reader import Batches, open_batches
@@ -49,10 +56,11 @@ def disguise_file(
     """
     remembered = memo_of(memo, id)
     check_policy(policy)
-    shown = [*policy.schema, *checked_keep(keep, policy)]
-    with open_batches(source, list(dict.fromkeys([*shown, *([id] if id else [])]))) as batches:
+    kept = checked_keep(keep, policy)
+    read = [*policy.schema, *kept, *([id] if id else [])]
+    with open_batches(source, list(dict.fromkeys(read))) as batches:
         refuse_disguised(batches.metadata, batches.file)
-        in_order = tuple(name for name in batches.file_names if name in shown)
+        in_order = shown_columns(batches.file_names, policy, kept)
         rows = 0
         disguised = _disguised(batches, policy, in_order, id, remembered, shuffle=shuffle)
         # the first batch tells the types of kept columns; an empty file still has its header
@@ -91,11 +99,14 @@ def _disguised(
             reports = disguise_columns(columns, policy, draws, text=batches.text)
         except UnknownValue as error:
             raise error.shifted(batches.rows_before, batches.file) from None
-        result = pa.record_batch({name: reports.get(name, columns[name]) for name in shown})
+        result = pa.record_batch(
+            {name: reports[name] if name in reports else columns[name] for name in shown}
+        )
         yield result.take(pa.array(permutation(len(batch)))) if shuffle else result
 
 
 def _empty(policy: Policy, shown: Sequence[str]) -> pa.RecordBatch:
     """Return a batch without rows, kept columns as text."""
-    columns = {name: pa.array([], pa.string()) for name in shown}
-    return pa.record_batch(columns | disguise_columns(columns, policy, fresh_draws(Keystream()), text=True))
+    nothing = {name: pa.array([], pa.string()) for name in (*policy.schema, *shown)}
+    columns = nothing | disguise_columns(nothing, policy, fresh_draws(Keystream()), text=True)
+    return pa.record_batch({name: columns[name] for name in shown})

@@ -9,7 +9,14 @@ from typing import Any
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError
 from masquerade.crypto.symmetric import Keystream
-from masquerade.disguising.columns import checked_keep, disguise_columns, marks, permutation, refuse_disguised
+from masquerade.disguising.columns import (
+    checked_keep,
+    disguise_columns,
+    marks,
+    permutation,
+    refuse_disguised,
+    shown_columns,
+)
 from masquerade.disguising.memo import chosen_draws, memo_of
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
 from masquerade.frames.baskets import Baskets
@@ -52,7 +59,7 @@ def disguise(
     reports = disguise_columns(columns, policy, draws, text=False)
     if remembered is not None:
         remembered.saved(policy.id)
-    shown = [name for name in columns if name in reports or name in kept]
+    shown = shown_columns(columns, policy, kept)
     result = rebuild(columns, {name: reports.get(name) for name in shown})
     if shuffle:
         result = _shuffled(result, columns.rows)

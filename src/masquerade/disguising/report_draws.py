@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
+from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.policy import Group, Policy
 from masquerade.kernels.draw import Bytes, draw
 
 Codes = NDArray[np.unsignedinteger[Any]]
+DEALING = 1 << 15  # marks the place of a draw that deals blocks: it shares no word with that of the report
 
 
 class Draws(Protocol):
@@ -62,15 +64,38 @@ def through(
     """Send columns through the channels of their groups."""
     reports: dict[str, Codes] = {}
     for place, group in enumerate(groups, start=first_place):
-        if not group.disguised:
-            reports |= {name: codes[name] for name in group.names}
-        elif len(group.names) == 1:
-            (name,) = group.names
-            reports[name] = draws(codes[name], group.channel, rows, place)
+        columns = [codes[name] for name in group.names]
+        if not group.disguised and not group.own_report:
+            reports |= dict(zip(group.names, columns, strict=True))
+        elif isinstance(group.channel, ClassResponse):
+            drawn = dealt_reports(columns, group.channel, draws, rows, place)
+            reports |= dict(zip(group.reports, drawn, strict=True))
+        elif len(columns) == 1:
+            reports[group.reports[0]] = draws(columns[0], group.channel, rows, place)
         else:
-            joint = np.ravel_multi_index(tuple(codes[name] for name in group.names), group.sizes)
-            drawn = draws(joint.astype(np.uint32), group.channel, rows, place)
-            parts = np.unravel_index(drawn.astype(np.int64), group.report_sizes)
-            for name, part, size in zip(group.names, parts, group.report_sizes, strict=True):
+            joint = np.ravel_multi_index(tuple(columns), group.sizes)
+            report = draws(joint.astype(np.uint32), group.channel, rows, place)
+            parts = np.unravel_index(report.astype(np.int64), group.report_sizes)
+            for name, part, size in zip(group.reports, parts, group.report_sizes, strict=True):
                 reports[name] = part.astype(np.min_scalar_type(size - 1))
     return reports
+
+
+def dealt_reports(
+    columns: Sequence[Codes],
+    response: ClassResponse,
+    draws: Draws,
+    rows: NDArray[np.int64] | None,
+    place: int,
+) -> tuple[Codes, Codes]:
+    """Deal everybody a block, whatever the values are, and draw the report of the class within it."""
+    nothing = np.zeros(len(columns[0]), dtype=np.uint8)
+    blocks = draws(nothing, response.dealing, rows, place | DEALING)
+    classes = response.classes_of(columns, blocks)
+    reports = np.empty(len(blocks), dtype=np.min_scalar_type(response.classes - 1))
+    sizes = response.block_classes[blocks]
+    for size in np.unique(sizes).tolist():
+        own = np.flatnonzero(sizes == size)
+        among = own if rows is None else rows[own]
+        reports[own] = draws(classes[own].astype(np.uint32), response.channel_of(size), among, place)
+    return blocks, reports

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy, check_policy
-from masquerade.disguising.columns import checked_keep, disguise_columns, marks
+from masquerade.disguising.columns import checked_keep, disguise_columns, marks, shown_columns
 from masquerade.disguising.report_draws import Codes, disguise_codes, fresh_draws
 from masquerade.frames.baskets import Baskets
 from masquerade.frames.metadata import metadata_of, with_metadata
@@ -39,9 +39,7 @@ def simulate(frame: Any, policy: Policy, seed: int | np.random.Generator, *, kee
     columns = columns_of(frame)
     kept = checked_keep(keep, policy)
     reports = disguise_columns(columns, policy, fresh_draws(seeded_bytes(seed)), text=False)
-    result = rebuild(
-        columns, {name: reports.get(name) for name in columns if name in reports or name in kept}
-    )
+    result = rebuild(columns, {name: reports.get(name) for name in shown_columns(columns, policy, kept)})
     return with_metadata(result, marks(policy, metadata_of(columns.frame)) | {"simulated": "true"})
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, MasqueradeError, SchemaError, UnknownValue, did_you_mean
 from masquerade.crypto.symmetric import Keystream
-from masquerade.disguising.columns import checked_keep, disguise_columns, refuse_disguised
+from masquerade.disguising.columns import checked_keep, disguise_columns, refuse_disguised, shown_columns
 from masquerade.disguising.memo import Memo, chosen_draws, memo_of, person_tags
 from masquerade.disguising.report_draws import fresh_draws
 from masquerade.frames.label_codes import decode, encode
@@ -64,9 +64,9 @@ def disguise_spark(
     lazy = remembered is not None and not shuffle
     if not lazy:
         _check_folder(frame)
-    shown = tuple(name for name in frame.columns if name in policy.schema or name in kept)
+    shown = shown_columns(frame.columns, policy, kept)
     schema, arrow = _result(frame, policy, shown, shuffle=shuffle)
-    read = tuple(name for name in frame.columns if name in {*shown, person})
+    read = tuple(name for name in frame.columns if name in {*policy.schema, *kept, person})
     work = SparkWork(policy, read, shown, person, remembered, arrow)
     # by number, since PySpark takes a dot or a backtick in a name for syntax
     quoted = ["`" + name.replace("`", "``") + "`" for name in read]
@@ -204,6 +204,12 @@ def _result(
     spark_fields: list[StructField] = []
     arrow_fields: list[pa.Field] = []
     for name in shown:
+        if name not in frame.columns or (name in policy.observed and name not in policy.schema):
+            kind = decode(np.arange(1), policy.observed[name].categories).type
+            field = StructField(name, natural[kind], nullable=False, metadata={MARK: {"policy": policy.id}})
+            spark_fields.append(field)
+            arrow_fields.append(pa.field(name, kind))
+            continue
         field, kind = frame.schema[name], clear.schema.field(name).type
         if name in policy.schema:
             kept = _report_type(clear, name, policy)

@@ -9,7 +9,7 @@ import numpy as np
 
 from masquerade.core.axes import Floats, contract
 from masquerade.core.errors import InputError, NotConverged
-from masquerade.estimate.inverse import unbiased_map
+from masquerade.estimate.inverse import generalised_map
 from masquerade.estimate.likelihood import Likelihood, Point, likelihood
 from masquerade.estimate.newton import WRITTEN_OUT, newton_step, quadratic_step
 from masquerade.estimate.squarem import squarem_step
@@ -51,13 +51,14 @@ def maximum_likelihood(
     Cost: O(J·ΣK_i) a contraction; some tens of them for an accelerated EM step or a Newton step.
     Error: the log-likelihood is within `gap` of its maximum, and never falls on the way. A tolerance below
     1e-14·n is beyond floating point and taken as that. The estimate is biased where cells were negative.
+    Where different truths give the same reports it is one of several: what reports tell is the same in all.
 
     >>> P = np.array([[0.8, 0.2], [0.2, 0.8]])
     >>> maximum_likelihood(np.array([15.0, 85.0]), [P]).counts.tolist()
     [0.0, 100.0]
     """
     model = likelihood(observed, channels)
-    maps = [None if P is None else unbiased_map(P) for P in model.channels]
+    maps = [None if P is None else generalised_map(P) for P in model.channels]
     shape = tuple(
         size if P is None else P.shape[0]
         for P, size in zip(model.channels, model.observed.shape, strict=True)
@@ -66,7 +67,7 @@ def maximum_likelihood(
         return Fit(np.zeros(shape), 0, 0.0, 0.0)
     enough = max(tolerance, ROUNDING * model.n)
     moment = np.maximum(contract(model.observed, maps), 0.0)
-    point = model.normalised(moment)
+    point = model.normalised(moment if moment.any() else np.ones(shape))
     if model.gap(point) >= enough:
         if start is not None and np.shape(start) != shape:
             raise InputError(f"The 'start' must have the shape {shape}. Got {np.shape(start)} instead.")

@@ -220,10 +220,15 @@ class ReportEvidence:
                 return None
             chances = [self._reports(part, expected)] * len(self.parts)
         fresh = [
-            redraw(share, float(part.observed.sum()), draws)
+            redraw(share, float(part.observed.sum()), draws, part.dealt)
             for share, part in zip(chances, self.parts, strict=True)
         ]
-        covariance = redrawn_covariance(self.covariance, [part.observed for part in self.parts], fresh)
+        covariance = redrawn_covariance(
+            self.covariance,
+            [part.observed for part in self.parts],
+            fresh,
+            [part.dealt for part in self.parts],
+        )
         if covariance is None:
             normal = GaussianEvidence.of(self.view.apply(self.values), self.covariance)
             return normal.drawn(draws) if expected is None else None

@@ -8,6 +8,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import ChannelError, InputError, SingularChannel
 
 SMALLEST_RATIO = 1e-12  # times the categories: singular values further apart than this are rounding
+ESTIMABLE = 1e-9  # |P·G − L| up to which a query counts as estimable: its weights lie in the span of P
 SAME_ROW = 1e-8  # two truths whose reports differ by less are called the same in a refusal
 
 
@@ -44,6 +45,41 @@ def unbiased_map(P: Floats, prior: Floats | None = None) -> Floats:
     G = np.zeros((P.shape[1], truths))
     G[possible] = inner
     return G
+
+
+def generalised_map(P: Floats, prior: Floats | None = None) -> Floats:
+    """Return W⁻¹Pᵀ(PW⁻¹Pᵀ)⁺ (reports × truths): `unbiased_map` for a channel of any rank.
+
+    Formula: through the singular values of P·W^−½; those below 1e-12·K of the largest are rounding. For
+    the summing matrix L of a query, G = (this)·L answers it exactly if PG = L (`estimable`).
+    Reference: Rao (1973) §4a for estimable functions; Gauss–Markov (Aitken 1935) for W.
+    Cost: O(M·K²), once per channel.
+    Error: of the maps with PG = L, G has the least variance when the truths are distributed as the prior.
+
+    >>> P = np.array([[0.75, 0.25], [0.25, 0.75], [0.25, 0.75]])
+    >>> L = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> (generalised_map(P) @ L).round(12).tolist()
+    [[1.5, -0.5], [-0.5, 1.5]]
+    """
+    P = np.asarray(P, dtype=float)
+    truths = P.shape[0]
+    possible = P.any(axis=0)
+    seen = P[:, possible]
+    if seen.shape[1] >= truths:
+        singular = np.linalg.svd(seen, compute_uv=False)
+        if singular[-1] >= SMALLEST_RATIO * truths * singular[0]:
+            return unbiased_map(P, prior)
+    root = np.sqrt(_prior(prior, truths) @ seen)
+    G = np.zeros((P.shape[1], truths))
+    G[possible] = np.linalg.pinv(seen / root, rcond=SMALLEST_RATIO * truths) / root[:, None]
+    return G
+
+
+def estimable(P: Floats, G: Floats, summing: Floats) -> bool:
+    """Tell whether G answers a query without bias whatever the truths are: P·G = L, its summing matrix."""
+    return bool(
+        np.abs(P @ G - summing).max(initial=0.0) <= ESTIMABLE * max(1.0, float(np.abs(G).max(initial=0.0)))
+    )
 
 
 def _prior(prior: Floats | None, truths: int) -> Floats:

@@ -31,12 +31,13 @@ class Misfit:
     reliable: bool
 
 
-def misfit(observed: Floats, channels: Sequence[Floats | None]) -> Misfit:
+def misfit(observed: Floats, channels: Sequence[Floats | None], samples: int = 1) -> Misfit:
     """Test whether the observed counts can come from any truth through the channels (None: not disguised).
 
     Formula: G² = 2(ℓ(Ñ/n) − ℓ at the maximum-likelihood truth), zero when the moment estimate has no
     negative cell; p-value ½P(χ²_{d−1} ≥ G²) + ½P(χ²_d ≥ G²), d = observable cells − 1 in every non-empty
-    configuration of the axes that were not disguised, summed (those axes cannot misfit).
+    configuration of the axes that were not disguised, summed (those axes cannot misfit), less one for
+    every further sample whose size was fixed beforehand.
     Reference: Perlman (1969) for the bound over all mixtures (chi-bar-square) of chi-squares that a truth
     on the boundary can give; Robertson, Wright & Dykstra (1988).
     Cost: one maximum-likelihood fit.
@@ -53,7 +54,7 @@ def misfit(observed: Floats, channels: Sequence[Floats | None]) -> Misfit:
     totals = model.observed.sum(axis=tuple(axis for axis, _ in disguised))
     configurations = int(np.count_nonzero(totals))
     cells = prod(int(np.count_nonzero(P.any(axis=0))) for _, P in disguised)
-    degrees = configurations * (cells - 1)
+    degrees = max(configurations * (cells - 1) - (samples - 1), 0)
     if model.n == 0:
         return Misfit(0.0, 0, 1.0, reliable=False)
     point = model.at(fit.counts)

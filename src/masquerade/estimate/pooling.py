@@ -17,6 +17,7 @@ from masquerade.estimate.reports import Reports
 
 MOST_ENTRIES = 2**23  # of the channel over the variables that samples disguise in different ways
 MOST_TRUTHS = 2048  # of these variables
+SAME = 1e-11  # of the largest singular value: smaller ones are rounding
 LEAST = 0.5  # records that a truth is taken to have at least: no report counts as impossible
 WELL_EXPECTED = 5.0  # reports that a cell must expect to take part in the test of agreement
 
@@ -41,13 +42,58 @@ def added_reports(samples: Sequence[Reports | None]) -> Reports | None:
         if first is None or each is None or _question(each) != _question(first):
             return None
         if not all(map(_same, each.channels, first.channels)):
-            return None
+            return _added_dealt([each for each in samples if each is not None], len(samples))
     if first is None:
         return None
     every = [each for each in samples if each is not None]
     observed = reduce(np.add, [each.observed for each in every])
-    squares = [each.squares for each in every if each.squares is not None]
-    return replace(first, observed=observed, squares=reduce(np.add, squares) if squares else None)
+    return replace(first, observed=observed, squares=_added_squares(every))
+
+
+def _added_squares(samples: Sequence[Reports]) -> Floats | None:
+    squares = [each.squares for each in samples if each.squares is not None]
+    return np.asarray(reduce(np.add, squares)) if squares else None
+
+
+def _added_dealt(samples: Sequence[Reports], due: int) -> Reports | None:
+    """Return samples that were dealt the same blocks, each into sizes of its own, as one; None for others."""
+    first = samples[0]
+    if len(samples) < due or any(_question(each) != _question(first) for each in samples):
+        return None
+    counts = [float(each.observed.sum()) for each in samples]
+    dealt = [each.dealt for each in samples if each.dealt is not None]
+    if len(dealt) < due or any(
+        each.axis != dealt[0].axis or not np.array_equal(each.of, dealt[0].of) for each in dealt
+    ):
+        return None
+    axis = dealt[0].axis
+    apart = [P for each in samples if (P := each.channels[axis]) is not None]
+    alike = all(_same_shares(P, apart[0]) for P in apart) and all(
+        all(map(_same, each.channels[:axis], first.channels[:axis]))
+        and all(map(_same, each.channels[axis + 1 :], first.channels[axis + 1 :]))
+        for each in samples
+    )
+    if not alike:
+        return None
+    mean = np.asarray(reduce(np.add, [n * P for n, P in zip(counts, apart, strict=True)]) / sum(counts))
+    channels = (*first.channels[:axis], mean, *first.channels[axis + 1 :])
+    sizes = np.asarray(reduce(np.add, [each.sizes for each in dealt]))
+    return replace(
+        first,
+        observed=reduce(np.add, [each.observed for each in samples]),
+        channels=channels,
+        samples=int(np.count_nonzero(sizes)),
+        squares=_added_squares(samples),
+        dealt=replace(dealt[0], sizes=sizes),
+    )
+
+
+def _same_shares(one: Floats, other: Floats) -> bool:
+    """Tell whether reports say the same about truths, in however large samples they came."""
+    if one.shape != other.shape:
+        return False
+    first, second = one.sum(axis=0), other.sum(axis=0)
+    return bool(np.allclose(one * second, other * first, rtol=1e-9, atol=0.0))
 
 
 def pooled_reports(samples: Sequence[Reports]) -> PooledReports | None:
@@ -83,8 +129,14 @@ def pooled_reports(samples: Sequence[Reports]) -> PooledReports | None:
     keep = tuple(order.index(axis) for axis in first.reduction.keep)
     at = tuple(sorted((order.index(axis), code) for axis, code in first.reduction.at))
     channels = (*(first.channels[g] for g in shared), channel)
+    lossy = any(each.told is not None for each in samples)
     sizes = tuple(first.truths[axis] for axis in order)
-    reports = Reports(observed, channels, sizes, Reduction(keep, at), samples=len(samples))
+    held = sum(each.samples for each in samples)
+    told = prod(int(np.linalg.matrix_rank(P, rtol=SAME)) for P in channels if P is not None and lossy)
+    told *= prod(size for P, size in zip(channels, observed.shape, strict=True) if P is None)
+    reports = Reports(
+        observed, channels, sizes, Reduction(keep, at), samples=held, told=told if lossy else None
+    )
     variables = [*(len(groups[g]) for g in shared), sum(len(groups[g]) for g in apart)]
     margins = [
         observed.sum(axis=tuple(j for j in range(observed.ndim) if j != i)) for i in range(observed.ndim)
@@ -93,7 +145,8 @@ def pooled_reports(samples: Sequence[Reports]) -> PooledReports | None:
     maps = _maps(reports, variables, expected)
     values = maps.apply(observed)
     covariance = LinearCovariance((Part(observed, maps),), values, values, round(n))
-    freedom = channel.shape[1] - len(samples) - (truths - 1)
+    known = int(np.linalg.matrix_rank(channel, rtol=SAME)) if lossy else truths
+    freedom = channel.shape[1] - held - (known - 1)
     return PooledReports(reports, values, covariance, _tail(margins[-1], expected[-1], freedom))
 
 
@@ -130,6 +183,7 @@ def _expected(margin: Floats, channel: Floats | None) -> Floats:
 def _maps(reports: Reports, variables: Sequence[int], expected: Sequence[Floats]) -> AxisMaps:
     """Return the maps from reports to the table asked for, group by group."""
     keep, at = reports.reduction.keep, dict(reports.reduction.at)
+    lossy = reports.told is not None
     maps: list[AxisMap] = []
     start = 0
     for P, count, q in zip(reports.channels, variables, expected, strict=True):
@@ -140,7 +194,7 @@ def _maps(reports: Reports, variables: Sequence[int], expected: Sequence[Floats]
             maps.append(AxisMap(places, None))
             continue
         sizes = [reports.truths[axis] for axis in axes]
-        inverse = np.eye(prod(sizes)) if P is None else _undone(P, q)
+        inverse = np.eye(prod(sizes)) if P is None else _undone(P, q, lossy=lossy)
         cells = inverse.reshape(-1, *sizes)[(slice(None), *(at.get(axis, slice(None)) for axis in axes))]
         left = [axis for axis in axes if axis not in at]
         cells = cells.sum(axis=tuple(1 + i for i, axis in enumerate(left) if axis not in keep))
@@ -149,8 +203,11 @@ def _maps(reports: Reports, variables: Sequence[int], expected: Sequence[Floats]
     return AxisMaps(shape, tuple(maps))
 
 
-def _undone(channel: Floats, expected: Floats) -> Floats:
+def _undone(channel: Floats, expected: Floats, *, lossy: bool) -> Floats:
     weighted = np.divide(channel, expected, out=np.zeros_like(channel), where=expected > 0)
+    if lossy:
+        root = np.sqrt(np.where(expected > 0, expected, 1.0))
+        return np.asarray(np.linalg.pinv(channel / root, rcond=SAME) / root[:, None])
     return np.asarray(np.linalg.solve(weighted @ channel.T, weighted).T)
 
 

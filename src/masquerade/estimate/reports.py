@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from masquerade.core.axes import Floats
+from masquerade.core.covariance import Samples
 from masquerade.core.evidence import Reduction
 from masquerade.estimate.em import maximum_likelihood
 from masquerade.estimate.symmetric import is_symmetric, symmetric_mle
@@ -21,7 +22,9 @@ class Reports:
     have the sizes `truths`, variable by variable; `reduction` reads the table that was asked for off theirs.
     With survey weights `observed` counts effective records, (Σw)²/Σw² in all, each of the same `weight`;
     `squares` are the sums of squared weights over weight², None without survey weights.
-    The reports of several `samples` name the sample too.
+    The reports of several `samples` name the sample too. `told` is how many combinations of truths channels
+    that lose some tell apart (None: all). `dealt` are samples whose sizes were known before anything was
+    reported.
     """
 
     observed: Floats
@@ -31,6 +34,8 @@ class Reports:
     weight: float = 1.0
     samples: int = 1
     squares: Floats | None = None
+    told: int | None = None
+    dealt: Samples | None = None
 
     @property
     def latent(self) -> tuple[int, ...]:
@@ -65,7 +70,8 @@ class Reports:
             size if P is None else int(np.count_nonzero(P.any(axis=0)))
             for P, size in zip(self.channels, self.observed.shape, strict=True)
         )
-        return possible - prod(self.truths) - (self.samples - 1)
+        told = prod(self.truths) if self.told is None else self.told
+        return possible - told - (self.samples - 1)
 
     def table(self, latent: Floats) -> Floats:
         """Return the table asked for from that of all truths."""

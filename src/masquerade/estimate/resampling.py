@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import Covariance, LinearCovariance, Part, SumCovariance
+from masquerade.core.covariance import Covariance, LinearCovariance, Part, Samples, SumCovariance
 from masquerade.core.evidence import Draws
 from masquerade.estimate.survey_weights import independent_residuals, second_order
 
+TINY = 1e-300
 INVERTIBLE = 1e-9  # smallest singular value over the largest of a channel that can be inverted
 
 
@@ -46,18 +48,28 @@ def is_invertible(channel: Floats | None) -> bool:
     return bool(singular[-1] > INVERTIBLE * singular[0])
 
 
-def redraw(chances: Floats, records: float, draws: Draws) -> Floats:
-    """Return so many reports, drawn with chances in proportion to these."""
+def redraw(chances: Floats, records: float, draws: Draws, dealt: Samples | None = None) -> Floats:
+    """Return so many reports, drawn with chances in proportion to these; dealt samples keep their sizes."""
+    if dealt is not None:
+        fresh = np.zeros_like(chances)
+        for sample in range(len(dealt.sizes)):
+            inside: tuple[Any, ...] = (*[slice(None)] * dealt.axis, np.flatnonzero(dealt.of == sample))
+            share = float(chances[inside].sum() / max(chances.sum(), TINY))
+            fresh[inside] = redraw(chances[inside], records * share, draws)
+        return fresh
     total = float(chances.sum())
     shares = chances.ravel() / total if total > 0 else np.full(chances.size, 1 / max(chances.size, 1))
     return np.asarray(draws.multinomial(round(records), shares), dtype=float).reshape(chances.shape)
 
 
 def redrawn_covariance(
-    covariance: Covariance, observed: Sequence[Floats], fresh: Sequence[Floats]
+    covariance: Covariance,
+    observed: Sequence[Floats],
+    fresh: Sequence[Floats],
+    dealt: Sequence[Samples | None] = (),
 ) -> Covariance | None:
     """Return the covariance of estimates from fresh reports; None unless it is linear in plain counts."""
-    left = list(zip(observed, fresh, strict=True))
+    left = list(zip(observed, fresh, dealt or [None] * len(fresh), strict=True))
     terms = list(covariance.terms) if isinstance(covariance, SumCovariance) else [covariance]
     found: list[Covariance] = []
     for term in terms:
@@ -66,12 +78,18 @@ def redrawn_covariance(
         mine, left = left[: len(term.parts)], left[len(term.parts) :]
         if any(
             part.squares.shape != old.shape or not np.array_equal(part.squares, old)
-            for part, (old, _) in zip(term.parts, mine, strict=True)
+            for part, (old, _, _) in zip(term.parts, mine, strict=True)
         ):
             return None
-        parts = tuple(Part(new, part.maps) for part, (_, new) in zip(term.parts, mine, strict=True))
+        parts = tuple(Part(new, part.maps) for part, (_, new, _) in zip(term.parts, mine, strict=True))
         values = np.sum([part.maps.apply(part.squares) for part in parts], axis=0)
-        found.append(LinearCovariance(parts, values, values, term.n, term.names))
+        apart = tuple(
+            pair
+            for part, (_, new, samples) in zip(parts, mine, strict=True)
+            if samples is not None and term.apart
+            for pair in samples.between(new, part.maps)
+        )
+        found.append(LinearCovariance(parts, values, values, term.n, term.names, apart=apart))
     if left:
         return None
     return SumCovariance(tuple(found)) if isinstance(covariance, SumCovariance) else found[0]

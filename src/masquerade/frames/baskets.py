@@ -168,6 +168,11 @@ def check_baskets(policy: Policy, items: Sequence[str]) -> None:
         raise InputError("The policy and the baskets list different items.")
     if policy.stratum_variable is not None:
         raise InputError("Baskets are disguised by one policy for all records, not by strata.")
+    if any(group.own_report for group in policy.groups):
+        raise InputError(
+            "Baskets hold one report an item: a policy with blocks, or a 'report' of several items, "
+            "disguises a frame of true/false columns."
+        )
     for variable in (*policy.schema.variables, *policy.observed.variables):
         if [(type(label), label) for label in variable.categories] != [(bool, False), (bool, True)]:
             raise InputError(

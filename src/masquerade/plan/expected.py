@@ -11,9 +11,11 @@ from statistics import NormalDist
 import numpy as np
 
 from masquerade.channels.channel import MOST_ENTRIES, Channel
-from masquerade.channels.policy import Policy
+from masquerade.channels.class_response import ClassResponse
+from masquerade.channels.policy import Group, Policy
 from masquerade.core.axes import Floats
-from masquerade.core.errors import SingularChannel
+from masquerade.core.errors import NotEstimable, SingularChannel
+from masquerade.estimate.inverse import estimable
 from masquerade.plan.questions import Table
 from masquerade.plan.variance import AxisMoments, BlockDeal, axis_moments
 
@@ -98,6 +100,8 @@ def unusable(policy: Policy) -> dict[tuple[str, ...], str]:
         if channel.gamma != math.inf and float(channel.gamma) - 1 < USELESS:
             found[group.names] = "every report is as likely under any truth (γ = 1): nothing can be learnt."
             continue
+        if any(channel.tells(group.sizes, (place,)) for place in range(len(group.names))):
+            continue
         try:
             channel.inverse  # noqa: B018  (computed to see whether it exists)
         except SingularChannel as error:
@@ -123,13 +127,34 @@ def _part(
     if names not in known:
         group = policy.group(names[0])
         try:
-            if group.names == names and len(names) == 1:
-                known[names] = axis_moments(group.channel, shares[names[0]])
+            if group.response is not None:
+                known[names] = _dealt_part(group, group.response, names, shares)
+            elif group.names == names and len(names) == 1:
+                known[names] = axis_moments(group.matrix_channel, shares[names[0]])
             else:
                 known[names] = _joint(policy, names, shares)
         except SingularChannel:
             known[names] = None
     return known[names]
+
+
+def _dealt_part(
+    group: Group, response: ClassResponse, names: tuple[str, ...], shares: Mapping[str, Floats]
+) -> AxisMoments | None:
+    """Return the moments of variables that are dealt in blocks, beside others that are not."""
+    places = [group.names.index(name) for name in names]
+    inside = tuple(sorted(places))
+    reading = response.reading(inside)
+    if not reading.estimable:
+        return None
+    theta, own = np.ones(1), np.ones(1)
+    for place in inside:
+        theta = np.multiply.outer(theta, shares[group.names[place]]).ravel()
+    for name in names:
+        own = np.multiply.outer(own, shares[name]).ravel()
+    moments = (theta @ reading.channel(reading.shares)) @ reading.inverse**2
+    table = moments.reshape([group.sizes[place] for place in inside])
+    return AxisMoments(np.transpose(table, [inside.index(place) for place in places]).ravel(), own)
 
 
 def _joint(policy: Policy, names: tuple[str, ...], shares: Mapping[str, Floats]) -> AxisMoments:
@@ -138,32 +163,29 @@ def _joint(policy: Policy, names: tuple[str, ...], shares: Mapping[str, Floats])
     theta = np.ones(1)
     for name in group.names:
         theta = np.multiply.outer(theta, shares[name]).ravel()
-    marginal = group.channel.marginal(
-        group.sizes, group.report_sizes, [group.names.index(name) for name in names]
-    )
+    channel, places = group.matrix_channel, [group.names.index(name) for name in names]
+    marginal = None if group.own_report else channel.marginal(group.sizes, group.report_sizes, places)
     own = np.ones(1)
     for name in names:
         own = np.multiply.outer(own, shares[name]).ravel()
-    if marginal is not None:
+    if marginal is not None and not marginal.is_singular:
         return axis_moments(marginal, own)
     codes = np.unravel_index(np.arange(len(theta)), group.sizes)
     kept = np.ravel_multi_index(
         [codes[group.names.index(name)] for name in names], policy.schema.shape(names)
     )
     summing = np.eye(len(own))[kept]
-    weights = group.channel.inverse @ summing
-    return AxisMoments(np.asarray((theta @ group.channel.matrix) @ weights**2), own)
+    weights = channel.generalised @ summing
+    if not estimable(channel.matrix, weights, summing):
+        raise NotEstimable(f"{', '.join(names)}: this table does not follow from the joint report.")
+    return AxisMoments(np.asarray((theta @ channel.matrix) @ weights**2), own)
 
 
 def _dealt(policy: Policy, table: Table) -> BlockDeal | None:
     """Return how the table's variables are dealt, if they are in blocks."""
     groups = {policy.group(name).names: policy.group(name) for name in table}
-    dealt = [
-        group for group in groups.values() if hasattr(group.channel, "k") and hasattr(group.channel, "cells")
-    ]
-    if len(dealt) != 1 or len(groups) != 1:
+    dealt = [group for group in groups.values() if group.response is not None]
+    if len(dealt) != 1 or len(groups) != 1 or (response := dealt[0].response) is None:
         return None
-    (group,) = dealt
-    mechanism = group.channel
-    sizes = dict(zip(group.names, group.sizes, strict=True))
-    return BlockDeal(sizes, mechanism.k, float(mechanism.gamma), float(mechanism.cells))  # type: ignore[attr-defined]
+    sizes = dict(zip(dealt[0].names, dealt[0].sizes, strict=True))
+    return BlockDeal(sizes, response.k, float(response.gamma), float(response.cells))

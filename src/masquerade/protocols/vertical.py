@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
+from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.policy import Group, Policy, check_policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import InputError, PolicyError, PolicyMismatch, RoundAborted
@@ -102,14 +103,19 @@ def combined(policies: Sequence[Policy]) -> Policy:
             name = field.variable.name
             group = policy.group(name)
             known = groups.get(group.names, group)
-            same = group.names in groups and known.channel.fingerprint == group.channel.fingerprint
+            same = (
+                group.names in groups
+                and known.channel.fingerprint == group.channel.fingerprint
+                and known.reports == group.reports
+            )
             if name in fields and not (same and fields[name] == field):
                 raise PolicyError(
                     f"two parties have {name!r} with other categories or through other channels."
                 )
             fields[name] = field
         groups |= {group.names: group for group in policy.groups}
-    return Policy(list(fields.values()), _channels_of(groups.values()))
+    names = {own: name for policy in policies for own, name in policy.report_names.items()}
+    return Policy(list(fields.values()), _channels_of(groups.values()), reports=names)
 
 
 def restricted(policy: Policy, names: Collection[str]) -> Policy:
@@ -119,12 +125,17 @@ def restricted(policy: Policy, names: Collection[str]) -> Policy:
     for name in names:
         policy.schema[name]
     fields = [field for field in policy.fields if field.variable.name in inside]
-    return Policy(fields, _channels_of(kept))
+    reports = {own: name for own, name in policy.report_names.items() if inside.issuperset(own)}
+    return Policy(fields, _channels_of(kept), reports=reports)
 
 
-def _channels_of(groups: Collection[Group]) -> dict[tuple[str, ...], Channel]:
+def _channels_of(groups: Collection[Group]) -> dict[tuple[str, ...], Channel | ClassResponse]:
     """Return the channels that hide something or have labels of their own."""
-    return {group.names: group.channel for group in groups if group.disguised or group.channel.labels}
+    return {
+        group.names: group.channel
+        for group in groups
+        if group.disguised or group.channel.labels or group.own_report
+    }
 
 
 def seen_by(role: str, policy: Policy, own: Sequence[str] = ()) -> Guarantee:
@@ -246,7 +257,7 @@ class CellSupplier:
             if not shape.names or len(set(shape.names)) < len(shape.names):
                 raise InputError(f"Party {party!r} announced a block without variables, or with one twice.")
             for name in shape.names:
-                self.policy.schema[name]
+                self.policy.observed[name]
             if shape.rows > self._room.rows:
                 raise InputError(
                     f"Party {party!r} announced {shape.rows:,} rows; at most {self._room.rows:,} are taken."
@@ -441,13 +452,22 @@ class Site(Responder):
                 {name: self.cells[block].codes[name][rows] for name in names},
                 self.cells[block].tags[rows],
             )
-            for block, names, rows in self._cut(self.policy, part, parts)
+            for block, names, rows in self._cut(self.policy.undisguised(), part, parts)
         ]
 
+    def clear_shapes(self) -> tuple[BlockShape, ...]:
+        """Return the blocks of this site's cells as they are."""
+        held = self._holding(self.policy.undisguised())
+        return tuple(BlockShape(names, len(self.cells[block].tags)) for block, names in held)
+
     def _holding(self, policy: Policy) -> list[tuple[int, tuple[str, ...]]]:
-        """Return the blocks that hold some variables, and which."""
-        held = [tuple(n for n in policy.schema if n in cells.codes) for cells in self.cells]
-        return [(block, names) for block, names in enumerate(held) if names]
+        """Return the blocks that hold reports of a policy, and which."""
+        held = [
+            {name for group in policy.groups if group.names[0] in cells.codes for name in group.reports}
+            for cells in self.cells
+        ]
+        columns = [tuple(name for name in policy.observed if name in own) for own in held]
+        return [(block, names) for block, names in enumerate(columns) if names]
 
     def _cut(
         self, policy: Policy, part: int, parts: int

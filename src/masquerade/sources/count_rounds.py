@@ -53,7 +53,7 @@ class _Stratum(NamedTuple):
         by = self.policy.stratum_variable
         if by is not None and by not in conditions:
             columns.append(by)
-        return Question.about(columns, conditions, self.policy.schema)
+        return Question.about(columns, conditions, self.policy.observed)
 
     def observed(self, plan: QueryPlan, question: Question, table: Counts) -> Observed:
         """Return the sums of weights and of their squares over the observed cells of a plan."""
@@ -64,7 +64,7 @@ class _Stratum(NamedTuple):
         )
         counted = cells.sum(axis=tuple(range(len(order), cells.ndim)))
         shape = (*plan.observed_shape, *[prod(factor.sizes) for factor in plan.weighing])
-        return Observed.of(plan, counted.reshape(shape).astype(np.float64))
+        return Observed.of(plan, plan.lumped(counted.reshape(shape).astype(np.float64)))
 
     def _columns(self, plan: QueryPlan) -> list[str]:
         return [*plan.columns, *[name for factor in plan.weighing for name in factor.columns]]
@@ -118,7 +118,11 @@ class CountedReports(ReportTally):
 
     def questions(self, query: Query) -> list[Question]:
         """Return what has to be counted for a query."""
-        return [stratum.question(stratum.layout.plan(query)) for stratum in self.strata]
+        found: list[Question] = []
+        for stratum in self.strata:
+            plan = stratum.layout.plan(query)
+            found += [stratum.question(each) for each in (plan, plan.census) if each is not None]
+        return found
 
 
 class KnownCounts(CountedReports):

@@ -21,7 +21,7 @@ from masquerade.sources.engine_tables import Table
 from masquerade.sources.query_plan import Layout, layouts_of
 from masquerade.sources.report_tally import Missing, ReportTally
 from masquerade.sources.sql import Column
-from masquerade.sources.supports import supports_of
+from masquerade.sources.supports import supports_of, weighs_items
 
 MOST_PACKED: Final = 1 << 30  # bytes of packed columns for supports
 MOST_SPREAD: Final = 1 << 28  # records whose codes of one column are spread out before packing
@@ -50,9 +50,9 @@ class Engine(ReportTally):
         self.weighted = weights is not None
         self.limits = Limits()
         self._weights = weights
-        names = [*self.schema, *([] if weights is None else [weights])]
+        names = [*policy.observed, *([] if weights is None else [weights])]
         _check_names(table, names)
-        for origin in table.policies(policy.schema.names):
+        for origin in table.policies(policy.observed.names):
             check_same(origin, policy)
         kinds = table.kinds(names)
         self._weights_kind = None if weights is None else kinds[weights]
@@ -88,9 +88,9 @@ class Engine(ReportTally):
         """Return how many records hold each of many sets of items: from distinct rows, if they are few."""
         self.check_complete()
         question.check(self.schema)
-        if self.weighted:
-            return from_tables(self, question)
         items = {name for name, _ in question.items}
+        if self.weighted or not all(weighs_items(layout, items) for layout in self._layouts):
+            return from_tables(self, question)
         stores = []
         for part in self._parts:
             groups = [group.names for group in part.layout.groups if items & set(group.names)]
@@ -113,7 +113,8 @@ class Engine(ReportTally):
 
     @cached_property
     def _parts(self) -> tuple[Scanned, ...]:
-        sizes = dict(zip(self.schema, self.policy.observed.shape(self.schema), strict=True))
+        observed = self.policy.observed
+        sizes = dict(zip(observed, observed.shape(observed), strict=True))
         rows = self._checked_weights()
         by = self.policy.stratum_variable
         scanned = partial(

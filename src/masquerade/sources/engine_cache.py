@@ -276,7 +276,7 @@ class Scanned:
 
         def spread(key: str, plan: QueryPlan) -> Floats:
             table: NDArray[Any] = np.bincount(cells, weights=numbers(rows[key], key), minlength=prod(shape))
-            return table.reshape(plan.observed_shape)
+            return plan.lumped(table.reshape(plan.observed_shape))
 
         found = []
         for i, plan in enumerate(plans):

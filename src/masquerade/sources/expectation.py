@@ -73,10 +73,35 @@ def mean_of(records: Records, f: Function, over: Sequence[str], *, seed: int = 0
     for groups, rows in strata(records):
         plan = Layout(groups, records.schema).plan(query)
         columns = {name: records.codes[name][rows] for name in plan.columns}
+        if plan.census is not None:
+            (block,) = plan.census.columns
+            weights = None if records.weights is None else records.weights[rows]
+            (dealt,) = plan.census.observed_shape
+            plan = plan.settled(np.bincount(columns[block], weights, minlength=dealt).astype(np.float64))
         size = records.n if isinstance(rows, slice) else len(rows)
         if size:
             gains[rows] = _values_of(plan, columns, size, f, generator=generator, draws=draws)
+            if plan.samples is not None:
+                weights = np.ones(size) if records.weights is None else records.weights[rows]
+                gains[rows] -= _between(plan, columns, gains[rows], weights)
     return _weighted_mean(gains, records.weights)
+
+
+def _between(plan: QueryPlan, columns: dict[str, NDArray[Any]], gains: Floats, weights: Floats) -> Floats:
+    """Return by how much the mean of every record's sample is above that of all.
+
+    Samples of dealt blocks have sizes known beforehand: between them nothing varies, and the mean of all is
+    the same without.
+    """
+    assert plan.dealt is not None  # noqa: S101  (for the type checker: there are samples)
+    assert plan.samples is not None  # noqa: S101  (for the type checker: there are samples)
+    sample = (
+        plan.samples.of[joint(plan.axes[plan.dealt], columns)] + 1
+    )  # those that no truth gives come first
+    sizes = np.bincount(sample, weights)
+    sums = np.bincount(sample, weights * gains)
+    means = np.divide(sums, sizes, out=np.zeros_like(sums), where=sizes > 0)
+    return np.asarray((means - sums.sum() / max(sizes.sum(), 1e-300))[sample])
 
 
 def strata(records: Records) -> Iterator[tuple[tuple[Group, ...], Any]]:
@@ -165,9 +190,8 @@ def _split_of(plan: QueryPlan, columns: dict[str, NDArray[Any]], rows: int) -> _
 
 def joint(axis: Axis, columns: dict[str, NDArray[Any]]) -> Truths:
     """Return the joint report code of the columns of an axis."""
-    return np.asarray(
-        np.ravel_multi_index([columns[name] for name in axis.columns], axis.sizes), dtype=np.intp
-    )
+    codes = np.ravel_multi_index([columns[name] for name in axis.columns], axis.sizes)
+    return np.asarray(codes if axis.reading is None else axis.reading.lump[codes], dtype=np.intp)
 
 
 def _exact(split: _Split, f: Function, rows: int) -> Floats:

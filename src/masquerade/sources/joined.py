@@ -171,7 +171,7 @@ class _OwnCells:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self.policy, self.shapes = site.policy.undisguised(), site.described().shapes
+        self.policy, self.shapes = site.policy.undisguised(), site.clear_shapes()
 
     def fetch(self, part: int, parts: int) -> list[ReceivedCells]:
         return self._site.clear(part, parts)
@@ -194,14 +194,14 @@ def _joined_source(
         return begun.source()
     asked = suppliers()
     policy = combined([one.policy for one in asked])
-    rows = rows_of(policy.schema, [shape for one in asked for shape in one.shapes])
+    rows = rows_of(policy.observed, [shape for one in asked for shape in one.shapes])
     parts = parts_for(rows, rows_at_once) if begun is None else begun.plan.parts
     plan = _Plan(session, recipient, dict(agreed), policy, rows, parts)
     store = _MemoryParts(plan) if place is None else _FolderParts(place, plan)
     for part in range(parts):
         if not store.has(part):
             blocks = [block for one in asked for block in one.fetch(part, parts)]
-            store.keep(part, joined(policy.schema, blocks))
+            store.keep(part, joined(policy.observed, blocks))
         if progress is not None:
             progress(part + 1, parts)
     return store.source()
@@ -249,7 +249,7 @@ class _MemoryParts:
 
     def source(self) -> Records:
         parts = [self._parts[part] for part in range(self.plan.parts)]
-        names = self.plan.policy.schema.names
+        names = self.plan.policy.observed.names
         records = Records({n: np.concatenate([part[n] for part in parts]) for n in names}, self.plan.policy)
         self.plan.check_rows(records.n)
         return records

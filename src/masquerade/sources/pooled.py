@@ -69,7 +69,7 @@ class PooledTally(CountedReports):
         refusals = super().check(queries)
         if refusals:
             return refusals
-        asked = dict.fromkeys(self._joint(self.questions(query)[0]) for query in queries)
+        asked = dict.fromkeys(self._joint(one) for query in queries for one in self.questions(query))
         cells = sum(question.cells(self.sizes) for question in asked)
         if cells > MOST_CELLS:
             reason = (
@@ -79,7 +79,7 @@ class PooledTally(CountedReports):
         return []
 
     def _joint(self, question: Question) -> Question:
-        return Question.about(question.names, {}, self.schema)
+        return Question.about(question.names, {}, self.policy.observed)
 
 
 def _pooled_guarantee(sums: Guarantee, policy: Policy) -> Guarantee:

@@ -6,24 +6,30 @@ Any source that can tabulate report codes, or sum products of looked-up weights,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import combinations
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from masquerade.channels.basic import identity
 from masquerade.channels.channel import Channel
+from masquerade.channels.class_response import ClassResponse, Reading
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.axes import AxisMap, AxisMaps, Floats
-from masquerade.core.errors import Refusal, SingularChannel
+from masquerade.core.covariance import Samples
+from masquerade.core.errors import NotEstimable, Refusal, SingularChannel
 from masquerade.core.evidence import Reduction
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
+from masquerade.estimate.inverse import estimable
 from masquerade.estimate.reports import Reports
 
 MOST_CELLS = 2**27
 MOST_PLANS = 10_000
+MOST_TRIED = 256  # tables that are tried for a refusal that says which can be asked
 
 
 Conditions = tuple[tuple[int, int], ...]
@@ -33,22 +39,41 @@ Conditions = tuple[tuple[int, int], ...]
 class Axis:
     """An observed axis of a table: the report columns it is made of, and the map to the cells asked for.
 
-    `asked` are the places among `columns` of the variables that the map's table axes stand for; `given` are
-    the places and codes of those that the query has conditions on.
+    `asked` are the places among the truths' variables of those that the map's table axes stand for; `given`
+    are the places and codes of those that the query has conditions on. Reports of dealt blocks are lumped to
+    what they tell about these variables (a `Reading`); once it is known how many records each block has, the
+    axis is `settled` on a channel, and knows the `samples` that its reports fall into.
     """
 
     columns: tuple[str, ...]
     sizes: tuple[int, ...]
     truth_sizes: tuple[int, ...]
-    channel: Channel
+    channel: Channel | Reading
     asked: tuple[int, ...]
     map: AxisMap
     given: Conditions = ()
+    settled: Floats | None = None
+    samples: Floats | None = None
+
+    @property
+    def reading(self) -> Reading | None:
+        """What dealt blocks tell about the variables; None for other reports."""
+        return self.channel if isinstance(self.channel, Reading) else None
 
     @property
     def matrix(self) -> Floats | None:
         """Return the chances of reports (truths × reports), None for clear columns."""
+        if self.settled is not None:
+            return self.settled
+        if isinstance(self.channel, Reading):
+            return self.channel.channel(self.channel.shares)
         return None if self.channel.is_identity else self.channel.matrix
+
+    @property
+    def rank(self) -> int:
+        """Return how many combinations of truths the reports tell."""
+        singular = isinstance(self.channel, Channel) and self.channel.is_singular
+        return self.channel.rank if singular else prod(self.truth_sizes)  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +91,12 @@ class Factor:
     given: Conditions = ()
 
     @property
+    def rank(self) -> int:
+        """Return how many combinations of truths the reports tell."""
+        channel = self.channel
+        return channel.rank if channel is not None and channel.is_singular else prod(self.truth_sizes)
+
+    @property
     def code(self) -> int | None:
         """Return the one report that meets a condition on clear columns; None if all reports have weights."""
         return None if self.channel is not None else int(np.flatnonzero(self.vector)[0])
@@ -78,6 +109,33 @@ class QueryPlan:
     axes: tuple[Axis, ...]
     factors: tuple[Factor, ...]
     maps: AxisMaps
+
+    @cached_property
+    def dealt(self) -> int | None:
+        """The place of the axis whose reports are of dealt blocks, if there is one."""
+        return next((place for place, axis in enumerate(self.axes) if axis.reading is not None), None)
+
+    @cached_property
+    def census(self) -> QueryPlan | None:
+        """The plan that counts the records of every block, which tells how to read this one."""
+        if self.dealt is None:
+            return None
+        axis = self.axes[self.dealt]
+        return _counted(axis.columns[0], axis.sizes[0])
+
+    def settled(self, blocks: Floats) -> QueryPlan:
+        """Return the plan for records of which so many were dealt each block."""
+        if self.dealt is None:
+            return self
+        axis = self.axes[self.dealt]
+        reading = axis.reading
+        assert reading is not None  # noqa: S101  (for the type checker: that is what `dealt` finds)
+        channel, inverse, samples = reading.settled(blocks)
+        chosen = _cells_of(inverse, axis.truth_sizes, axis.asked, dict(axis.given))
+        own = replace(axis, map=AxisMap(axis.map.axes, chosen), settled=channel, samples=samples)
+        axes = (*self.axes[: self.dealt], own, *self.axes[self.dealt + 1 :])
+        maps = AxisMaps(self.maps.shape, tuple(each.map for each in axes))
+        return QueryPlan(axes, self.factors, maps)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -93,7 +151,7 @@ class QueryPlan:
 
     @cached_property
     def observed_shape(self) -> tuple[int, ...]:
-        """The shape of the observed table, one axis per group."""
+        """The shape of the table of columns, one axis per group."""
         return tuple(prod(axis.sizes) for axis in self.axes)
 
     @cached_property
@@ -103,18 +161,33 @@ class QueryPlan:
             return self.observed_shape
         return (*self.observed_shape, *(prod(factor.sizes) for factor in self.factors))
 
+    def lumped(self, observed: Floats) -> Floats:
+        """Return a table of columns with the reports of dealt blocks lumped to what they tell."""
+        if self.dealt is None:
+            return observed
+        reading = self.axes[self.dealt].reading
+        assert reading is not None  # noqa: S101  (for the type checker: that is what `dealt` finds)
+        if observed.ndim == 1:
+            return np.asarray(
+                np.bincount(reading.lump, weights=observed, minlength=len(reading.sample)), dtype=np.float64
+            )
+        front = np.moveaxis(observed, self.dealt, 0)
+        result = np.zeros((len(reading.sample), *front.shape[1:]))
+        np.add.at(result, reading.lump, front)
+        return np.moveaxis(result, 0, self.dealt)
+
     @cached_property
     def weighing(self) -> tuple[Factor, ...]:
         """The factors that weigh reports: conditions on disguised variables."""
         return tuple(factor for factor in self.factors if factor.code is None)
 
     def met(self, joint: Floats) -> Floats:
-        """Return the part of a joint table that meets the conditions on clear columns."""
+        """Return the part of a joint table that meets the conditions on clear columns, lumped."""
         if not self.factors:
-            return joint
+            return self.lumped(joint)
         open_axes: list[Any] = [slice(None)] * len(self.axes)
         codes = [slice(None) if factor.code is None else factor.code for factor in self.factors]
-        return np.asarray(joint[tuple(open_axes + codes)])
+        return self.lumped(np.asarray(joint[tuple(open_axes + codes)]))
 
     def reports(self, counted: Floats, weight: float = 1.0, squared: Floats | None = None) -> Reports:
         """Return what was observed, with what was done to it.
@@ -126,11 +199,34 @@ class QueryPlan:
         equal = squared is None or np.array_equal(squared, counted * weight)
         squares = None if squared is None or equal else squared / weight**2
         observed = counted if weight == 1 else counted / weight
-        return Reports(observed, channels, truths, reduction, weight, squares=squares)
+        samples = self.samples
+        held = 1 if samples is None else int(np.count_nonzero(samples.sizes))
+        return Reports(
+            observed, channels, truths, reduction, weight, held, squares, told=self._told, dealt=samples
+        )
+
+    @cached_property
+    def samples(self) -> Samples | None:
+        """The samples of sizes known beforehand that records fall into, where there are some."""
+        if self.dealt is None:
+            return None
+        axis = self.axes[self.dealt]
+        if axis.reading is None or axis.samples is None:
+            return None
+        return Samples(self.dealt, axis.reading.sample, axis.samples)
+
+    @cached_property
+    def _told(self) -> int | None:
+        """How many combinations of truths the reports tell apart; None for all."""
+        ranks = [each.rank for each in self.axes] + [each.rank for each in self.weighing]
+        sizes = [prod(each.truth_sizes) for each in self.axes]
+        sizes += [prod(each.truth_sizes) for each in self.weighing]
+        return None if ranks == sizes else prod(ranks)
 
     @cached_property
     def _latent(self) -> tuple[tuple[Floats | None, ...], tuple[int, ...], Reduction]:
-        if not self.factors and all(len(axis.columns) == 1 for axis in self.axes):  # most often, so at once
+        if not self.factors and all(len(axis.truth_sizes) == 1 == len(axis.map.axes) for axis in self.axes):
+            # most often, so at once
             order = [axis.map.axes[0] for axis in self.axes]
             whole = Reduction.none(len(order))
             reduction = whole if order == [*whole.keep] else Reduction(tuple(map(order.index, whole.keep)))
@@ -159,10 +255,10 @@ class QueryPlan:
 @lru_cache(maxsize=4096)
 def marginal_group(group: Group, keep: tuple[str, ...]) -> Group:
     """Return the group of the named variables alone if its channel exists, else the whole group."""
-    if keep == group.names:
+    if keep == group.names or group.own_report:
         return group
     places = [group.names.index(name) for name in keep]
-    channel = group.channel.marginal(group.sizes, group.report_sizes, places)
+    channel = group.matrix_channel.marginal(group.sizes, group.report_sizes, places)
     if channel is None:
         return group
     return Group(
@@ -170,6 +266,7 @@ def marginal_group(group: Group, keep: tuple[str, ...]) -> Group:
         channel,
         tuple(group.sizes[i] for i in places),
         tuple(group.report_sizes[i] for i in places),
+        keep,
     )
 
 
@@ -188,7 +285,10 @@ class Layout:
         return type(self), (self.groups, self.schema)
 
     def plan(self, query: Query) -> QueryPlan:
-        """Return how to answer a query; a channel that cannot be undone raises `SingularChannel`."""
+        """Return how to answer a query; a channel that cannot be undone raises `SingularChannel`.
+
+        Where other questions about the same variables have an answer, that is a `NotEstimable`.
+        """
         plan = self._planned.get(query)
         if plan is None:
             if len(self._planned) >= MOST_PLANS:
@@ -204,7 +304,7 @@ class Layout:
         try:
             plan = self.plan(query)
         except SingularChannel as error:
-            return [Refusal("singular", str(error), query)]
+            return [refusal_of(error, query)]
         cells = max(prod(plan.observed_shape), prod(plan.maps.shape))
         if cells > MOST_CELLS:
             del self._planned[query]
@@ -229,23 +329,33 @@ class Layout:
                 axes.append(self._lone_axis(place, query.by.index(group.names[0])))
                 continue
             touched = tuple(name for name in group.names if name in asked)
+            if group.response is not None:
+                axes.append(self._dealt_axis(group, touched, query.by, conditions))
+                continue
             used = group if touched == group.names else marginal_group(group, touched)
-            inverse = _inverse_of(used)
+            if used is not group and used.matrix_channel.is_singular:
+                used = group  # reports of the others may tell what these do not
+            channel = used.matrix_channel
             kept = [name for name in used.names if name in query.by]
             given = tuple((i, conditions[name]) for i, name in enumerate(used.names) if name in conditions)
+            places = tuple(used.names.index(name) for name in kept)
             if kept:
                 positions = tuple(query.by.index(name) for name in kept)
-                plain = used.channel.is_identity and len(kept) == len(used.names)
-                matrix = None if plain else _chosen(inverse, used, kept, conditions)
-                places = tuple(used.names.index(name) for name in kept)
+                plain = channel.is_identity and len(kept) == len(used.names)
+                matrix = None if plain else _undone(used, places, dict(given))
                 axis_map = AxisMap(positions, matrix)
                 axes.append(
-                    Axis(used.names, used.report_sizes, used.sizes, used.channel, places, axis_map, given)
+                    Axis(used.reports, used.report_sizes, used.sizes, channel, places, axis_map, given)
                 )
             else:
-                vector = np.ascontiguousarray(_chosen(inverse, used, kept, conditions)[:, 0])
-                channel = None if used.channel.is_identity else used.channel
-                factors.append(Factor(used.names, used.report_sizes, vector, used.sizes, channel, given))
+                vector = np.ascontiguousarray(_undone(used, places, dict(given))[:, 0])
+                hidden = None if channel.is_identity else channel
+                factors.append(Factor(used.reports, used.report_sizes, vector, used.sizes, hidden, given))
+        if sum(axis.reading is not None for axis in axes) > 1:
+            raise NotEstimable(
+                f"{', '.join(query.names)}: not all are dealt in the same blocks. Ask about those of one set "
+                "of blocks at a time, or deal all of them together."
+            )
         shape = self.schema.shape(query.by)
         return QueryPlan(tuple(axes), tuple(factors), AxisMaps(shape, tuple(axis.map for axis in axes)))
 
@@ -254,11 +364,29 @@ class Layout:
         axis = self._axes.get((place, position))
         if axis is None:
             group = self.groups[place]
-            matrix = None if group.channel.is_identity else _inverse_of(group)
+            channel = group.matrix_channel
+            matrix = None if channel.is_identity else _undone(group, (0,), {})
             axis_map = AxisMap((position,), matrix)
-            axis = Axis(group.names, group.report_sizes, group.sizes, group.channel, (0,), axis_map)
+            axis = Axis(group.reports, group.report_sizes, group.sizes, channel, (0,), axis_map)
             self._axes[place, position] = axis
         return axis
+
+    @staticmethod
+    def _dealt_axis(
+        group: Group, touched: Sequence[str], by: Sequence[str], conditions: dict[str, int]
+    ) -> Axis:
+        """Return the axis of variables that are dealt in blocks; a condition is one without table axes."""
+        response = group.response
+        assert response is not None  # noqa: S101  (for the type checker: asked before)
+        reading = response.reading(tuple(group.names.index(name) for name in touched))
+        if not reading.estimable:
+            raise NotEstimable(_blocks_needed(group, response, touched))
+        sizes = tuple(group.sizes[group.names.index(name)] for name in touched)
+        asked = tuple(i for i, name in enumerate(touched) if name in by)
+        given = tuple((i, conditions[name]) for i, name in enumerate(touched) if name in conditions)
+        matrix = _cells_of(reading.inverse, sizes, asked, dict(given))
+        axis_map = AxisMap(tuple(by.index(touched[i]) for i in asked), matrix)
+        return Axis(group.reports, group.report_sizes, sizes, reading, asked, axis_map, given)
 
 
 def layouts_of(policy: Policy) -> tuple[Layout, ...]:
@@ -266,21 +394,79 @@ def layouts_of(policy: Policy) -> tuple[Layout, ...]:
     return tuple(Layout(policy.groups_of(stratum), policy.schema) for stratum in policy.strata or (None,))
 
 
-def _inverse_of(group: Group) -> Floats:
-    """Return the inverse of a group's channel; an error names the variables."""
+def refusal_of(error: SingularChannel, query: Query | None = None) -> Refusal:
+    """Return the refusal of a question that reports do not answer."""
+    return Refusal("not_estimable" if isinstance(error, NotEstimable) else "singular", str(error), query)
+
+
+@lru_cache(maxsize=256)
+def _counted(column: str, size: int) -> QueryPlan:
+    """Return the plan that counts the labels of one clear column."""
+    axis = Axis((column,), (size,), (size,), identity(size), (0,), AxisMap((0,), None))
+    return QueryPlan((axis,), (), AxisMaps((size,), (axis.map,)))
+
+
+def _undone(group: Group, asked: tuple[int, ...], given: dict[int, int]) -> Floats:
+    """Return the map from a group's reports to the cells asked for; an error names the variables.
+
+    Formula: G = W⁻¹Pᵀ(PW⁻¹Pᵀ)⁺L for the summing matrix L of the cells, allowed exactly if PG = L.
+    """
+    channel = group.matrix_channel
+    if not channel.is_singular:
+        return _cells_of(channel.inverse, group.sizes, asked, given)
+    if len(group.names) > 1:
+        chosen = _cells_of(channel.generalised, group.sizes, asked, given)
+        summing = _cells_of(np.eye(channel.truths), group.sizes, asked, given)
+        if estimable(channel.matrix, chosen, summing):
+            return chosen
+        raise NotEstimable(_not_told(group))
     try:
-        return group.channel.inverse
+        return channel.inverse
     except SingularChannel as error:
         raise SingularChannel(f"{', '.join(group.names)}: {error}") from None
 
 
-def _chosen(inverse: Floats, group: Group, kept: Sequence[str], conditions: dict[str, int]) -> Floats:
+def _cells_of(
+    inverse: Floats, sizes: tuple[int, ...], asked: tuple[int, ...], given: dict[int, int]
+) -> Floats:
     """Return the columns of an inverse for the cells asked for: conditions picked, the rest summed out."""
-    if len(kept) == len(group.names):
+    if len(asked) == len(sizes):
         return inverse
-    cells = inverse.reshape(-1, *group.sizes)
-    index = tuple(conditions.get(name, slice(None)) for name in group.names)
-    picked = cells[(slice(None), *index)]
-    left = [name for name in group.names if name not in conditions]
-    summed = picked.sum(axis=tuple(1 + i for i, name in enumerate(left) if name not in kept))
+    cells = inverse.reshape(-1, *sizes)
+    picked = cells[(slice(None), *(given.get(place, slice(None)) for place in range(len(sizes))))]
+    left = [place for place in range(len(sizes)) if place not in given]
+    summed = picked.sum(axis=tuple(1 + i for i, place in enumerate(left) if place not in asked))
     return np.asarray(summed).reshape(len(inverse), -1)
+
+
+def tables_told(group: Group) -> str:
+    """Return which tables follow from the joint report of a group, the largest; empty if none does."""
+    places, found = range(len(group.names)), list[tuple[int, ...]]()
+    tried = 0
+    for size in range(len(group.names) - 1, 0, -1):
+        for some in combinations(places, size):
+            if any(set(some) <= set(other) for other in found) or tried >= MOST_TRIED:
+                continue
+            tried += 1
+            if group.matrix_channel.tells(group.sizes, some):
+                found.append(some)
+    return "; ".join(" × ".join(group.names[place] for place in some) for some in sorted(found))
+
+
+def _not_told(group: Group) -> str:
+    """Say that a table does not follow from the joint report of a group, and which do."""
+    tables = tables_told(group)
+    return (
+        f"This table does not follow from the joint report of {', '.join(group.names)}: different truths "
+        "give the same reports. Of these variables "
+        + (f"{tables} can be asked, and what they sum to." if tables else "no table can be asked.")
+    )
+
+
+def _blocks_needed(group: Group, response: ClassResponse, touched: Sequence[str]) -> str:
+    """Say which blocks a table would have needed."""
+    return (
+        f"The table of {', '.join(touched)} does not follow from blocks of {response.k}: it needs cells "
+        f"blocks with all {len(touched)} of them (k: {len(touched)}). Tables of up to {response.order} of "
+        f"{', '.join(group.names)} can be asked."
+    )

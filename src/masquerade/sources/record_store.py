@@ -158,7 +158,7 @@ class Store:
             self.weights,
             self.multiplicity,
         )
-        firsts, squares, fixed = (array.reshape(plan.observed_shape) for array in sums)
+        firsts, squares, fixed = (plan.lumped(array.reshape(plan.observed_shape)) for array in sums)
         if plan.weighing:
             return Observed(firsts, squares, fixed, None)
         squared = None if self.weights is None else fixed

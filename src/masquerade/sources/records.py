@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
-from masquerade.core.supports import SupportAnswer, Supports
+from masquerade.core.supports import SupportAnswer, Supports, from_tables
 from masquerade.sources.expectation import Mean, expect, mean_of
 from masquerade.sources.query_plan import layouts_of
 from masquerade.sources.record_store import Codes, Store
 from masquerade.sources.report_tally import Missing, ReportTally
-from masquerade.sources.supports import supports_of
+from masquerade.sources.supports import supports_of, weighs_items
 
 
 class Records(ReportTally):
@@ -37,8 +37,8 @@ class Records(ReportTally):
         super().__init__(policy, missing)
         self.codes, self.weights = codes, weights
         lengths = {len(column) for column in codes.values()}
-        if set(codes) != set(self.schema) or len(lengths) != 1:
-            raise InputError("Records need one column of codes, equally long, for every variable.")
+        if set(codes) != set(policy.observed) or len(lengths) != 1:
+            raise InputError("Records need one column of codes, equally long, for every report.")
         self.n = lengths.pop()
         self.weighted = weights is not None
         if weights is not None:
@@ -62,6 +62,10 @@ class Records(ReportTally):
     def supports(self, question: Supports) -> SupportAnswer:
         """Return how many records hold each of many sets of items: thousands of counts as one question."""
         self.check_complete()
+        question.check(self.schema)
+        items = {name for name, _ in question.items}
+        if not all(weighs_items(store.layout, items) for store in self._stores):
+            return from_tables(self, question)
         return supports_of(self, self._stores, question, self.n, self.weights)
 
     def expect(
@@ -82,7 +86,8 @@ class Records(ReportTally):
         return mean_of(self, f, over, seed=seed)
 
     def _split(self) -> tuple[Store, ...]:
-        sizes = dict(zip(self.schema, self.policy.observed.shape(self.schema), strict=True))
+        observed = self.policy.observed
+        sizes = dict(zip(observed, observed.shape(observed), strict=True))
         by = self.policy.stratum_variable
         layouts = layouts_of(self.policy)
         if by is None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
-from masquerade.core.axes import times_ends
+from masquerade.core.axes import Floats, times_ends
 from masquerade.core.covariance import LinearCovariance
 from masquerade.core.covariance import Part as CovariancePart
 from masquerade.core.errors import InputError, Refusal
@@ -109,10 +109,10 @@ class ReportTally(ABC):
         raise_refusals(self.check(queries))
         if not queries:
             return []
-        observed = []
-        for part in self.parts(len(queries)):
-            plans = [part.layout.plan(query) for query in queries]
-            observed.append(list(zip(plans, part.observe(plans), strict=True)))
+        observed = [
+            observed_by(part, [part.layout.plan(query) for query in queries])
+            for part in self.parts(len(queries))
+        ]
         return [self._table(query, [part[i] for part in observed]) for i, query in enumerate(queries)]
 
     def misfit(self, names: Sequence[str]) -> Misfit:
@@ -125,10 +125,9 @@ class ReportTally(ABC):
             raise InputError("The misfit test is for one stratum at a time and for unweighted records.")
         query = Query(by=names)
         raise_refusals(self.check([query]))
-        plan = parts[0].layout.plan(query)
-        (sums,) = parts[0].observe([plan])
+        [(plan, sums)] = observed_by(parts[0], [parts[0].layout.plan(query)])
         reports = plan.reports(sums.firsts)
-        return misfit(reports.observed, reports.channels)
+        return misfit(reports.observed, reports.channels, reports.samples)
 
     def _table(self, query: Query, parts: Sequence[tuple[QueryPlan, Observed]]) -> CountTable:
         values = reduce(np.add, [plan.maps.apply(sums.firsts) for plan, sums in parts])
@@ -143,6 +142,7 @@ class ReportTally(ABC):
             self.n,
             query.by,
             weight,
+            self._between(parts),
         )
         axes = tuple(self.schema[name] for name in query.by)
         reports = [
@@ -153,6 +153,22 @@ class ReportTally(ABC):
         if len(reports) < len(parts):  # sums of weights have no likelihood
             return CountTable(axes, values, self.n, GaussianEvidence.of(values, covariance))
         return CountTable(axes, values, self.n, ReportEvidence.of(reports, values, covariance))
+
+    def _between(self, parts: Sequence[tuple[QueryPlan, Observed]]) -> tuple[tuple[Floats, float], ...]:
+        """Return what does not vary between records that were dealt different blocks."""
+        dealt = [(plan.samples, plan.maps, sums.firsts) for plan, sums in parts if plan.samples is not None]
+        total = sum(float(samples.sizes.sum()) for samples, _, _ in dealt)
+        scale = self.n / total if self.weighted and total > 0 and len(dealt) == len(parts) else 1.0
+        return tuple(pair for samples, maps, firsts in dealt for pair in samples.between(firsts, maps, scale))
+
+
+def observed_by(part: Part, plans: Sequence[QueryPlan]) -> list[tuple[QueryPlan, Observed]]:
+    """Return what a part observes of plans, each settled on how many records were dealt which block."""
+    censuses = {plan.columns: plan for plan in [each.census for each in plans] if plan is not None}
+    found = part.observe([*plans, *censuses.values()])
+    blocks = dict(zip(censuses, [sums.firsts for sums in found[len(plans) :]], strict=True))
+    settled = [plan if plan.census is None else plan.settled(blocks[plan.census.columns]) for plan in plans]
+    return list(zip(settled, found[: len(plans)], strict=True))
 
 
 def _scatter(plan: QueryPlan, sums: Observed, weight: float | None) -> CovariancePart:

@@ -9,7 +9,7 @@ which Apriori has asked for before. Sets with other factors, and survey weights,
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Group
 from masquerade.core.axes import Floats, times_ends
-from masquerade.core.errors import QueryRefused, Refusal, SingularChannel
+from masquerade.core.errors import QueryRefused, SingularChannel
 from masquerade.core.query import Query
 from masquerade.core.supports import Item, Parts, Sets, SupportAnswer, Supports
 from masquerade.kernels.bits import Ints, Words, count_ones, count_sets, pack, weigh
 from masquerade.kernels.itemtree import LONGEST_PART, ItemTree, Weighed
-from masquerade.sources.query_plan import Factor, Layout
+from masquerade.sources.query_plan import Factor, Layout, refusal_of
 
 if TYPE_CHECKING:
     from masquerade.sources.record_store import Store
@@ -45,6 +45,17 @@ class _TwoValued:
     base: float
     step: float
     wanted: NDArray[np.bool_]
+
+
+def weighs_items(layout: Layout, names: Collection[str]) -> bool:
+    """Tell whether sets of items of these variables are weights of records, group by group.
+
+    Where a group has a report of its own, or a channel that cannot be undone, tables are asked instead.
+    """
+    groups = [group for group in layout.groups if any(name in names for name in group.names)]
+    return not any(
+        group.own_report or (len(group.names) > 1 and group.matrix_channel.is_singular) for group in groups
+    )
 
 
 class _Blocks:
@@ -136,7 +147,7 @@ class _Blocks:
         name, label = self.items[place]
         group = self._groups[place]
         if len(group.names) == 1:
-            return _of_channel(group.channel, self.layout.schema[name].code(label))
+            return _of_channel(group.matrix_channel, self.layout.schema[name].code(label))
         factor = self.factor((place,))
         return _two_valued(factor.vector) if factor.columns == (name,) else None
 
@@ -383,7 +394,7 @@ def counted(
             products = np.empty_like(ordered)
             products[order] = ordered
     except SingularChannel as error:
-        raise QueryRefused([Refusal("singular", str(error))]) from None
+        raise QueryRefused([refusal_of(error)]) from None
     values = np.sum([first for first, _ in sums], axis=0)[back]
     squares = np.sum([second for _, second in sums], axis=0)[back]
     stderr = np.sqrt(np.maximum(squares - values**2 / max(n, 1), 0.0))

@@ -148,7 +148,7 @@ def _records_of(
     missing: Missing | None,
 ) -> Records:
     extra = [name for name in (weights, person) if name is not None]
-    parts: dict[str, list[Any]] = {name: [] for name in (*policy.schema, *extra)}
+    parts: dict[str, list[Any]] = {name: [] for name in (*policy.observed, *extra)}
     for chunk in _chunks(data, list(parts)):
         try:
             for field in fields:
@@ -164,7 +164,7 @@ def _records_of(
             raise error.shifted(chunk.before, chunk.file) from None
     if person is not None:
         _check_once(parts[person], person)
-    codes = {name: joined(parts[name], np.uint8) for name in policy.schema}
+    codes = {name: joined(parts[name], np.uint8) for name in policy.observed}
     weighing = None if weights is None else joined(parts[weights], np.float64)
     return Records(codes, policy, weighing, missing=missing)
 
@@ -364,7 +364,7 @@ def codes_of(files: Batches, policy: Policy) -> int:
             Path(path).stat().st_size * (UNPACKED if is_compressed(path) else 1) for path in files.paths
         )
         rows = size // (TEXT_OF_A_VALUE * max(len(files.file_names), 1))
-    widths = [np.min_scalar_type(size - 1).itemsize for size in policy.observed.shape(policy.schema)]
+    widths = [np.min_scalar_type(size - 1).itemsize for size in policy.observed.shape(policy.observed)]
     return rows * max(sum(widths), 1)
 
 

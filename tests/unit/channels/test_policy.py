@@ -246,7 +246,7 @@ def resolve(schema, whole):
 def test_the_json_schema_lists_the_keys_that_files_use(policy):
     whole = Policy.json_schema()
     json.dumps(whole)
-    assert set(whole["properties"]) == {"masquerade", "title", "variables", "joint", "strata"}
+    assert set(whole["properties"]) == {"masquerade", "title", "variables", "joint", "blocks", "strata"}
     assert set(whole["required"]) == {"masquerade", "variables"}
     assert whole["additionalProperties"] is False
     variable = resolve(whole["properties"]["variables"]["additionalProperties"], whole)

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from tests.unit.estimate.cases import boundary_case, draw_table, gaussian_noise, random_channel, symmetric
 
 from masquerade.core.axes import contract
-from masquerade.core.errors import InputError, NotConverged, SingularChannel
+from masquerade.core.errors import InputError, NotConverged
 from masquerade.estimate.em import maximum_likelihood
 from masquerade.estimate.inverse import unbiased_map
 from masquerade.estimate.likelihood import likelihood
@@ -171,8 +171,16 @@ def test_refusals():
         maximum_likelihood(np.array([1.0, 1.0, 1.0]), [P])
     with pytest.raises(InputError, match="no truth gives"):
         maximum_likelihood(np.array([1.0, 1.0, 1.0]), [np.array([[0.8, 0.2, 0.0], [0.2, 0.8, 0.0]])])
-    with pytest.raises(SingularChannel):
-        maximum_likelihood(np.array([1.0, 1.0]), [symmetric(2, 0.5)])
+
+
+def test_truths_that_give_the_same_reports_have_one_of_several_most_likely_tables():
+    assert maximum_likelihood(np.array([1.0, 1.0]), [symmetric(2, 0.5)]).counts.sum() == 2
+    # the second and the third truth look alike: their sum is told, and is that of the merged categories
+    P = np.array([[0.8, 0.2], [0.3, 0.7], [0.3, 0.7]])
+    observed = np.array([45.0, 55.0])
+    merged = maximum_likelihood(observed, [P[:2]]).counts
+    found = maximum_likelihood(observed, [P]).counts
+    np.testing.assert_allclose([found[0], found[1] + found[2]], merged, atol=1e-4)
 
 
 @pytest.mark.parametrize("folded", [False, True])

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
-from tests.conformance.cases import SPECS, case
+from tests.conformance.cases import BEYOND, SPECS, case
 
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, SchemaError
@@ -49,6 +49,9 @@ def test_supports_equal_queries(name, sizes):
     generator = np.random.default_rng(4)
     for size in sizes:
         sets = generator.permutation(sets_of(items, size))
+        beyond = BEYOND.get(name, {"nothing"})
+        told = [not beyond <= {items[place][0] for place in row} for row in sets]
+        sets = sets[told]
         for parts in (None, generator.random(sets.shape) < 0.5):
             question = Supports(items, sets, parts)
             assert_same(records.supports(question), from_tables(records, question))

@@ -43,7 +43,7 @@ def apart_policy(together: mq.Policy) -> mq.Policy:
     """Return the policy under which each item by itself is disguised as much, independently of the others."""
     names = together.schema.names
     sizes = [2] * len(names)
-    alone = together.group(names[0]).channel.marginal(sizes, sizes, (0,))
+    alone = together.group(names[0]).matrix_channel.marginal(sizes, sizes, (0,))
     assert alone is not None  # noqa: S101  (for the type checker: symmetric groups have marginals)
     return mq.Policy.build(dict.fromkeys(names, (True, False)), dict.fromkeys(names, alone))
 

@@ -19,7 +19,7 @@ from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_yo
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import refuse_disguised
 from masquerade.disguising.memo import MOST_PLACES, Memo
-from masquerade.disguising.report_draws import Codes, Draws, disguise_codes, fresh_draws
+from masquerade.disguising.report_draws import DEALING, Codes, Draws, disguise_codes, fresh_draws
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
 from masquerade.protocols.pseudonyms import Key, normal_form
@@ -160,7 +160,7 @@ class LocalData:
         draws, places = memo.draws(self.memo_id, _person_names(block.keys), "key"), self.places
 
         def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
-            return draws(codes, channel, rows, places[place])
+            return draws(codes, channel, rows, places[place & ~DEALING] | place & DEALING)
 
         return drawn
 

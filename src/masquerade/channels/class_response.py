@@ -1,0 +1,354 @@
+"""Class response: everybody is dealt a few of many variables at random and reports their class, at full γ.
+
+A block is dealt before the answer is known and published; it tells nothing. *Cells* blocks ask for the
+combination of k variables, *difference* blocks which of k + 1 binary variables differ from the first. Through
+a symmetric channel over the classes of a block every record keeps one γ, however many variables there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from itertools import combinations
+from math import comb, gcd, prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.channel import MOST_ENTRIES, Channel
+from masquerade.channels.designs import for_gamma
+from masquerade.channels.rationals import rational
+from masquerade.core.axes import Floats
+from masquerade.core.errors import ChannelError
+from masquerade.core.words import log_gamma
+from masquerade.estimate.inverse import unbiased_map
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from masquerade.core.schema import Category
+
+Codes = NDArray[np.integer[Any]]
+MOST_BLOCKS = 2**20
+MOST_READINGS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What the reports of dealt blocks tell about some of the variables.
+
+    Blocks that share the asked variables, and how they ask for them, are one sample. `lump` gives for every
+    joint report (block, class) its report about these variables; `chances` (truths × such reports) add up to
+    one over every sample; `sample` names the sample of a report (−1: no truth gives it), `dealt` that of a
+    block, and `shares` are the probabilities of being dealt into each sample.
+    """
+
+    lump: NDArray[np.int32]
+    sample: NDArray[np.int32]
+    chances: Floats
+    dealt: NDArray[np.int32]
+    shares: Floats
+
+    def channel(self, shares: Floats) -> Floats:
+        """Return the chances of reports that name their sample too, where so many are in each."""
+        scaled = self.chances * np.append(shares, 0.0)[self.sample]
+        return np.asarray(scaled)
+
+    @cached_property
+    def estimable(self) -> bool:
+        """Tell whether the table of all these variables follows from the reports: by the channel's rank."""
+        singular = np.linalg.svd(self.channel(self.shares), compute_uv=False)
+        truths = len(self.chances)
+        return len(singular) == truths and bool(singular[-1] > 1e-9 * singular[0])
+
+    @cached_property
+    def inverse(self) -> Floats:
+        """Return the unbiased map where records are dealt into samples as planned."""
+        return unbiased_map(self.channel(self.shares))
+
+    def settled(self, blocks: Floats) -> tuple[Floats, Floats, Floats | None]:
+        """Return channel, unbiased map and sizes of the samples, given how many were dealt each block.
+
+        Formula: given the sizes n_T the samples are independent, and the reports of all went through
+        A = (n_1/n·A_1, n_2/n·A_2, …); the map is W⁻¹Aᵀ(AW⁻¹Aᵀ)⁻¹ at even truths, so that a parity is the mean
+        over all that were dealt it: variance (f² − φ²)/n_u, f = (γ + J − 1)/(γ − 1).
+        Where a sample that is needed has nobody, the planned shares are used, and no sizes are returned: the
+        map is then unbiased over the deal.
+        """
+        sizes = np.bincount(self.dealt, weights=blocks, minlength=len(self.shares)).astype(np.float64)
+        total = float(sizes.sum())
+        if total <= 0:
+            return self.channel(self.shares), self.inverse, None
+        used = self.channel(sizes / total)
+        singular = np.linalg.svd(used, compute_uv=False)
+        if not singular[-1] > 1e-9 * singular[0]:
+            return self.channel(self.shares), self.inverse, None
+        return used, unbiased_map(used), sizes
+
+
+@dataclass(frozen=True)
+class ClassResponse:
+    """Blocks of k variables (share `cells`), or of differences among k + 1, each reported at the full γ.
+
+    Reports are (block, class), counted from zero: first the cells blocks, by their variables in order, then
+    the difference blocks. The class of a cells block is the combination of its variables, the first varying
+    slowest; that of a difference block tells for all variables but the first whether they differ from it.
+    """
+
+    sizes: tuple[int, ...]
+    k: int
+    gamma: Fraction
+    cells: Fraction = Fraction(1)
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "cells"):  # numbers and texts are taken exactly
+            object.__setattr__(self, name, rational(getattr(self, name), name))
+        if not 1 <= self.k <= len(self.sizes):
+            raise ChannelError(
+                f"'k' must be from 1 to {len(self.sizes)}, the variables. Got {self.k} instead."
+            )
+        if not 0 <= self.cells <= 1:
+            raise ChannelError(f"'cells' is a share from 0 to 1. Got {float(self.cells):g} instead.")
+        if self.gamma <= 1:
+            raise ChannelError(
+                f"'gamma' must be above 1: reports with γ = {float(self.gamma):g} would tell nothing."
+            )
+        if self.cells == 0:
+            raise ChannelError(
+                "difference blocks alone answer no table: each needs the counts of its single variables. "
+                "Let 'cells' be above 0."
+            )
+        if self.cells < 1:
+            if any(size != 2 for size in self.sizes):
+                raise ChannelError("differences are of variables with two categories: let 'cells' be 1.")
+            if self.k + 1 > len(self.sizes):
+                raise ChannelError(
+                    f"difference blocks need {self.k + 1} variables of {len(self.sizes)}: lower 'k', "
+                    "or let 'cells' be 1."
+                )
+        if self.blocks > MOST_BLOCKS or self.classes**2 > MOST_ENTRIES:
+            raise ChannelError(
+                f"{self.blocks:,} blocks of up to {self.classes:,} classes are too many "
+                f"(at most {MOST_BLOCKS:,} of {int(MOST_ENTRIES**0.5):,}): choose another 'k'."
+            )
+
+    @property
+    def is_identity(self) -> bool:
+        """Tell that values are hidden: one γ holds for every record."""
+        return False
+
+    @property
+    def labels(self) -> tuple[Category, ...] | None:
+        """Return no labels: blocks and classes are numbered."""
+        return None
+
+    @property
+    def truths(self) -> int:
+        """Return how many combinations all variables have; they are never listed."""
+        return prod(self.sizes)
+
+    @cached_property
+    def by_cells(self) -> NDArray[np.int32]:
+        """The variables of every cells block."""
+        return _subsets(len(self.sizes), self.k)
+
+    @cached_property
+    def by_difference(self) -> NDArray[np.int32]:
+        """The variables of every difference block."""
+        width = self.k + 1
+        return _subsets(len(self.sizes), width) if self.cells < 1 else np.zeros((0, width), dtype=np.int32)
+
+    @property
+    def blocks(self) -> int:
+        """Return how many blocks there are."""
+        d = len(self.sizes)
+        return comb(d, self.k) + (comb(d, self.k + 1) if self.cells < 1 else 0)
+
+    @property
+    def classes(self) -> int:
+        """Return how many classes the largest block has."""
+        return prod(sorted(self.sizes)[-self.k :])
+
+    @property
+    def report_sizes(self) -> tuple[int, int]:
+        """Return the numbers of blocks and of classes."""
+        return self.blocks, self.classes
+
+    @property
+    def reports(self) -> int:
+        """Return how many joint codes of block and class there are."""
+        return self.blocks * self.classes
+
+    @property
+    def epsilon(self) -> float:
+        """Return ln γ, of every record and of every variable that is in its block."""
+        return log_gamma(self.gamma)
+
+    @cached_property
+    def dealing(self) -> Channel:
+        """How blocks are dealt: one row, whatever the truth."""
+        cells, differences = len(self.by_cells), len(self.by_difference)
+        own = self.cells.numerator * max(differences, 1)
+        other = (self.cells.denominator - self.cells.numerator) * cells
+        common = gcd(own, other)
+        weights = np.repeat(np.array([own // common, other // common], dtype=np.int64), [cells, differences])
+        return Channel(np.arange(self.blocks, dtype=np.int32)[None, :], weights[None, :], self.blocks)
+
+    @cached_property
+    def block_classes(self) -> NDArray[np.int64]:
+        """The number of classes of every block."""
+        sizes = np.array(self.sizes, dtype=np.int64)
+        return np.concatenate(
+            [sizes[self.by_cells].prod(axis=1), np.full(len(self.by_difference), 2**self.k)]
+        )
+
+    def channel_of(self, classes: int) -> Channel:
+        """Return the channel of a block with so many classes."""
+        return _class_channel(classes, self.gamma)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Return a sha256 of the mechanism."""
+        text = f"class response;{self.sizes};{self.k};{self.gamma};{self.cells}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def classes_of(self, columns: Sequence[Codes], blocks: Codes) -> NDArray[np.int64]:
+        """Return the class of every record in the block that it was dealt."""
+        table = np.stack([np.asarray(column, dtype=np.int64) for column in columns], axis=1)
+        result = np.empty(len(blocks), dtype=np.int64)
+        cells = len(self.by_cells)
+        inside = np.flatnonzero(blocks < cells)
+        members = self.by_cells[blocks[inside]]
+        result[inside] = np.sum(table[inside[:, None], members] * self.strides[blocks[inside]], axis=1)
+        apart = np.flatnonzero(blocks >= cells)
+        values = table[apart[:, None], self.by_difference[np.asarray(blocks[apart], dtype=np.int64) - cells]]
+        result[apart] = (values[:, 1:] ^ values[:, :1]) @ (1 << np.arange(self.k)[::-1])
+        return result
+
+    @cached_property
+    def strides(self) -> NDArray[np.int64]:
+        """What a code of each variable of a cells block counts in its class."""
+        sizes = np.array(self.sizes, dtype=np.int64)[self.by_cells]
+        after = np.ones_like(sizes)
+        after[:, :-1] = np.cumprod(sizes[:, :0:-1], axis=1)[:, ::-1]
+        return after
+
+    def reading(self, places: tuple[int, ...]) -> Reading:
+        """Return what the reports tell about the variables at these places.
+
+        Formula: a symmetric channel over J classes is one over any lumping of them into J_T equal ones:
+        P(y | x) = ((γ − 1)[x = y] + J/J_T)/(γ + J − 1). Cells blocks lump to the variables asked for,
+        difference blocks to the differences among these.
+        Reference: Ma (2006), Proposition 7.2, for lumpable channels.
+        Cost: O(blocks that hold one of the variables · classes · k).
+        """
+        return _reading(self, places)
+
+    def estimable(self, places: Sequence[int]) -> bool:
+        """Tell whether the table of the variables at these places can be estimated."""
+        return not places or self.reading(tuple(sorted(places))).estimable
+
+    @cached_property
+    def order(self) -> int:
+        """The most variables such that every table of so many can be estimated."""
+        # all subsets of one size are dealt alike: the first stands for all, the largest categories decide
+        for size in range(min(self.k + 1, len(self.sizes)), 0, -1):
+            if size <= self.k or self.estimable(tuple(range(size))):
+                return size
+        return 0
+
+
+@lru_cache(maxsize=64)
+def _subsets(variables: int, size: int) -> NDArray[np.int32]:
+    return np.array(list(combinations(range(variables), size)), dtype=np.int32).reshape(-1, size)
+
+
+@lru_cache(maxsize=256)
+def _class_channel(classes: int, gamma: Fraction) -> Channel:
+    return for_gamma(classes, gamma)
+
+
+@lru_cache(maxsize=MOST_READINGS)
+def _reading(response: ClassResponse, places: tuple[int, ...]) -> Reading:
+    """Return the reading of some variables; `places` are in order."""
+    sizes = tuple(response.sizes[place] for place in places)
+    truths = np.stack(np.unravel_index(np.arange(prod(sizes)), sizes), axis=1)  # truths × asked
+    where = np.full(len(response.sizes), -1, dtype=np.int64)
+    where[list(places)] = np.arange(len(places))
+    cells = len(response.by_cells)
+    widest = response.classes
+    lump = np.full((response.blocks, widest), -1, dtype=np.int32)
+    dealt = np.zeros(response.blocks, dtype=np.int32)
+    chances, sample = [np.ones((len(truths), 1))], [0]  # sample 0: blocks that tell nothing about these
+    lump[np.arange(widest)[None, :] < response.block_classes[:, None]] = 0
+    for kind, members, first in (
+        ("cells", response.by_cells, 0),
+        ("differences", response.by_difference, cells),
+    ):
+        least = 1 if kind == "cells" else 2
+        asked = where[members]  # blocks × members: place among the asked, −1 if not
+        held = asked >= 0
+        telling = np.flatnonzero(held.sum(axis=1) >= least)
+        bits = np.where(held[telling], 1 << np.maximum(asked[telling], 0), 0).sum(axis=1)
+        keys = np.stack([bits, response.block_classes[first + telling]], axis=1)
+        for mask, classes in np.unique(keys, axis=0).tolist():
+            alike = telling[(keys[:, 0] == mask) & (keys[:, 1] == classes)]
+            own = [i for i in range(len(places)) if mask >> i & 1]
+            number, start = int(dealt.max(initial=0)) + 1, sum(part.shape[1] for part in chances)
+            codes = _lumped(response, kind, alike, held[alike], [sizes[i] for i in own])
+            classes_of_truths, lumps = _truth_classes(truths[:, own], [sizes[i] for i in own], kind)
+            lump[first + alike, :classes] = start + codes
+            dealt[first + alike] = number
+            gamma = float(response.gamma)
+            table = np.full((len(truths), lumps), classes / lumps)
+            table[np.arange(len(truths)), classes_of_truths] += gamma - 1
+            chances.append(table / (gamma + classes - 1))
+            sample += [number] * lumps
+    possible = np.hstack(chances)
+    if (lump < 0).any():  # classes that smaller blocks do not have
+        lump[lump < 0] = possible.shape[1]
+        possible = np.hstack([possible, np.zeros((len(truths), 1))])
+        sample.append(-1)
+    weights = response.dealing.weights[0].astype(np.float64)
+    shares = np.zeros(int(dealt.max(initial=0)) + 1)
+    np.add.at(shares, dealt, weights / weights.sum())
+    return Reading(lump.ravel(), np.array(sample, dtype=np.int32), possible, dealt, shares)
+
+
+def _truth_classes(
+    truths: NDArray[np.int64], sizes: Sequence[int], kind: str
+) -> tuple[NDArray[np.int64], int]:
+    """Return the class of every truth among those that a sample tells apart, and their number."""
+    if kind == "cells":
+        return np.asarray(np.ravel_multi_index(tuple(truths.T), tuple(sizes))), prod(sizes)
+    width = truths.shape[1] - 1
+    return (truths[:, 1:] ^ truths[:, :1]) @ (1 << np.arange(width)[::-1]), 2**width
+
+
+def _lumped(
+    response: ClassResponse,
+    kind: str,
+    blocks: NDArray[np.int64],
+    held: NDArray[np.bool_],
+    sizes: Sequence[int],
+) -> NDArray[np.int64]:
+    """Return for every class of some blocks, alike in number, the class among the variables asked for."""
+    classes = int(response.block_classes[blocks[0]]) if kind == "cells" else 2**response.k
+    codes = np.arange(classes)
+    if kind == "cells":
+        strides = response.strides[blocks]
+        own = np.array(response.sizes, dtype=np.int64)[response.by_cells[blocks]]
+        digits = codes[None, :, None] // strides[:, None, :] % own[:, None, :]
+        after = np.append(np.cumprod(np.array(sizes[:0:-1], dtype=np.int64))[::-1], 1)
+        rank = np.cumsum(held, axis=1) - 1
+        weights = np.where(held, after[np.maximum(rank, 0)], 0)
+        return np.asarray(np.sum(digits * weights[:, None, :], axis=2))
+    bits = codes[:, None] >> np.arange(response.k)[::-1] & 1
+    values = np.concatenate([np.zeros((classes, 1), dtype=np.int64), bits], axis=1)  # the first stands for 0
+    count = len(sizes)
+    columns = np.argsort(~held, axis=1, kind="stable")[:, :count]  # the asked members, in order
+    asked = values[:, columns].transpose(1, 0, 2)  # blocks × classes × asked
+    return np.asarray((asked[:, :, 1:] ^ asked[:, :, :1]) @ (1 << np.arange(count - 1)[::-1]))
