@@ -43,7 +43,7 @@ EXIT_CODE = re.compile(r"\s+# exit code (\d+)$")
 # whether a service that was just started has to be waited for depends on the machine
 WAITING = re.compile(r"^masquerade: (?:\S+: )?waiting for '.*\n", re.MULTILINE)
 SHELL = re.compile(r"[|<>;&$*]")
-SECONDS = 60
+SECONDS = 600  # a machine ten times slower gets there too
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ class World:
         """Post as somebody without credentials would, past our own client; return status and what is said."""
         url = f"https://127.0.0.1:{self.settings(name).listen.port}/v1/{place}"
         headers = {"Masquerade-Version": "1"}
-        answer = httpx.post(url, content=body, headers=headers, verify=context(self), timeout=10, **options)
+        answer = httpx.post(url, content=body, headers=headers, verify=context(self), timeout=100, **options)
         return answer.status_code, answer.content
 
     def said(self, name, place, body):
