@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.compatibility.first_version import copied, never_moved
 from tests.servers.machine import end_with_parent, free_port, reap
 
-SECONDS = 120  # for a start on a busy machine
+SECONDS = 600  # for a start on a busy machine
 
 
 def deployed(part: str, to: Path, *, moved: bool = False) -> Path:

@@ -77,7 +77,7 @@ def files(folder: Path) -> set[str]:
 def process(*arguments: object, **options: object) -> subprocess.CompletedProcess[bytes]:
     """Run the command in a process of its own."""
     command = [sys.executable, "-c", "from masquerade.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, check=False, timeout=120, **options)  # noqa: S603
+    return subprocess.run(command, capture_output=True, check=False, timeout=600, **options)  # noqa: S603
 
 
 def test_version():
@@ -155,7 +155,9 @@ def test_progress_appears_on_a_terminal_after_a_while(monkeypatch, patience, app
     monkeypatch.setattr(sys, "stderr", Terminal())
     with output.progress("disguising") as advance:
         advance(1, 2)
-        time.sleep(0.1)
+        until = time.monotonic() + (600 if appears else 0.1)
+        while "disguising" not in sys.stderr.getvalue() and time.monotonic() < until:
+            time.sleep(0.01)
     assert ("disguising" in sys.stderr.getvalue()) is appears
 
 

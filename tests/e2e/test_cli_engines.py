@@ -309,7 +309,9 @@ def test_a_scan_shows_its_share_on_a_terminal(monkeypatch):
         assert watch is not None
         watch(None)
         watch(0.425)
-        time.sleep(0.2)
+        until = time.monotonic() + PATIENCE
+        while "42%" not in sys.stderr.getvalue() and time.monotonic() < until:
+            time.sleep(0.01)
     assert "counting" in sys.stderr.getvalue()
     assert "42%" in sys.stderr.getvalue()
 

@@ -31,7 +31,7 @@ from masquerade.services.parties.example import OWNERS
 from masquerade.services.parties.settings import MinerSettings
 
 COMMAND = str(Path(sys.executable).parent / "masquerade")
-SECONDS = 120  # for a start on a busy machine
+SECONDS = 600  # for a start on a busy machine
 PEOPLE = 2500  # linking so many takes long enough to be seen
 FEWER = 400
 

