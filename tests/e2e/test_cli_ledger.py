@@ -9,9 +9,11 @@ from fractions import Fraction
 import pytest
 from tests.e2e import test_cli_app
 
+from masquerade.crypto.keys import SigningKey
 from masquerade.services.common.release_ledger import FILE, Release, in_state
 from masquerade.services.common.state import State
 
+KEY = SigningKey()
 COLUMNS = Release(
     session="flu-2026",
     protocol="vertical",
@@ -40,7 +42,7 @@ def refused(*arguments):
 @pytest.fixture
 def folder(tmp_path):
     """The state of a party from which three things left."""
-    with State.open(tmp_path / "state") as state, in_state(state) as ledger:
+    with State.open(tmp_path / "state") as state, in_state(state, KEY) as ledger:
         for release in (COLUMNS, COLUMNS, COUNTS):
             ledger.append(release)
     return tmp_path / "state"
@@ -86,7 +88,7 @@ def test_figures_for_programs(folder):
 def test_an_intact_ledger_is_verified_also_while_the_service_runs(folder):
     assert ok(folder, "verify").startswith(f"{folder}: intact, 3 releases. The last: ")
     assert ok("verify", folder) == ok(folder, "verify")
-    with State.open(folder) as state, in_state(state) as ledger:
+    with State.open(folder) as state, in_state(state, KEY) as ledger:
         ledger.append(COUNTS)
         assert "intact, 4 releases" in ok(folder, "verify")
 
@@ -123,6 +125,6 @@ def test_places_without_a_ledger_and_other_mistakes(folder, tmp_path):
 
 def test_an_empty_ledger(tmp_path):
     with State.open(tmp_path / "state") as state:
-        in_state(state).close()
+        in_state(state, KEY).close()
     assert ok(tmp_path / "state") == "Nothing has left.\n"
     assert "intact, 0 releases.\n" in ok(tmp_path / "state", "verify")

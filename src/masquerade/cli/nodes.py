@@ -71,7 +71,13 @@ def ledger(
     Every line is checked against the one before, and the last against what the service remembers. Example:
     masquerade party ledger state
     """
-    from masquerade.services.common.release_ledger import RESTORED, inspect, spending, summary  # noqa: PLC0415
+    from masquerade.services.common.release_ledger import (  # noqa: PLC0415
+        ABOUT_ITSELF,
+        RESTORED,
+        inspect,
+        spending,
+        summary,
+    )
 
     if action is not None and place == "verify" != action:
         place, action = action, place  # said in the other order
@@ -83,10 +89,11 @@ def ledger(
         found = {
             "ledger": place,
             "intact": True,
-            "releases": len(entries) - restores,
+            "releases": sum(entry.release.kind not in ABOUT_ITSELF for entry in entries),
             "restores": restores,
             "last": entries[-1].hash if entries else None,
             "end_known": known is not None,
+            "signed_by": known.public.hex() if known is not None and known.signature else None,
         }
         output.emit(found if json else _intact(found))
     elif json:
@@ -102,6 +109,7 @@ def _intact(found: dict[str, Any]) -> str:
     text += f", and {counted(found['restores'], 'restore')} of the state." if found["restores"] else "."
     if found["last"]:
         text += f" The last: {found['last']}"
+        text += f", signed by {found['signed_by']}" if found["signed_by"] else ""
     if not found["end_known"]:
         text += "\nWhether lines at the end were removed cannot be seen without the service's state folder."
     return text + "\n"
@@ -144,6 +152,35 @@ def serve_miner(file: SettingsFile) -> None:
     Example: masquerade miner serve miner.yaml
     """
     _serve(file, "miner")
+
+
+@party_app.command("restored")
+def restored(
+    *,
+    node: AtNode,
+    agree: Annotated[
+        str | None, option("Agree to what the restore gives away, in the words that are printed.", "--agree")
+    ] = None,
+    wait: Wait = WAIT,
+) -> None:
+    """Say whether a party was restored from a backup, and agree to what that gives away.
+
+    What has left since the backup is not known to a restored party. It refuses exact results about people
+    that it does not know to be the same, and draws with a memo that it does not know, until its operator
+    agrees; the release ledger keeps the words. Example: masquerade party restored --node party.yaml
+    """
+    with _reached(node, wait) as operator:
+        found = operator.ask("restored", {} if agree is None else {"words": agree})
+    if not found["doubted"]:
+        output.emit(
+            "There is nothing to agree to: nothing is in doubt here.\n" if agree is None else "Agreed.\n"
+        )
+    else:
+        output.emit(
+            "This party was restored from a backup, and what has left since is not known. Until you agree, "
+            "exact results about other people and draws with an unknown memo are refused. To agree, say:\n"
+            f'masquerade party restored --node {node} --agree "{found["words"]}"\n'
+        )
 
 
 def _serve(file: Path, kind: str) -> None:

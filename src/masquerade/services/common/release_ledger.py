@@ -5,6 +5,12 @@ so that editing, deleting or reordering lines shows; how far the ledger had come
 line) is kept elsewhere too, so that a missing end shows. A release is on the disk before `append` returns,
 and only then may its bytes be sent.
 
+The chain itself has no key: whoever can write to the state could build it anew without a line. Therefore a
+service signs the end with its identity, whose key lies elsewhere (`SignedMark`); an end that is missing, or
+that another key signed, is a restore. An older end with its old signature, put back together with the older
+ledger, is the one change that cannot be seen here: those with whom a service has sessions keep its ends, and
+`check_known_end` compares them.
+
 How the γ of releases add up. Towards one recipient, and for one set of variables, the γ of all releases
 multiply: a belief about a person's values can shift by every one of them. A release of the same kind, from a
 draw that this recipient has already seen for these variables, tells nothing new and does not multiply; that
@@ -23,7 +29,7 @@ import operator
 import os
 import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -32,16 +38,20 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from masquerade.core.atomic import sync_folder
-from masquerade.core.errors import FileError, InputError
+from masquerade.core.errors import FileError, InputError, RoundAborted
 from masquerade.core.words import counted, gamma_words
-from masquerade.protocols.durable_store import Notes
+from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.crypto.keys import SigningKey, verify_signature
+from masquerade.protocols.durable_store import Claim, Notes
 from masquerade.services.common.state import State, lock_file, peek
 
 FILE: Final = "releases.jsonl"
 SCOPE: Final = "release ledger"
 HEAD: Final = "head"
 EPOCH: Final = "epoch"
-RESTORED: Final = "restored"
+RESTORED, SIGNED, AGREED = "restored", "signed from here on", "agreed to a restore"
+ABOUT_ITSELF: Final = frozenset({RESTORED, SIGNED, AGREED})  # lines with which nothing leaves
+END, WITNESS = "end of a release ledger", "end of a peer's release ledger"  # what signatures are about
 MOST_TEXT: Final = 500
 MOST_DIGITS: Final = 4000
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -71,6 +81,58 @@ class Mark(NamedTuple):
 
 
 START: Final = Mark(0, "0" * 64)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedMark:
+    """The end of a ledger in an epoch of its state, signed by the identity `public`.
+
+    Ends of versions before this one have no signature: epoch 0, and nobody.
+    """
+
+    mark: Mark
+    epoch: int = 0
+    public: bytes = b""
+    signature: bytes = b""
+
+    @classmethod
+    def of(cls, mark: Mark, epoch: int, key: SigningKey) -> SignedMark:
+        """Sign an end."""
+        return cls(mark, epoch, key.public, key.sign(END, mark.encode(), str(epoch).encode()))
+
+    def encode(self) -> bytes:
+        """Return it as bytes; without a signature it is the mark alone, as earlier versions wrote it."""
+        if not self.signature:
+            return self.mark.encode()
+        return b"%s %d %s %s" % (
+            self.mark.encode(),
+            self.epoch,
+            self.public.hex().encode(),
+            self.signature.hex().encode(),
+        )
+
+    @classmethod
+    def decode(cls, data: bytes | None) -> SignedMark | None:
+        """Return the end that these bytes are, if there are any; a signature that does not fit is refused."""
+        if data is None:
+            return None
+        parts = bytes(data).split(b" ")
+        mark = Mark.decode(b" ".join(parts[:2]))
+        if mark is None or len(parts) == 2:
+            return None if mark is None else cls(mark)
+        try:
+            epoch, public, signature = parts[2:]
+            found = cls(mark, int(epoch), *(bytes.fromhex(it.decode("ascii")) for it in (public, signature)))
+            found.verify(found.public)
+        except (ValueError, DecodingError, SealBroken):
+            raise FileError(
+                "The remembered end of the release ledger is not the one that was signed."
+            ) from None
+        return found
+
+    def verify(self, public: bytes) -> None:
+        """Raise `SealBroken` unless the owner of a key signed this end."""
+        verify_signature(public, self.signature, END, self.mark.encode(), str(self.epoch).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,28 +275,35 @@ def _entry(line: bytes, where: str) -> Entry:
     raise FileError(f"{where}: is not a release as this ledger writes them; it was edited or damaged.")
 
 
-class ReleaseLedger:
-    """A ledger open for adding, by one process at a time."""
+Signer = Callable[[Mark], SignedMark]
 
-    def __init__(self, path: Path, handle: int, notes: Notes | None) -> None:
-        self._path, self._handle, self._notes = path, handle, notes
+
+class ReleaseLedger:
+    """A ledger open for adding, by one process at a time; `known` is the end that was remembered."""
+
+    def __init__(self, path: Path, handle: int, notes: Notes | None, signer: Signer | None = None) -> None:
+        self._path, self._handle, self._notes, self._signer = path, handle, notes, signer
         self._guard = threading.Lock()
         data = self._contents()
-        known = Mark.decode(None if notes is None else notes.get(SCOPE, HEAD))
+        self.known = SignedMark.decode(None if notes is None else notes.get(SCOPE, HEAD))
+        known = None if self.known is None else self.known.mark
         entries, self._size = parse(path, data, known)
         self._last = entries[-1].mark if entries else START
         # a line cut short by a crash was never acknowledged, so nothing left under it
         if self._size < len(data):
             os.ftruncate(handle, self._size)
             os.fsync(handle)
-        if known != self._last:
+        if known != self._last and signer is None:  # who signs looks at the remembered end first
             self._note_end()
 
     @classmethod
-    def open(cls, path: str | Path, *, notes: Notes | None = None) -> ReleaseLedger:
+    def open(
+        cls, path: str | Path, *, notes: Notes | None = None, signer: Signer | None = None
+    ) -> ReleaseLedger:
         """Open a ledger, made if it does not exist, and check all of it.
 
-        With `notes`, which remember its end, a ledger that is shorter than it was, or another, is refused.
+        With `notes`, which remember its end, a ledger that is shorter than it was, or another, is refused;
+        the `signer` signs that end.
         """
         place = Path(path)
         with ExitStack() as undo:
@@ -243,7 +312,7 @@ class ReleaseLedger:
                 undo.callback(os.close, handle)
                 lock_file(handle)
                 sync_folder(place.absolute().parent)
-                ledger = cls(place, handle, notes)
+                ledger = cls(place, handle, notes, signer)
             except BlockingIOError:
                 told = "is in use; one process at a time adds to a release ledger."
                 raise FileError(f"{place}: {told}") from None
@@ -282,9 +351,20 @@ class ReleaseLedger:
             stream.seek(0)
             return stream.read()
 
+    @property
+    def end(self) -> SignedMark:
+        """Return how far the ledger has come, signed where it has a signer."""
+        return SignedMark(self._last) if self._signer is None else self._signer(self._last)
+
+    @property
+    def doubted(self) -> bool:
+        """Tell whether the state was restored, and its operator has not agreed to what that gives away."""
+        kinds = [entry.release.kind for entry in self.entries() if entry.release.kind in {RESTORED, AGREED}]
+        return bool(kinds) and kinds[-1] == RESTORED
+
     def _note_end(self) -> None:
         if self._notes is not None:
-            self._notes.put(SCOPE, HEAD, self._last.encode())
+            self._notes.put(SCOPE, HEAD, self.end.encode())
 
     def close(self) -> None:
         """Let go of the file."""
@@ -300,33 +380,82 @@ class ReleaseLedger:
         self.close()
 
 
-def in_state(state: State) -> ReleaseLedger:
-    """Open the ledger of a service, which lies in its state folder and whose end the state remembers.
+def in_state(state: State, identity: SigningKey) -> ReleaseLedger:
+    """Open the ledger of a service, which lies in its state folder and whose end the state remembers, signed.
 
     After a restore, releases made since the backup may be missing from it: a line of kind "restored" says so.
+    So it does where the remembered end is missing, lacks the signature it had, or is another identity's. In
+    a ledger of an earlier version, whose end nobody signed, a line says where signing begins.
     """
+
+    def signed(mark: Mark) -> SignedMark:
+        return SignedMark.of(mark, state.epoch, identity)
+
     with ExitStack() as undo:
-        ledger = undo.enter_context(ReleaseLedger.open(state.folder / FILE, notes=state.notes))
+        ledger = undo.enter_context(ReleaseLedger.open(state.folder / FILE, notes=state.notes, signer=signed))
         known, now = state.notes.get(SCOPE, EPOCH), str(state.epoch).encode()
-        if known != now:
-            if known is not None or state.restored:
-                # earlier lines may be missing
-                gone = Release(f"epoch {state.epoch}", "", "", RESTORED, (), 0, None, Fraction(1))
-                ledger.append(gone)
-            state.notes.put(SCOPE, EPOCH, now)
+        # kept where no backup brings it back: an end that was signed once is never again without a signature
+        signed_before = state.burnt.find(SCOPE, SIGNED.encode()) is not None
+        end, empty = ledger.known, not ledger.entries()
+        unsigned = end is not None and not end.signature
+        restored = state.restored or known not in (None, now)
+        restored |= end is None and (signed_before or known is not None or not empty)
+        restored |= end is not None and bool(end.signature) and end.public != identity.public
+        restored |= unsigned and signed_before
+        if restored:
+            ledger.append(_about_itself(RESTORED, state))  # earlier lines may be missing
+        elif unsigned and not empty:
+            ledger.append(_about_itself(SIGNED, state))
+        else:
+            state.notes.put(SCOPE, HEAD, ledger.end.encode())
+        state.notes.put(SCOPE, EPOCH, now)
+        if not signed_before:
+            state.burnt.claim([Claim(SCOPE, SIGNED.encode())])
         undo.pop_all()
     return ledger
 
 
-def inspect(place: str | Path) -> tuple[tuple[Entry, ...], Mark | None]:
+def agree(ledger: ReleaseLedger, state: State, words: str) -> None:
+    """Write down that the operator agreed, in these words, to what a restore gives away."""
+    ledger.append(replace(_about_itself(AGREED, state), protocol=words))
+
+
+def _about_itself(kind: str, state: State) -> Release:
+    """Return a line with which nothing leaves."""
+    return Release(f"epoch {state.epoch}", "", "", kind, (), 0, None, Fraction(1))
+
+
+def check_known_end(ledger: ReleaseLedger, shown: SignedMark, identity: bytes) -> None:
+    """Refuse a ledger that lacks an end which its own identity signed: somebody rolled it back.
+
+    An end of an epoch before the present one may be missing where the operator agreed to a restore.
+    """
+    shown.verify(identity)
+    number, entries = shown.mark.number, ledger.entries()
+    if number == 0 or (number <= len(entries) and entries[number - 1].hash == shown.mark.hash):
+        return
+    agreed = [entry.release.session for entry in entries if entry.release.kind == AGREED]
+    if any(shown.epoch < int(epoch.removeprefix("epoch ")) for epoch in agreed):
+        return
+    raise RoundAborted(
+        f"The release ledger here lacks line {number:,}, which this node signed and others have seen: it was "
+        "rolled back. Its operator finds out why, or agrees to a restore.",
+        spent=False,
+    )
+
+
+def inspect(place: str | Path) -> tuple[tuple[Entry, ...], SignedMark | None]:
     """Return the releases in a ledger file or a state folder, checked, and the end that the state remembers.
+
+    A signature under that end is checked with the key that is named there: whose key it is, the caller knows.
 
     A service may be adding to it meanwhile; nothing is locked or changed.
     """
     path = Path(place)
     file = path / FILE if path.is_dir() else path
     # the end first: what is added after it was asked for makes the ledger longer, never shorter
-    known = Mark.decode(peek(file.parent, SCOPE, HEAD) if file.name == FILE else None)
+    end = SignedMark.decode(peek(file.parent, SCOPE, HEAD) if file.name == FILE else None)
+    known = None if end is None else end.mark
     try:
         data = file.read_bytes()
     except FileNotFoundError:
@@ -338,7 +467,7 @@ def inspect(place: str | Path) -> tuple[tuple[Entry, ...], Mark | None]:
     entries, whole = parse(file, data, known)
     if known is None and whole < len(data):
         raise FileError(f"{file}: line {len(entries) + 1} is cut short.")
-    return entries, known
+    return entries, end
 
 
 def _write(handle: int, line: bytes, size: int) -> None:
@@ -381,7 +510,7 @@ class Spent:
 def spending(entries: Iterable[Entry]) -> tuple[Spent, ...]:
     """Return the γ spent by recipient and set of variables."""
     groups: dict[tuple[str, tuple[str, ...]], list[Release]] = {}
-    for release in (entry.release for entry in entries if entry.release.kind != RESTORED):
+    for release in (entry.release for entry in entries if entry.release.kind not in ABOUT_ITSELF):
         groups.setdefault((release.recipient, tuple(sorted(set(release.variables)))), []).append(release)
     return tuple(_spent(who, variables, group) for (who, variables), group in groups.items())
 
@@ -408,6 +537,12 @@ def summary(entries: Sequence[Entry]) -> str:
             lines.append(
                 f"Restored from a backup at {entry.time}, before release {entry.number}: "
                 "what left between the backup and then may be missing here."
+            )
+        if entry.release.kind == AGREED:
+            lines.append(f"The operator agreed at {entry.time}: {entry.release.protocol}.")
+        if entry.release.kind == SIGNED:
+            lines.append(
+                f"From release {entry.number} on, at {entry.time}, the end is signed; before, it was not."
             )
     return "\n".join(lines) or "Nothing has left."
 

@@ -287,15 +287,18 @@ class OnceFolder:
             write_whole(folder / "CACHEDIR.TAG", TAG)
         self._folder = folder
         self.existed = (folder / INCARNATION).exists()
-        emptied = not (folder / BURNT).exists() or (folder / BURNT).stat().st_size == 0
+        emptied = any(not it.exists() or it.stat().st_size == 0 for it in (folder / BURNT, folder / PROGRESS))
         self.burnt = Claims.open(folder / BURNT)
         self.incarnation, self.epoch = self._read()
-        if emptied:  # what was burnt is lost, so this is not the folder it was
+        if emptied:  # what was burnt, or how far it had come, is lost: this is not the folder it was
             self.incarnation = None
         self._progress = os.open(folder / PROGRESS, os.O_RDWR | os.O_CREAT, 0o600)
 
     def begin(self, epoch: int) -> str:
         """Write a new id for a new epoch and return it, bound to the files of this folder."""
+        if os.fstat(self._progress).st_size != 8:  # before the id: one without the other is a restore
+            os.pwrite(self._progress, bytes(8), 0)
+            os.fsync(self._progress)
         chosen = secrets.token_hex(16)
         write_whole(self._folder / INCARNATION, f"{chosen} {epoch}\n", private=True)
         self.incarnation, self.epoch = self._bound(chosen), epoch

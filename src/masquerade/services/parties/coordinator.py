@@ -22,6 +22,7 @@ from masquerade.protocols.session import Transport
 from masquerade.protocols.vertical import Room, assembled
 from masquerade.services.common.client import once_started
 from masquerade.services.common.problems import PartyUnreachable
+from masquerade.services.common.release_ledger import WITNESS, SignedMark
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.linkage import LINKING
@@ -76,6 +77,7 @@ class Coordinator:
             offer = say.Begin(spec=self.spec, epoch=self.epoch.hex())
             if not self._say(member, "begin", offer, say.Begun).ended:
                 self._say(member, "model", say.Share(epoch=self.epoch.hex(), model=model), say.Done)
+                self._countersign(member)
                 self._say(member, "end", say.InEpoch(epoch=self.epoch.hex()), say.Done)
         shutil.rmtree(self._folder / self.epoch.hex(), ignore_errors=True)
 
@@ -161,7 +163,46 @@ class Coordinator:
                 lambda: self._say(member, "begin", offer, say.Begun), member, self._wait, self.note
             )
 
-        return {member: begin(member) for member in self.spec.members}
+        begun = {member: begin(member) for member in self.spec.members}
+        for member in self.spec.members:
+            self._show_end(member)
+        return begun
+
+    def _countersign(self, member: str) -> None:
+        """See how far a member's ledger has come, remember it, and give the member our word for it."""
+        identity = self._node.identity_of(member)
+        told = self._offered(member, "ledger", say.InEpoch(epoch=self.epoch.hex()), say.Ledger)
+        if identity is None or told is None:
+            return
+        end = SignedMark.decode(told.end.encode())
+        if end is None or end.public != identity:
+            raise errors.RoundAborted(
+                f"Party {member!r} did not sign the end of its release ledger.",
+                spent=True,
+                culprits=(member,),
+            )
+        self._node.keep_end(member, end)
+        self._show_end(member)
+
+    def _show_end(self, member: str) -> None:
+        """Show a member the last end of its ledger that was seen here; one that was rolled back lacks it."""
+        end = self._node.known_end(member)
+        if end is not None:
+            signature = self._node.identity.sign(WITNESS, end.encode()).hex()
+            shown = say.Witness(epoch=self.epoch.hex(), end=end.encode().decode("ascii"), signature=signature)
+            self._offered(member, "witness", shown, say.Done)
+
+    def _offered(self, member: str, place: str, message: Strict, kind: type[M]) -> M | None:
+        """Say what members of earlier versions do not know; None from these."""
+        if member == self._node.settings.name:
+            return None
+        try:
+            return say.decode(self.transport(place).exchange(member, say.encode(message)), kind)
+        except errors.InputError:
+            return None
+        except errors.RoundAborted as error:
+            told = f"Party {member!r}: {error}"
+            raise errors.RoundAborted(told, spent=error.spent, culprits=(member,)) from None
 
     def _link(self, begun: Mapping[str, say.Begun]) -> None:
         """Agree on the records that take part; tell everybody which these are, and whose variables."""

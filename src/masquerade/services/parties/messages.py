@@ -80,6 +80,22 @@ class Share(InEpoch):
     model: dict[str, Any]
 
 
+class Ledger(Strict):
+    """The end of a member's release ledger, as it signed it."""
+
+    end: str = Field(max_length=400)
+
+
+class Witness(InEpoch):
+    """An end of a member's ledger that the convener has seen, with the convener's signature.
+
+    At the beginning of a session it is the last one seen: a ledger without it was rolled back.
+    """
+
+    end: str = Field(max_length=400)
+    signature: str = Field(pattern=r"^[0-9a-f]{128}$")
+
+
 class Done(Strict):
     """Nothing more to say."""
 

@@ -13,7 +13,7 @@ from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.protocols.session import Transport
 from masquerade.services.common.client import json_object, peer_transport
 from masquerade.services.common.jobs import Call
-from masquerade.services.common.release_ledger import in_state
+from masquerade.services.common.release_ledger import SignedMark, agree, in_state
 from masquerade.services.common.server import NodeServer
 from masquerade.services.common.service import Service
 from masquerade.services.parties import messages as say
@@ -24,7 +24,8 @@ from masquerade.services.parties.session_store import SessionStore
 from masquerade.services.parties.settings import SessionNodeSettings
 
 STOPPED = "this node was stopped meanwhile"
-CONVENED = "convened"
+CONVENED, ENDS = "convened", "ends of ledgers"
+AGREEMENT = "results may differ by what is true of single people, and everybody may be drawn a second time"
 MOST_WAITED = 3600  # seconds for parties that are being started
 PATIENCE = 2.0  # seconds for a session to notice that the node stops
 
@@ -58,11 +59,12 @@ class Node(NodeServer):
             "run": self._run,
             "status": self._status,
             "model": self._model,
+            "restored": self._restored,
         }
 
     def begin(self, files: ExitStack) -> None:
         """Open the ledger, and answer as a party with it."""
-        self.ledger = files.enter_context(in_state(self.state))
+        self.ledger = files.enter_context(in_state(self.state, self.identity))
         store = SessionStore(self.state, self.ledger)
         self.party = Party(self.settings, self.identity, store, self._connected, self._tell)
 
@@ -160,6 +162,19 @@ class Node(NodeServer):
         """Remember the epoch that a convened session is in."""
         self._write(name, epoch=epoch.hex())
 
+    def identity_of(self, member: str) -> bytes | None:
+        """Return the identity of another node, if this node's file has it."""
+        peer = self.settings.peers.get(member)
+        return None if peer is None or peer.identity is None else bytes.fromhex(peer.identity)
+
+    def known_end(self, member: str) -> SignedMark | None:
+        """Return the last end of another node's ledger that was seen here."""
+        return SignedMark.decode(self.state.notes.get(ENDS, member))
+
+    def keep_end(self, member: str, end: SignedMark) -> None:
+        """Remember how far another node's ledger has come."""
+        self.state.notes.put(ENDS, member, end.encode())
+
     def note(self, name: str, step: str) -> None:
         """Note how far a session is; a node that stops goes no further."""
         if self._closed:
@@ -181,6 +196,15 @@ class Node(NodeServer):
         if self._known(name)["state"] != "done":
             raise InputError(f"Session {name!r} is not done; it has no model yet.")
         return json_object(self.party.model_file(name).read_bytes())
+
+    def _restored(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Tell whether the state was restored; with the `words`, agree to what that gives away."""
+        words = given.get("words")
+        if words is not None and words != AGREEMENT:
+            raise InputError(f"Who agrees says so in these words: {AGREEMENT!r}.")
+        if words is not None and self.ledger.doubted:
+            agree(self.ledger, self.state, AGREEMENT)
+        return {"doubted": self.ledger.doubted, "words": AGREEMENT}
 
     def _read(self, name: str) -> dict[str, Any] | None:
         data = self.state.notes.get(CONVENED, name)

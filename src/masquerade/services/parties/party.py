@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from masquerade.core.atomic import write_whole
-from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
-from masquerade.crypto.keys import SigningKey
+from masquerade.core.errors import FileError, InputError, PolicyMismatch, RoundAborted
+from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.disguising.report_draws import Codes
 from masquerade.learn.model_file import model_of
 from masquerade.protocols.session import Transport
+from masquerade.services.common.release_ledger import WITNESS, SignedMark
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.kinds import Partition
@@ -53,6 +55,8 @@ class Party:
             "arrange": (say.Arrange, self._arrange),
             "learn": (say.Learn, self._learn),
             "model": (say.Share, self._model),
+            "ledger": (say.InEpoch, self._ledger_end),
+            "witness": (say.Witness, self._witness),
             "end": (say.InEpoch, self._end),
         }
 
@@ -236,6 +240,29 @@ class Party:
         if "tables" not in message.model:
             model_of(message.model)  # what is no model is refused, not kept
         self.keep_model(part.spec.session, message.model)
+        return say.Done()
+
+    def _ledger_end(self, _part: Participant, _message: say.InEpoch) -> say.Ledger:
+        return say.Ledger(end=self.store.ledger_end().encode().decode("ascii"))
+
+    def _witness(self, part: Participant, message: say.Witness) -> say.Done:
+        """Take an end of the own ledger that the convener has seen; a ledger without it was rolled back."""
+        try:
+            end = SignedMark.decode(message.end.encode())
+        except FileError:
+            end = None
+        if end is None or not end.signature:
+            raise DecodingError("The message is no signed end of a release ledger.")
+        convener = part.spec.convener
+        known = self.settings.peers.get(convener)
+        if known is not None and known.identity is not None:
+            signed = bytes.fromhex(message.signature)
+            verify_signature(bytes.fromhex(known.identity), signed, WITNESS, end.encode())
+        try:
+            self.store.witnessed(convener, end, message.signature, self.identity.public)
+        except RoundAborted as error:
+            self._tell(f"session {part.spec.session!r} was refused: {error}")
+            raise
         return say.Done()
 
     def _end(self, part: Participant, _message: say.InEpoch) -> say.Done:

@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
-from masquerade.services.common.release_ledger import Release, ReleaseLedger
+from masquerade.services.common.release_ledger import Release, ReleaseLedger, SignedMark, check_known_end
 from masquerade.services.common.state import State
 from masquerade.services.parties.kinds import Outflow
 from masquerade.services.parties.linkage import Linkage
@@ -16,7 +16,12 @@ SCOPE = "session"
 # what a restored state must remember too, and therefore stands in scopes of its own
 RELEASED, POOLS, ENDED, RECORDS, EPOCHS = "released", "pools", "ended", "records", "epochs"
 PEOPLE, TEXTS = "people", "texts"
+WITNESSED = "witnessed"  # by convener: the end of our ledger that it has seen and signed
 MOST_EPOCHS = 100
+DOUBT = (
+    "This party's state was restored from a backup, and what has left since is not known. Its operator can "
+    "agree to what that gives away (masquerade party restored)."
+)
 
 
 class SessionStore:
@@ -29,6 +34,15 @@ class SessionStore:
         """Return the epoch that a session is in, None if it has not begun here."""
         data = self._notes.get(SCOPE, session)
         return None if data is None else bytes.fromhex(json.loads(data)["epoch"])
+
+    def ledger_end(self) -> SignedMark:
+        """Return the end of the release ledger, signed."""
+        return self._ledger.end
+
+    def witnessed(self, convener: str, end: SignedMark, signature: str, identity: bytes) -> None:
+        """Keep that a convener has seen and signed an end of the ledger; refuse a ledger that lacks it."""
+        check_known_end(self._ledger, end, identity)
+        self._notes.put(WITNESSED, convener, end.encode() + b" " + signature.encode())
 
     def begin(self, spec: SessionSpec, epoch: bytes, records: str) -> None:
         """Remember that a session is in an epoch; what was linked in another one is destroyed.
@@ -118,6 +132,18 @@ class SessionStore:
                     "true of a few. This node's file can agree to that (other_people in its consent)."
                 )
                 raise QueryRefused([Refusal("other_people", reason)])
+        seen = [json.loads(self._notes.get(PEOPLE, name) or b"{}") for name in self._notes.names(PEOPLE)]
+        same = {"people": people, "exact": True} in seen
+        if exact and not others and not same and self._ledger.doubted:
+            raise QueryRefused(
+                [
+                    Refusal(
+                        "restored",
+                        f"{DOUBT} Exact results may be about other people than "
+                        "those that left since the backup, and differ by what is true of a few.",
+                    )
+                ]
+            )
 
     def bind_people(self, session: str, people: str, exact: bool, *, others: bool) -> None:  # noqa: FBT001
         """Remember, for good, whom results of a session are about, unless `check_people` refuses them.
@@ -136,6 +162,19 @@ class SessionStore:
 
     def check_draw(self, draw: str, policy: str) -> None:
         """Refuse to draw reports anew where others of the same policy have left already."""
+        if self._ledger.doubted and not any(
+            (entry.release.draw or "").startswith(f"{draw.partition(':')[0]}:")
+            for entry in self._ledger.entries()
+        ):
+            raise QueryRefused(
+                [
+                    Refusal(
+                        "restored",
+                        f"{DOUBT} Its memo has drawn nothing that the backup knows "
+                        "of: everybody may be drawn a second time.",
+                    )
+                ]
+            )
         others = {
             entry.release.draw
             for entry in self._ledger.entries()

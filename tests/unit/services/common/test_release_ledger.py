@@ -6,10 +6,12 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +20,9 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from masquerade.core.errors import FileError, InputError
+from masquerade.core.errors import FileError, InputError, RoundAborted
+from masquerade.crypto.errors import SealBroken
+from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.durable_store import DurableStore, Notes
 from masquerade.services.common import release_ledger
 from masquerade.services.common.release_ledger import (
@@ -27,7 +31,10 @@ from masquerade.services.common.release_ledger import (
     Mark,
     Release,
     ReleaseLedger,
+    SignedMark,
+    agree,
     canonical,
+    check_known_end,
     entry_of,
     in_state,
     inspect,
@@ -38,6 +45,7 @@ from masquerade.services.common.release_ledger import (
 )
 from masquerade.services.common.state import LAYOUT, State
 
+KEY = SigningKey()
 RELEASE = Release(
     session="s1",
     protocol="vertical",
@@ -58,7 +66,8 @@ def memory():
 
 
 def end(notes):
-    return Mark.decode(notes.get("release ledger", "head"))
+    found = SignedMark.decode(notes.get("release ledger", "head"))
+    return None if found is None else found.mark
 
 
 def written(path, number=5, notes=None):
@@ -340,15 +349,16 @@ def test_any_changed_byte_shows(tmp_path_factory, place, byte):
 
 def test_a_service_keeps_the_end_in_its_state(tmp_path):
     folder = tmp_path / "state"
-    with State.open(folder) as state, in_state(state) as ledger:
+    with State.open(folder) as state, in_state(state, KEY) as ledger:
         ledger.append(RELEASE)
         assert end(state.notes) == Mark(1, ledger.entries()[0].hash)
         entries, known = inspect(folder)  # while it is in use
         assert entries == ledger.entries()
-        assert known == entries[-1].mark
+        assert known.mark == entries[-1].mark
+        assert known.public == KEY.public
     (folder / FILE).write_bytes(b"")
     with State.open(folder) as state, pytest.raises(FileError, match="line 1 is missing"):
-        in_state(state)
+        in_state(state, KEY)
     with pytest.raises(FileError, match="line 1 is missing"):
         inspect(folder)
     (folder / FILE).unlink()
@@ -358,11 +368,11 @@ def test_a_service_keeps_the_end_in_its_state(tmp_path):
 
 def test_after_a_restore_the_ledger_says_that_lines_may_be_missing(tmp_path):
     folder = tmp_path / "state"
-    with State.open(folder) as state, in_state(state) as ledger:
+    with State.open(folder) as state, in_state(state, KEY) as ledger:
         ledger.append(RELEASE)
     shutil.rmtree(folder / "once")
     for _ in range(2):
-        with State.open(folder) as state, in_state(state) as ledger:
+        with State.open(folder) as state, in_state(state, KEY) as ledger:
             assert [entry.release.kind for entry in ledger.entries()] == ["disguised columns", "restored"]
             assert total(spending(ledger.entries())) == Fraction(9, 2)
             assert "what left between the backup and then may be missing" in summary(ledger.entries())
@@ -381,13 +391,119 @@ def test_a_file_alone_is_inspected_without_its_end(tmp_path):
         inspect(tmp_path)
 
 
+def forged(folder):
+    """Build the chain anew without the second release, as anybody can who may write there; return its end."""
+    entries, last, lines = inspect(folder)[0], START, b""
+    for entry in (entries[0], *entries[2:]):
+        made = replace(entry_of(entry.release, last), time=entry.time)
+        made = replace(made, hash=made.due_hash)
+        lines, last = lines + made.line(), made.mark
+    parse(folder / FILE, lines, last)  # the chain says nothing: it has no key
+    (folder / FILE).write_bytes(lines)
+    return last
+
+
+def sql(folder, change, *values):
+    with closing(sqlite3.connect(folder / "state.sqlite")) as store, store:
+        assert store.execute(change, values).rowcount == 1
+
+
+UPDATE = "UPDATE notes SET value = ? WHERE scope = 'release ledger' AND name = 'head'"
+
+
+@pytest.fixture
+def three(tmp_path):
+    """A state whose ledger has three releases."""
+    folder = tmp_path / "state"
+    with State.open(folder) as state, in_state(state, KEY) as ledger:
+        assert not ledger.doubted
+        for i in range(3):
+            ledger.append(replace(RELEASE, session=f"s{i}"))
+    return folder
+
+
+@pytest.mark.parametrize("signed", ["not at all", "by another", "for another end", "deleted"])
+def test_one_sql_update_hides_a_release(three, signed):
+    end = inspect(three)[1]
+    last = forged(three)
+    if signed == "deleted":
+        sql(three, "DELETE FROM notes WHERE scope = 'release ledger' AND name = 'head'")
+    elif signed == "not at all":
+        sql(three, UPDATE, last.encode())
+    elif signed == "by another":
+        sql(three, UPDATE, SignedMark.of(last, end.epoch, SigningKey()).encode())
+    else:
+        sql(three, UPDATE, replace(end, mark=last).encode())
+        with State.open(three) as state, pytest.raises(FileError, match="not the one that was signed"):
+            in_state(state, KEY)
+        with pytest.raises(FileError, match="not the one that was signed"):
+            inspect(three)
+        return
+    for _ in range(2):
+        with State.open(three) as state, in_state(state, KEY) as ledger:
+            assert [entry.release.kind for entry in ledger.entries()][2:] == ["restored"]
+            assert ledger.doubted
+            assert ledger.end.public == KEY.public
+    with State.open(three) as state, in_state(state, KEY) as ledger:
+        agree(ledger, state, "so be it")
+        assert not ledger.doubted
+        assert "so be it" in summary(ledger.entries())
+
+
+def test_a_ledger_put_back_with_its_old_signature_lacks_what_a_peer_has_seen(three):
+    lines = (three / FILE).read_bytes()
+    older = inspect(three)[1]
+    with State.open(three) as state, in_state(state, KEY) as ledger:
+        ledger.append(RELEASE)
+        seen = ledger.end  # a peer keeps it
+        check_known_end(ledger, seen, KEY.public)
+    (three / FILE).write_bytes(lines)
+    sql(three, UPDATE, older.encode())
+    with State.open(three) as state, in_state(state, KEY) as ledger:
+        assert not ledger.doubted  # by itself the node cannot see it
+        with pytest.raises(RoundAborted, match="lacks line 4, which this node signed"):
+            check_known_end(ledger, seen, KEY.public)
+        with pytest.raises(SealBroken):
+            check_known_end(ledger, seen, SigningKey().public)
+
+
+def test_where_the_operator_agreed_to_a_restore_older_ends_may_be_missing(three):
+    lines, older = (three / FILE).read_bytes(), inspect(three)[1]
+    with State.open(three) as state, in_state(state, KEY) as ledger:
+        ledger.append(RELEASE)
+        seen = ledger.end
+    (three / FILE).write_bytes(lines)
+    sql(three, UPDATE, older.encode())
+    shutil.rmtree(three / "once")
+    with State.open(three) as state, in_state(state, KEY) as ledger:
+        with pytest.raises(RoundAborted, match="rolled back"):
+            check_known_end(ledger, seen, KEY.public)
+        agree(ledger, state, "so be it")
+        check_known_end(ledger, seen, KEY.public)
+
+
+def test_in_a_ledger_of_an_earlier_version_a_line_says_where_signing_begins(tmp_path):
+    folder = tmp_path / "state"
+    with State.open(folder) as state, ReleaseLedger.open(folder / FILE, notes=state.notes) as ledger:
+        ledger.append(RELEASE)
+        state.notes.put("release ledger", "epoch", str(state.epoch).encode())
+    assert inspect(folder)[1].signature == b""
+    for _ in range(2):
+        with State.open(folder) as state, in_state(state, KEY) as ledger:
+            assert [entry.release.kind for entry in ledger.entries()] == [RELEASE.kind, "signed from here on"]
+            assert not ledger.doubted
+            assert total(spending(ledger.entries())) == Fraction(9, 2)
+            assert "From release 2 on" in summary(ledger.entries())
+
+
 WRITER = """
 import sys
 from dataclasses import replace
 from fractions import Fraction
+from masquerade.crypto.keys import SigningKey
 from masquerade.services.common.release_ledger import Release, in_state
 from masquerade.services.common.state import LAYOUT, State
-ledger = in_state(State.open(sys.argv[1]))
+ledger = in_state(State.open(sys.argv[1]), SigningKey.from_seed(bytes(32)))
 release = Release("s", "p", "miner", "k", ("a",), 1, None, Fraction(2))
 while True:
     print(ledger.append(release).hash, flush=True)
@@ -404,7 +520,7 @@ def test_nothing_acknowledged_is_lost_when_killed_at_any_moment(tmp_path):
             writer.send_signal(signal.SIGKILL)
             rest = writer.stdout.read()
         acknowledged += [line.decode() for line in (first + rest).split(b"\n")[:-1]]
-        with State.open(tmp_path / "state") as state, in_state(state) as ledger:
+        with State.open(tmp_path / "state") as state, in_state(state, KEY) as ledger:
             there = [entry.hash for entry in ledger.entries()]
             assert set(acknowledged) <= set(there)
             ledger.entries()

@@ -285,6 +285,14 @@ def test_without_its_once_folder_a_state_was_restored(folder):
     assert restored(folder, later) > later
 
 
+@pytest.mark.parametrize("lost", [lambda file: file.unlink(), lambda file: file.write_bytes(b"")])
+def test_a_database_put_back_after_its_progress_was_removed(folder, lost):
+    """Without the file nothing said that the database was older than it had been."""
+    epoch = used(folder)
+    lost(folder / "once" / "progress")
+    restored(folder, epoch)
+
+
 @pytest.fixture(params=["generations", "no generations"])
 def file_system(request, monkeypatch):
     """File systems with and without generations of inodes."""
