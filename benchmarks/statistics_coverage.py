@@ -23,6 +23,9 @@ from masquerade.core.evidence import Reduction
 from masquerade.core.table import CountTable
 from masquerade.estimate.evidence import ReportEvidence
 from masquerade.estimate.reports import Reports
+from masquerade.stats._design import Formula, cells_of
+from masquerade.stats._families import Mean
+from masquerade.stats.regression import regression_of
 
 RESULTS = Path(__file__).parent / "results" / "statistics_coverage.json"
 
@@ -154,7 +157,60 @@ def survey(runs: int, seed: int = 3) -> list[dict]:
     return rows
 
 
-STUDIES = {"effects": (effects, 4000), "rare": (rare, 4000), "survey": (survey, 2000)}
+BETA = np.array([-1.0, 1.0, 0.5, -0.7])
+COVARIATES = {"x1": ("a", "b"), "x2": ("u", "v", "w"), "y": ("yes", "no")}
+
+
+def regressed() -> tuple[Survey, np.ndarray]:
+    """Return people whose answer depends on two covariates, all three behind channels."""
+    rows = np.array([[1, a, c == 1, c == 2] for a in (0, 1) for c in (0, 1, 2)], dtype=float)
+    mean = 1 / (1 + np.exp(-rows @ BETA))
+    weight = np.outer([0.6, 0.4], [0.5, 0.3, 0.2]).ravel()
+    truth = (weight[:, None] * np.stack([mean, 1 - mean], axis=1)).reshape(2, 3, 2)
+    channels = [symmetric(2, 0.15), symmetric(3, 0.2), symmetric(2, 0.2)]
+    return Survey(truth, COVARIATES, channels), rows
+
+
+def regression(runs: int, seed: int = 4, n: int = 20_000) -> list[dict]:
+    """Logistic regression with outcome and covariates disguised; naive takes reports for the truth."""
+    people, _ = regressed()
+    family = Mean("logistic", np.array([1.0, 0.0]))
+    formula = Formula.of("y ~ x1 + x2")
+    cells = cells_of(formula, mq.Schema(people.axes), None, None)
+    as_truth = Survey(people.reports, COVARIATES, [None] * 3)
+    generator = np.random.default_rng(seed)
+    found = {"ours": [], "naive": []}
+    for _ in range(runs):
+        observed = generator.multinomial(n, people.reports.ravel()).reshape(people.reports.shape)
+        for name, survey in (("ours", people), ("naive", as_truth)):
+            fit = regression_of(survey.table_of(observed), cells, family, kind="logistic")
+            found[name].append((fit.values, fit.bse.to_numpy()))
+    rows = []
+    for name, fits in found.items():
+        values, errors = (np.array(part) for part in zip(*fits, strict=True))
+        kept = np.abs(values - BETA) <= 1.959964 * errors
+        rows += [
+            {
+                "study": "regression",
+                "name": f"{name}: {term}",
+                "runs": runs,
+                "truth": float(BETA[i]),
+                "mean": float(values[:, i].mean()),
+                "sd": float(values[:, i].std()),
+                "stderr": float(errors[:, i].mean()),
+                "coverage": float(kept[:, i].mean()),
+            }
+            for i, term in enumerate(cells.terms)
+        ]
+    return rows
+
+
+STUDIES = {
+    "regression": (regression, 4000),
+    "effects": (effects, 4000),
+    "rare": (rare, 4000),
+    "survey": (survey, 2000),
+}
 
 
 def main(names: Sequence[str]) -> None:
@@ -166,9 +222,8 @@ def main(names: Sequence[str]) -> None:
         kept = [row for row in kept if row["study"] != name] + rows
         for row in rows:
             print(row)
-    order = list(STUDIES)
-    kept.sort(key=lambda row: order.index(row["study"]) if row["study"] in order else len(order))
-    RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        kept.sort(key=lambda row: list(STUDIES).index(row["study"]))
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,11 @@ COMMANDS = {
         ["--of", "dose", "--by", "drug", "--scores", "0,1,4", "--where", "sex=f"],
         lambda s: mq.stats.mean(s, "dose", "drug", scores=[0, 1, 4], where={"sex": "f"}),
     ),
+    "regress": (
+        ["--formula", "drug ~ sex + dose", "--reference", "sex=m"],
+        lambda s: mq.stats.logistic(s, "drug ~ sex + dose", reference={"sex": "m"}),
+    ),
+    "loglinear": (["--model", "drug*sex + group"], lambda s: mq.stats.loglinear(s, "drug*sex + group")),
     "quantile": (["--of", "dose", "--q", "0.25"], lambda s: mq.stats.quantile(s, "dose", 0.25)),
 }
 
@@ -88,6 +93,7 @@ def test_results_go_into_files_by_their_names(survey, monkeypatch):
         (["shares", "--of", "drugs"], "Did you mean 'drug'?"),
         (["difference", "--outcome", "sex", "--group", "drug"], "Say which category of 'sex'"),
         (["independence", "--of", "sex"], "two variables"),
+        (["regress", "--formula", "drug ~ age"], "no variable 'age'"),
         (["mean", "--of", "sex"], "Give 'scores' for 'sex'"),
         (["mean", "--of", "dose", "--scores", "a"], "numbers with commas"),
         (["shares", "--of", "drug", "--where", "sex"], "VARIABLE=CATEGORY"),

@@ -318,6 +318,54 @@ def mean(
     return mq.stats.mean(source, of, asked, scores=_numbers(scores), where=found, level=level)
 
 
+MODELS: dict[str, str] = {
+    "logistic": "logistic",
+    "multinomial": "multinomial",
+    "proportional-odds": "proportional_odds",
+    "poisson": "poisson",
+    "linear": "linear",
+}
+
+
+@command
+def regress(
+    *,
+    source: Any,
+    schema: Schema,
+    formula: Annotated[str, required("The outcome and its terms.", metavar="'Y ~ A + B'")],
+    model: Annotated[
+        Literal["logistic", "multinomial", "proportional-odds", "poisson", "linear"],
+        option("The kind of regression."),
+    ] = "logistic",
+    reference: Annotated[
+        list[str] | None, option("What others are compared with; repeat for more.", "VARIABLE=CATEGORY")
+    ] = None,
+    where: Where = None,
+) -> Shown:
+    """Fit a regression; any of outcome and covariates may be disguised.
+
+    Example: masquerade stats regress disguised.csv -p policy.yaml --formula 'smoker ~ region + sex'
+    """
+    first, found = _conditions(reference, schema), _conditions(where, schema)
+    verb = getattr(mq.stats, MODELS[model])
+    return verb(source, formula, reference=first, where=found)  # type: ignore[no-any-return]
+
+
+@command
+def loglinear(
+    *,
+    source: Any,
+    schema: Schema,
+    model: Annotated[str, required("The terms, such as 'a*b + c'.", metavar="'A*B + C'")],
+    where: Where = None,
+) -> Shown:
+    """Fit a log-linear model and tell how well it fits the reports.
+
+    Example: masquerade stats loglinear disguised.csv -p policy.yaml --model 'smoker*region + sex'
+    """
+    return mq.stats.loglinear(source, model, where=_conditions(where, schema))
+
+
 @command
 def quantile(
     *,

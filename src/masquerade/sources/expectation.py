@@ -15,6 +15,7 @@ from masquerade.core.axes import Floats, contract
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
 from masquerade.core.spread import Spread
+from masquerade.core.tally import raise_refusals
 from masquerade.sources.query_plan import Axis, Layout, QueryPlan
 
 if TYPE_CHECKING:
@@ -102,6 +103,39 @@ def _between(plan: QueryPlan, columns: dict[str, NDArray[Any]], gains: Floats, w
     sums = np.bincount(sample, weights * gains)
     means = np.divide(sums, sizes, out=np.zeros_like(sums), where=sizes > 0)
     return np.asarray((means - sums.sum() / max(sizes.sum(), 1e-300))[sample])
+
+
+def indicators_of(records: Records, over: Sequence[str]) -> Floats:
+    """Return for every record its part of each count of the table of `over`: (records, cells in C order).
+
+    Formula: w_r Π G[x̃_r, x] over the groups disguised together, so that columns sum to the unbiased counts.
+    """
+    query = Query(by=tuple(over))
+    query.check(records.schema)
+    raise_refusals(records.check([query]))
+    size = prod(records.schema.shape(over))
+    if size * records.n > MOST_EVALUATIONS:
+        raise InputError(
+            f"{records.n:,} records of {size:,} cells are too many to hold: ask for fewer cells."
+        )
+    result = np.empty((records.n, size))
+    for groups, rows in strata(records):
+        plan = Layout(groups, records.schema).plan(query)
+        if plan.census is not None:
+            raise InputError("Records of dealt blocks have no indicators of their own: ask for tables.")
+        columns = {name: records.codes[name][rows] for name in plan.columns}
+        count = records.n if isinstance(rows, slice) else len(rows)
+        gains = np.ones((count, 1))
+        places: list[int] = []
+        for axis in plan.axes:
+            own = joint(axis, columns)
+            matrix = np.eye(cells(axis)) if axis.map.matrix is None else axis.map.matrix
+            gains = (gains[:, :, None] * matrix[own][:, None, :]).reshape(count, -1)
+            places += axis.map.axes
+        shape = [records.schema.shape(over)[place] for place in places]
+        turned = np.moveaxis(gains.reshape(count, *shape), range(1, len(places) + 1), [1 + p for p in places])
+        result[rows] = turned.reshape(count, -1)
+    return result if records.weights is None else result * records.weights[:, None]
 
 
 def strata(records: Records) -> Iterator[tuple[tuple[Group, ...], Any]]:

@@ -12,7 +12,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
-from masquerade.sources.expectation import Mean, expect, mean_of
+from masquerade.sources.expectation import Mean, expect, indicators_of, mean_of
 from masquerade.sources.query_plan import layouts_of
 from masquerade.sources.record_store import Codes, Store
 from masquerade.sources.report_tally import Missing, ReportTally
@@ -84,6 +84,14 @@ class Records(ReportTally):
         """Return the same as `expect`, and how the records scatter behind it."""
         self.check_complete()
         return mean_of(self, f, over, seed=seed)
+
+    def indicators(self, over: Sequence[str]) -> Floats:
+        """Return for every record what it adds to each cell of `over`: unbiased, (records, cells in C order).
+
+        See `masquerade.sources.expectation`: for statistics of clear columns beside disguised ones.
+        """
+        self.check_complete()
+        return indicators_of(self, over)
 
     def _split(self) -> tuple[Store, ...]:
         observed = self.policy.observed

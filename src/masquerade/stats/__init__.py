@@ -13,13 +13,21 @@ if TYPE_CHECKING:
     from masquerade.stats.estimates import TestResult as TestResult
     from masquerade.stats.estimates import TestResults as TestResults
     from masquerade.stats.estimates import adjusted_p_values as adjusted_p_values
+    from masquerade.stats.hierarchical import LogLinear as LogLinear
+    from masquerade.stats.hierarchical import loglinear as loglinear
     from masquerade.stats.hypotheses import associations as associations
     from masquerade.stats.hypotheses import contrast as contrast
     from masquerade.stats.hypotheses import independence as independence
     from masquerade.stats.hypotheses import marginal_homogeneity as marginal_homogeneity
     from masquerade.stats.hypotheses import trend as trend
+    from masquerade.stats.percentages import shares as shares
+    from masquerade.stats.regression import Regression as Regression
+    from masquerade.stats.regression import linear as linear
+    from masquerade.stats.regression import logistic as logistic
+    from masquerade.stats.regression import multinomial as multinomial
+    from masquerade.stats.regression import poisson as poisson
+    from masquerade.stats.regression import proportional_odds as proportional_odds
     from masquerade.stats.scored import mean as mean
     from masquerade.stats.scored import quantile as quantile
-    from masquerade.stats.shares import shares as shares
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

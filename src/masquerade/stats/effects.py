@@ -28,7 +28,7 @@ from masquerade.stats._tables import (
     table_of,
 )
 from masquerade.stats.estimates import Estimates
-from masquerade.stats.shares import RowShares, given_text, row_shares, unsteady_notes
+from masquerade.stats.percentages import RowShares, given_text, row_shares, unsteady_notes
 
 
 @dataclass(frozen=True, slots=True)

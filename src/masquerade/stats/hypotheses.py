@@ -29,7 +29,7 @@ from masquerade.stats._tables import (
     table_of,
 )
 from masquerade.stats.estimates import Adjustment, Estimates, TestResult, TestResults
-from masquerade.stats.shares import given_text
+from masquerade.stats.percentages import given_text
 
 Scores = Mapping[Category, float] | Sequence[float]
 RANK = 1e-10  # of the largest eigenvalue

@@ -17,7 +17,7 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 from masquerade.stats._tables import Names, Where, bin_edges, names_of, scores_of, squared_error, table_of
 from masquerade.stats.estimates import Estimates
-from masquerade.stats.shares import given_text
+from masquerade.stats.percentages import given_text
 
 
 def mean(

@@ -1,0 +1,185 @@
+"""What regressions are made of: for each kind, what an outcome says about its linear predictors.
+
+Every kind sees, in each cell (covariates x, outcome y), some linear predictors u = Zβ and has there the
+derivative s = ∂ℓ/∂u and the second derivative h = ∂²ℓ/∂u∂uᵀ of the log-likelihood ℓ of y, or of what stands
+for it. Estimating equations, their derivatives and predictions follow from these alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+
+LARGE = 500.0
+
+
+class Family(ABC):
+    """A kind of regression of an outcome with `numbers`, a score or the place of every category."""
+
+    numbers: Floats
+
+    @abstractmethod
+    def design(self, X: Floats) -> Floats:
+        """Return Z, (rows of X, outcomes, predictors, parameters)."""
+
+    @abstractmethod
+    def derivatives(self, u: Floats) -> tuple[Floats, Floats]:
+        """Return s, (rows, outcomes, predictors), and h, with one more axis of predictors."""
+
+    @abstractmethod
+    def expected(self, u: Floats) -> Floats:
+        """Return what is expected in every row: shares of the outcomes, or means (rows, 1)."""
+
+    @abstractmethod
+    def terms(self, names: tuple[str, ...], labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the parameters."""
+
+    def start(self, parameters: int, shares: Floats) -> Floats:
+        """Return where to begin; `shares` are those of the outcomes."""
+        del shares
+        return np.zeros(parameters)
+
+    shares = True  # whether `expected` are shares of outcomes
+    intercept = True  # whether the formula's intercept is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Mean(Family):
+    """One predictor of the mean of scores: logistic (0 and 1), Poisson, linear."""
+
+    kind: str
+    numbers: Floats
+
+    def design(self, X: Floats) -> Floats:
+        """Return the same terms for every outcome."""
+        return np.broadcast_to(X[:, None, None, :], (len(X), len(self.numbers), 1, X.shape[1]))
+
+    def mean(self, u: Floats) -> Floats:
+        """Return the mean that a predictor stands for."""
+        if self.kind == "logistic":
+            return np.asarray(1 / (1 + np.exp(-np.clip(u, -LARGE, LARGE))))
+        return np.exp(np.minimum(u, LARGE)) if self.kind == "poisson" else u
+
+    def derivatives(self, u: Floats) -> tuple[Floats, Floats]:
+        """Return y − μ and −dμ/du."""
+        mu = self.mean(u)
+        slope = {"logistic": mu * (1 - mu), "poisson": mu}.get(self.kind, np.ones_like(mu))
+        return self.numbers[None, :, None] - mu, -slope[..., None]
+
+    def expected(self, u: Floats) -> Floats:
+        """Return the mean in every row."""
+        return self.mean(u[:, 0, :])
+
+    def terms(self, names: tuple[str, ...], labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the terms."""
+        del labels
+        return names
+
+    @property
+    def shares(self) -> bool:  # type: ignore[override]
+        """Tell that a mean is predicted."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Multinomial(Family):
+    """A predictor for every category but the first in `numbers`' order, which is the reference."""
+
+    numbers: Floats
+    reference: int
+
+    @property
+    def others(self) -> list[int]:
+        """Return the categories that have a predictor."""
+        return [code for code in range(len(self.numbers)) if code != self.reference]
+
+    def design(self, X: Floats) -> Floats:
+        """Return the terms once for each predictor."""
+        k, count = X.shape[1], len(self.others)
+        Z = np.zeros((len(X), len(self.numbers), count, count * k))
+        for place in range(count):
+            Z[:, :, place, place * k : (place + 1) * k] = X[:, None, :]
+        return Z
+
+    def derivatives(self, u: Floats) -> tuple[Floats, Floats]:
+        """Return 1[y = k] − μ_k and −(diag μ − μμᵀ)."""
+        mu = self._others(u)
+        hit = np.eye(len(self.numbers))[:, self.others]
+        return hit[None] - mu, mu[..., :, None] * mu[..., None, :] - mu[..., :, None] * np.eye(mu.shape[-1])
+
+    def expected(self, u: Floats) -> Floats:
+        """Return the shares of the categories."""
+        mu = self._others(u[:, 0, :])
+        return np.insert(mu, self.reference, 1 - mu.sum(axis=-1), axis=-1)
+
+    def terms(self, names: tuple[str, ...], labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the terms after the category that they are for."""
+        return tuple(f"{labels[code]}: {name}" for code in self.others for name in names)
+
+    @staticmethod
+    def _others(u: Floats) -> Floats:
+        top = np.maximum(u.max(axis=-1, keepdims=True), 0.0)
+        raised = np.exp(u - top)
+        return np.asarray(raised / (np.exp(-top) + raised.sum(axis=-1, keepdims=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Ordinal(Family):
+    """Proportional odds: P(y ≤ k) = expit(α_k − η), one predictor at either end of a category."""
+
+    numbers: Floats
+
+    def design(self, X: Floats) -> Floats:
+        """Return the ends: of category k the predictors α_k − η and α_(k−1) − η."""
+        K, k = len(self.numbers), X.shape[1]
+        Z = np.zeros((len(X), K, 2, K - 1 + k))
+        for code in range(K):
+            for end, cut in enumerate((code, code - 1)):
+                if 0 <= cut < K - 1:
+                    Z[:, code, end, cut] = 1.0
+                    Z[:, code, end, K - 1 :] = -X
+        return Z
+
+    def derivatives(self, u: Floats) -> tuple[Floats, Floats]:
+        """Return the derivatives of log(F(u₁) − F(u₀)), with F = 1 and 0 at the outermost ends."""
+        F, f, bend = self._curve(u)
+        share = np.maximum(F[..., 0] - F[..., 1], 1e-300)
+        s = np.stack([f[..., 0] / share, -f[..., 1] / share], axis=-1)
+        h = -s[..., :, None] * s[..., None, :]
+        h[..., 0, 0] += bend[..., 0] / share
+        h[..., 1, 1] -= bend[..., 1] / share
+        return s, h
+
+    def expected(self, u: Floats) -> Floats:
+        """Return the shares of the categories."""
+        F, _, _ = self._curve(u)
+        return np.asarray(F[..., 0] - F[..., 1])
+
+    def terms(self, names: tuple[str, ...], labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the cuts between categories, then those of the terms."""
+        return (*(f"{a} | {b}" for a, b in pairwise(labels)), *names)
+
+    def start(self, parameters: int, shares: Floats) -> Floats:
+        """Begin at the logits of the cumulative shares."""
+        inside = np.clip(np.cumsum(shares)[:-1], 1e-3, 1 - 1e-3)
+        inside = np.maximum.accumulate(inside + 1e-6 * np.arange(len(inside)))
+        return np.concatenate([np.log(inside / (1 - inside)), np.zeros(parameters - len(inside))])
+
+    @property
+    def intercept(self) -> bool:  # type: ignore[override]
+        """Tell that cuts take the place of an intercept."""
+        return False
+
+    def _curve(self, u: Floats) -> tuple[Floats, Floats, Floats]:
+        F = 1 / (1 + np.exp(-np.clip(u, -LARGE, LARGE)))
+        f = F * (1 - F)
+        bend = f * (1 - 2 * F)
+        F[:, -1, 0], F[:, 0, 1] = 1.0, 0.0
+        for part in (f, bend):
+            part[:, -1, 0] = part[:, 0, 1] = 0.0
+        return F, f, bend
