@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,14 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.chi_square import chi_square_tail
-from masquerade.core.errors import InputError, NotConverged
+from masquerade.core.errors import InputError
 from masquerade.core.intervals import quantile
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Category, Variable
 from masquerade.core.shown import Shown, p_text
 from masquerade.core.table import CountTable
 from masquerade.core.tally import RecordTally, Tally
+from masquerade.stats._corrected_score import score, solve, steadiness
 from masquerade.stats._design import (
     Cells,
     Formula,
@@ -38,11 +39,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-STEPS = 100
-LONGEST = 2.0
-CLOSE = 1e-9
-BEYOND = 30.0  # a linear predictor from which on nothing more is learnt
-STEADY = 3.0  # standard errors that the information should be from 0
 MOST_MOMENTS = 400
 NUDGE = 1e-6
 
@@ -382,10 +378,10 @@ def regression_of(
     counts = table.values.reshape(len(X), -1)
     Z = family.design(X)
     beta = solve(family, Z, counts, names)
-    psi, information, bends = _score(family, Z, counts, beta)
+    psi, information, bends = score(family, Z, counts, beta)
     shape = (-1, *table.values.shape)
     meat = table.covariance.between(psi.T.reshape(shape), psi.T.reshape(shape))
-    doubt = _steadiness(
+    doubt = steadiness(
         information, bends, lambda w: table.covariance.quadratic(w.reshape(table.values.shape))
     )
     bread = np.linalg.inv(information)
@@ -440,82 +436,6 @@ def _family_of(
 def _without_intercept(names: tuple[str, ...], X: Floats) -> tuple[tuple[str, ...], Floats]:
     kept = [i for i, name in enumerate(names) if name != "Intercept"]
     return tuple(names[i] for i in kept), X[:, kept]
-
-
-def _score(family: Family, Z: Floats, counts: Floats, beta: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return ψ of every cell, the information −Σ N̂ ∂ψ/∂β, and every cell's part of it."""
-    s, h = family.derivatives(Z @ beta)
-    psi = np.einsum("xyl,xylp->xyp", s, Z).reshape(-1, len(beta))
-    bends = -np.einsum("xylp,xylm,xymq->xypq", Z, h, Z, optimize=True).reshape(-1, len(beta), len(beta))
-    return psi, np.einsum("c,cpq->pq", counts.ravel(), bends), bends
-
-
-def solve(family: Family, Z: Floats, counts: Floats, names: Sequence[str]) -> Floats:
-    """Return the root of the corrected score, by Newton's steps of bounded length.
-
-    They begin where the counts without negative ones lead, a problem that has one top.
-    """
-    total = counts.sum()
-    positive = np.maximum(counts, 0.0)
-    shares = positive.sum(axis=0) / max(float(positive.sum()), 1e-300)
-    beta = family.start(Z.shape[-1], shares)
-    first, _ = _newton(family, Z, positive, beta, 40)
-    if np.isfinite(first).all() and np.abs(Z @ first).max() < BEYOND:
-        beta = first
-    found, step = _newton(family, Z, counts, beta, STEPS)
-    far = not np.isfinite(found).all() or np.abs(Z @ found).max() > BEYOND
-    if far or step > CLOSE * 1e3 or total <= 0:
-        big = (
-            names[int(np.nanargmax(np.abs(found[-len(names) :])))]
-            if len(names) and np.isfinite(found).any()
-            else ""
-        )
-        where = f", most of all for {big}" if far and big else ""
-        raise NotConverged(
-            f"These counts determine no such regression: the corrected score has no root{where}. Some "
-            "outcome is (nearly) certain in some group, or the reports are too few for so many terms. More "
-            "records, fewer terms or coarser categories would help; nothing was clipped to force an answer."
-        )
-    return found
-
-
-def _newton(family: Family, Z: Floats, counts: Floats, beta: Floats, steps: int) -> tuple[Floats, float]:
-    """Return where Newton's steps lead, and how long the last one was."""
-    length = np.inf
-    for _ in range(steps):
-        psi, information, _ = _score(family, Z, counts, beta)
-        try:
-            step = np.linalg.solve(information, psi.T @ counts.ravel())
-        except np.linalg.LinAlgError:
-            return beta, np.inf
-        length = float(np.abs(step).max(initial=0.0))
-        if not np.isfinite(length) or np.abs(Z @ beta).max(initial=0.0) > 3 * BEYOND:
-            return beta, np.inf
-        beta = beta + step * min(1.0, LONGEST / max(length, 1e-300))
-        if length < CLOSE:
-            break
-    return beta, length
-
-
-def _steadiness(information: Floats, bends: Floats, variance: Callable[[Floats], float]) -> tuple[str, ...]:
-    """Refuse information that is not positive; say if it may be none."""
-    scale = 1 / np.sqrt(np.maximum(np.diag(information), 1e-300))
-    least, directions = np.linalg.eigh(information * np.outer(scale, scale))
-    way = directions[:, 0] * scale
-    if least[0] <= 0:
-        raise NotConverged(
-            "These counts determine no such regression: the root of the corrected score is no maximum. More "
-            "records, fewer terms or coarser categories would help; nothing was clipped to force an answer."
-        )
-    error = np.sqrt(max(variance(np.einsum("cpq,p,q->c", bends, way, way)), 0.0))
-    sigmas = least[0] / error if error > 0 else np.inf
-    if sigmas >= STEADY:
-        return ()
-    said = (
-        f"Doubtful: the smallest eigenvalue of the information is {sigmas:.1f} standard errors from 0; "
-        "intervals may be too short. More records or fewer terms are needed."
-    )
-    return (said,)
 
 
 def _fit_test(table: CountTable, family: Family, X: Floats, beta: Floats, text: str) -> TestResult | None:
@@ -606,7 +526,7 @@ def _from_records(
     Z = family.design(stacked)
     counts = rows.transpose(1, 0, 2).reshape(len(stacked), -1)
     beta = solve(family, Z, counts, names)
-    psi, information, bends = _score(family, Z, counts, beta)
+    psi, information, bends = score(family, Z, counts, beta)
     one = (psi.reshape(len(frames), len(clear), -1, len(beta)) * rows.transpose(1, 0, 2)[..., None]).sum(
         (0, 2)
     )
@@ -615,7 +535,7 @@ def _from_records(
         each = (weights.reshape(len(frames), len(clear), -1) * rows.transpose(1, 0, 2)).sum((0, 2))
         return float(np.sum((each - each.mean()) ** 2))
 
-    doubt = _steadiness(information, bends, variance)
+    doubt = steadiness(information, bends, variance)
     bread = np.linalg.inv(information)
     labels = tuple(map(str, outcome.categories))
     return Regression(
