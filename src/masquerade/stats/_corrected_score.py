@@ -1,4 +1,4 @@
-"""The root of a corrected score by Newton's steps on counts that may be negative; words where there is none."""
+"""The root of a corrected score, by Newton's steps on counts that may be negative."""
 
 from __future__ import annotations
 
