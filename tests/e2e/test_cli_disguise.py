@@ -291,3 +291,25 @@ def test_an_unwritable_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     assert "no permission" in refused("disguise", data, "-p", rules, "-o", tmp_path / "out.csv")
     assert run("privacy", rules, "--plot", tmp_path / "p.png").exit_code == 2
+
+
+def test_blocks_from_the_policy_to_a_table_and_what_does_not_follow(tmp_path):
+    rules, data, out = tmp_path / "blocks.yaml", tmp_path / "clear.csv", tmp_path / "out.csv"
+    rules.write_text(
+        "masquerade: 1\nvariables:\n"
+        + "".join(f"  q{i}: {{categories: ['yes', 'no']}}\n" for i in range(4))
+        + "blocks:\n- {variables: [q0, q1, q2, q3], k: 2, cells: 0.7, epsilon: 2, order: 2}\n",
+        encoding="utf-8",
+    )
+    rows = ["yes,no,yes,no", "no,no,yes,yes"] * 200
+    data.write_text("q0,q1,q2,q3\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    assert "dealt in blocks of 2" in ok("policy", "check", rules).stdout
+    told = " ".join(ok("privacy", rules).stdout.split())
+    assert "dealt in 10 public blocks (70% of 2, the rest of differences among 3)" in told
+    assert "Fresh blocks in a later wave add as much again" in told
+    assert "over a record γ = 7.389 (ε = 2.00)" in ok("disguise", data, "-p", rules, "-o", out).stderr
+    assert out.read_text(encoding="utf-8").startswith("block,class\n")
+    table = json.loads(ok("estimate", out, "-p", rules, "--by", "q0,q2", "--json").stdout)
+    assert "400" in json.dumps(table)
+    refusal = refused("estimate", out, "-p", rules, "--by", "q0,q1,q2")
+    assert "needs cells blocks with all 3 of them (k: 3)" in refusal

@@ -180,7 +180,7 @@ def _uncertainty(items: Sequence[ChannelPrivacy], threshold: float) -> Table:
 def _sentences(figures: PolicyPrivacy, policy: Policy, beliefs: Sequence[float]) -> list[str]:
     lines = [_whole_record(figures, policy, beliefs)] if policy.disguised else []
     lines.append(f"Disclosed in clear: {output.listed(figures.clear) or 'nothing'}.")
-    together = [group.names for group in policy.groups if len(group.names) > 1]
+    together = [group.names for group in policy.groups if len(group.names) > 1 and not group.response]
     lines += [f"Disguised together, through one channel: {', '.join(names)}." for names in together]
     for item in (*figures.variables, *figures.groups):
         if item.disclosed_groups:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from scipy.stats import binomtest
+from tests.statistical.checks import normal_bound
 
 import masquerade as mq
 from masquerade.core.errors import InputError, SchemaError, UnknownValue
@@ -298,3 +299,61 @@ def checkpoints(spark) -> Path:
 def written(folder: Path) -> set[Path]:
     """Return the parts of results that are on disk for good."""
     return set(folder.glob("rdd-*/part-*"))
+
+
+NAMES = ["a", "b", "c", "d"]
+VARIABLES = {name: {"categories": ["no", "yes"]} for name in NAMES}
+SHARED = {
+    "blocks": {"blocks": [{"variables": NAMES, "k": 2, "cells": "0.7", "gamma": 6, "order": 2}]},
+    "joint": {
+        "joint": [
+            {
+                "variables": NAMES[:2],
+                "report": "either",
+                "channel": {
+                    "kind": "matrix",
+                    "rows": [
+                        [
+                            *("0.4" if a == i else "0.1" for i in (0, 1)),
+                            *("0.4" if b == i else "0.1" for i in (0, 1)),
+                        ]
+                        for a in (0, 1)
+                        for b in (0, 1)
+                    ],
+                },
+            }
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_reports_that_variables_have_in_common_are_drawn_and_counted_by_spark(spark, kind, tmp_path):
+    """On dependent truths; no cell is further off than its error allows, but once in a million."""
+    policy = mq.Policy.from_dict({"masquerade": 1, "variables": VARIABLES, **SHARED[kind]})
+    generator = np.random.default_rng(21)
+    cells = np.unravel_index(
+        generator.choice(16, size=6_000, p=generator.dirichlet(np.full(16, 0.6))), (2,) * 4
+    )
+    clear = pa.table(
+        {name: np.array(["no", "yes"])[codes] for name, codes in zip(NAMES, cells, strict=True)}
+        | {"id": np.arange(6_000)}
+    )
+    frame = spark.createDataFrame(clear).repartition(3)
+    disguised = mq.disguise(frame, policy, keep=["id"])
+    assert disguised.columns == [*policy.observed.names, "id"]
+    definite = by_id(disguised)
+    assert definite.equals(by_id(disguised))
+    queries = [mq.Query(by=("c", "d")), mq.Query(by="a"), mq.Query(by="c", where={"b": "yes"})]
+    counted = mq.tally(disguised.drop("id"), policy).answer(queries)
+    same = mq.tally(definite.drop_columns("id"), policy).answer(queries)
+    true = mq.tally(clear.drop_columns("id"), schema=policy).answer(queries)
+    for ours, theirs, exact in zip(counted, same, true, strict=True):
+        np.testing.assert_allclose(ours.values, theirs.values, atol=1e-8)
+        np.testing.assert_allclose(ours.stderr(), theirs.stderr())
+        bound = normal_bound(8) * ours.stderr("given_records") + 1e-6
+        assert np.all(np.abs(ours.values - exact.values) <= bound)
+    memo = tmp_path / "memo.json"
+    lazy = mq.disguise(frame, policy, memo=memo, id="id", keep=["id"])
+    expected = mq.disguise(clear, policy, memo=memo, id="id", keep=["id"]).replace_schema_metadata(None)
+    assert by_id(lazy).replace_schema_metadata(None).cast(expected.schema).equals(expected)

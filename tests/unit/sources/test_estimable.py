@@ -310,3 +310,51 @@ def test_baskets_are_not_dealt():
     )
     with pytest.raises(InputError, match="disguises a frame of true/false columns"):
         check_baskets(policy, names)
+
+
+def test_samples_of_one_population_are_pooled_whatever_their_reports_tell_apart():
+    """A joint report, dealt blocks and clear records: all answer the pair, none in the same way."""
+    other = [[str(Fraction(p) * 4 / 5 + Fraction(1, 30)) for p in row] for row in ROWS]
+    policies = [joint(), joint(rows=other), blocks(), blocks(k=1, gamma=20)]
+    shares, query = truth(12), mq.Query(by=("a", "b"))
+    generator = np.random.default_rng(19)
+    values, claimed = [], []
+    for _ in range(120):
+        sources = [
+            Records(simulate_codes(drawn(shares, 800, generator), policy, generator), policy)
+            for policy in policies
+        ]
+        (table,) = mq.Merged(sources).answer([query])
+        values.append(table.values)
+        claimed.append(table.covariance.diagonal())
+    assert_unbiased(values, 3_200 * expected(shares, query))
+    assert_variance(values, claimed)
+    alone = [source.answer([query])[0].covariance.diagonal().sum() for source in sources]
+    assert np.sum(claimed[-1]) / 3_200**2 < min(alone) / 800**2
+
+
+def test_reports_drawn_anew_keep_the_sizes_of_dealt_samples():
+    policy, generator = blocks(), np.random.default_rng(20)
+    source = Records(simulate_codes(drawn(truth(13), 4_000, generator), policy, generator), policy)
+    (table,) = source.answer([mq.Query(by=("a", "b"))])
+    anew = [table.evidence.drawn(generator) for _ in range(300)]
+    sizes = [[each.parts[0].observed[each.parts[0].dealt.of == s].sum() for s in range(5)] for each in anew]
+    assert np.ptp(sizes, axis=0).max() <= 1
+    assert_unbiased([each.values for each in anew], table.values)
+    assert_variance([each.values for each in anew], [each.covariance.diagonal() for each in anew])
+
+
+def test_a_block_that_nobody_was_dealt_leaves_estimates_with_errors_and_the_total():
+    policy = blocks(k=1, cells="0.3", gamma=9)
+    shares, query = truth(14), mq.Query(by=("a", "b"))
+    generator = np.random.default_rng(22)
+    values = []
+    for _ in range(600):
+        codes = simulate_codes(drawn(shares, 12, generator), policy, generator)
+        (table,) = Records(codes, policy).answer([query])
+        values.append(table.values)
+        assert np.all(np.isfinite(table.stderr()))
+    # nothing is lost or counted twice
+    assert np.abs(np.mean(values, axis=0).sum() - 12) < 1e-6
+    (empty,) = Records({name: column[:0] for name, column in codes.items()}, policy).answer([query])
+    assert np.all(empty.values == 0)
