@@ -127,15 +127,18 @@ class Store:
         if not plans:
             return []
         place = {name: i for i, name in enumerate(self.columns)}
+        # plans of dealt blocks read different tables off the same columns
+        wanted = list(dict.fromkeys(plan.joint_columns for plan in plans))
         tables = count_many(
             list(self.columns.values()),
             [self.sizes[name] for name in self.columns],
-            [tuple([place[name] for name in plan.joint_columns]) for plan in plans],
+            [tuple([place[name] for name in columns]) for columns in wanted],
             self.multiplicity,
         )
+        counted = {columns: table.astype(np.float64) for columns, table in zip(wanted, tables, strict=True)}
         return [
-            Observed.of(plan, plan.met(table.reshape(plan.joint_shape).astype(np.float64)))
-            for plan, table in zip(plans, tables, strict=True)
+            Observed.of(plan, plan.met(counted[plan.joint_columns].reshape(plan.joint_shape)))
+            for plan in plans
         ]
 
     def _add_up(self, plan: QueryPlan) -> Observed:
