@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import httpx
 import pytest
@@ -24,6 +24,7 @@ from masquerade.protocols.session import ask
 from masquerade.services.common import client
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.jobs import Call
+from masquerade.services.common.logs import Seldom
 from masquerade.services.common.peers import Peer, TlsFiles
 from masquerade.services.common.problems import (
     KeyReused,
@@ -99,13 +100,14 @@ class Recorder:
 
 
 @contextmanager
-def plain(handler, *, limits=None, **more):
+def plain(handler, *, limits=None, more=(), **options):
     """Serve with a token on loopback without TLS: for what does not depend on TLS."""
     peers = [
         Peer("south", token_digest=token_digest(TOKEN)),
         Peer("west", token_digest=token_digest("w" * 20)),
+        *more,
     ]
-    service = Service("party", peers=peers, limits=limits or Limits(), handler=handler, **more)
+    service = Service("party", peers=peers, limits=limits or Limits(), handler=handler, **options)
     with background(service, grace_seconds=5) as url:
         yield url
 
@@ -694,16 +696,122 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
 
 def test_no_more_at_once_than_allowed():
     handler = Recorder()
-    with plain(handler, limits=Limits(concurrency=2)) as url, ThreadPoolExecutor(2) as pool:
-        running = [pool.submit(post, url, "wait", b"x") for _ in range(2)]
+    with plain(handler, limits=Limits(concurrency=3)) as url, ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(post, url, "wait", b"x") for _ in range(2)]  # a third place is for west
         while len(handler.calls) < 2:
             time.sleep(0.01)
         busy = post(url, "echo", b"x" * 1_000_000)  # the refusal is seen although the body was on its way
         assert (busy.status_code, busy.json()["error"]) == (503, "busy")
         assert httpx.get(f"{url}/health", trust_env=False).status_code == 200
+        assert post(url, "echo", b"x", Authorization=f"Bearer {'w' * 20}").status_code == 200
         handler.go.set()
         assert [each.result().status_code for each in running] == [200, 200]
         assert post(url, "echo", b"x").status_code == 200
+
+
+def test_one_peer_fills_all_places_of_a_node_but_not_the_operators():
+    handler = Recorder()
+    more = [Peer("party", token_digest=token_digest("o" * 20))]  # the service's own name: its operator
+    with plain(handler, limits=Limits(concurrency=1), more=more) as url, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(post, url, "wait", b"x")
+        assert handler.started.wait(PATIENCE)
+        assert post(url, "echo", b"x", Authorization=f"Bearer {'w' * 20}").status_code == 503
+        assert post(url, "echo", b"x", Authorization=f"Bearer {'o' * 20}").status_code == 200
+        handler.go.set()
+        assert running.result().status_code == 200
+
+
+def test_anybody_stops_a_server_with_slow_bodies():
+    """As many callers as there are places send half a body; before, everybody else was told to ask later."""
+    handler = Recorder()
+    with plain(handler, limits=Limits(concurrency=2)) as url, ExitStack() as stack:
+        host, port = url.removeprefix("http://").split(":")
+        for _ in range(40):
+            slow = stack.enter_context(socket.create_connection((host, int(port)), timeout=PATIENCE))
+            slow.sendall(START + b"Content-Length: 100\r\n\r\nabc")
+        assert post(url, "echo", b"x").status_code == 200
+
+
+def test_a_body_that_drips_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("masquerade.services.common.service._BODY_SECONDS", 0.2)
+    monkeypatch.setattr("masquerade.services.common.service._DISCARDING_SECONDS", 0.2)
+    with plain(Recorder()) as url:  # it would have 60 seconds
+        assert b"1,024 bytes a second" in raw(url, START + b"Content-Length: 9\r\n\r\nabc")
+
+
+def test_anybody_stops_a_server_with_silent_connections(world, monkeypatch):
+    """Connections that say nothing are ended, and an address has only so many of them."""
+    monkeypatch.setattr("masquerade.services.common.server._MOST_UNFINISHED", 5)
+    peers = [Peer("south", fingerprints=(world.pairs["south"].fingerprint,))]
+    service = Service("north", peers=peers, limits=Limits(), handler=Recorder())
+    pair = world.pairs["north"]
+    with (
+        background(service, tls=TlsFiles(pair.certificate, pair.key, world.authority)) as url,
+        ExitStack() as stack,
+    ):
+        host, port = url.removeprefix("https://").split(":")
+
+        def silent():
+            return stack.enter_context(socket.create_connection((host, int(port)), timeout=PATIENCE))
+
+        first = [silent() for _ in range(5)]
+        assert silent().recv(1) == b""  # closed at once
+        for one in first:
+            one.close()
+        monkeypatch.setattr("masquerade.services.common.server._HANDSHAKE_SECONDS", 0.1)
+        until = time.monotonic() + PATIENCE
+        while True:  # the five are gone as soon as the server has seen it
+            one = silent()
+            began = time.monotonic()
+            assert one.recv(1) == b""  # nobody waits a minute for it any more
+            if time.monotonic() - began > 0.05 or time.monotonic() > until:
+                break
+        with HttpTransport("south", [world.north(url)], retries=5, **world.tls("south")) as sending:
+            assert sending.exchange("north", b"x") == b"\0\1x"
+
+
+def test_log_lines_that_strangers_cause_are_counted_not_written(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("masquerade.services.common.logs.time.monotonic", lambda: now[0])
+    seldom = Seldom(most=2, seconds=10.0)
+    assert [seldom.left_out("a") for _ in range(5)] == [0, 0, None, None, None]
+    assert seldom.left_out("b") == 0
+    now[0] = 11.0
+    assert [seldom.left_out("a") for _ in range(2)] == [3, 0]
+
+
+class Dripping:
+    """A server that sends the headers of its reply byte by byte, for ever."""
+
+    def __init__(self):
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._drip)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._thread.join()
+        self._socket.close()
+
+    def _drip(self):
+        connection, _ = self._socket.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while True:
+                connection.sendall(b"x")
+                time.sleep(0.05)
+
+
+def test_a_peer_that_drips_header_bytes_takes_no_longer_than_one_try():
+    with (
+        Dripping() as server,
+        transport(server.url, timeout=1.0) as sending,
+        pytest.raises(PartyUnreachable, match="no answer in time"),
+    ):
+        sending.exchange("north", b"x")
 
 
 class Flaky:

@@ -7,6 +7,7 @@ before the first byte of a request is sent.
 from __future__ import annotations
 
 import json
+import math
 import re
 import secrets
 import ssl
@@ -30,6 +31,7 @@ VERSIONS = ("1",)  # that this client speaks
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 _PLACE = re.compile(r"[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*")
 _CONNECT_SECONDS = 10.0
+_PIECE = 1 << 16  # bytes sent in one step
 T = TypeVar("T")
 _PAUSE = 0.2  # seconds between two tries to reach a service that is being started
 _SILENT_SECONDS = 2.0  # before anybody is told that it is waited for
@@ -69,7 +71,7 @@ class HttpTransport:
         self._timeout, self._retries, self._limits = timeout, retries, limits or Limits()
         self._patience = patience
         self._clients: dict[str, httpx.Client] = {}
-        self._lock = threading.Lock()
+        self._lock, self._try = threading.Lock(), _Try()
 
     def exchange(
         self, party: str, message: bytes, *, place: str | None = None, key: str | None = None
@@ -165,7 +167,7 @@ class HttpTransport:
 
     def _once(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> httpx.Response:
         """Send once and return a reply that is not longer than allowed and not later than allowed."""
-        deadline = time.monotonic() + self._timeout
+        deadline = self._try.until = time.monotonic() + self._timeout
         most = self._limits.reply_bytes
         response = client.send(request, stream=True)
         try:
@@ -201,14 +203,55 @@ class HttpTransport:
         verify: ssl.SSLContext | bool = False
         if parts.scheme == "https":
             verify = client_context(peer, self._tls)
+        limits = httpx.Limits(keepalive_expiry=_IDLE_SECONDS)
+        way = httpx.HTTPTransport(verify=verify, trust_env=False, limits=limits)
+        # httpx counts seconds from byte to byte, and has no public way to count them for a whole try
+        way._pool._network_backend = _Timed(way._pool._network_backend, self._try)  # noqa: SLF001
         return httpx.Client(
             base_url=peer.url or "",
-            verify=verify,
+            transport=way,
             trust_env=False,  # no proxy and no password file may come between
             follow_redirects=False,
-            limits=httpx.Limits(keepalive_expiry=_IDLE_SECONDS),
             timeout=httpx.Timeout(self._timeout, connect=min(self._timeout, _CONNECT_SECONDS)),
         )
+
+
+class _Try(threading.local):
+    """When the try ends that a thread is at."""
+
+    until = math.inf
+
+    def left(self, seconds: float | None) -> float:
+        """Return how long one step may take."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise httpx.ReadTimeout("the try took too long")
+        return left if seconds is None else min(left, seconds)
+
+
+class _Timed:
+    """Connections, and what opens them, whose every step ends with the try that it is part of."""
+
+    def __init__(self, inner: Any, until: _Try) -> None:
+        self._inner, self._until = inner, until
+
+    def connect_tcp(self, *given: Any, timeout: float | None = None, **named: Any) -> _Timed:
+        made = self._inner.connect_tcp(*given, timeout=self._until.left(timeout), **named)
+        return _Timed(made, self._until)
+
+    def start_tls(self, *given: Any, timeout: float | None = None, **named: Any) -> _Timed:
+        made = self._inner.start_tls(*given, timeout=self._until.left(timeout), **named)
+        return _Timed(made, self._until)
+
+    def read(self, most: int, timeout: float | None = None) -> Any:
+        return self._inner.read(most, self._until.left(timeout))
+
+    def write(self, data: bytes, timeout: float | None = None) -> None:
+        for at in range(0, len(data), _PIECE):
+            self._inner.write(data[at : at + _PIECE], self._until.left(timeout))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 def _pause(attempt: int, retry_after: str) -> float:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -21,6 +22,7 @@ from masquerade.services.common.settings import Limits
 from masquerade.services.common.state import ReplyStore
 
 T = TypeVar("T")
+OPERATOR_PLACES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Outcome:
 class Job:
     """One message being worked on, and whether somebody gave up waiting for it."""
 
+    peer: str
     place: str
     digest: str
     done: asyncio.Future[Outcome]
@@ -63,32 +66,50 @@ class Job:
 class Jobs:
     """The jobs of one service: no more at once than its limits allow, and none twice for the same key."""
 
-    def __init__(self, replies: ReplyStore, limits: Limits) -> None:
-        self._replies, self._limits = replies, limits
+    def __init__(
+        self, replies: ReplyStore, limits: Limits, peers: Collection[str] = (), operator: str = ""
+    ) -> None:
+        self._replies, self._limits, self._operator = replies, limits, operator
+        self._peers = frozenset(peers) - {operator}
         self._jobs: set[Job] = set()
         self._by_key: dict[tuple[str, str], Job] = {}
-        self._requests = 0
+        self._requests: Counter[str] = Counter()
         self.stopping = False
 
-    def enter(self) -> None:
-        """Take one of the places for requests, or raise `Busy`; `leave` gives it back."""
+    def check_open(self) -> None:
+        """Raise `Busy` where nothing new is taken."""
         if self.stopping:
             raise Busy("This service is stopping and takes nothing new. Ask again later.")
-        abandoned = sum(job.abandoned for job in self._jobs)
-        if self._requests + abandoned >= self._limits.concurrency:
-            raise Busy(
-                f"This service works on at most {self._limits.concurrency} requests at once. Ask later."
-            )
-        self._requests += 1
 
-    def leave(self) -> None:
+    def enter(self, peer: str) -> None:
+        """Take one of the places for requests, or raise `Busy`; `leave` gives it back.
+
+        The operator has places of their own. Of the others one is left for every peer that has none, so that
+        no peer takes all of them.
+        """
+        self.check_open()
+        taken = self._requests + Counter(job.peer for job in self._jobs if job.abandoned)
+        if peer == self._operator:
+            free = OPERATOR_PLACES - taken[peer]
+        else:
+            del taken[self._operator]
+            left = sum(not taken[name] for name in self._peers - {peer}) if taken[peer] else 0
+            free = self._limits.concurrency - taken.total() - left
+        if free <= 0:
+            raise Busy(
+                f"This service works on at most {self._limits.concurrency} requests at once, and leaves a "
+                "place for each of its peers. Ask later."
+            )
+        self._requests[peer] += 1
+
+    def leave(self, peer: str) -> None:
         """Give the place back; a job that still runs keeps one."""
-        self._requests -= 1
+        self._requests[peer] -= 1
 
     @property
     def running(self) -> int:
         """Return how many requests and jobs there are."""
-        return max(self._requests, len(self._jobs))
+        return max(self._requests.total(), len(self._jobs))
 
     async def answer(self, call: Call, handler: Handler) -> Outcome:
         """Return what a message comes to, working on it once."""
@@ -121,7 +142,7 @@ class Jobs:
         return job
 
     def _start(self, call: Call, handler: Handler, digest: str) -> Job:
-        job = Job(call.place, digest, in_thread(lambda: self._work(call, handler, digest)))
+        job = Job(call.peer.name, call.place, digest, in_thread(lambda: self._work(call, handler, digest)))
         self._jobs.add(job)
 
         def ended(result: asyncio.Future[Outcome]) -> None:

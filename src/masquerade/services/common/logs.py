@@ -13,6 +13,7 @@ import math
 import re
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -26,6 +27,31 @@ WORDS: Final = frozenset(
 WORD: Final = re.compile(r"[A-Za-z0-9_.:/@+=\[\]{}%~-]{0,200}")
 NAME: Final = re.compile(r"[a-z][a-z0-9_ ]{0,60}")
 _writing = threading.Lock()
+
+
+class Seldom:
+    """Lets `most` lines of a kind through in so many seconds, and counts the others.
+
+    For lines that strangers cause: they must not fill a disk.
+    """
+
+    def __init__(self, most: int = 100, seconds: float = 10.0) -> None:
+        self._most, self._seconds = most, seconds
+        self._kinds: dict[str, tuple[float, int, int]] = {}
+        self._guard = threading.Lock()
+
+    def left_out(self, kind: str) -> int | None:
+        """Return how many lines were left out since the last one, None where this one is left out, too."""
+        with self._guard:
+            now = time.monotonic()
+            began, written, left = self._kinds.get(kind, (now, 0, 0))
+            if now - began > self._seconds:
+                began, written = now, 0
+            if written >= self._most:
+                self._kinds[kind] = (began, written, left + 1)
+                return None
+            self._kinds[kind] = (began, written + 1, 0)
+            return left
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -35,6 +35,8 @@ from masquerade.services.common.state import State
 GRACE_SECONDS = 30.0
 _HEADER_SECONDS = 15.0  # from a connection, or from the first byte of a request, to the end of its headers
 _MOST_CONNECTIONS = 512
+_MOST_OF_ADDRESS, _MOST_UNFINISHED = 256, 64  # connections of one address, and those not secured yet
+_HANDSHAKE_SECONDS = 10.0
 
 
 def run(
@@ -158,6 +160,49 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
+class _Gate(socket.socket):
+    """Where connections come in: beyond what one address, or all, may have open they are closed at once.
+
+    One that is not secured within some seconds is ended.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._open: list[tuple[Any, socket.socket]] = []
+        self._finished: set[Any] = set()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Return the next connection that may come in."""
+        while True:
+            connection, address = super().accept()
+            self._open = [(whose, it) for whose, it in self._open if it.fileno() >= 0]
+            self._finished &= {whose for whose, _ in self._open}
+            same = [whose for whose, _ in self._open if whose[0] == address[0]]
+            unfinished = sum(whose not in self._finished for whose in same)
+            full = len(same) >= _MOST_OF_ADDRESS or len(self._open) >= 2 * _MOST_OF_ADDRESS
+            if unfinished < _MOST_UNFINISHED and not full:
+                self._open.append((address, connection))
+                loop = asyncio.get_running_loop()
+                loop.call_later(_HANDSHAKE_SECONDS, self._give_up, address, connection)
+                return connection, address
+            connection.close()
+
+    def finished(self, address: Any) -> None:
+        """Take note that the connection from an address is secured, or need not be."""
+        self._finished.add(address)
+
+    def _give_up(self, address: Any, connection: socket.socket) -> None:
+        if address not in self._finished and connection.fileno() >= 0:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Config(uvicorn.Config):
+    """How a server runs, and where its connections come in."""
+
+    gate: _Gate
+
+
 class _Protocol(H11Protocol):
     """HTTP/1.1 that hands on the caller's certificate and does not wait for headers for ever."""
 
@@ -165,6 +210,8 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if isinstance(self.config, _Config):
+            self.config.gate.finished(transport.get_extra_info("peername"))
         secured = transport.get_extra_info("ssl_object")
         shown = None if secured is None else secured.getpeercert(binary_form=True)
         self.app_state = {**self.app_state, CERTIFICATE: shown}  # a copy: the given one is all connections'
@@ -213,7 +260,7 @@ def _prepared(
         raise InputError(
             f"Without a certificate a service listens on this machine only, such as 127.0.0.1. Got {host!r}."
         )
-    config = uvicorn.Config(
+    config = _Config(
         service.app,
         http=_Protocol,
         ws="none",
@@ -227,7 +274,7 @@ def _prepared(
     )
     config.load()
     config.ssl = secured
-    listening = _listening(host, port)
+    listening = config.gate = _listening(host, port)
     shown, real = f"[{host}]" if ":" in host else host, listening.getsockname()[1]
     line = f"masquerade {service.name} listens at http{'' if secured is None else 's'}://{shown}:{real}"
 
@@ -238,12 +285,12 @@ def _prepared(
     return _Server(config, service, grace_seconds, started), listening
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listening(host: str, port: int) -> _Gate:
     listening = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         # the protocol is named because asyncio sends small replies at once only where it sees TCP
-        listening = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
+        listening = _Gate(family, kind, protocol or socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(256)
@@ -260,10 +307,13 @@ class _Plain(logging.Handler):
 
     def __init__(self, name: str) -> None:
         super().__init__(logging.WARNING)
-        self._log = logs.Logger(name)
+        self._log, self._seldom = logs.Logger(name), logs.Seldom()
 
     def emit(self, record: logging.LogRecord) -> None:
-        facts: dict[str, Any] = {"source": record.name}
+        left_out = self._seldom.left_out(record.name)
+        if left_out is None:
+            return
+        facts: dict[str, Any] = {"source": record.name} | ({"number": left_out} if left_out else {})
         if record.exc_info and record.exc_info[0] is not None:
             facts["error"] = record.exc_info[0].__name__
         self._log.warning("server", **facts)

@@ -43,6 +43,7 @@ _OFFER = re.compile(r"[0-9]{1,4}(, ?[0-9]{1,4}){0,9}")
 _LONGEST_PLACE = 200
 REQUEST_HEADER = "Masquerade-Request"
 _DISCARDING_SECONDS = 5.0
+_BODY_SECONDS, _LEAST_RATE = 10.0, 1024  # bytes a second that a body comes at, after the first seconds
 _JSON, _BYTES = "application/json", "application/octet-stream"
 _CLOSED = 499  # in logs: the caller went away
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -121,7 +122,9 @@ class Service:
     ) -> None:
         self.name, self.peers, self.limits, self.anonymous = name, by_name(peers), limits, anonymous
         replies = ReplyStore.in_memory(limits.reply_bytes) if state is None else state.replies
-        self.jobs = Jobs(replies, limits)
+        self.jobs = Jobs(replies, limits, self.peers, operator=name)
+        self._arriving = 0  # bytes of bodies that are not whole yet
+        self._seldom = logs.Seldom()
         self.metrics = Metrics(name)
         self._handler, self._ready = handler, ready
         self._log = logs.Logger(name)
@@ -153,7 +156,10 @@ class Service:
     def refused_handshake(self, reason: str) -> None:
         """Note a connection that failed before there was a request."""
         self.metrics.handshakes.inc()
-        self._log.info("handshake refused", code=reason.lower())
+        left_out = self._seldom.left_out("handshake")
+        if left_out is not None:
+            more = {"number": left_out} if left_out else {}
+            self._log.info("handshake refused", code=reason.lower(), **more)
 
     async def _version(self, request: Request) -> Response:  # noqa: ARG002
         return Response(json.dumps({"service": self.name, "versions": VERSIONS}), media_type=_JSON)
@@ -221,34 +227,49 @@ class Service:
         if template is None or len(place) > _LONGEST_PLACE or not _PLACE_FORM.fullmatch(place):
             raise NotFound("This service has no such place.")
         seen.template, seen.place = template, place
-        self.jobs.enter()
+        self.jobs.check_open()
+        body = await self._body(request, seen)
+        self.jobs.enter(peer.name)  # not before: who sends slowly takes no place
         try:
-            body = await self._body(request, seen)
             call = Call(peer, place, body, _key(request), request.path_params)
             return await self.jobs.answer(call, self._handler)
         finally:
-            self.jobs.leave()
+            self.jobs.leave(peer.name)
 
     async def _body(self, request: Request, seen: _RequestRecord) -> bytes:
-        """Return the body, counted while it arrives: what a header declares is no promise."""
+        """Return the body, counted while it arrives: what a header declares is no promise.
+
+        After a first while it comes at no less than a rate; of all bodies together no more is kept than
+        requests are worked on at once.
+        """
         most = self.limits.body_bytes
         if "content-encoding" in request.headers:
             raise InputError("A body comes as it is: no Content-Encoding is understood.")
         if int(request.headers.get("content-length", "0")) > most:
             raise _too_large(most)
-        body = bytearray()
+        body, started = bytearray(), time.monotonic()
         try:
-            async with asyncio.timeout(self.limits.seconds):
-                while not seen.whole:
+            while not seen.whole:
+                patience = min(self.limits.seconds, _BODY_SECONDS + len(body) / _LEAST_RATE)
+                async with asyncio.timeout(started + patience - time.monotonic()):
                     message = await request.receive()
-                    if message["type"] != "http.request":
-                        raise ClientDisconnect
-                    body += message.get("body", b"")
-                    seen.received, seen.whole = len(body), not message.get("more_body", False)
-                    if len(body) > most:
-                        raise _too_large(most)
+                if message["type"] != "http.request":
+                    raise ClientDisconnect
+                came = message.get("body", b"")
+                body += came
+                self._arriving += len(came)
+                seen.received, seen.whole = len(body), not message.get("more_body", False)
+                if len(body) > most:
+                    raise _too_large(most)
+                if self._arriving > self.limits.concurrency * most:
+                    raise Busy("Too many messages are arriving at once. Ask later.")
         except TimeoutError:
-            raise Busy(f"The body did not arrive within {self.limits.seconds:g} seconds.") from None
+            raise Busy(
+                f"The body did not arrive within {self.limits.seconds:g} seconds, or came at less than "
+                f"{_LEAST_RATE:,} bytes a second."
+            ) from None
+        finally:
+            self._arriving -= len(body)
         return bytes(body)
 
     async def _discard(self, request: Request) -> None:
@@ -285,6 +306,11 @@ class Service:
             facts["error"] = type(seen.failure).__name__  # its text may speak of data
             if status >= 500:
                 facts["at"] = _where(seen.failure)
+        if seen.peer is None and status >= 400:  # anybody can cause these lines
+            left_out = self._seldom.left_out("request")
+            if left_out is None:
+                return
+            facts["number"] = left_out or None
         self._log.info("request", **{name: value for name, value in facts.items() if value is not None})
 
 
