@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from masquerade.services.parties.session import JointSchema, SessionSpec
 if TYPE_CHECKING:
     from masquerade.services.parties.party import Party
 
-POLICY, RECORDS = "policy of a party", "records of a party"  # what signatures are about
+POLICY, RECORDS = "text of a party's policy", "records of a party"  # what signatures are about
 
 
 class Participant:
@@ -35,8 +36,9 @@ class Participant:
     Each party signs its policy and which records take part, so that whoever convenes can tell nobody anything
     else. `joint` is what all agreed on, None before that. Keys of roles live in memory only: a node that was
     restarted begins them anew, in a new epoch. What was linked survives, and reports come from the memo, so
-    that nothing is disguised twice. Messages are answered under a `lock`. Of the `node` a role needs its
-    `name`, its `identity`, `identities_of` others, and where its `memo` lies.
+    that nothing is disguised twice. Messages are answered under a `lock`; while it is `learning`, a party
+    asks others itself. Of the `node` a role needs its `name`, its `identity`, `identities_of` others, and
+    where its `memo` lies.
 
     A helper has no `data`: parties say how many `agreed_records` take part, in which `agreed_alignment`.
     """
@@ -50,7 +52,7 @@ class Participant:
         self.joint: JointSchema | None = None
         self._players: dict[str, Player] = {}
         self._people: tuple[Linkage | None, str] | None = None
-        self.lock = threading.RLock()
+        self.lock, self.learning = threading.RLock(), False
 
     @property
     def helps(self) -> bool:
@@ -147,17 +149,23 @@ class Participant:
         return self.joint
 
     def arrange(self, message: Arrange) -> None:
-        """Take what all agreed on, if they signed it for this epoch and it is what this node has."""
-        spec, joint = self.spec, JointSchema.from_dict(message.policies)
-        if set(joint.policies) != set(spec.parties):
+        """Take what all agreed on, if they signed it for this epoch and it is what this node has.
+
+        Building a policy may cost much: none is built before its party is known to have signed its text.
+        """
+        spec = self.spec
+        if set(message.policies) != set(spec.parties):
             raise InputError("An arrangement has a policy for every party, and for nobody else.")
-        if not self.helps and joint.policies[self.node.name].id != self.data.policy.id:
+        digests = {party: text_digest(policy) for party, policy in message.policies.items()}
+        if not self.helps and digests[self.node.name] != text_digest(self.data.policy.to_dict()):
             raise PolicyMismatch("The arrangement names another policy for this party than it has.")
+        for party, digest in digests.items():
+            if not self._signed(party, POLICY, digest, message.signatures):
+                raise self._accused(f"The policy shown for party {party!r} is not signed by it.")
+        joint = JointSchema.from_dict(message.policies)
         for party, policy in joint.policies.items():
             if spec.policies.get(party, policy.id) != policy.id:
                 raise PolicyMismatch(f"The session pins another policy of party {party!r}.")
-            if not self._signed(party, POLICY, policy.id.encode(), message.signatures):
-                raise self._accused(f"The policy shown for party {party!r} is not signed by it.")
         if spec.kind.same_records:
             self._check_records(message)
         self.joint = joint
@@ -215,6 +223,12 @@ class Participant:
 
     def _accused(self, reason: str) -> RoundAborted:
         return RoundAborted(reason, spent=False, culprits=(self.spec.convener,))
+
+
+def text_digest(policy: Mapping[str, Any]) -> bytes:
+    """Return the SHA-256 of a policy's text as it is sent, which costs no more than reading it."""
+    text = json.dumps(json.loads(json.dumps(policy)), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).digest()
 
 
 def _not_linked() -> RoundAborted:

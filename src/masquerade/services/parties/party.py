@@ -17,18 +17,20 @@ from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.disguising.report_draws import Codes
 from masquerade.learn.model_file import model_of
 from masquerade.protocols.session import Transport
+from masquerade.services.common.problems import TooLarge
 from masquerade.services.common.release_ledger import WITNESS, SignedMark
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.kinds import Partition
 from masquerade.services.parties.linkage import LINKING
 from masquerade.services.parties.local_data import LocalData, read_local_data
-from masquerade.services.parties.participant import POLICY, RECORDS, Participant
+from masquerade.services.parties.participant import POLICY, RECORDS, Participant, text_digest
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.session_store import SessionStore
 from masquerade.services.parties.settings import Consent, PartySettings, SessionNodeSettings
 
 MEMO = "memo.json"
+MOST_OF_CONTROL, MOST_OF_MODEL = 1 << 20, 1 << 23  # bytes: JSON takes up to thirty times as much in memory
 Connector = Callable[[SessionSpec], AbstractContextManager[Callable[[str], Transport]]]
 
 
@@ -62,9 +64,19 @@ class Party:
 
     def receive(self, peer: str, session: str, role: str, body: bytes) -> bytes:
         """Answer a message of a session; a refused one changes nothing and reveals nothing."""
+        most = MOST_OF_MODEL if role == "model" else MOST_OF_CONTROL
+        if (role == "begin" or role in self._control) and len(body) > most:
+            raise TooLarge(f"A message of this kind has at most {most:,} bytes.")
         if role == "begin":
             return say.encode(self._begin(peer, session, say.decode(body, say.Begin)))
         part = self._opened(session)
+        if part.learning:  # it asks others meanwhile: two that wait for each other would wait for long
+            raise RoundAborted(
+                f"Party {self.name!r} is learning about its own nodes at this moment, and answers nothing "
+                "else in this session: whoever convenes lets one party learn at a time.",
+                spent=False,
+                culprits=(part.spec.convener,),
+            )
         with part.lock:
             if role in self._control:
                 self._check_convener(peer, part.spec)
@@ -131,8 +143,9 @@ class Party:
         if part.helps:
             return say.Begun(policy=None, linked=False)
         policy = part.data.policy
-        signature = part.sign(POLICY, policy.id.encode())
-        return say.Begun(policy=policy.to_dict(), linked=part.linkage is not None, signature=signature)
+        text = policy.to_dict()
+        signature = part.sign(POLICY, text_digest(text))
+        return say.Begun(policy=text, linked=part.linkage is not None, signature=signature)
 
     def _started(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Participant:
         """Let a session begin: everything that could refuse it comes before anything is remembered."""
@@ -229,8 +242,12 @@ class Party:
         spec, learner = part.spec, part.spec.kind.learner(part)
         learner.check(message)
         self._check_whom(part)
-        with self._connect(spec) as members:
-            nodes, item = learner.learn(message, members)
+        part.learning = True
+        try:
+            with self._connect(spec) as members:
+                nodes, item = learner.learn(message, members)
+        finally:
+            part.learning = False
         told, draw = say.Learnt(nodes=nodes), part.epoch.hex()
         self.store.released(spec, spec.convener, item, say.encode(told), rows=part.records, draw=draw)
         return told
