@@ -206,7 +206,8 @@ class HttpTransport:
         limits = httpx.Limits(keepalive_expiry=_IDLE_SECONDS)
         way = httpx.HTTPTransport(verify=verify, trust_env=False, limits=limits)
         # httpx counts seconds from byte to byte, and has no public way to count them for a whole try
-        way._pool._network_backend = _Timed(way._pool._network_backend, self._try)  # noqa: SLF001
+        pool: Any = way._pool  # noqa: SLF001
+        pool._network_backend = _Timed(pool._network_backend, self._try)  # noqa: SLF001
         return httpx.Client(
             base_url=peer.url or "",
             transport=way,

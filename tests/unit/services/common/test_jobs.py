@@ -71,19 +71,19 @@ def test_a_job_that_nobody_waits_for_is_waited_for_at_the_end():
 
     async def one():
         jobs = Jobs(replies, Limits(seconds=0.01, concurrency=1))
-        jobs.enter()
+        jobs.enter("south")
         with pytest.raises(TimedOut):
             await jobs.answer(CALL, lambda _: b"late" if go.wait(10) else b"")
-        jobs.leave()
+        jobs.leave("south")
         with pytest.raises(Busy, match="at most 1 requests"):
-            jobs.enter()
+            jobs.enter("south")
         assert not await jobs.finish(0.01)
         go.set()
         assert await jobs.finish(10)
-        jobs.enter()
+        jobs.enter("south")
         jobs.stopping = True
         with pytest.raises(Busy, match="stopping"):
-            jobs.enter()
+            jobs.enter("south")
 
     asyncio.run(one())
     assert replies.find("south", "a-key-of-mine").reply == b"late"
