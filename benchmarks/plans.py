@@ -1,0 +1,159 @@
+"""Plans against what happens: errors of 200 random plans, power in 12 settings, optimal prefix sums, speed.
+
+    python -m benchmarks.plans [--replicates 10000] [--runs 4000] [--large] [--json FILE]
+
+`--large` adds cumulative counts of 32 categories, which take minutes.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+from benchmarks.timing import keep
+from scipy import stats
+
+import masquerade as mq
+from masquerade.plan.power import associated, needed, pair_of_axes, symmetric_matrix
+
+PLANS = 200
+PUBLISHED = {8: 27.84, 16: 89.61, 32: 252.6}  # average variance of McKenna et al. (2020), prefix sums, ε = 1
+RARE = np.array([0.03, 0.97])
+EVEN = np.array([0.5, 0.5])
+THREE = np.array([0.2, 0.3, 0.5])
+FOUR = np.array([0.4, 0.3, 0.2, 0.1])
+# margins, γ of both channels, φ, rule; the last three have rare categories
+SETTINGS = (
+    (EVEN, EVEN, 4.0, 4.0, 0.1, "test"),
+    (EVEN, EVEN, 7 / 3, 7 / 3, 0.2, "test"),
+    (EVEN, EVEN, 7 / 3, 7 / 3, 0.2, "bic"),
+    (EVEN, EVEN, 9.0, 4.0, 0.05, "test"),
+    (np.array([0.3, 0.7]), np.array([0.4, 0.6]), 4.0, 4.0, 0.15, "test"),
+    (THREE, FOUR, 6.0, 6.0, 0.15, "test"),
+    (THREE, FOUR, 6.0, 6.0, 0.15, "bic"),
+    (THREE, EVEN, 3.0, 5.0, 0.2, "test"),
+    (FOUR, FOUR, 10.0, 10.0, 0.1, "test"),
+    (RARE, EVEN, 19.0, 4.0, 0.1, "test"),
+    (RARE, THREE, 19.0, 9.0, 0.15, "test"),
+    (RARE, RARE, 19.0, 19.0, 0.2, "test"),
+)
+
+
+def realised(place, replicates):
+    """Return the design of a random plan and the ratio of realised to planned standard error."""
+    rng = np.random.default_rng([2026, place])
+    schema = mq.Schema(
+        {f"x{i}": list(range(size)) for i, size in enumerate(rng.integers(2, 6, rng.integers(1, 4)))}
+    )
+    prior = {name: rng.dirichlet(np.full(len(schema[name]), 3.0)).tolist() for name in schema}
+    asked = "singles" if len(schema) == 1 else "pairs"
+    n = int(rng.integers(500, 20_000))
+    made = mq.plan(
+        schema,
+        privacy=float(rng.uniform(0.5, 4)),
+        n=n,
+        queries=asked,
+        prior=prior,
+        per=("record", "variable")[place % 2],
+    )
+    item = made.errors[int(rng.integers(len(made.errors)))]
+    law, estimate, truth = reports_of(made, item.table)
+    drawn = rng.multinomial(n, law / law.sum(), size=replicates)
+    errors = drawn / n @ estimate - truth
+    return made.design, float(np.sqrt((errors**2).mean()) / item.stderr(n))
+
+
+def reports_of(made, table):
+    """Return the law of the reports about a table, the map that estimates it, and the truth."""
+    policy, shares = made.policy, made.task.shares
+    law, estimate, truth = np.ones(1), np.ones((1, 1)), np.ones(1)
+    groups = {policy.group(name).names: policy.group(name) for name in table}
+    for names, group in groups.items():
+        own = [name for name in names if name in table]
+        channel = group.channel
+        if len(own) < len(names):
+            channel = channel.marginal(group.sizes, group.report_sizes, [names.index(name) for name in own])
+        theta = np.ones(1)
+        for name in own:
+            theta = np.kron(theta, shares[name])
+        law, truth = np.kron(law, theta @ channel.matrix), np.kron(truth, theta)
+        estimate = np.kron(estimate, channel.inverse)
+    return law, estimate, truth
+
+
+def found_share(setting, runs, place):
+    """Return the people planned for a power of 0.8, and the share of runs that find the association."""
+    first, second, gamma, other, phi, rule = setting
+    sides = symmetric_matrix(len(first), gamma), symmetric_matrix(len(second), other)
+    truth = associated(first, second, phi)
+    n = needed(pair_of_axes(*sides), truth, rule=rule)
+    law = truth.ravel() @ np.kron(*sides)
+    drawn = np.random.default_rng([7, place]).multinomial(n, law / law.sum(), size=runs)
+    tables = drawn.reshape(runs, len(first), len(second)).astype(float)
+    expected = tables.sum(2)[:, :, None] * tables.sum(1)[:, None, :] / n
+    ratio = np.divide(tables, expected, out=np.ones_like(tables), where=tables > 0)
+    deviance = 2 * (tables * np.log(ratio)).sum((1, 2))
+    freedom = (len(first) - 1) * (len(second) - 1)
+    threshold = freedom * np.log(n) if rule == "bic" else stats.chi2.isf(0.05, freedom)
+    return n, float(np.mean(deviance > threshold))
+
+
+def clock(work):
+    start = time.perf_counter()
+    result = work()
+    return result, time.perf_counter() - start
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--replicates", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=4000)
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rows = [realised(place, options.replicates) for place in range(PLANS)]
+    ratios = np.array([ratio for _, ratio in rows])
+    designs = {name: sum(1 for design, _ in rows if design == name) for name, _ in rows}
+    print(
+        f"realised/planned standard error of {PLANS} plans: {ratios.min():.4f} to {ratios.max():.4f}; {designs}"
+    )
+    powers = []
+    for place, setting in enumerate(SETTINGS):
+        n, share = found_share(setting, options.runs, place)
+        rare = bool(min(setting[0].min(), setting[1].min()) < 0.05)
+        powers.append({"people": n, "found": share, "rule": setting[5], "phi": setting[4], "rare": rare})
+        print(
+            f"power planned 0.80, found {share:.3f} with {n:,} people{' (rare)' if rare else ''}", flush=True
+        )
+    prefix = []
+    for size in (8, 10, 16, *((32,) if options.large else ())):
+        design, seconds = clock(
+            lambda size=size: mq.channels.optimal_design(size, epsilon=1, queries="cumulative")
+        )
+        rows_asked = np.tri(size)
+        gains = (design.channel.inverse @ rows_asked.T) ** 2
+        spread = design.channel.matrix @ gains.sum(1) - (rows_asked**2).sum(0)
+        average = design.value - float(np.trace(rows_asked.T @ rows_asked)) / size
+        entry = {"categories": size, "average": average, "worst": float(spread.max()), "gap": design.gap}
+        prefix.append(entry | {"seconds": seconds, "reports": design.channel.reports})
+        print(
+            f"prefix sums of {size}: average variance {average:.4f}, gap {design.gap}, {seconds:.1f} s",
+            flush=True,
+        )
+    questions = mq.Schema({f"q{i}": ["yes", "no"] for i in range(30)})
+    made, seconds = clock(lambda: mq.plan(questions, privacy=2, n=100_000))
+    _, curve = clock(made.curve)
+    print(f"a plan for 30 questions {seconds:.2f} s, its curve {curve:.2f} s")
+    if options.json:
+        result = {
+            "plans": {"count": PLANS, "least": ratios.min(), "most": ratios.max(), "designs": designs},
+            "powers": powers,
+            "prefix": prefix,
+            "speed": {"plan_30": seconds, "curve_30": curve},
+            "published": PUBLISHED,
+        }
+        keep(options.json, result)
+
+
+if __name__ == "__main__":
+    main()
