@@ -129,7 +129,7 @@ def _comparison(made: Plan) -> Any:
     )
     for row in made.alternatives.to_dict(orient="records"):
         people = [f"{row['needed_n']:,.0f}"] if targeted else []
-        name = row["design"] + (" ←" if row["chosen"] else "" if row["available"] else " (not available)")
+        name = row["design"] + (" ←" if row["chosen"] else "")
         table.add_row(
             name,
             f"{100 * row['margin']:.3g}",

@@ -14,7 +14,6 @@ import numpy as np
 from masquerade.channels import optimum
 from masquerade.channels.block_designs import best_design
 from masquerade.channels.channel_spec import KINDS
-from masquerade.channels.policy_file import PolicySpec
 from masquerade.channels.privacy_level import gamma_of
 from masquerade.core.axes import Floats
 from masquerade.core.schema import Schema
@@ -28,7 +27,6 @@ MOST_CLASSES = 1024  # of a block
 MOST_BLOCKS = 2**18
 MOST_SOLVED = 8  # categories up to which an optimum for a prior is solved for
 SHARES = tuple(round(0.05 * step, 2) for step in range(1, 21))  # of cells blocks
-BLOCKS_KNOWN = "blocks" in PolicySpec.model_fields
 
 
 @dataclass(frozen=True)
@@ -85,8 +83,6 @@ class Candidate(ABC):
     """A way to disguise the record at any ε."""
 
     title = ""
-    available = True
-    reason = ""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -281,9 +277,6 @@ class Dealt:
 
 class Blocks(Candidate):
     """Class response: everybody is dealt a few variables at random and reports them at the full ε."""
-
-    available = BLOCKS_KNOWN
-    reason = "" if BLOCKS_KNOWN else "this version's policies know no blocks"
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)

@@ -183,9 +183,9 @@ def _joint(policy: Policy, names: tuple[str, ...], shares: Mapping[str, Floats])
 
 def _dealt(policy: Policy, table: Table) -> BlockDeal | None:
     """Return how the table's variables are dealt, if they are in blocks."""
-    groups = {policy.group(name).names: policy.group(name) for name in table}
-    dealt = [group for group in groups.values() if group.response is not None]
-    if len(dealt) != 1 or len(groups) != 1 or (response := dealt[0].response) is None:
+    group = policy.group(table[0])
+    mechanism = group.channel
+    if not isinstance(mechanism, ClassResponse) or not set(table) <= set(group.names):
         return None
-    sizes = dict(zip(dealt[0].names, dealt[0].sizes, strict=True))
-    return BlockDeal(sizes, response.k, float(response.gamma), float(response.cells))
+    sizes = dict(zip(group.names, group.sizes, strict=True))
+    return BlockDeal(sizes, mechanism.k, float(mechanism.gamma), float(mechanism.cells))

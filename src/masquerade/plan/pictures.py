@@ -150,7 +150,7 @@ def _lines(axes: Axes, plan: Plan, curve: DataFrame, column: str) -> None:
             color=SERIES[place % len(SERIES)],
             linestyle=STYLES[place % len(STYLES)],
             linewidth=2.6 if chosen else 1.6,
-            label=way.title + ("" if way.available else " (not yet in policies)"),
+            label=way.title,
         )
 
 

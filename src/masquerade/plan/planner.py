@@ -59,8 +59,7 @@ def plan(
     if wanted.detect is not None and not any(len(table) >= 2 for table in tables):
         raise InputError("detect: an association is between two variables; ask for 'pairs', or such tables.")
     epsilon = None if privacy is None else _epsilon(privacy)
-    everything = tuple(candidates(task))
-    ways = [way for way in everything if way.available]
+    ways = tuple(candidates(task))
     if epsilon is None:
         if wanted.n is None or not wanted.targeted:
             raise InputError(
@@ -77,7 +76,7 @@ def plan(
         takes = people(chosen, task, wanted, epsilon)
         if wanted.n is not None and wanted.targeted and takes > wanted.n * (1 + 1e-9):
             raise InputError(_impossible(ways, task, wanted, epsilon, takes))
-    return Plan(task, chosen, epsilon, wanted, everything, known, fields)
+    return Plan(task, chosen, epsilon, wanted, ways, known, fields)
 
 
 def _least_epsilon(ways: Sequence[Candidate], task: Task, goal: Goal) -> tuple[Candidate, float]:

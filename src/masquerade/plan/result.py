@@ -144,7 +144,6 @@ class Plan:
         return {
             "design": way.title,
             "chosen": way is self.way,
-            "available": way.available,
             "epsilon_variable": max(way.per_variable(self.epsilon).values()),
             "epsilon_record": record,
             "epsilon_central": self._central(way, record),
@@ -262,8 +261,7 @@ class Plan:
 
     def _beside(self, way: Candidate) -> str:
         ratio = float(way.variances(self.epsilon).max() / self.way.variances(self.epsilon).max())
-        note = "" if way.available else f" ({way.reason})"
-        return f"{way.title} would take {ratio:.3g} times as many people for the same error{note}"
+        return f"{way.title} would take {ratio:.3g} times as many people for the same error"
 
     def _assumption(self) -> str:
         if not self.task.given:
