@@ -96,3 +96,27 @@ def test_what_cannot_be_is_one_line(tmp_path):
     assert "ends in .yaml" in refused(
         "plan", file, "--epsilon", 1, "--n", 10, "--out", tmp_path / "policy.txt"
     )
+
+
+def test_a_useless_channel_is_refused_before_the_fieldwork(tmp_path):
+    file = tmp_path / "policy.yaml"
+    coin = "masquerade: 1\nvariables:\n  coin: {categories: [1, 2], channel: {kind: binary, p: 0.5}}\n"
+    file.write_text(coin, encoding="utf-8")
+    assert "nothing can be learnt" in refused("policy", "check", file)
+    file.write_text(coin.replace("0.5", "0.25"), encoding="utf-8")
+    assert "±3 points at 95% for every variable: 4,269 people" in flat(ok("policy", "check", file).stdout)
+    assert "coin 6.2 4,269" in flat(ok("privacy", file).stdout)
+    assert "coin 3.1 4,269" in flat(ok("privacy", file, "--n", 4000).stdout)
+    [figures] = json.loads(ok("privacy", file, "--json").stdout)["expected"]
+    assert figures["people_for_3_points"] == 4269
+
+
+def test_a_draft_with_an_epsilon_is_a_policy(tmp_path):
+    data, out = tmp_path / "people.csv", tmp_path / "draft.yaml"
+    data.write_text("smoker,region\n" + "yes,north\nno,south\n" * 50, encoding="utf-8")
+    ok("policy", "init", data, "--epsilon", 1.5, "--per", "record", "--out", out)
+    figures = mq.privacy(mq.Policy.load(out))
+    assert [round(item.epsilon, 5) for item in figures.variables] == [0.75, 0.75]
+    ok("policy", "init", data, "--epsilon", 1.5, "--out", out, "--overwrite")
+    assert round(mq.privacy(mq.Policy.load(out)).variables[0].epsilon, 5) == 1.5
+    assert "above 0" in refused("policy", "init", data, "--epsilon", -1)

@@ -67,6 +67,8 @@ def test_priors_and_thresholds_reach_the_figures(tmp_path):
     figures = mq.privacy(mq.Policy.load(rules), {"smoker": [0.1, 0.9]}, [0.05], 0.05).to_dict()
     for entry in plain["variables"]:
         assert entry.pop("channel")
+    expected = [item["variable"] for item in plain.pop("expected")]
+    assert expected == [entry["variables"][0] for entry in plain["variables"]]
     assert plain == json.loads(json.dumps(figures))
     assert "(90%)" in ok("privacy", rules, "--prior", "smoker=1/10,9/10").stdout
 

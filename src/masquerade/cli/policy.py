@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import masquerade as mq
-from masquerade.cli.options import Data, Json, Out, Overwrite, PolicyArgument, group
+from masquerade.cli.expected import expected_values, expected_words, unusable_groups
+from masquerade.cli.options import Data, Json, Out, Overwrite, PolicyArgument, group, option
 from masquerade.cli.output import check_target, emit, listed, plain_table, progress, render, say
 from masquerade.cli.privacy import channel_words, gamma_words
 from masquerade.core.errors import InputError, PolicyError
@@ -19,10 +20,22 @@ app = group("Draft, check and identify policy files.")
 
 
 @app.command("init")
-def init(data: Data, *, out: Out = None, overwrite: Overwrite = False) -> None:
+def init(
+    data: Data,
+    *,
+    epsilon: Annotated[
+        float | None, option("Give every variable a symmetric channel with this ε; else to be decided.", "E")
+    ] = None,
+    per: Annotated[
+        Literal["variable", "record"],
+        option("Whether --epsilon is for each variable or divided over a record."),
+    ] = "variable",
+    out: Out = None,
+    overwrite: Overwrite = False,
+) -> None:
     """Draft a policy from clear data; a person decides the rest (look for DECIDE).
 
-    Example: masquerade policy init people.csv --out policy.yaml
+    Example: masquerade policy init people.csv --epsilon 1.5 --per record --out policy.yaml
     """
     from masquerade.disguising.policy_draft import draft, summaries  # noqa: PLC0415  (loads Arrow)
     from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
@@ -30,24 +43,33 @@ def init(data: Data, *, out: Out = None, overwrite: Overwrite = False) -> None:
     named = out is not None and out != "-"
     if named and not str(out).lower().endswith((".yaml", ".yml")):
         raise InputError(f"{out}: a drafted policy is YAML with comments; its name ends in .yaml or .yml.")
+    if epsilon is not None and not 0 < epsilon <= 40:
+        raise InputError(f"--epsilon is above 0 and at most 40. Got {epsilon:g} instead.")
     check_target(out, overwrite=overwrite)
     with open_batches(data) as batches, progress("reading") as advance:
         columns = summaries(
             batches, text=batches.text, progress=lambda: advance(batches.bytes_read, batches.total_bytes)
         )
-    emit(draft(columns), out, overwrite=overwrite)
+    emit(draft(columns, epsilon, per=per), out, overwrite=overwrite)
     if named:
-        say(f"drafted {out}: it shows values of the data, and is refused until every DECIDE is settled.")
+        left = (
+            "is refused until every DECIDE is settled" if epsilon is None else "every DECIDE is to be settled"
+        )
+        say(f"drafted {out}: it shows values of the data, and {left}.")
 
 
 @app.command("check")
 def check(policy: PolicyArgument, *, json: Json = False) -> None:
     """Validate a policy file and summarise it."""
     loaded = _loaded_or_explained(policy)
+    useless = unusable_groups(loaded)
+    if useless:
+        raise PolicyError(f"{policy}: {' '.join(useless)}")
     figures = mq.privacy(loaded)
     if json:
         record = figures.to_dict()["record"]
-        emit({"policy": loaded.id, "record": record, "variables": _variables(loaded)})
+        expected = expected_values(loaded)
+        emit({"policy": loaded.id, "record": record, "variables": _variables(loaded), "expected": expected})
         return
     table = plain_table(f"{policy} is a valid policy", ["variable", "categories", "disguise"])
     for field in loaded.fields:
@@ -64,7 +86,8 @@ def check(policy: PolicyArgument, *, json: Json = False) -> None:
     over = (
         f"over a record {gamma_words(figures.record_gamma)}" if loaded.disguised else "NOTHING IS DISGUISED"
     )
-    emit(render(table, f"id {loaded.id}", f"{over}. masquerade privacy {policy} tells more."))
+    people = expected_words(loaded)
+    emit(render(table, f"id {loaded.id}", *people, f"{over}. masquerade privacy {policy} tells more."))
 
 
 @app.command("id")

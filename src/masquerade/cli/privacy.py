@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import masquerade as mq
 from masquerade.cli import output
+from masquerade.cli.expected import PEOPLE, expected_table, expected_values
 from masquerade.cli.options import Json, Overwrite, PolicyArgument, option
 from masquerade.core import words
 from masquerade.core.errors import InputError, SingularChannel
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Priors = Mapping[str, Sequence[float]]
 NO_BOUND = "no bound: a report can exclude a value for certain"
 PLOT_ENDINGS = (".png", ".svg")
+TABLES = 4  # headline, a blank, protection and uncertainty come before what the reports will tell
 LEGEND = """\
 How to read this
 - γ (gamma): after seeing a report, the odds of any belief about the person change by at most this factor. \
@@ -55,6 +57,9 @@ def command(
         list[float] | None,
         option("A belief before the report, whose highest belief after it is wanted.", show_default="0.05"),
     ] = None,
+    n: Annotated[
+        int, option("How many people will answer, for the errors to be expected.", "PEOPLE", "--n", min=1)
+    ] = PEOPLE,
     overwrite: Overwrite = False,
 ) -> None:
     """Tell what disguised records give away: by variable, over a record, and to whom.
@@ -79,9 +84,11 @@ def command(
         output.write_whole(plot, output.picture_of(axes, plot), overwrite=overwrite)
         output.say(f"the curve is drawn in {plot}.")
     if json:
-        output.emit(_plain(figures, loaded))
+        output.emit(_plain(figures, loaded) | {"expected": expected_values(loaded, priors, n)})
     else:
-        output.emit(output.render(*_tables_and_sentences(figures, loaded, priors, beliefs, threshold)))
+        telling = expected_table(loaded, priors, n)
+        parts = _tables_and_sentences(figures, loaded, priors, beliefs, threshold)
+        output.emit(output.render(*parts[:TABLES], *telling, *parts[TABLES:]))
 
 
 def _plain(figures: PolicyPrivacy, policy: Policy) -> dict[str, Any]:

@@ -34,15 +34,17 @@ _IDENTIFIER = re.compile(
 _NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
 _CODE = r"^[+-]?0\d"  # 007 is a code, not a number
 
-HEADER = """\
-# A policy drafted from data. masquerade refuses it until every DECIDE below is settled.
+REFUSED = "masquerade refuses it until every DECIDE below is settled."
+SETTLE = "Settle every DECIDE below before it is used."
+HEADER = f"""\
+# A policy drafted from data. {REFUSED}
 #
 # For each variable somebody has to decide:
 #  1. Are these all the categories that may ever occur? Only those that were seen are listed, and that they
 #     were seen already tells something: give the full code list of the variable instead.
-#  2. Is it sensitive, and which guarantee does it need? Put a channel in place of {kind: decide}, such as
-#       channel: {kind: for_gamma, gamma: 19}      # no belief of 5% can rise above 50%
-#       channel: {kind: symmetric, p: 0.3}         # kept with 70%, else any other category alike
+#  2. Is it sensitive, and which guarantee does it need? Put a channel in place of {{kind: decide}}, such as
+#       channel: {{kind: for_gamma, gamma: 19}}      # no belief of 5% can rise above 50%
+#       channel: {{kind: symmetric, p: 0.3}}         # kept with 70%, else any other category alike
 #     or remove the 'channel' line: then the variable is released as it is.
 #  3. Is it needed at all? Remove what nobody will count: every variable adds to what a record gives away.
 #
@@ -158,8 +160,12 @@ def summaries(
     return [column.summary(text=text) for column in columns.values()]
 
 
-def draft(columns: Sequence[ColumnSummary]) -> str:
-    """Return a policy in YAML that says what is still to be decided, for the columns that are variables."""
+def draft(columns: Sequence[ColumnSummary], epsilon: float | None = None, *, per: str = "variable") -> str:
+    """Return a policy in YAML that says what is still to be decided, for the columns that are variables.
+
+    With `epsilon` every variable has a symmetric channel with this ε, or with an even share of it if it is
+    for a whole record.
+    """
     left_out = {column.name: why for column in columns if (why := reason_against(column))}
     chosen = [column for column in columns if column.name not in left_out]
     if not chosen:
@@ -169,9 +175,20 @@ def draft(columns: Sequence[ColumnSummary]) -> str:
             if why
             else "The data have no records to draft from."
         )
-    lines = [HEADER, "masquerade: 1", "variables:"]
+    header, channel = HEADER, ["# DECIDE: which guarantee it needs", "channel: {kind: decide}"]
+    if epsilon is not None:
+        share = epsilon / (len(chosen) if per == "record" else 1)
+        spent = f"{math.floor(share * 1e6 + 1e-7) / 1e6:.6f}".rstrip("0").rstrip(".")
+        whose = "an even share of the record's" if per == "record" else "of this variable"
+        channel = [
+            f"# ε {whose}; masquerade plan finds better",
+            f"channel: {{kind: for_epsilon, epsilon: {spent}}}",
+        ]
+        header = header.replace(REFUSED, SETTLE)
+    lines = [header, "masquerade: 1", "variables:"]
     for column in chosen:
-        lines += [f"  {quoted(column.name, key=True)}:", *(f"    {line}" for line in entry(column))]
+        rows = [*entry(column), *channel]
+        lines += [f"  {quoted(column.name, key=True)}:", *(f"    {line}" for line in rows)]
     if left_out:
         lines += ["", "# Left out (a released record has none of these):"]
         lines += [f"#   {quoted(name, key=True)}: {reason}" for name, reason in left_out.items()]
@@ -223,7 +240,7 @@ def _binned(column: ColumnSummary) -> bool:
 
 
 def entry(column: ColumnSummary) -> list[str]:
-    """Return the lines of one variable."""
+    """Return the lines that say how a variable is read."""
     lines = []
     if _binned(column):
         lines.append("# DECIDE: cut points; a number outside them is refused, so cover all that may occur")
@@ -248,7 +265,7 @@ def entry(column: ColumnSummary) -> list[str]:
                 "# DECIDE: some values are missing; they become this category (else they are refused)"
             )
             lines.append(f"missing: {quoted(stand_in)}")
-    return [*lines, "# DECIDE: which guarantee it needs", "channel: {kind: decide}"]
+    return lines
 
 
 def _missing_label(labels: Sequence[Category]) -> Category:
