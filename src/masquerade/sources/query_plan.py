@@ -70,10 +70,14 @@ class Axis:
         return None if self.channel.is_identity else self.channel.matrix
 
     @property
+    def singular(self) -> bool:
+        """Tell whether some combinations of truths cannot be told apart; dealt blocks were asked before."""
+        return isinstance(self.channel, Channel) and self.channel.is_singular
+
+    @property
     def rank(self) -> int:
         """Return how many combinations of truths the reports tell."""
-        singular = isinstance(self.channel, Channel) and self.channel.is_singular
-        return self.channel.rank if singular else prod(self.truth_sizes)  # type: ignore[union-attr]
+        return self.channel.rank if self.singular else prod(self.truth_sizes)  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +95,15 @@ class Factor:
     given: Conditions = ()
 
     @property
+    def singular(self) -> bool:
+        """Tell whether some combinations of truths cannot be told apart."""
+        return self.channel is not None and self.channel.is_singular
+
+    @property
     def rank(self) -> int:
         """Return how many combinations of truths the reports tell."""
         channel = self.channel
-        return channel.rank if channel is not None and channel.is_singular else prod(self.truth_sizes)
+        return channel.rank if channel is not None and self.singular else prod(self.truth_sizes)
 
     @property
     def code(self) -> int | None:
@@ -115,7 +124,7 @@ class QueryPlan:
         """The place of the axis whose reports are of dealt blocks, if there is one."""
         return next((place for place, axis in enumerate(self.axes) if axis.reading is not None), None)
 
-    @cached_property
+    @property
     def census(self) -> QueryPlan | None:
         """The plan that counts the records of every block, which tells how to read this one."""
         if self.dealt is None:
@@ -142,7 +151,7 @@ class QueryPlan:
         """The columns to tabulate."""
         return tuple(name for axis in self.axes for name in axis.columns)
 
-    @cached_property
+    @property
     def joint_columns(self) -> tuple[str, ...]:
         """The columns to tabulate and those of conditions: their joint table answers everything."""
         if not self.factors:
@@ -154,7 +163,7 @@ class QueryPlan:
         """The shape of the table of columns, one axis per group."""
         return tuple(prod(axis.sizes) for axis in self.axes)
 
-    @cached_property
+    @property
     def joint_shape(self) -> tuple[int, ...]:
         """The shape of the joint table: the observed axes, then one for every factor."""
         if not self.factors:
@@ -176,10 +185,10 @@ class QueryPlan:
         np.add.at(result, reading.lump, front)
         return np.moveaxis(result, 0, self.dealt)
 
-    @cached_property
+    @property
     def weighing(self) -> tuple[Factor, ...]:
         """The factors that weigh reports: conditions on disguised variables."""
-        return tuple(factor for factor in self.factors if factor.code is None)
+        return tuple([factor for factor in self.factors if factor.channel is not None])
 
     def met(self, joint: Floats) -> Floats:
         """Return the part of a joint table that meets the conditions on clear columns, lumped."""
@@ -205,7 +214,7 @@ class QueryPlan:
             observed, channels, truths, reduction, weight, held, squares, told=self._told, dealt=samples
         )
 
-    @cached_property
+    @property
     def samples(self) -> Samples | None:
         """The samples of sizes known beforehand that records fall into, where there are some."""
         if self.dealt is None:
@@ -215,13 +224,13 @@ class QueryPlan:
             return None
         return Samples(self.dealt, axis.reading.sample, axis.samples)
 
-    @cached_property
+    @property
     def _told(self) -> int | None:
         """How many combinations of truths the reports tell apart; None for all."""
-        ranks = [each.rank for each in self.axes] + [each.rank for each in self.weighing]
-        sizes = [prod(each.truth_sizes) for each in self.axes]
-        sizes += [prod(each.truth_sizes) for each in self.weighing]
-        return None if ranks == sizes else prod(ranks)
+        channels: list[Axis | Factor] = [*self.axes, *self.weighing]
+        if not any(each.singular for each in channels):
+            return None
+        return prod(each.rank for each in channels)
 
     @cached_property
     def _latent(self) -> tuple[tuple[Floats | None, ...], tuple[int, ...], Reduction]:

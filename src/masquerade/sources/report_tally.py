@@ -177,6 +177,8 @@ def _scatter(plan: QueryPlan, sums: Observed, weight: float | None) -> Covarianc
     Survey weights (`weight`, their mean weighted by themselves) count as equal within a report. Where a
     condition on disguised variables was weighed in passing, every row is taken to weigh as the heaviest.
     """
+    if weight is None and sums.counted is not None and not plan.factors:  # most often: rows weigh 1
+        return CovariancePart(sums.squares, plan.maps, sums.counted, sums.counted, (1.0, 1.0))
     low, high = np.ones(()), np.ones(())
     for factor in plan.factors:
         ends = (0.0, 1.0) if factor.channel is None else (factor.vector.min(), factor.vector.max())
