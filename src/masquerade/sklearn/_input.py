@@ -193,6 +193,12 @@ class DisguisedInput:
 
     def records(self, X: Any, y: NDArray[Any], weights: Floats | None = None) -> Records:
         """Return disguised rows and their disguised classes as a source of counts."""
+        shared = [name for group in self.policy.groups if group.own_report for name in group.names]
+        if shared:
+            raise InputError(
+                f"{', '.join(shared)} have reports in common, estimators take a column for each variable: "
+                "learn from mq.tally(records, policy) by mq.learn instead."
+            )
         columns = self._columns(X, self.policy)
         warn_missing(missing_from(said_by(X), accepted=True) if hasattr(X, "columns") else None)
         table = {name: columns[name] for name in self.names}

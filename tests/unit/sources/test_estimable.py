@@ -12,6 +12,10 @@ from masquerade.core.errors import InputError, PolicyError, QueryRefused
 from masquerade.core.supports import Supports, from_tables
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.frames.baskets import check_baskets
+from masquerade.simulation import people_from
+from masquerade.simulation.mix import count as mixed_count
+from masquerade.simulation.people import Trouble
+from masquerade.sklearn import DisguisedNaiveBayes
 from masquerade.sources.records import Records
 
 NAMES = ("a", "b", "c", "d")
@@ -358,3 +362,21 @@ def test_a_block_that_nobody_was_dealt_leaves_estimates_with_errors_and_the_tota
     assert np.abs(np.mean(values, axis=0).sum() - 12) < 1e-6
     (empty,) = Records({name: column[:0] for name, column in codes.items()}, policy).answer([query])
     assert np.all(empty.values == 0)
+
+
+def test_estimators_say_that_they_take_a_column_for_each_variable():
+    policy = blocks()
+    frame = frame_of(drawn(truth(1), 50, np.random.default_rng(23)))
+    with pytest.raises(InputError, match="have reports in common"):
+        DisguisedNaiveBayes(policy=policy, target="d").fit(mq.simulate(frame, policy, seed=1), frame["d"])
+
+
+def test_dealt_blocks_go_through_a_mix():
+    policy = blocks()
+    people = people_from(frame_of(drawn(truth(1), 12, np.random.default_rng(24))), policy)
+    found = mixed_count(
+        people, lambda source: (source.n, source.answer([mq.Query(by=("a", "b"))])), Trouble()
+    )
+    n, (table,) = found.model
+    assert n == 12
+    assert table.total == pytest.approx(12)
