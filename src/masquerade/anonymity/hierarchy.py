@@ -17,6 +17,7 @@ from typing import Any
 
 from masquerade.channels import policy_text
 from masquerade.core.errors import FileError, InputError, PolicyError, SchemaError
+from masquerade.core.json_text import read_text
 
 VERSION = 1
 DATES: Mapping[str, Callable[[date], str]] = {
@@ -58,10 +59,7 @@ def load_hierarchies(path: str | Path) -> dict[str, Hierarchy]:
     form = policy_text.SUFFIXES.get(Path(path).suffix.lower())
     if form is None:
         raise FileError(f"{path}: hierarchies are read from .yaml, .yml or .json.")
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise FileError(f"{path}: this file cannot be read as text.") from None
+    text = read_text(Path(path))
     try:
         values = policy_text.parse(text, form)
     except PolicyError as error:
@@ -142,7 +140,7 @@ def _prefixes(where: str, given: Mapping[str, Any]) -> Hierarchy:
 def _dates(where: str, given: Mapping[str, Any]) -> Hierarchy:
     """Return parts of a date."""
     names = given["dates"]
-    known = isinstance(names, list) and names and all(name in DATES for name in names)
+    known = isinstance(names, list) and names and all(isinstance(n, str) and n in DATES for n in names)
     order = [list(DATES).index(name) for name in names] if known else []
     if not known or any(later <= earlier for earlier, later in pairwise(order)):
         raise InputError(f"{where}'dates' lists some of {', '.join(DATES)}, in this order.")

@@ -9,15 +9,27 @@ from itertools import product
 
 import numpy as np
 
-from masquerade.channels.channel import LARGEST_DENOMINATOR, MOST_ENTRIES, Channel, dense, from_rows
+from masquerade.channels.channel import (
+    LARGEST_DENOMINATOR,
+    MOST_ENTRIES,
+    Channel,
+    check_cost,
+    dense,
+    from_rows,
+    from_sparse,
+)
 from masquerade.channels.rationals import Rational, probability, rational
 from masquerade.core.errors import ChannelError
 from masquerade.core.schema import Category
+
+MOST_CATEGORIES = 2**24
 
 
 def identity(categories: int) -> Channel:
     """Return the channel that reports the truth (γ = ∞ with more than one category)."""
     check_categories(categories)
+    if categories > MOST_CATEGORIES:
+        raise ChannelError(f"A channel has at most {MOST_CATEGORIES:,} categories; use smaller groups.")
     codes = np.arange(categories, dtype=np.int32)[:, None]
     return Channel(codes, np.ones((categories, 1), dtype=np.int64), categories)
 
@@ -81,8 +93,9 @@ def near_symmetric(categories: int, ratio: Fraction) -> Channel:
 def _two_weights(categories: int, own: int, other: int) -> Channel:
     """Return the square channel with one integer weight for the truth and one for every other category."""
     if categories**2 > MOST_ENTRIES:
+        many = f"{categories:,}" if categories < 10**15 else "more than 10^15"
         raise ChannelError(
-            f"A symmetric channel over {categories:,} categories is too large "
+            f"A symmetric channel over {many} categories is too large "
             f"(at most {math.isqrt(MOST_ENTRIES):,}); split the variables into smaller groups."
         )
     weights = np.full((categories, categories), other, dtype=np.int64)
@@ -109,15 +122,18 @@ def grouped(groups: Sequence[Sequence[int]], within: Sequence[Channel]) -> Chann
         raise ChannelError("The groups of a grouped channel must hold every category exactly once.")
     if len(groups) != len(within):
         raise ChannelError(f"{len(groups)} groups need {len(groups)} channels. Got {len(within)}.")
-    rows: list[Mapping[int, Fraction]] = [{}] * len(members)
+    entries = sum(channel.weights.size for channel in within)
+    check_cost(2 * entries)
+    rows: list[Mapping[int, int]] = [{}] * len(members)
     for group, channel in zip(groups, within, strict=True):
         if (channel.truths, channel.reports) != (len(group), len(group)):
             raise ChannelError(
                 f"The channel of a group of {len(group)} categories must be square of that size."
             )
         for place, code in enumerate(group):
-            rows[code] = {group[report]: chance for report, chance in channel.row(place).items()}
-    return from_rows(rows, len(members))
+            pairs = zip(channel.outcomes[place].tolist(), channel.weights[place].tolist(), strict=True)
+            rows[code] = {group[report]: weight for report, weight in pairs if weight}
+    return from_sparse(rows, len(members))
 
 
 def flip(
@@ -144,18 +160,20 @@ def flip(
         raise ChannelError(f"{len(parts)} groups need one theta or {len(parts)}. Got {len(keeps)}.")
     chances = [probability(keep, "theta") for keep in keeps]
     reverse = [_check_opposite(size, opposites[i] if opposites else None) for i, size in enumerate(sizes)]
-    codes = np.unravel_index(np.arange(math.prod(sizes)), tuple(sizes))
-    rows: list[dict[int, Fraction]] = [{} for _ in range(math.prod(sizes))]
+    cells, scale = math.prod(sizes), math.prod(chance.denominator for chance in chances)
+    check_cost(8 * cells * 2 ** len(parts), scale.bit_length())
+    codes = np.unravel_index(np.arange(cells), tuple(sizes))
+    rows: list[dict[int, int]] = [{} for _ in range(cells)]
     for choice in product((True, False), repeat=len(parts)):
         weight = math.prod(
-            (keep if kept else 1 - keep for keep, kept in zip(chances, choice, strict=True)),
-            start=Fraction(1),
+            chance.numerator if kept else chance.denominator - chance.numerator
+            for chance, kept in zip(chances, choice, strict=True)
         )
         turned = {i for part, kept in zip(parts, choice, strict=True) if not kept for i in part}
         image = tuple(reverse[i][code] if i in turned else code for i, code in enumerate(codes))
         for row, report in zip(rows, np.ravel_multi_index(image, tuple(sizes)).tolist(), strict=True):
-            row[report] = row.get(report, Fraction(0)) + weight
-    return from_rows(rows, math.prod(sizes))
+            row[report] = row.get(report, 0) + weight
+    return from_sparse(rows, cells)
 
 
 def _check_opposite(size: int, opposite: Sequence[int] | None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

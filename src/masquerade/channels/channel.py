@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 LARGEST_DENOMINATOR = 2**62
 DENOMINATOR = 2**32  # of rows that were rounded
-MOST_ENTRIES = 2**24
+MOST_ENTRIES = 2**22  # of a matrix: 2,048 categories
+MOST_OPERATIONS = 2**24  # on exact numbers, to build a channel
+MOST_SMALL_OPERATIONS = 2**30  # on numbers of 64 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,16 +177,20 @@ class Channel:
             raise ChannelError(
                 f"A channel with {self.reports} reports cannot be followed by one for {second.truths} truths."
             )
-        later = [second.row(report) for report in range(second.truths)]
-        rows: list[dict[int, Fraction]] = []
-        for truth in range(self.truths):
-            row: dict[int, Fraction] = {}
-            for middle, chance in self.row(truth).items():
-                for report, onward in later[middle].items():
-                    row[report] = row.get(report, Fraction(0)) + chance * onward
-            rows.append(row)
+        operations = self.truths * self.reports * second.reports
+        if operations > MOST_SMALL_OPERATIONS:
+            check_cost(operations)
+        scale = math.lcm(*np.unique(second.denominators).tolist())
+        onward = _scattered(second, [scale // total for total in second.denominators.tolist()])
+        own = _scattered(self)
+        most = int(self.weights.max()) * max(map(max, onward)) * self.reports
+        if most < 2**63:
+            product = np.array(own, dtype=np.int64) @ np.array(onward, dtype=np.int64)
+        else:
+            check_cost(operations, scale.bit_length() + 62)
+            product = np.array(own, dtype=object) @ np.array(onward, dtype=object)
         labels = second.labels or (self.labels if second.truths == second.reports else None)
-        return from_rows(rows, second.reports, labels)
+        return from_weights(product.tolist(), labels)
 
     def marginal(
         self, sizes: Sequence[int], report_sizes: Sequence[int], keep: Sequence[int]
@@ -220,9 +226,14 @@ class Channel:
     def fingerprint(self) -> str:
         """Return a sha256 of the exact probabilities, the same for every way of writing the channel."""
         digest = hashlib.sha256(f"{self.truths}x{self.reports};".encode())
-        for truth in range(self.truths):
-            row = sorted(self.row(truth).items())
-            digest.update((",".join(f"{report}:{chance}" for report, chance in row) + ";").encode())
+        texts: dict[tuple[int, int], str] = {}  # few chances occur often
+        for outcomes, weights, total in zip(self.outcomes, self.weights, self.denominators, strict=True):
+            whole = int(total)
+            row = sorted((r, w) for r, w in zip(outcomes.tolist(), weights.tolist(), strict=True) if w)
+            for _, weight in row:
+                if (weight, whole) not in texts:
+                    texts[weight, whole] = str(Fraction(weight, whole))
+            digest.update((",".join([f"{r}:{texts[w, whole]}" for r, w in row]) + ";").encode())
         return digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -268,36 +279,76 @@ def dense(weights: NDArray[np.integer[Any]], labels: Iterable[Category] | None =
     return Channel(outcomes, weights.astype(np.int64), reports, None if labels is None else tuple(labels))
 
 
+def check_cost(operations: int, bits: int = 64) -> None:
+    """Refuse to build what would take too long: so many operations on exact numbers of so many bits."""
+    if operations > MOST_OPERATIONS or operations * (1024**2 + bits**2) > MOST_OPERATIONS * 1024**2:
+        much = f"{operations:,}" if operations < 10**15 else "more than 10^15"
+        raise ChannelError(
+            f"This channel would take {much} operations on numbers of {bits:,} bits to build; use fewer "
+            "categories, fewer variables together, or probabilities with fewer digits."
+        )
+
+
+def _scattered(channel: Channel, factors: Sequence[int] | None = None) -> list[list[int]]:
+    """Return the weights as a full matrix of Python's integers, rows times factors."""
+    channel.check_size()
+    full = []
+    for truth, (outcomes, weights) in enumerate(
+        zip(channel.outcomes.tolist(), channel.weights.tolist(), strict=True)
+    ):
+        factor = 1 if factors is None else factors[truth]
+        row = [0] * channel.reports
+        for report, weight in zip(outcomes, weights, strict=True):
+            row[report] += weight * factor
+        full.append(row)
+    return full
+
+
 def from_rows(
     rows: Sequence[Mapping[int, Fraction]], reports: int, labels: Iterable[Category] | None = None
 ) -> Channel:
     """Return the channel whose row l gives report m with probability rows[l][m]; rows must sum to one."""
-    width = max((sum(1 for chance in row.values() if chance) for row in rows), default=0)
-    if not width:
+    listed = []
+    for truth, row in enumerate(rows):
+        scale = math.lcm(*(chance.denominator for chance in row.values()))
+        weights = {m: chance.numerator * (scale // chance.denominator) for m, chance in row.items()}
+        if any(weight < 0 for weight in weights.values()):
+            raise ChannelError(f"Row {truth + 1} of the channel has a negative probability.")
+        if sum(weights.values()) != scale:
+            total = sum(row.values(), Fraction(0))
+            raise ChannelError(
+                f"Row {truth + 1} of the channel sums to {float(total):.10g}, not to 1"
+                + (" (write thirds as '1/3')." if abs(total - 1) < Fraction(1, 1000) else ".")
+            )
+        listed.append(weights)
+    return from_sparse(listed, reports, labels)
+
+
+def from_weights(rows: Sequence[Sequence[int]], labels: Iterable[Category] | None = None) -> Channel:
+    """Return the channel whose row l gives report m in proportion to the whole number rows[l][m]."""
+    return from_sparse([dict(enumerate(row)) for row in rows], len(rows[0]) if rows else 0, labels)
+
+
+def from_sparse(
+    rows: Sequence[Mapping[int, int]], reports: int, labels: Iterable[Category] | None = None
+) -> Channel:
+    """Return the channel of whole weights by report, reduced; rounded where they do not fit in 62 bits."""
+    entries = [sorted((report, weight) for report, weight in row.items() if weight) for row in rows]
+    width = max(map(len, entries), default=0)
+    if not width or not min(map(len, entries)):
         raise ChannelError("A channel needs at least one truth and one report.")
     outcomes = np.zeros((len(rows), width), dtype=np.int32)
     weights = np.zeros((len(rows), width), dtype=np.int64)
-    for truth, row in enumerate(rows):
-        _check_row(row, truth)
-        entries = [(report, chance) for report, chance in sorted(row.items()) if chance]
-        scale = math.lcm(*(chance.denominator for _, chance in entries))
-        if scale > LARGEST_DENOMINATOR:
-            return rounded([[row.get(m, Fraction(0)) for m in range(reports)] for row in rows], labels)
-        for place, (report, chance) in enumerate(entries):
-            outcomes[truth, place] = report
-            weights[truth, place] = int(chance * scale)
+    for truth, row in enumerate(entries):
+        divisor = math.gcd(*(weight for _, weight in row))
+        reduced = [weight // divisor for _, weight in row]
+        if sum(reduced) > LARGEST_DENOMINATOR:
+            if len(rows) * reports > MOST_ENTRIES:
+                raise ChannelError("Probabilities of a channel of this size need fewer digits.")
+            return rounded_weights([[row.get(m, 0) for m in range(reports)] for row in rows], labels)
+        outcomes[truth, : len(row)] = [report for report, _ in row]
+        weights[truth, : len(row)] = reduced
     return Channel(outcomes, weights, reports, None if labels is None else tuple(labels))
-
-
-def _check_row(row: Mapping[int, Fraction], truth: int) -> None:
-    if any(chance < 0 for chance in row.values()):
-        raise ChannelError(f"Row {truth + 1} of the channel has a negative probability.")
-    total = sum(row.values(), Fraction(0))
-    if total != 1:
-        raise ChannelError(
-            f"Row {truth + 1} of the channel sums to {float(total):.10g}, not to 1"
-            + (" (write thirds as '1/3')." if abs(total - 1) < Fraction(1, 1000) else ".")
-        )
 
 
 def rounded(rows: Sequence[Sequence[Fraction]], labels: Iterable[Category] | None = None) -> Channel:
@@ -307,27 +358,46 @@ def rounded(rows: Sequence[Sequence[Fraction]], labels: Iterable[Category] | Non
     the rows are first mixed with a sliver of the uniform distribution, some 2⁻³²/(γ−1) per report. A channel
     with γ so near to 1 that no sliver helps has its rows made equal: it told nothing that survives rounding.
     """
+    scale = math.lcm(*(chance.denominator for row in rows for chance in row))
+    return rounded_weights([[int(chance * scale) for chance in row] for row in rows], labels)
+
+
+def rounded_weights(rows: Sequence[Sequence[int]], labels: Iterable[Category] | None) -> Channel:
+    """Return `rounded` of rows that are whole numbers, each in proportion to its sum."""
     names = None if labels is None else tuple(labels)
-    bound = _largest_ratio(rows)
+    totals = [sum(row) for row in rows]
+    whole = math.lcm(*totals)
+    check_cost(32 * len(rows) * len(rows[0]), whole.bit_length())
+    same = [[weight * (whole // total) for weight in row] for row, total in zip(rows, totals, strict=True)]
+    bound = _largest_ratio(same)
     sliver = 0
     while 2 * sliver * len(rows[0]) <= DENOMINATOR:
-        lifted = [lift(row, Fraction(sliver, DENOMINATOR)) if bound < math.inf else list(row) for row in rows]
-        result = dense(np.array([_integer_weights(row) for row in lifted], dtype=np.int64), names)
+        if sliver and bound < math.inf:
+            lifted, total = [_lifted(row, whole, sliver) for row in same], whole * DENOMINATOR
+        else:
+            lifted, total = same, whole
+        result = dense(np.array([_integer_weights(row, total) for row in lifted], dtype=np.int64), names)
         if result.gamma <= bound:
             return result
         sliver = max(1, 2 * sliver)
-    average = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-    return dense(np.array([_integer_weights(average)] * len(rows), dtype=np.int64), names)
+    average = [sum(column) for column in zip(*same, strict=True)]
+    return dense(np.array([_integer_weights(average, whole * len(rows))] * len(rows), dtype=np.int64), names)
 
 
-def _largest_ratio(rows: Sequence[Sequence[Fraction]]) -> Fraction | float:
+def _largest_ratio(rows: Sequence[Sequence[int]]) -> Fraction | float:
     best = Fraction(1)
     for column in zip(*rows, strict=True):
         if max(column) > 0:
             if min(column) == 0:
                 return math.inf
-            best = max(best, max(column) / min(column))
+            best = max(best, Fraction(max(column), min(column)))
     return best
+
+
+def _lifted(row: Sequence[int], whole: int, sliver: int) -> list[int]:
+    """Return `lift` of a row over `whole` by a sliver over 2³², over the product of both."""
+    keep = DENOMINATOR - sliver * sum(1 for weight in row if weight)
+    return [keep * weight + sliver * whole if weight else 0 for weight in row]
 
 
 def lift(row: Sequence[Fraction], sliver: Fraction) -> list[Fraction]:
@@ -337,12 +407,12 @@ def lift(row: Sequence[Fraction], sliver: Fraction) -> list[Fraction]:
     return [keep * chance + sliver if chance else chance for chance in row]
 
 
-def _integer_weights(row: Sequence[Fraction]) -> list[int]:
-    """Return integers near row·2³² with that sum: largest remainders, none of the possible ones zero."""
-    exact = [chance * DENOMINATOR for chance in row]
-    weights = [max(int(value), 1) if value else 0 for value in exact]
-    order = sorted(range(len(row)), key=lambda i: exact[i] - weights[i], reverse=True)
-    order = [i for i in order if exact[i]]
+def _integer_weights(row: Sequence[int], whole: int) -> list[int]:
+    """Return integers near row·2³²/whole with that sum: largest remainders, no possible report at zero."""
+    exact = [weight * DENOMINATOR for weight in row]
+    weights = [max(value // whole, 1) if value else 0 for value in exact]
+    left = [value - weight * whole for value, weight in zip(exact, weights, strict=True)]
+    order = [i for i in sorted(range(len(row)), key=left.__getitem__, reverse=True) if exact[i]]
     short = DENOMINATOR - sum(weights)
     for i in order[: max(short, 0)]:
         weights[i] += 1

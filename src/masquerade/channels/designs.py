@@ -13,8 +13,10 @@ from itertools import pairwise
 from math import comb
 from typing import Literal
 
+import numpy as np
+
 from masquerade.channels.basic import binary, check_categories, identity, near_symmetric, symmetric
-from masquerade.channels.channel import Channel, from_rows, rounded
+from masquerade.channels.channel import Channel, check_cost, from_rows, from_weights, rounded_weights
 from masquerade.channels.rationals import Rational, probability, rational
 from masquerade.core.errors import ChannelError
 
@@ -71,22 +73,23 @@ def invariant(prior: Sequence[Rational], base: Channel, strength: Rational = 1) 
     mix = rational(strength, "strength")
     if not 0 <= mix <= 1:
         raise ChannelError(f"'strength' must be in [0, 1]. Got {float(mix):g} instead.")
-    rows = base.rows
+    # whole numbers over common denominators: p of the prior, w of the base, c of the chance of a report
     size = range(base.truths)
-    chance = [sum((shares[j] * rows[j][m] for j in size), Fraction(0)) for m in size]
-    back = [
-        [shares[l] * rows[l][m] / chance[m] if chance[m] else Fraction(l == m) for l in size] for m in size
-    ]
-    return from_rows(
-        [
-            {
-                l: mix * sum((rows[k][m] * back[m][l] for m in size), Fraction(0)) + (1 - mix) * (k == l)
-                for l in size
-            }
-            for k in size
-        ],
-        base.truths,
-    )
+    prior_scale = math.lcm(*(share.denominator for share in shares))
+    whole = [share.numerator * (prior_scale // share.denominator) for share in shares]
+    base_scale = math.lcm(*np.unique(base.denominators).tolist())
+    check_cost(base.truths**3, base.truths * (prior_scale.bit_length() + base_scale.bit_length()))
+    weights = np.array([[int(entry * base_scale) for entry in row] for row in base.rows], dtype=object)
+    chance = [sum(whole[j] * weights[j, m] for j in size) for m in size]
+    chance_scale = math.lcm(*(c for c in chance if c))
+    back = np.array([chance_scale // c if c else 0 for c in chance], dtype=object)
+    mixed = (weights * back) @ weights.T * np.array(whole, dtype=object)
+    for m in size:
+        if not chance[m]:  # a report that never comes is taken for the truth of its name
+            mixed[:, m] += weights[:, m] * chance_scale
+    kept = (mix.denominator - mix.numerator) * base_scale * chance_scale
+    result = mixed * mix.numerator + np.diag(np.array([kept] * base.truths, dtype=object))
+    return from_weights(result.tolist())
 
 
 def additive(edges: Sequence[Rational], noise: Noise, scale: Rational, margin: int | None = None) -> Channel:
@@ -114,19 +117,26 @@ def additive(edges: Sequence[Rational], noise: Noise, scale: Rational, margin: i
     if extra < 0:
         raise ChannelError(f"'margin' must be at least 0. Got {extra} instead.")
     bins = truths + 2 * extra
+    check_cost(8 * truths * bins, (width / spread).denominator.bit_length())
+    # ends of the report bins seen from the middle of the truth's bin, in units of `scale`
+    first = -extra - truths
+    ends = [(step - Fraction(1, 2)) * width / spread for step in range(first, bins)]
+    between = [_noise_between(low, high, noise) for low, high in pairwise(ends)]
+    low_end = [_noise_between(-math.inf, end, noise) for end in ends]
+    high_end = [_noise_between(end, math.inf, noise) for end in ends]
     rows = []
     for truth in range(truths):
-        # ends of the report bins seen from the middle of the truth's bin, in units of `scale`
-        inner = [(report - extra - truth - Fraction(1, 2)) * width / spread for report in range(1, bins)]
-        ends: list[Fraction | float] = [-math.inf, *inner, math.inf]
-        chances = [_noise_between(low, high, noise) for low, high in pairwise(ends)]
-        rows.append([chance / sum(chances) for chance in chances])
+        at = 1 - extra - truth - first
+        if bins == 1:
+            chances = [Fraction(1)]
+        else:
+            chances = [low_end[at], *between[at : at + bins - 2], high_end[at + bins - 2]]
+        unit = math.lcm(*(chance.denominator for chance in chances))
+        rows.append([chance.numerator * (unit // chance.denominator) for chance in chances])
     start = cuts[0] - extra * width
     inner_cuts = [float(start + i * width) for i in range(1, bins)]
     labels = bin_labels([-math.inf, *inner_cuts, math.inf]) if extra else None  # the outermost bins are open
-    if noise == "uniform":
-        return from_rows([dict(enumerate(row)) for row in rows], bins, labels)
-    return rounded(rows, labels)
+    return from_weights(rows, labels) if noise == "uniform" else rounded_weights(rows, labels)
 
 
 def _noise_between(low: Fraction | float, high: Fraction | float, noise: Noise) -> Fraction:
@@ -202,11 +212,11 @@ def kuk(p1: Rational, p2: Rational, cards: int = 1) -> Channel:
     """
     if isinstance(cards, bool) or not isinstance(cards, int) or cards < 1:
         raise ChannelError(f"The 'cards' parameter must be a whole number from 1. Got {cards!r} instead.")
-    rows = [
-        {
-            red: Fraction(comb(cards, red)) * share**red * (1 - share) ** (cards - red)
-            for red in range(cards + 1)
-        }
-        for share in (probability(p1, "p1"), probability(p2, "p2"))
-    ]
-    return from_rows(rows, cards + 1, tuple(range(cards + 1)))
+    rows = []
+    for share in (probability(p1, "p1"), probability(p2, "p2")):
+        check_cost(cards + 1, cards * share.denominator.bit_length())
+        red, other = share.numerator, share.denominator - share.numerator
+        rows.append(
+            [comb(cards, drawn) * red**drawn * other ** (cards - drawn) for drawn in range(cards + 1)]
+        )
+    return from_weights(rows, tuple(range(cards + 1)))

@@ -16,16 +16,17 @@ from pydantic import ValidationError
 
 from masquerade.channels import policy_text
 from masquerade.channels.basic import identity
-from masquerade.channels.channel import Channel
+from masquerade.channels.channel import MOST_ENTRIES, Channel
 from masquerade.channels.channel_spec import ChannelSpec
 from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.designs import bin_labels
-from masquerade.channels.policy_file import FORMAT, BlocksSpec, PolicySpec, VariableSpec, explain
+from masquerade.channels.policy_file import FORMAT, BlocksSpec, PolicySpec, StrataSpec, VariableSpec, explain
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import ChannelError, InputError, PolicyError, SchemaError, did_you_mean
 from masquerade.core.schema import Category, Field, Schema, Variable
 
 MOST_JUDGED = 512  # combinations of a joint channel that is judged when a policy is read
+MOST_POLICY_ENTRIES = 4 * MOST_ENTRIES  # of all channels together
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,17 +378,20 @@ def _resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
     schema = Schema(field.variable for field in fields)
     channels: dict[tuple[str, ...], Channel | ClassResponse] = {}
     reports: dict[tuple[str, ...], str] = {}
+    entries = 0
     for name, entry in spec.variables.items():
         if entry.channel is not None:
             where = f"variables.{name}.channel"
-            channels[name,] = _built(entry.channel, [schema[name]], entry.bins, where)
+            channels[name,] = built = _built(entry.channel, [schema[name]], entry.bins, where)
+            entries = _within_bounds(entries, built, where)
     for i, joint in enumerate(spec.joint):
         where = f"joint[{i}]"
         variables = [_known(schema, name, where) for name in joint.variables]
         names = tuple(joint.variables)
         if any((name,) in channels for name in names):
             raise PolicyError(f"{where}: a variable disguised jointly cannot have a channel of its own too.")
-        channels[names] = _built(joint.channel, variables, None, where)
+        channels[names] = built = _built(joint.channel, variables, None, where)
+        entries = _within_bounds(entries, built, where)
         if joint.report is not None:
             reports[names] = joint.report
     for i, dealt in enumerate(spec.blocks):
@@ -395,25 +399,23 @@ def _resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
         channels[names] = _dealt_in(dealt, schema, channels, f"blocks[{i}]")
         if dealt.report is not None:
             reports[names] = dealt.report
-    strata = None
-    if spec.strata is not None:
-        by = _known(schema, spec.strata.by, "strata.by")
-        strata = (
-            by.name,
-            {
-                _stratum_label(by, label): {
-                    name: _built(
-                        channel,
-                        [_known(schema, name, f"strata.channels.{label}")],
-                        spec.variables[name].bins,
-                        f"strata.channels.{label}.{name}",
-                    )
-                    for name, channel in own.items()
-                }
-                for label, own in spec.strata.channels.items()
-            },
-        )
+    strata = None if spec.strata is None else _strata_of(spec, spec.strata, schema, entries)
     return Policy(fields, channels, strata, source, reports)
+
+
+def _strata_of(
+    spec: PolicySpec, strata: StrataSpec, schema: Schema, entries: int
+) -> tuple[str, dict[Category, dict[str, Channel]]]:
+    by = _known(schema, strata.by, "strata.by")
+    own: dict[Category, dict[str, Channel]] = {}
+    for label, specs in strata.channels.items():
+        chosen = own.setdefault(_stratum_label(by, label), {})
+        for name, channel in specs.items():
+            where = f"strata.channels.{label}"
+            variable = _known(schema, name, where)
+            chosen[name] = _built(channel, [variable], spec.variables[name].bins, f"{where}.{name}")
+            entries = _within_bounds(entries, chosen[name], where)
+    return by.name, own
 
 
 def _dealt_in(
@@ -495,6 +497,13 @@ def _built(
         return spec.build(variables)
     except (ChannelError, SchemaError) as error:
         raise PolicyError(f"{where}: {error}") from None
+
+
+def _within_bounds(entries: int, channel: Channel, where: str) -> int:
+    """Return the entries of all channels so far; refuse a policy whose channels together are too large."""
+    if entries + channel.weights.size > MOST_POLICY_ENTRIES:
+        raise PolicyError(f"{where}: the channels of this policy are too large together; use smaller groups.")
+    return entries + channel.weights.size
 
 
 def _known(schema: Schema, name: str, where: str) -> Variable:

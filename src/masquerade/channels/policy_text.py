@@ -1,4 +1,8 @@
-"""Policy text in and out: YAML 1.2 and JSON, decimals kept as written, no key twice."""
+"""Policy text in and out: YAML 1.2 and JSON, decimals kept as written, no key twice.
+
+Text may come from anybody. It is read within bounds: so many bytes, so many levels, so many values once
+anchors are written out; merge keys, with which a short text can stand for a huge one, are refused.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,12 @@ from typing import Any
 import numpy as np
 import yaml
 
-from masquerade.core.errors import FileError, PolicyError
+from masquerade.core.errors import InputError, PolicyError
+from masquerade.core.json_text import MOST_DEPTH, MOST_DIGITS, check_plain, parse_json, read_text
 
+MOST_YAML = 1 << 20  # bytes; longer ones are written as JSON, which is read a hundred times faster
+MOST_VALUES = 1 << 20  # of YAML, anchors written out
+MERGE = "tag:yaml.org,2002:merge"
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 
 
@@ -30,6 +38,12 @@ class PolicyLoader(yaml.SafeLoader):
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:
+        """Refuse brackets that nest too deeply: scanning them takes the square of their number."""
+        if self.flow_level > MOST_DEPTH:
+            raise PolicyError(f"line {self.line + 1}: nested deeper than {MOST_DEPTH} levels.")
+        super().fetch_flow_collection_start(TokenClass)
+
 
 PolicyLoader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
@@ -43,12 +57,25 @@ PolicyLoader.add_implicit_resolver("tag:yaml.org,2002:float", DECIMAL, list("-+.
 
 
 def _construct_decimal(loader: PolicyLoader, node: yaml.ScalarNode) -> Decimal:
-    return Decimal(str(loader.construct_scalar(node)))
+    return Decimal(_short(node, str(loader.construct_scalar(node))))
+
+
+def _construct_whole(loader: PolicyLoader, node: yaml.ScalarNode) -> int:
+    return int(_short(node, str(loader.construct_scalar(node))))
+
+
+def _construct_nothing(loader: PolicyLoader, node: yaml.Node) -> None:
+    loader.construct_undefined(node)
+
+
+def _short(node: yaml.ScalarNode, digits: str) -> str:
+    if len(digits) > MOST_DIGITS:
+        raise PolicyError(f"line {node.start_mark.line + 1}: a number has more than {MOST_DIGITS} digits.")
+    return digits
 
 
 def construct_unique(loader: PolicyLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     """Build a mapping and refuse a key that occurs twice (YAML would keep the last in silence)."""
-    loader.flatten_mapping(node)
     result: dict[Any, Any] = {}
     for key, value in node.value:
         pair = (loader.construct_object(key, deep=True), loader.construct_object(value, deep=True))
@@ -57,14 +84,59 @@ def construct_unique(loader: PolicyLoader, node: yaml.MappingNode) -> dict[Any, 
 
 
 PolicyLoader.add_constructor("tag:yaml.org,2002:float", _construct_decimal)
+PolicyLoader.add_constructor("tag:yaml.org,2002:int", _construct_whole)
 PolicyLoader.add_constructor("tag:yaml.org,2002:map", construct_unique)
+for _tag in ("binary", "omap", "pairs", "set", "timestamp"):  # what only YAML knows, and no policy holds
+    PolicyLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _construct_nothing)
 
 
-def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    result: dict[Any, Any] = {}
-    for pair in pairs:
-        _add_unique(result, pair)
-    return result
+def load_yaml(text: str, loader_class: type[PolicyLoader] = PolicyLoader) -> Any:
+    """Return the plain values of YAML text; errors are PyYAML's or an `InputError`."""
+    if len(text) > MOST_YAML:
+        raise PolicyError(f"too long: at most {MOST_YAML:,} bytes of YAML are read; write JSON instead.")
+    loader = loader_class(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _check_node(node)
+        values = loader.construct_document(node)
+    except RecursionError:
+        raise PolicyError(f"nested deeper than {MOST_DEPTH} levels.") from None
+    except (InputError, yaml.YAMLError):
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
+        # a value that is not of the tag it is given, such as !!int x
+        raise PolicyError("not valid YAML.") from None
+    finally:
+        loader.dispose()
+    check_plain(values)
+    return values
+
+
+def _check_node(root: yaml.Node) -> None:
+    """Refuse a graph of nodes with merge keys, with a circle, too deep, or too large once written out."""
+    sizes: dict[yaml.Node, int] = {}  # a node that is being written out has none yet
+
+    def size(node: yaml.Node, depth: int) -> int:
+        line = f"line {node.start_mark.line + 1}: "
+        if node.tag == MERGE:
+            raise PolicyError(f"{line}merge keys (<<) are not read; write the keys out.")
+        if isinstance(node, yaml.ScalarNode):
+            return 1
+        if depth > MOST_DEPTH:
+            raise PolicyError(f"{line}nested deeper than {MOST_DEPTH} levels.")
+        if node not in sizes:
+            sizes[node] = 0
+            pairs = node.value if isinstance(node, yaml.MappingNode) else [(entry,) for entry in node.value]
+            sizes[node] = 1 + sum(size(part, depth + 1) for pair in pairs for part in pair)
+        if not sizes[node]:
+            raise PolicyError(f"{line}an anchor must not stand inside itself.")
+        if sizes[node] > MOST_VALUES:
+            raise PolicyError(f"{line}more than {MOST_VALUES:,} values once anchors are written out.")
+        return sizes[node]
+
+    size(root, 0)
 
 
 def _add_unique(result: dict[Any, Any], pair: tuple[Any, Any], where: str = "") -> None:
@@ -82,12 +154,7 @@ def read(path: Path) -> Any:
     form = SUFFIXES.get(path.suffix.lower())
     if form is None:
         raise PolicyError(f"{path}: a policy file ends in .yaml, .yml or .json.")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror}).") from None
-    except UnicodeDecodeError:
-        raise PolicyError(f"{path}: is not a text file in UTF-8.") from None
+    text = read_text(path)
     try:
         return parse(text, form)
     except PolicyError as error:
@@ -97,11 +164,9 @@ def read(path: Path) -> Any:
 def parse(text: str, form: str) -> Any:
     """Return the plain values of YAML or JSON text."""
     try:
-        if form == "json":
-            return json.loads(text, parse_float=Decimal, object_pairs_hook=_unique)
-        return yaml.load(text, Loader=PolicyLoader)  # noqa: S506  (a SafeLoader)
-    except json.JSONDecodeError as error:
-        raise PolicyError(f"line {error.lineno}: not valid JSON ({error.msg}).") from None
+        return parse_json(text, exact=True) if form == "json" else load_yaml(text)
+    except InputError as error:
+        raise PolicyError(str(error)) from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise PolicyError(f"line {line}: not valid YAML ({error.problem}).") from None

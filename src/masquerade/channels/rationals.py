@@ -9,7 +9,9 @@ import numpy as np
 
 from masquerade.core.errors import ChannelError
 
-LARGEST_EXPONENT = 1000
+LARGEST_EXPONENT = 330  # beyond all of floating point
+MOST_BITS = 1100  # of a denominator, which a number as small as floating point knows has
+MOST_DIGITS = 1000
 Rational = Fraction | int | str | float | Decimal
 
 
@@ -27,19 +29,34 @@ def rational(value: object, name: str = "value") -> Fraction:
     try:
         # the shortest text of a float is the decimal that was typed
         number = repr(value) if isinstance(value, float) else value
-        exact = Decimal(number) if isinstance(number, str) and "/" not in number else number
-        return Fraction(_within_reach(exact) if isinstance(exact, Decimal) else exact)
+        return _within_reach(number)
     except (ValueError, ZeroDivisionError, OverflowError, InvalidOperation):
         raise ChannelError(
-            f"{name!r} must be a number such as 0.25 or '1/4'. Got {value!r} instead."
+            f"{name!r} must be a number such as 0.25 or '1/4'. Got {shown(value)} instead."
         ) from None
 
 
-def _within_reach(value: Decimal) -> Decimal:
-    """Refuse an exponent that would fill the memory before any check of the number's size."""
-    if value.is_finite() and abs(value.adjusted()) > LARGEST_EXPONENT:
+def _within_reach(number: Fraction | int | str | Decimal) -> Fraction:
+    """Return a number exactly; refuse one beyond floating point before it can fill the memory."""
+    if isinstance(number, str) and len(number) > MOST_DIGITS:
+        raise OverflowError(f"more than {MOST_DIGITS} digits")
+    exact = Decimal(number) if isinstance(number, str) and "/" not in number else number
+    if isinstance(exact, Decimal) and exact.is_finite() and abs(exact.adjusted()) > LARGEST_EXPONENT:
         raise OverflowError(f"an exponent beyond {LARGEST_EXPONENT}")
-    return value
+    found = Fraction(exact)
+    float(found)  # raises what is beyond floating point
+    if found.denominator.bit_length() > MOST_BITS:
+        raise OverflowError(f"a denominator of more than {MOST_BITS} bits")
+    return found
+
+
+def shown(value: object) -> str:
+    """Return a value as an error quotes it: not longer than a line."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits has no text
+        return "a number of thousands of digits"
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def probability(value: object, name: str, *, most: Fraction | int = 1) -> Fraction:

@@ -92,6 +92,7 @@ def _report(
         "record": figures.to_dict()["record"],
         "disclosed_in_clear": [*figures.clear, *kept],
         "left_out": left_out,
+        "memo": release.memo,
         "earlier_policies": list(release.earlier_policies),
     }
 

@@ -29,14 +29,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from masquerade.core.query import Query
 
 
+LONGEST_HINT, MOST_HINTS = 100, 1000
+
+
 class MasqueradeError(Exception):
-    """Base of every error raised on purpose."""
+    """Base of every error raised on purpose; each pickles, whatever its constructor takes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to make the error again: without its constructor, whose text is made already."""
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[MasqueradeError], args: tuple[Any, ...], state: dict[str, Any]) -> MasqueradeError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class InputError(MasqueradeError, ValueError):
@@ -158,7 +172,9 @@ def did_you_mean(given: object, known: Iterable[object]) -> str:
     " Did you mean 'smoker'?"
     """
     names = [str(name) for name in known]
-    close = get_close_matches(str(given), names, n=1)
+    if len(str(given)) > LONGEST_HINT or len(names) > MOST_HINTS:  # comparing takes the product of lengths
+        return ""
+    close = get_close_matches(str(given), [name for name in names if len(name) <= LONGEST_HINT], n=1)
     if close:
         return f" Did you mean {close[0]!r}?"
     return f" Known: {', '.join(names)}." if 0 < len(names) <= 12 else ""

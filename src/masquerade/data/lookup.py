@@ -119,7 +119,7 @@ def _unpacked(content: bytes, file: RawFile, url: str) -> bytes:
                 return member.read(file.size + 1)
     except KeyError:
         raise NotFetched(f"the archive has no {file.name}") from None
-    except (zlib.error, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError):
+    except (zlib.error, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, OSError):
         raise NotFetched("not an archive that can be read") from None
     return content
 

@@ -11,14 +11,16 @@ import pyarrow as pa
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.crypto.symmetric import Keystream
+from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import Draws, disguise_codes
 from masquerade.frames.label_codes import decode, encode
-from masquerade.frames.metadata import INCOMPLETE
+from masquerade.frames.metadata import INCOMPLETE, MEMO
 
 
-def marks(policy: Policy, said: Mapping[str, str]) -> dict[str, str]:
-    """Return what disguised records say: their policy, and what was missing before they were disguised."""
-    return {"policy": policy.id} | {key: text for key, text in said.items() if key == INCOMPLETE}
+def marks(policy: Policy, said: Mapping[str, str], memo: Memo | None = None) -> dict[str, str]:
+    """Return what disguised records say: their policy, the memo that drew them, what was missing before."""
+    drawn = {} if memo is None else {MEMO: memo.id}
+    return {"policy": policy.id} | drawn | {key: text for key, text in said.items() if key == INCOMPLETE}
 
 
 def refuse_disguised(metadata: Mapping[str, str], what: str) -> None:

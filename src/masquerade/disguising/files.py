@@ -30,11 +30,15 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What was done: how many records, all columns there were, other policies that the memo had served."""
+    """What was done: how many records, all columns there were, other policies that the memo had served.
+
+    `memo` is the id of the memo that drew the reports: the same id, policy and person mean the same draw.
+    """
 
     rows: int
     columns: tuple[str, ...]
     earlier_policies: tuple[str, ...]
+    memo: str | None = None
 
 
 def disguise_file(
@@ -67,7 +71,11 @@ def disguise_file(
         first = next(disguised, None)
         schema = _empty(policy, in_order).schema if first is None else first.schema
         with AtomicWriter(
-            target, schema, marks(policy, batches.metadata), overwrite=overwrite, inputs=batches.paths
+            target,
+            schema,
+            marks(policy, batches.metadata, remembered),
+            overwrite=overwrite,
+            inputs=batches.paths,
         ) as writer:
             for batch in chain([] if first is None else [first], disguised):
                 writer.write(batch)
@@ -76,9 +84,11 @@ def disguise_file(
                     progress(batches.bytes_read, batches.total_bytes)
             if remembered is not None:
                 # durable before the output appears: no report is published that could be drawn again
-                remembered.saved(policy.id)
-    earlier = () if remembered is None else tuple(r for r in remembered.releases if r != policy.id)
-    return Release(rows, batches.file_names, earlier)
+                remembered = remembered.saved(policy.id)
+    if remembered is None:
+        return Release(rows, batches.file_names, ())
+    earlier = tuple(release for release in remembered.releases if release != policy.id)
+    return Release(rows, batches.file_names, earlier, remembered.id)
 
 
 def _disguised(

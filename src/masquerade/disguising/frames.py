@@ -63,7 +63,7 @@ def disguise(
     result = rebuild(columns, {name: reports.get(name) for name in shown})
     if shuffle:
         result = _shuffled(result, columns.rows)
-    return with_metadata(result, marks(policy, said))
+    return with_metadata(result, marks(policy, said, remembered))
 
 
 def _disguise_baskets(baskets: Baskets, policy: Policy, others: Sequence[object]) -> Baskets:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,10 @@ from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
-from masquerade.core.atomic import write_whole
+from masquerade.core.atomic import AtomicFile, write_whole
 from masquerade.core.errors import FileError, InputError, UnknownValue
+from masquerade.core.json_text import parse_json
+from masquerade.core.private_file import locked, read_private
 from masquerade.crypto.keys import expand
 from masquerade.crypto.symmetric import BlockFunction, code
 from masquerade.disguising.report_draws import Codes, Draws
@@ -52,26 +55,38 @@ class Memo:
 
     @classmethod
     def open(cls, path: str | Path) -> Memo:
-        """Read a memo file, or start a new memo if there is none yet (written by `saved`)."""
+        """Read a memo file, or think of a new secret if there is none yet; `saved` makes the file."""
+        try:
+            return cls.load(path)
+        except FileNotFoundError:
+            return cls(Path(path), secrets.token_bytes(32))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Memo:
+        """Read a memo file, which must be its owner's alone; `FileNotFoundError` says that there is none."""
         place = Path(path)
         try:
-            values = json.loads(place.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return cls(place, secrets.token_bytes(32))
-        except OSError as error:
-            raise FileError(f"{place}: the memo cannot be read ({error.strerror}).") from None
-        except ValueError:
-            raise FileError(f"{place}: this is not a memo file.") from None
-        try:
-            if values["masquerade_memo"] != FORMAT:
-                raise FileError(f"{place}: a memo of format {values['masquerade_memo']!r} is not known.")
+            values = parse_json(read_private(place, "a memo"))
+            known = values["masquerade_memo"] == FORMAT
             secret = bytes.fromhex(values["secret"])
             releases = tuple(str(release) for release in values["releases"])
-        except (KeyError, TypeError, ValueError):
+        except FileError:
+            raise
+        except (InputError, KeyError, TypeError, ValueError):
             raise FileError(f"{place}: this is not a memo file.") from None
-        if len(secret) != 32:
+        if not known or len(secret) != 32:
             raise FileError(f"{place}: this is not a memo file.")
         return cls(place, secret, releases)
+
+    @classmethod
+    def kept(cls, path: str | Path) -> Memo:
+        """Return the memo in a file, made now if there is none: of two who make it at once, one is first."""
+        memo = cls.open(path)
+        try:
+            memo._make()
+        except FileExistsError:
+            return cls.load(path)
+        return memo
 
     @property
     def id(self) -> str:
@@ -79,11 +94,38 @@ class Memo:
         return code(self.secret, b"masquerade memo id").hex()[:16]
 
     def saved(self, policy_id: str) -> Memo:
-        """Write the memo, this policy among its releases, readable by its owner only; durable on return."""
-        releases = tuple(dict.fromkeys((*self.releases, policy_id)))
-        values = {"masquerade_memo": FORMAT, "secret": self.secret.hex(), "releases": releases}
-        write_whole(self.path, json.dumps(values), private=True)
+        """Write the memo, this policy among its releases, readable by its owner only; durable on return.
+
+        Nothing may leave before. If somebody made another memo in this place meanwhile, that is a
+        `FileError`: two secrets would disguise everybody twice.
+        """
+        with suppress(FileExistsError):
+            self._make()
+        try:
+            with locked(self.path):
+                found = Memo.load(self.path)
+                if found.secret != self.secret:
+                    raise FileError(
+                        f"{self.path}: another memo was made here meanwhile. Nothing was released; begin "
+                        "again, and people are disguised as that memo does."
+                    )
+                releases = tuple(dict.fromkeys((*found.releases, policy_id)))
+                if releases != found.releases:
+                    write_whole(self.path, _text(self.secret, releases), private=True)
+        except OSError as error:
+            raise FileError(f"{self.path}: the memo cannot be written ({error.strerror}).") from None
         return Memo(self.path, self.secret, releases)
+
+    def _make(self) -> None:
+        """Make the file, unless there is one: then `FileExistsError`."""
+        try:
+            with AtomicFile(self.path) as file:
+                file.stream.write(_text(self.secret, self.releases).encode())
+                file.publish(private=True, overwrite=False)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise FileError(f"{self.path}: the memo cannot be written ({error.strerror}).") from None
 
     def draws(self, policy_id: str, persons: pa.ChunkedArray | pa.Array, column: str) -> Draws:
         """Return draws that depend only on this memo, the policy, the person and the value."""
@@ -103,6 +145,10 @@ class Memo:
             return reports
 
         return drawn
+
+
+def _text(secret: bytes, releases: tuple[str, ...]) -> str:
+    return json.dumps({"masquerade_memo": FORMAT, "secret": secret.hex(), "releases": releases})
 
 
 def memo_of(path: str | Path | None, person: str | None) -> Memo | None:

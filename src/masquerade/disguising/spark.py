@@ -20,7 +20,13 @@ import pyarrow as pa
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, MasqueradeError, SchemaError, UnknownValue, did_you_mean
 from masquerade.crypto.symmetric import Keystream
-from masquerade.disguising.columns import checked_keep, disguise_columns, refuse_disguised, shown_columns
+from masquerade.disguising.columns import (
+    checked_keep,
+    disguise_columns,
+    marks,
+    refuse_disguised,
+    shown_columns,
+)
 from masquerade.disguising.memo import Memo, chosen_draws, memo_of, person_tags
 from masquerade.disguising.report_draws import fresh_draws
 from masquerade.frames.label_codes import decode, encode
@@ -65,7 +71,7 @@ def disguise_spark(
     if not lazy:
         _check_folder(frame)
     shown = shown_columns(frame.columns, policy, kept)
-    schema, arrow = _result(frame, policy, shown, shuffle=shuffle)
+    schema, arrow = _result(frame, policy, shown, remembered, shuffle=shuffle)
     read = tuple(name for name in frame.columns if name in {*policy.schema, *kept, person})
     work = SparkWork(policy, read, shown, person, remembered, arrow)
     # by number, since PySpark takes a dot or a backtick in a name for syntax
@@ -194,7 +200,7 @@ def _refuse_unknown(frame: DataFrame, work: SparkWork) -> None:
 
 
 def _result(
-    frame: DataFrame, policy: Policy, shown: Sequence[str], *, shuffle: bool
+    frame: DataFrame, policy: Policy, shown: Sequence[str], memo: Memo | None, *, shuffle: bool
 ) -> tuple[StructType, pa.Schema]:
     """Return the columns of the result, as Spark and as Arrow name their types."""
     from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType  # noqa: PLC0415
@@ -213,7 +219,7 @@ def _result(
         field, kind = frame.schema[name], clear.schema.field(name).type
         if name in policy.schema:
             kept = _report_type(clear, name, policy)
-            marked = {**field.metadata, MARK: {"policy": policy.id}}
+            marked = {**field.metadata, MARK: marks(policy, field.metadata.get(MARK, {}), memo)}
             spark_type = field.dataType if kept == kind else natural[kept]
             field, kind = StructField(name, spark_type, field.nullable, marked), kept
         spark_fields.append(field)

@@ -24,6 +24,7 @@ Codes = NDArray[np.uint8]
 MOST_BYTES = 4 << 30
 CATEGORIES = (False, True)  # so that the code of an item is its bit
 _AT_ONCE = 64  # groups of items unpacked together
+_LONGEST_NUMBER = 300  # digits; what is longer sorts as a word
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,4 +207,4 @@ def _place_of(known: Mapping[str, int], name: str, row: int) -> int:
 def _natural(name: str) -> tuple[int, int, str]:
     """Return a key that sorts numbers by size and before words."""
     number = name.isascii() and name.isdigit()
-    return (0, int(name), name) if number else (1, 0, name)
+    return (0, int(name), name) if number and len(name) <= _LONGEST_NUMBER else (1, 0, name)

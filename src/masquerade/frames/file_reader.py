@@ -9,10 +9,11 @@ import csv
 import glob
 import gzip
 import io
-import json
+import re
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Self
@@ -22,13 +23,18 @@ from pyarrow import csv as arrow_csv
 from pyarrow import ipc, parquet
 
 from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
+from masquerade.core.json_text import parse_json, read_text
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unreadable
-from masquerade.frames.metadata import schema_metadata
+from masquerade.frames.metadata import MEMO, schema_metadata
 
 ROWS = 1 << 18
 BLOCK = 2 << 20  # bytes: a row of a CSV may not be longer
 MOST_OPEN = 64  # files of a list that stay open until they are read; the others are opened again for that
+MOST_SIDECAR = 1 << 16  # bytes of what is said next to a CSV
 _BUFFER = 1 << 20  # bytes of a Parquet column chunk held at a time, however large its row group
+_BAD_ROW = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
+# a name that is no UTF-8, a size beyond all memory
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError)
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
@@ -112,7 +118,7 @@ class Batches:
                     self.text = reader.schema is None
                     self.names = tuple(reader.names if columns is None else columns)
                 _check_columns(path, reader.names, self.names)
-                if reader.metadata != self.metadata:
+                if _without_memo(reader.metadata) != _without_memo(self.metadata):
                     raise FileError(f"{path}: was not disguised as {self.paths[0]} was; read them apart.")
                 if len(self._kept) < MOST_OPEN:
                     self._kept[path] = reader
@@ -136,6 +142,11 @@ def open_batches(
     if not paths:
         raise FileError("No file to read was given.")
     return Batches(paths, columns, rows)
+
+
+def _without_memo(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return what must be the same of files read as one: each may have been drawn by a memo of its own."""
+    return {key: text for key, text in metadata.items() if key != MEMO}
 
 
 def _expanded(path: str) -> list[str]:
@@ -253,12 +264,6 @@ class _Csv:
             self._stream.seek(0)
             self._begin()
         self._fresh = False
-        bad_rows: list[tuple[int | None, int, int]] = []
-
-        def remember(row: Any) -> str:
-            bad_rows.append((row.number, row.expected_columns, row.actual_columns))
-            return "error"
-
         done, failure = 0, ""
         try:
             reader = arrow_csv.open_csv(
@@ -269,7 +274,6 @@ class _Csv:
                     newlines_in_values=True,
                     # In a file of one column an empty line is a missing value.
                     ignore_empty_lines=len(self.names) > 1,
-                    invalid_row_handler=remember,
                 ),
                 convert_options=arrow_csv.ConvertOptions(
                     column_types=dict.fromkeys(columns, pa.string()),
@@ -283,7 +287,7 @@ class _Csv:
                 done += len(batch)
                 yield from _sliced(batch, rows)
         except (pa.ArrowException, *_DAMAGED) as error:
-            failure = _failure(error, done, bad_rows)
+            failure = _failure(error, done)
         except OSError as error:
             raise unreadable(self._path, error) from None
         if failure:  # raised out here, so that Arrow's error, which quotes the row, is not its context
@@ -300,16 +304,17 @@ class _Parquet:
                 parquet.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER)
             )
             self.schema: pa.Schema = self._file.schema_arrow
-        except (pa.ArrowException, OSError):
+            names = list(self.schema.names)
+        except _UNREADABLE:
             raise _damaged(path, Format.PARQUET) from None
-        self.names, self.metadata = _unique(path, self.schema.names), schema_metadata(self.schema)
+        self.names, self.metadata = _unique(path, names), schema_metadata(self.schema)
         self.total_rows: int | None = self._file.metadata.num_rows
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         try:
             for batch in self._file.iter_batches(batch_size=rows, columns=list(columns)):
-                yield batch.select(list(columns))
-        except (pa.ArrowException, OSError):
+                yield _whole(batch.select(list(columns)))
+        except _UNREADABLE:
             raise _damaged(self._path, Format.PARQUET) from None
 
 
@@ -323,21 +328,28 @@ class _Arrow:
             file = ipc.open_file(self._source)
             self.schema: pa.Schema = file.schema
             self.total_rows: int | None = file.count_rows() if hasattr(file, "count_rows") else None
-        except (pa.ArrowException, OSError):
+            names = list(self.schema.names)
+        except _UNREADABLE:
             raise _damaged(path, Format.ARROW) from None
-        self.names, self.metadata = _unique(path, self.schema.names), schema_metadata(self.schema)
+        self.names, self.metadata = _unique(path, names), schema_metadata(self.schema)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         wanted = ipc.IpcReadOptions(included_fields=[self.names.index(name) for name in columns])
         try:
             file = ipc.open_file(self._source, options=wanted)
             for place in range(file.num_record_batches):
-                yield from _sliced(file.get_batch(place).select(list(columns)), rows)
-        except (pa.ArrowException, OSError):
+                yield from _sliced(_whole(file.get_batch(place).select(list(columns))), rows)
+        except _UNREADABLE:
             raise _damaged(self._path, Format.ARROW) from None
 
 
 _Reader = _Csv | _Parquet | _Arrow
+
+
+def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose offsets, indices and text are in order: Arrow takes them on trust, and crashes."""
+    batch.validate(full=True)
+    return batch
 
 
 def _sliced(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
@@ -346,8 +358,8 @@ def _sliced(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def _unique(path: str, names: Sequence[str]) -> tuple[str, ...]:
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
         raise FileError(f"{path}: two columns are called {twice!r}.")
     return tuple(names)
 
@@ -372,13 +384,15 @@ def _names(path: str, start: bytes) -> tuple[str, ...]:
     return _unique(path, names)
 
 
-def _failure(error: Exception, done: int, bad_rows: list[tuple[int | None, int, int]]) -> str:
+def _failure(error: Exception, done: int) -> str:
+    """Return what is wrong in words of ours: Arrow quotes the row, so only numbers are taken from it."""
     if isinstance(error, _DAMAGED):
         return f"the compressed file is truncated or damaged after data row {done}"
-    if bad_rows:
-        number, expected, actual = bad_rows[0]
-        where = f"data row {number - 1}" if number else f"a row after data row {done}"  # row 1 is the names
-        return f"{where} has {actual} field{'' if actual == 1 else 's'}, the first row has {expected}"
+    # Arrow's handler of such rows is not asked: it fails aloud, with a byte of the row, if that is no UTF-8
+    if found := _BAD_ROW.match(str(error)):
+        number, expected, actual = found.groups()
+        where = f"data row {int(number) - 1}" if number else f"a row after data row {done}"  # 1: names
+        return f"{where} has {actual} field{'' if actual == '1' else 's'}, the first row has {expected}"
     if "UTF8" in str(error):
         return f"the file is not UTF-8 text after data row {done}"
     return f"the file cannot be read as CSV after data row {done} (is a quotation mark left open?)"
@@ -392,10 +406,10 @@ def _read_sidecar(path: str | Path) -> dict[str, str]:
     if sidecar is None:
         return {}
     try:
-        found = json.loads(sidecar.read_bytes())
-    except OSError as error:
-        raise unreadable(sidecar, error) from None
-    except ValueError:
+        found = parse_json(read_text(sidecar, most=MOST_SIDECAR), most=MOST_SIDECAR)
+    except FileError:
+        raise
+    except InputError:
         found = None
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
         raise FileError(f"{sidecar}: this is not the metadata that masquerade writes next to a CSV file.")

@@ -10,6 +10,7 @@ from narwhals import dependencies
 
 ATTRIBUTE = "masquerade"
 PREFIX = b"masquerade."
+MEMO = "memo"  # the key of the id of the memo that drew the reports
 INCOMPLETE = "incomplete"  # the key of a text that says which records are missing, not at random
 
 

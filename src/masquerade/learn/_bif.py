@@ -30,6 +30,7 @@ from masquerade.core.schema import Category, Schema, Variable
 if TYPE_CHECKING:
     from masquerade.learn.parameters import ConditionalTable
 
+MOST_AXES, MOST_CELLS = 30, 1 << 22
 MARKS = r"{}()\[\];,|"
 # published networks are printed to few digits: such rows stay as printed, worse ones are rescaled, the rest
 # is no distribution
@@ -190,6 +191,13 @@ class _Parser:
         block = _Block(child.text, tuple(token.text for token in names[1:]), child.line)
         if len(set(names)) < len(names) or child.text in block.parents:
             self.fail(f"a variable is named twice in the block of {child.text!r}", child.line)
+        cells = prod(len(self.variables[token.text]) for token in names)
+        if len(names) > MOST_AXES or cells > MOST_CELLS:
+            self.fail(
+                f"the table of {child.text!r} given {len(names) - 1} parents is too large: at most "
+                f"{MOST_AXES - 1} parents and {MOST_CELLS:,} probabilities are read",
+                child.line,
+            )
         self.take("{")
         while not self.passed("}"):
             self.entry(block)
@@ -314,6 +322,8 @@ class _Parser:
 def _tokens(text: str) -> Iterator[_Token]:
     line, place = 1, 0
     while place < len(text):
+        if text.startswith("/*", place) and text.find("*/", place + 2) < 0:
+            raise InputError(f"line {line}: a comment is never closed.")
         match = TOKEN.match(text, place)
         if match is None:
             raise InputError(f"line {line}: a quotation mark is never closed.")

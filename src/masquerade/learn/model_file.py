@@ -24,12 +24,14 @@ import numpy as np
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.axes import Floats
-from masquerade.core.errors import FileError, InputError, did_you_mean
+from masquerade.core.errors import InputError, did_you_mean
+from masquerade.core.json_text import read_json
 from masquerade.core.plugins import load_plugin, plugins
 from masquerade.core.schema import Schema, Variable
 
 T = TypeVar("T")
 FORMAT = 1
+MOST_BYTES = 1 << 26
 VERSION_KEY = "masquerade_model"
 # where our own models are read: reading a tree needs no network
 OWN: Mapping[str, str] = {
@@ -76,22 +78,10 @@ def save(model: Model, path: str | Path) -> None:
     write_whole(Path(path), json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_json(target: Path) -> Any:
-    """Return the plain values in a file that can be read; what is no JSON is refused in one line."""
-    try:
-        return json.loads(target.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise FileError(f"{target}: line {error.lineno}: not valid JSON ({error.msg}).") from None
-    except (UnicodeDecodeError, RecursionError):
-        raise FileError(f"{target}: not a model file, nor any JSON text.") from None
-
-
 def load(path: str | Path) -> Any:
     """Return the model in a file that `save` wrote; what is none is refused in one line."""
-    try:
-        values = read_json(Path(path))
-    except OSError as error:
-        raise FileError(f"{Path(path)}: cannot be read ({error.strerror}).") from None
+    target = Path(path)
+    values = read_json(target, most=MOST_BYTES)
     try:
         return model_of(values)
     except InputError as error:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.axes import Floats
-from masquerade.core.errors import FileError, InputError, did_you_mean
+from masquerade.core.errors import InputError, did_you_mean
+from masquerade.core.json_text import read_text
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
 from masquerade.core.tally import Tally
@@ -53,6 +54,8 @@ Codes = NDArray[np.unsignedinteger[Any]]
 KIND = "bayesian_network"
 LARGEST_BYTE = 256
 KNOWN_ROW_SUM_ERROR = 1e-5  # published tables are printed to a few digits
+
+MOST_BIF = 1 << 26  # bytes
 
 
 class HasStructure(Protocol):
@@ -299,12 +302,7 @@ def parse_bif(text: str, schema: Schema | None = None) -> BayesianNetwork:
 
 def read_bif(path: str | Path, schema: Schema | None = None) -> BayesianNetwork:
     """Return the network in a BIF file; see `parse_bif`."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror}).") from None
-    except UnicodeDecodeError:
-        raise FileError(f"{path}: not a BIF file, nor any UTF-8 text.") from None
+    text = read_text(Path(path), most=MOST_BIF)
     try:
         return parse_bif(text, schema)
     except InputError as error:

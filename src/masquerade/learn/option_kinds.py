@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from masquerade.core.errors import InputError, SchemaError, did_you_mean
+from masquerade.core.json_text import read_json
 from masquerade.core.words import category_text
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _structure_of_file(path: Path, option: str) -> Structure:
 
     if path.suffix.lower() == ".bif":
         return dict(network.read_bif(path).structure)
-    values = model_file.read_json(path)
+    values = read_json(path)
     if not isinstance(values, dict) or "masquerade_model" in values:
         model = model_file.load(path)
         if not hasattr(model, "structure"):

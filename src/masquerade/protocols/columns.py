@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, Refusal, did_you_mean
 from masquerade.core.guarantee import Guarantee
+from masquerade.core.json_text import parse_json
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.protocols.codec import SESSION_SIZE
@@ -150,7 +151,7 @@ class Columns(NamedTuple):
     @classmethod
     def named(cls, name: bytes) -> Columns:
         """Return the columns of a name; what is no name raises what comes up."""
-        holder, parts = json.loads(name)
+        holder, parts = parse_json(name)
         columns = cls(holder, tuple(Part(party, tuple(names)) for party, names in parts))
         texts = [holder, *(text for part in columns.parts for text in (part.party, *part.names))]
         if not columns.parts or not all(part.names for part in columns.parts):

@@ -23,6 +23,7 @@ from masquerade.core.errors import (
     RoundAborted,
     did_you_mean,
 )
+from masquerade.core.json_text import parse_json
 from masquerade.core.query import Query
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
@@ -274,7 +275,7 @@ class Batch:
     @classmethod
     def parse(cls, text: str) -> Batch:
         """Return the questions of a text; what is no list of [by, where] raises what comes up."""
-        listed = json.loads(text)
+        listed = parse_json(text)
         if len(listed) > MOST_QUERIES:
             raise ValueError("too many questions")
         return cls(

@@ -23,6 +23,7 @@ from masquerade.channels.policy import Group, Policy, check_policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import InputError, PolicyError, PolicyMismatch, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.json_text import parse_json
 from masquerade.core.schema import Field, Schema
 from masquerade.crypto.errors import DecodingError
 from masquerade.disguising.columns import permutation
@@ -41,7 +42,7 @@ PolicyText = Annotated[
     codec.Converted(
         codec.Text(codec.LONGEST_TEXT),
         lambda policy: json.dumps(policy.to_dict(), ensure_ascii=False, separators=(",", ":")),
-        lambda text: Policy.from_dict(json.loads(text)),
+        lambda text: Policy.from_dict(parse_json(text)),
         "A policy",
     ),
 ]

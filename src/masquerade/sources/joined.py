@@ -24,6 +24,7 @@ from pyarrow import parquet
 from masquerade.channels.policy import Policy
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.json_text import read_json
 from masquerade.disguising.report_draws import Codes
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.label_codes import decode
@@ -320,10 +321,7 @@ def _made(folder: Path) -> Path:
 
 def _read_plan(folder: Path) -> dict[str, Any]:
     path = folder / "session.json"
-    try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise FileError(f"{path}: cannot be read.") from None
+    read = read_json(path)
     numbers = isinstance(read, dict) and all(type(read.get(key)) is int for key in ("rows", "parts"))
     keys = {"kind", "version", "session", "recipient", "agreed", "rows", "parts", "policy"}
     if not numbers or set(read) != keys or (read["kind"], read["version"]) != (KIND, 1):

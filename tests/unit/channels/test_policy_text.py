@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,8 +97,61 @@ def test_files_that_cannot_be_read_say_so(tmp_path):
     with pytest.raises(PolicyError, match=r"ends in \.yaml, \.yml or \.json"):
         read(tmp_path / "policy.toml")
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(PolicyError, match=r"binary\.json: is not a text file in UTF-8"):
+    with pytest.raises(FileError, match=r"binary\.json: is not a text file in UTF-8"):
         read(tmp_path / "binary.json")
     (tmp_path / "bad.yml").write_text("a: 1\na: 2\n")
     with pytest.raises(PolicyError, match=r"bad\.yml: line 2: 'a' is given twice"):
         read(tmp_path / "bad.yml")
+
+
+def laughs(*, merge: bool, levels: int) -> str:
+    """Return YAML of a few hundred bytes that stands for 9**levels values."""
+    lines = ["a0: &a0 {x: 1}" if merge else "a0: &a0 [x]"]
+    for i in range(1, levels):
+        before = ", ".join([f"*a{i - 1}"] * 9)
+        lines.append(f"a{i}: &a{i} {{<<: [{before}], y{i}: 1}}" if merge else f"a{i}: &a{i} [{before}]")
+    return "\n".join(lines)
+
+
+def test_merge_keys_that_would_hang_every_loader_are_refused():
+    # the attack, at a size that still ends: every level merges the one before nine times
+    small = laughs(merge=True, levels=4)
+    assert len(yaml.safe_load(small)["a3"]) == 4
+    nodes = yaml.compose(small)
+    loader = yaml.SafeLoader("")
+    loader.flatten_mapping(nodes.value[-1][1])
+    assert len(nodes.value[-1][1].value) > 9**3  # pairs of a mapping with four keys
+    with pytest.raises(PolicyError, match=r"line 2: merge keys \(<<\) are not read; write the keys out"):
+        parse(laughs(merge=True, levels=12), "yaml")
+    assert len(laughs(merge=True, levels=12)) < 800
+    assert parse("'<<': 1", "yaml") == {"<<": 1}
+
+
+def test_anchors_are_read_as_long_as_they_stay_small():
+    assert parse("a: &c {p: 1}\nb: *c", "yaml") == {"a": {"p": 1}, "b": {"p": 1}}
+    with pytest.raises(PolicyError, match="more than 1,048,576 values once anchors are written out"):
+        parse(laughs(merge=False, levels=12), "yaml")
+    with pytest.raises(PolicyError, match="an anchor must not stand inside itself"):
+        parse("a: &a [*a]", "yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "problem"),
+    [
+        ("[" * 3000, "json", "nested deeper"),
+        ("[" * 3000 + "]" * 3000, "yaml", "nested deeper"),
+        ("a: " + "9" * 5000, "yaml", "more than 300 digits"),
+        ("[" + "9" * 5000 + "]", "json", "more than 300 digits"),
+        ("a: !!int x", "yaml", "not valid YAML"),
+        ("a: !!float x", "yaml", "not valid YAML"),
+        ("a: !!bool x", "yaml", "not valid YAML"),
+        ("a: !!timestamp x", "yaml", "not valid YAML"),
+        ("a: !!set {b: c}", "yaml", "not valid YAML"),
+        ('a: "\\ud800"', "yaml", "half a character"),
+        ("? [a]\n: b", "yaml", "a key must be text"),
+        ("a: " + "x" * (1 << 20), "yaml", "too long"),
+    ],
+)
+def test_text_that_python_stumbles_over_is_refused(text, form, problem):
+    with pytest.raises(PolicyError, match=problem):
+        parse(text, form)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import stat
+import threading
 
 import numpy as np
 import pandas as pd
@@ -91,6 +94,7 @@ def test_bad_memos_are_refused_and_nothing_is_written(tmp_path):
         '{"masquerade_memo": 9}',
     ):
         memo.write_text(text)
+        memo.chmod(0o600)
         with pytest.raises(FileError):
             mq.disguise(people(), POLICY, memo=memo, id="id")
         assert memo.read_text() == text
@@ -99,3 +103,77 @@ def test_bad_memos_are_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(UnknownValue, match="column 'id', row 2"):
         mq.disguise(people(3).assign(id=["p", None, "q"]), POLICY, memo=tmp_path / "new.json", id="id")
     assert not (tmp_path / "new.json").exists()
+
+
+def test_two_draws_of_everybody_are_not_released_by_two_who_begin_at_once(tmp_path):
+    """The attack: both look for the memo before either has made it, and each thinks of its own secret."""
+    memo = tmp_path / "memo.json"
+    one, two = Memo.open(memo), Memo.open(memo)
+    assert one.secret != two.secret
+    assert one.saved(POLICY.id).id == one.id
+    with pytest.raises(FileError, match="another memo was made here meanwhile"):
+        two.saved(POLICY.id)
+    assert Memo.load(memo).secret == one.secret
+    assert not list(tmp_path.glob(".*"))
+
+
+def _made(path, barrier, found):
+    barrier.wait()
+    found.put(Memo.kept(path).id)
+
+
+def test_processes_that_begin_at_once_have_one_memo(tmp_path):
+    context = multiprocessing.get_context("fork")
+    barrier, found = context.Barrier(6), context.Queue()
+    workers = [context.Process(target=_made, args=(tmp_path / "memo.json", barrier, found)) for _ in range(6)]
+    for worker in workers:
+        worker.start()
+    ids = {found.get() for _ in workers}
+    for worker in workers:
+        worker.join()
+    assert ids == {Memo.load(tmp_path / "memo.json").id}
+
+
+def test_no_policy_that_a_memo_served_is_forgotten_by_two_who_save_at_once(tmp_path):
+    memo = Memo.kept(tmp_path / "memo.json")
+    others = [threading.Thread(target=memo.saved, args=(f"policy {i}",)) for i in range(20)]
+    for thread in others:
+        thread.start()
+    for thread in others:
+        thread.join()
+    assert sorted(Memo.load(memo.path).releases) == sorted(f"policy {i}" for i in range(20))
+
+
+def test_reports_say_which_memo_drew_them(tmp_path):
+    memo, frame = tmp_path / "memo.json", people(50)
+    marked = mq.disguise(frame, POLICY, memo=memo, id="id").attrs["masquerade"]
+    assert marked == {"policy": POLICY.id, "memo": Memo.load(memo).id}
+    frame.to_parquet(tmp_path / "clear.parquet", index=False)
+    release = mq.disguise_file(
+        tmp_path / "clear.parquet", tmp_path / "out.parquet", POLICY, memo=memo, id="id"
+    )
+    assert release.memo == Memo.load(memo).id
+    assert pd.read_parquet(tmp_path / "out.parquet").attrs.get("masquerade", marked) == marked
+    fresh = mq.disguise_file(tmp_path / "clear.parquet", tmp_path / "fresh.parquet", POLICY)
+    assert fresh.memo is None
+    # drawn by different memos, and so about different people: still one table
+    both = mq.tally([tmp_path / "out.parquet", tmp_path / "fresh.parquet"], POLICY)
+    assert both.answer([mq.Query()])[0].n == 100
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no modes here")
+def test_a_memo_that_others_could_have_read_or_planted_is_refused(tmp_path):
+    memo = tmp_path / "memo.json"
+    Memo.kept(memo)
+    memo.chmod(0o644)
+    with pytest.raises(FileError, match=r"others may open a memo \(mode 644\)"):
+        mq.disguise(people(3), POLICY, memo=memo, id="id")
+    memo.chmod(0o600)
+    for name, target in (("planted.json", memo), ("dangling.json", tmp_path / "nowhere.json")):
+        (tmp_path / name).symlink_to(target)
+        with pytest.raises(FileError, match="is a link, which anybody could have put there"):
+            mq.disguise(people(3), POLICY, memo=tmp_path / name, id="id")
+    assert not (tmp_path / "nowhere.json").exists()
+    os.mkfifo(tmp_path / "pipe.json", 0o600)
+    with pytest.raises(FileError, match="no file"):
+        mq.disguise(people(3), POLICY, memo=tmp_path / "pipe.json", id="id")

@@ -161,7 +161,7 @@ def test_files_that_are_none(tmp_path):
     with pytest.raises(FileError, match="cannot be read"):
         read_bif(tmp_path / "none.bif")
     (tmp_path / "bytes.bif").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(FileError, match="nor any UTF-8 text"):
+    with pytest.raises(FileError, match="is not a text file in UTF-8"):
         read_bif(tmp_path / "bytes.bif")
     (tmp_path / "bad.bif").write_text("network {", encoding="utf-8")
     with pytest.raises(InputError, match=r"bad\.bif: line 1"):

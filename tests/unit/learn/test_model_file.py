@@ -98,8 +98,8 @@ def test_wrong_contents_are_refused_with_the_file_named(tmp_path, values, messag
     [
         (b'{"masquerade_model": 1,\n "kind"', "line 2: not valid JSON"),
         (b"", "line 1: not valid JSON"),
-        (b"\xff\xfe\x00", "nor any JSON"),
-        (b"[" * 100_000, "nor any JSON"),
+        (b"\xff\xfe\x00", "is not a text file in UTF-8"),
+        (b"[" * 100_000, "nested deeper than 100 levels"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path, content, message):
@@ -113,8 +113,10 @@ def test_not_a_number_is_refused(tmp_path):
     path = tmp_path / "nan.json"
     values = changed_feature(probabilities=[[float("nan"), 0, 0]] * 3)
     path.write_text(json.dumps(values), encoding="utf-8")
-    with pytest.raises(InputError, match="undefined numbers"):
+    with pytest.raises(InputError, match="NaN is no number"):
         model_file.load(path)
+    with pytest.raises(InputError, match="undefined numbers"):
+        model_file.model_of(values)
     with pytest.raises(InputError, match="undefined numbers"):
         model_file.number_values(np.array([np.nan]))
 

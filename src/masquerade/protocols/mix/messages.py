@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Protocol, Self
 
@@ -20,12 +20,23 @@ from masquerade.crypto.elgamal import PIECE
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.proofs import NOT_YET, Context, Transcript
-from masquerade.protocols.codec import U32, Blob, Key, Many, Message, OneOf, Signature, Text
+from masquerade.protocols.codec import U32, Blob, Key, Many, Message, OneOf, Reader, Signature, Text
 from masquerade.protocols.people.roster import Members, PersonName, aborted, check_members
 
 MOST_ROWS = 100_000
 MOST_WIDTH = 64
 SUBMISSION = "submission"
+
+
+@dataclass(frozen=True, slots=True)
+class _InOrder(Many):
+    """Entries of a mapping in the order of their names: there is no second way to write them."""
+
+    def read(self, reader: Reader) -> Any:
+        found = Many.read(self, reader)
+        if list(found) != sorted(found):
+            raise DecodingError("The people of a mix are listed in the order of their names.")
+        return found
 
 
 class MixTerms(Message, tag=b"masquerade mix terms 1", eq=False):
@@ -40,7 +51,7 @@ class MixTerms(Message, tag=b"masquerade mix terms 1", eq=False):
     minimum: U32 = field(default=10, kw_only=True)
     miner: Key
     leaders: Annotated[Members, Many(MOST_ROWS)]
-    respondents: Annotated[Members, Many(MOST_ROWS)]
+    respondents: Annotated[Members, _InOrder(MOST_ROWS)]
 
     def __post_init__(self) -> None:
         if not self.session or not self.leaders:

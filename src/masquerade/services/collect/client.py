@@ -7,7 +7,6 @@ address that a message comes from, unless something in between hides it.
 
 from __future__ import annotations
 
-import json
 import secrets as randomness
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from masquerade.core.errors import FileError, InputError, QueryRefused, RoundAborted
+from masquerade.core.json_text import parse_json, read_text
 from masquerade.core.schema import Field
 from masquerade.crypto import symmetric
 from masquerade.crypto.errors import SealBroken
@@ -196,12 +196,10 @@ def read_row(path: str | Path) -> dict[str, Any]:
     """Return the row in a JSON file: an object of labels by variable."""
     place = Path(path)
     try:
-        with place.open("rb") as stream:
-            data = stream.read(MOST_JSON + 1)
-        row = json.loads(data) if len(data) <= MOST_JSON else None
-    except OSError as error:
-        raise FileError(f"{place}: cannot be read ({(error.strerror or 'error').lower()}).") from None
-    except (ValueError, RecursionError):
+        row = parse_json(read_text(place, most=MOST_JSON))
+    except FileError:
+        raise
+    except InputError:
         row = None
     if not isinstance(row, dict):
         raise FileError(f"{place}: must be one JSON object, a label for each variable of the form.")

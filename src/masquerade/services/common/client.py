@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from masquerade.core.errors import InputError, did_you_mean
+from masquerade.core.json_text import parse_json
 from masquerade.crypto.certificates import fingerprint
 from masquerade.crypto.keys import token_digest
 from masquerade.services.common import problems
@@ -88,9 +89,10 @@ class HttpTransport:
         """Send JSON, return JSON; what is `repeatable`, a question that changes nothing, leaves no trace."""
         body = json.dumps(value, allow_nan=False).encode()
         chosen = None if repeatable else key or secrets.token_urlsafe(24)
+        reply = self._send(party, place, body, chosen)
         try:
-            return json.loads(self._send(party, place, body, chosen))
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+            return parse_json(reply)
+        except InputError:
             raise ServiceFailed(f"Party {party!r} answered with something that is not JSON.") from None
 
     def close(self) -> None:
@@ -312,8 +314,8 @@ def peer_transport(settings: NodeSettings, peers: Iterable[Peer], **changed: flo
 def json_object(data: bytes) -> dict[str, Any]:
     """Return the JSON object of a message."""
     try:
-        values = json.loads(data or b"{}")
-    except (ValueError, RecursionError):
+        values = parse_json(data or b"{}")
+    except InputError:
         values = None
     if not isinstance(values, dict):
         raise InputError("The message is no JSON object.")

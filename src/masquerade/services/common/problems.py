@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from masquerade.core import errors
+from masquerade.core.json_text import parse_json
 from masquerade.crypto import errors as broken
 
 LONGEST_TEXT = 1000  # characters of a sentence
@@ -134,8 +135,8 @@ def encode(error: BaseException) -> tuple[int, bytes]:
 def decode(status: int, content: bytes, *, party: str) -> errors.MasqueradeError:
     """Return the error that the other side meant; what cannot be read becomes `ServiceFailed`."""
     try:
-        said = json.loads(content) if len(content) <= LARGEST else None
-    except (ValueError, RecursionError):
+        said = parse_json(content, most=LARGEST)
+    except errors.InputError:
         said = None
     if not isinstance(said, dict):
         said = {}

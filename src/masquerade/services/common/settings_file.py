@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_or
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from masquerade.channels.policy_text import PolicyLoader, construct_unique
+from masquerade.channels.policy_text import PolicyLoader, construct_unique, load_yaml
 from masquerade.core.errors import FileError, InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def read(path: Path) -> dict[str, Any]:
 def _parse(text: str) -> Any:
     """Return the plain values of YAML text; an error names the line and quotes nothing."""
     try:
-        return yaml.load(text, Loader=_SettingsLoader)  # noqa: S506  (a SafeLoader)
+        return load_yaml(text, _SettingsLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InputError(f"line {line}: not valid YAML.") from None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
+from masquerade.core.json_text import parse_json
 from masquerade.crypto.errors import DecodingError
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties.session import SessionSpec
@@ -108,7 +108,7 @@ def encode(message: Strict) -> bytes:
 def decode(data: bytes, kind: type[M]) -> M:
     """Read a message; what is not one is a `DecodingError` that says where, never what it was."""
     try:
-        return kind.model_validate(json.loads(data))
+        return kind.model_validate(parse_json(data))
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(map(str, first["loc"]))

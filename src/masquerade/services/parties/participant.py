@@ -13,7 +13,6 @@ import numpy as np
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import verify_signature
-from masquerade.disguising.memo import Memo
 from masquerade.protocols.codec import SESSION_SIZE
 from masquerade.protocols.linking import LinkingParty
 from masquerade.protocols.pseudonyms import keyed_pseudonyms
@@ -37,8 +36,8 @@ class Participant:
     else. `joint` is what all agreed on, None before that. Keys of roles live in memory only: a node that was
     restarted begins them anew, in a new epoch. What was linked survives, and reports come from the memo, so
     that nothing is disguised twice. Messages are answered under a `lock`; while it is `learning`, a party
-    asks others itself. Of the `node` a role needs its `name`, its `identity`, `identities_of` others, and
-    where its `memo` lies.
+    asks others itself. Of the `node` a role needs its `name`, its `identity`, `identities_of` others, and its
+    memo, `kept_memo`.
 
     A helper has no `data`: parties say how many `agreed_records` take part, in which `agreed_alignment`.
     """
@@ -80,7 +79,7 @@ class Participant:
     @property
     def draw(self) -> str:
         """Return what names the draws behind reports: another secret in the memo means other draws."""
-        return f"{Memo.open(self.node.memo).id}:{self.data.memo_id}"
+        return f"{self.node.kept_memo().id}:{self.data.memo_id}"
 
     @property
     def room(self) -> Room:

@@ -14,6 +14,7 @@ from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, PolicyMismatch, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey, verify_signature
+from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import Codes
 from masquerade.learn.model_file import model_of
 from masquerade.protocols.session import Transport
@@ -48,7 +49,9 @@ class Party:
         connect: Connector,
         tell: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self.settings, self.name, self.memo = settings, settings.name, settings.state / MEMO
+        self.settings, self.name = settings, settings.name
+        if isinstance(settings, PartySettings):
+            self.kept_memo()  # before any session: two that begin at once draw from the same one
         self.identity, self.store, self._connect, self._tell = identity, store, connect, tell
         self._open: dict[str, Participant] = {}
         self._guard = threading.Lock()
@@ -86,6 +89,10 @@ class Party:
                     raise InputError("The message belongs to another epoch of this session.")
                 return say.encode(act(part, message))
             return self._answer(peer, part, role, body)
+
+    def kept_memo(self) -> Memo:
+        """Return the memo that reports of all sessions are drawn from, made when the node first starts."""
+        return Memo.kept(self.settings.state / MEMO)
 
     def identities_of(self, names: Sequence[str]) -> dict[str, bytes]:
         """Return the identities of others; one that is not known is refused."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import PolicyMismatch
-from masquerade.disguising.memo import Memo
 from masquerade.protocols.pooling import CountRequest, MaskedSum, PoolingParty
 from masquerade.protocols.session import Proposal
 from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Step, proposed
@@ -42,7 +41,7 @@ class _PoolRole(Role):
     def player(self, part: Participant) -> PoolingParty:
         return pooling_party(
             part.node.name,
-            part.data.source(Memo.open(part.node.memo)),
+            part.data.source(part.node.kept_memo()),
             part.node.identity,
             part.node.identities_of(part.spec.parties),
             roster=part.spec.parties,

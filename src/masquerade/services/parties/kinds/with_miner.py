@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
-from masquerade.disguising.memo import Memo
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.vertical import CellRequest, ClearCells, DescriptionRequest, Site, restricted
 from masquerade.services.parties.kinds.base import (
@@ -55,7 +54,7 @@ class CellsRole(Role):
 
     def site(self, part: Participant) -> Site:
         """Return a site; its draws come from the memo, and what was linked names its records."""
-        memo = Memo.open(part.node.memo).saved(part.data.memo_id)
+        memo = part.node.kept_memo().saved(part.data.memo_id)
         held = [
             ClearCells(block.codes, tags, part.data.draws(memo, block)) for block, tags in self.blocks(part)
         ]

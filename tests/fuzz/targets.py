@@ -1,0 +1,298 @@
+"""What is fuzzed: every class of messages, every decoder of HTTP bodies, every loader of files; their seeds.
+
+A loader is given a file; whatever it returns is walked a little further where callers do so at once (the id
+of a policy, the batches of a file). `corpus/` holds hostile inputs by target: what once did harm, or could.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from masquerade.anonymity.hierarchy import load_hierarchies
+from masquerade.channels.policy import Policy
+from masquerade.core.json_text import read_json
+from masquerade.crypto import certificates
+from masquerade.crypto.keys import load_identity
+from masquerade.data.catalogue import RawFile
+from masquerade.data.lookup import NotFetched, _unpacked
+from masquerade.disguising.memo import Memo
+from masquerade.frames.baskets import read_baskets
+from masquerade.frames.file_reader import open_batches
+from masquerade.frames.label_codes import encode
+from masquerade.learn import model_file
+from masquerade.learn.network import read_bif
+from masquerade.protocols import arrow_stream
+from masquerade.services.collect.client import read_row
+from masquerade.services.collect.enrolment_office import read_credential
+from masquerade.services.collect.settings import (
+    CollectionSettings,
+    CollectorSettings,
+    RandomnessSettings,
+    load_form,
+)
+from masquerade.services.common import problems, release_ledger
+from masquerade.services.common import settings as node_settings
+from masquerade.services.common.client import json_object
+from masquerade.services.parties import messages as party_messages
+from masquerade.services.parties.linkage import Linkage
+from masquerade.services.parties.settings import MinerSettings, PartySettings
+from masquerade.sources import joined
+from tests.vectors.message_vectors import Example, examples
+
+CORPUS = Path(__file__).parent / "corpus"
+OLD = Path(__file__).parents[1] / "compatibility" / "v0_1"
+MOST_SEED = 8192  # bytes: mutations of long seeds are slow and tell no more
+
+
+@dataclass(frozen=True)
+class Target:
+    """What takes bytes, the bytes to begin with, and how often it is chosen."""
+
+    name: str
+    run: Callable[[bytes], object]
+    seeds: tuple[bytes, ...]
+    weight: int = 1
+    plain: bool = False  # seeds are text: JSON, YAML, CSV
+    only: frozenset[type[Exception]] = field(default_factory=frozenset)  # further errors that it may raise
+
+
+def targets(folder: Path) -> dict[str, Target]:
+    """Return all targets by name; files are written into the folder."""
+    found = [*_messages(), *_bodies(), *_files(folder)]
+    return {target.name: target for target in found}
+
+
+def _seeds(name: str, *seeds: bytes) -> tuple[bytes, ...]:
+    kept = sorted((CORPUS / name).glob("*")) if (CORPUS / name).is_dir() else []
+    return tuple(seed[:MOST_SEED] for seed in (*seeds, *(path.read_bytes() for path in kept)))
+
+
+def _messages() -> Iterator[Target]:
+    for protocol, listed in examples().items():
+        by_class: dict[str, list[Example]] = {}
+        for example in listed:
+            by_class.setdefault(example.name, []).append(example)
+        for name, same in by_class.items():
+            short = f"{protocol}.{name.rsplit('.', 1)[1]}"
+            context = same[0].context
+            seeds = [one.message.encode(one.context) for one in same if one.context == context]
+            yield Target(short, partial(_decode, same[0]), _seeds(short, *seeds), weight=8)
+
+
+def _decode(example: Example, data: bytes) -> None:
+    example.refused(data)  # what decodes encodes to the same bytes
+
+
+def _bodies() -> Iterator[Target]:
+    spec = b'{"session": "s", "protocol": "vertical-with-miner", "convener": "miner", "parties": ["a", "b"]}'
+    epoch = b'{"epoch": "' + b"0" * 32 + b'"'
+    bodies = {
+        "Begin": epoch + b', "spec": ' + spec + b"}",
+        "Begun": b'{"policy": {"masquerade": 1}, "linked": false, "signature": "", "ended": false}',
+        "Settled": b'{"records": 3, "alignment": "' + b"0" * 64 + b'", "signature": ""}',
+        "Arrange": epoch + b', "policies": {"a": {}}, "signatures": {"a": ""}, "records": 0}',
+        "Learn": epoch + b', "order": ["a"], "max_parents": 2, "structure": {"a": ["b"]}}',
+        "Learnt": b'{"nodes": {"a": {"parents": []}}}',
+        "Share": epoch + b', "model": {"masquerade_model": 1}}',
+    }
+    for name, body in bodies.items():
+        kind = getattr(party_messages, name)
+        decode = partial(_party_message, kind)
+        yield Target(f"parties-{name}", decode, _seeds(f"parties-{name}", body), weight=8, plain=True)
+    yield Target(
+        "json-object", json_object, _seeds("json-object", b'{"spec": {"a": [1, 2.5, null]}}'), 8, plain=True
+    )
+    error = b'{"error": "refused", "message": "m", "refusals": [{"code": "c", "reason": "r"}]}'
+    yield Target("http-problem", _problem, _seeds("http-problem", error), weight=8, plain=True)
+    schema = pa.schema([arrow_stream.column("a", pa.uint8()), arrow_stream.column("b", pa.binary(4))])
+    rows = pa.record_batch(
+        [pa.array([3, 1], pa.uint8()), pa.array([b"abcd", b"efgh"], pa.binary(4))], schema=schema
+    )
+    unpack = partial(arrow_stream.unpack, most_bytes=1000, most_rows=10, schema=schema)
+    yield Target("arrow-stream", unpack, _seeds("arrow-stream", arrow_stream.pack(rows)), weight=8)
+    linkage = bytes(24 * 3)
+    yield Target("linkage", Linkage.from_bytes, _seeds("linkage", linkage), weight=2)
+
+
+def _party_message(kind: type[Any], data: bytes) -> None:
+    party_messages.encode(party_messages.decode(data, kind))
+
+
+def _problem(data: bytes) -> None:
+    str(problems.decode(422, data, party="p"))
+
+
+def _files(folder: Path) -> Iterator[Target]:
+    def file(
+        name: str,
+        load: Callable[[Path], object],
+        ending: str,
+        *seeds: bytes,
+        weight: int = 4,
+        plain: bool = True,
+    ) -> Target:
+        path = folder / f"{name}{ending}"
+
+        def run(data: bytes) -> None:
+            path.write_bytes(data)
+            path.chmod(0o600)
+            load(path)
+
+        return Target(name, run, _seeds(name, *seeds), weight, plain)
+
+    read = {
+        path.relative_to(OLD).as_posix(): path.read_bytes()
+        for path in sorted(OLD.rglob("*"))
+        if path.is_file()
+    }
+    policies = [read[f"policies/{name}.json"] for name in ("survey", "groups", "kinds", "baskets-joint")]
+    yield file("policy-json", _policy, ".json", *policies, weight=3)
+    yield file(
+        "policy-yaml", _policy, ".yaml", *[read[f"policies/{n}.yaml"] for n in ("survey", "groups")], weight=1
+    )
+    yield file("hierarchies-yaml", load_hierarchies, ".yaml", read["records/hierarchies.yaml"], weight=1)
+    levels = b'{"hierarchies": 1, "columns": {"a": {"ranges": [5, 9], "start": 0}, "b": {"tree": {"x": 1}}}}'
+    dates = b'{"hierarchies": 1, "columns": {"z": {"prefixes": [3, 2]}, "d": {"dates": ["month", "year"]}}}'
+    yield file("hierarchies-json", load_hierarchies, ".json", levels, dates)
+    yield file("memo", Memo.open, ".json", read["records/memo.json"])
+    for name in ("itemsets", "linear", "naive_bayes", "network", "pruned_tree", "rules", "structure", "tree"):
+        yield file(f"model-{name}", model_file.load, ".json", read[f"models/{name}.json"], weight=1)
+    small = (
+        b"network n { }\nvariable a { type discrete [ 2 ] { y, n }; }\nprobability ( a ) { table 0.5, 0.5; }"
+    )
+    child = (
+        b"\nvariable b { type discrete [ 2 ] { y, n }; }\nprobability ( b | a ) { (y) 1, 0; default 1, 0; }"
+    )
+    yield file("bif", read_bif, ".bif", read["models/network.bif"], small + child, weight=2)
+    yield file("csv", _batches, ".csv", b"a,b\nyes,1\nno,2\n", b'"a","b"\r\n"y,es",3\r\n', weight=4)
+    yield file(
+        "csv-gz", _batches, ".csv.gz", gzip.compress(b"a,b\nyes,1\nno,2\n", mtime=0), weight=2, plain=False
+    )
+    table = pa.table(
+        {"a": ["yes", "no"], "b": pa.array([1, 2], pa.int64()), "c": pa.array(["u", "v"]).dictionary_encode()}
+    )
+    yield file("parquet", _batches, ".parquet", _parquet(table), weight=1, plain=False)
+    yield file("arrow", _batches, ".arrow", _arrow(table), weight=2, plain=False)
+    yield _sidecar(folder)
+    yield file("baskets", read_baskets, ".dat", b"1 2 3\n2 4\n\n5\n", weight=4)
+    plan = b'{"kind": "masquerade joined records", "version": 1, "session": "00", "recipient": "m", '
+    yield _plan(folder, plan + b'"agreed": {}, "rows": 1, "parts": 1, "policy": {"masquerade": 1}}')
+    yield file("row", read_row, ".json", b'{"age": "30-39", "zip": "123"}', weight=6)
+    yield file("credential", read_credential, ".credential", b"00" * 40, weight=4)
+    yield file("ledger", _ledger, ".jsonl", _ledger_line(), weight=4)
+    yield file("identity", load_identity, ".key", b"ab" * 32 + b"\n")
+    yield file("certificate", certificates.fingerprint, ".pem", *_pems(folder), weight=2)
+    party = (
+        b"name: a\nlisten: {port: 8443}\nstate: state\nidentity: i.pem\ndata: {files: [a.csv], policy: p,"
+        b""
+        b" key: id}\npeers: {b: {url: 'https://b:1', identity: '" + b"ab" * 32 + b"'}}\nconsents: []\n"
+    )
+    for name, model in {
+        "party": PartySettings, "miner": MinerSettings, "collector": CollectorSettings,
+        "randomness": RandomnessSettings, "collection": CollectionSettings,
+    }.items():  # fmt: skip
+        load = partial(node_settings.load, model=model, environment={})
+        yield file(f"settings-{name}", load, ".yaml", party, weight=1)
+    form = b"masquerade: 1\nvariables: {age: {categories: [young, old]}, ill: {categories: ['yes', 'no']}}\n"
+    yield file("form", load_form, ".yaml", form, weight=1)
+    yield file("json-file", read_json, ".json", b'{"a": [1, 2.5, "x", {"b": null}]}', weight=8)
+    yield _package()
+
+
+def _policy(path: Path) -> None:
+    policy = Policy.load(path)
+    Policy.from_dict(policy.to_dict())
+    assert policy.id
+
+
+FIELDS = Policy.from_dict(
+    {
+        "masquerade": 1,
+        "variables": {"a": {"categories": ["yes", "no"]}, "b": {"bins": [0, 1, 5], "missing": "?"}},
+    }
+).fields
+
+
+def _batches(path: Path) -> None:
+    with open_batches(path) as batches:
+        for batch in batches:
+            for entry in FIELDS:
+                if entry.variable.name in batch.schema.names:
+                    encode(batch.column(entry.variable.name), entry, text=batches.text)
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    parquet.write_table(table, sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _arrow(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _sidecar(folder: Path) -> Target:
+    path = folder / "with-sidecar.csv"
+    path.write_bytes(b"a,b\nyes,1\n")
+
+    def run(data: bytes) -> None:
+        (folder / "with-sidecar.csv.masquerade.json").write_bytes(data)
+        _batches(path)
+
+    return Target(
+        "sidecar", run, _seeds("sidecar", b'{"policy": "ab12", "incomplete": "some"}'), 4, plain=True
+    )
+
+
+def _plan(folder: Path, seed: bytes) -> Target:
+    place = folder / "joined"
+    place.mkdir(exist_ok=True)
+
+    def run(data: bytes) -> None:
+        (place / "session.json").write_bytes(data)
+        joined._read_plan(place)
+
+    return Target("joined-plan", run, _seeds("joined-plan", seed), 4, plain=True)
+
+
+def _ledger(path: Path) -> None:
+    release_ledger.parse(path, path.read_bytes())
+
+
+def _ledger_line() -> bytes:
+    what = ("s", "p", "miner", "reports", ("a",), 10, "ab" * 32, None)
+    return release_ledger.entry_of(release_ledger.Release(*what), release_ledger.START).line()
+
+
+def _pems(folder: Path) -> tuple[bytes, ...]:
+    made = folder / "authority"
+    if not made.exists():
+        certificates.init(made)
+    return tuple(path.read_bytes() for path in sorted(made.glob("*.pem")))
+
+
+def _package() -> Target:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("iris.data", "5.1,3.5\n" * 9)
+    raw = RawFile("iris.data", "uci", 72, "0" * 64, ())
+
+    def run(data: bytes) -> None:
+        _unpacked(data, raw, "https://example.org/iris.zip")
+
+    return Target(
+        "data-package", run, _seeds("data-package", packed.getvalue()), 2, only=frozenset({NotFetched})
+    )

@@ -1,0 +1,57 @@
+"""Mutated inputs for every decoder and loader: only errors of ours, in little time and memory.
+
+The hostile inputs of the corpus first, then as many mutations as take about a minute on an idle core; for
+hours: ``python -m tests.fuzz --inputs 2000000``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from masquerade.core.errors import MasqueradeError
+from tests.fuzz.run import Outcome, each_seed, fuzz
+from tests.fuzz.targets import CORPUS, targets
+from tests.vectors.message_vectors import message_classes
+
+INPUTS = 60_000
+
+
+def told(outcome: Outcome) -> list[tuple[str, str, str]]:
+    """Return what failed, so that it can be read and made again."""
+    return [(target, why, data[:200].hex()) for target, why, data in outcome.failures]
+
+
+def test_the_corpus_and_all_seeds_do_no_harm():
+    outcome = each_seed()
+    assert not told(outcome)
+    assert outcome.refused > 50
+
+
+def test_mutated_inputs_do_no_harm():
+    outcome = fuzz(INPUTS, seed=20261116)
+    assert not told(outcome)
+    assert outcome.inputs == INPUTS
+
+
+def test_every_class_of_messages_is_a_target(tmp_path: Path):
+    names = {name.partition(".")[2] for name in targets(tmp_path)}
+    assert not [kind.__name__ for kind in message_classes() if kind.__name__ not in names]
+
+
+def test_every_folder_of_the_corpus_is_a_targets(tmp_path: Path):
+    known = targets(tmp_path)
+    assert not [folder.name for folder in CORPUS.iterdir() if folder.name not in known]
+
+
+@pytest.mark.parametrize("escapes", [RecursionError, KeyError, UnicodeDecodeError, MemoryError])
+def test_an_error_that_is_not_ours_would_be_found(escapes, monkeypatch):
+    def broken(_text):
+        raise escapes(*(("utf-8", b"", 0, 1, "bad") if escapes is UnicodeDecodeError else ("x",)))
+
+    monkeypatch.setattr("masquerade.core.json_text.parse_json", broken)
+    assert not issubclass(escapes, MasqueradeError)
+    monkeypatch.setattr("masquerade.services.common.client.parse_json", broken)
+    outcome = fuzz(20, seed=1, only="json-object")
+    assert {why.partition(":")[0] for _, why, _ in outcome.failures} == {escapes.__name__}
