@@ -22,6 +22,7 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
 from masquerade.estimate.evidence import GaussianEvidence, ReportEvidence
 from masquerade.estimate.misfit import Misfit, misfit
+from masquerade.estimate.posterior import Posterior, posterior_of
 from masquerade.sources.query_plan import Layout, QueryPlan
 from masquerade.sources.record_store import Observed
 
@@ -114,6 +115,17 @@ class ReportTally(ABC):
             for part in self.parts(len(queries))
         ]
         return [self._table(query, [part[i] for part in observed]) for i, query in enumerate(queries)]
+
+    def posterior(self, query: Query, *, prior: float = 0.5, seed: int = 0) -> Posterior:
+        """Draw the shares of a table from their posterior distribution, under a Dirichlet prior.
+
+        See `masquerade.estimate.posterior`: `prior` is added to every truth; repeatable by its `seed`.
+        """
+        (table,) = self.answer([query])
+        if query.where or not isinstance(table.evidence, ReportEvidence):
+            raise InputError("A posterior is of reports without a condition: ask for the larger table.")
+        generator = np.random.default_rng(seed)
+        return posterior_of(table.evidence.parts, table.axes, table.n, prior, generator)
 
     def misfit(self, names: Sequence[str]) -> Misfit:
         """Test whether the reports of some variables can have come from this policy at all.

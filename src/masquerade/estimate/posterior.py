@@ -1,0 +1,192 @@
+"""What reports say about shares of the truth, as draws: Dirichlet data augmentation on tables of counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError, NotConverged
+from masquerade.core.intervals import Interval
+from masquerade.core.plots import Dots, dot_plot
+from masquerade.core.schema import Variable
+from masquerade.core.shown import Shown
+from masquerade.estimate.reports import Reports
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+CHAINS = 4
+BURN = 300
+BLOCK = 500
+MOST_STEPS = 40_000
+MOST_PAIRS = 2**18  # truths times reports of a table
+ENOUGH = 1000.0
+MIXED = 1.01
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Posterior(Shown):
+    """Draws of the shares of a table given its reports: (draws, *shape).
+
+    `ess` is the least effective number of draws of any cell, `rhat` the largest ratio of spreads between and
+    within chains; `prior` is what the Dirichlet prior adds to every truth.
+    """
+
+    axes: tuple[Variable, ...]
+    draws: Floats
+    n: int
+    ess: float
+    rhat: float
+    prior: float
+    percent = ("mean", "sd", "lower", "upper")
+
+    @property
+    def heading(self) -> str:
+        """Return what the draws are of, in a line."""
+        return f"Posterior shares of {' × '.join(axis.name for axis in self.axes)}, n = {self.n:,}"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Return the prior, and how far the draws can be trusted."""
+        said = f"95% credible intervals; Dirichlet prior {self.prior:g} for every truth"
+        return (f"({said}; {len(self.draws):,} draws, {self.ess:,.0f} effective, R̂ {self.rhat:.3f})",)
+
+    @property
+    def mean(self) -> Floats:
+        """Return the means of the shares."""
+        return np.asarray(self.draws.mean(axis=0))
+
+    @property
+    def sd(self) -> Floats:
+        """Return the standard deviations of the shares."""
+        return np.asarray(self.draws.std(axis=0))
+
+    def conf_int(self, level: float = 0.95) -> Interval:
+        """Return credible intervals of the shares, as much beyond either end."""
+        ends = np.quantile(self.draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        return Interval(ends[0], ends[1])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for each cell: labels, mean, sd, lower, upper."""
+        import pandas as pd  # noqa: PLC0415  (a frame is asked for here)
+
+        rows = list(product(*(axis.categories for axis in self.axes)))
+        frame = pd.DataFrame({axis.name: [row[i] for row in rows] for i, axis in enumerate(self.axes)})
+        ends = self.conf_int()
+        figures = (self.mean, self.sd, ends.lower, ends.upper)
+        names = ("mean", "sd", "lower", "upper")
+        return frame.assign(**{name: part.ravel() for name, part in zip(names, figures, strict=True)})
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the means with their credible intervals, in percent."""
+        labels = [", ".join(map(str, row)) for row in product(*(axis.categories for axis in self.axes))]
+        dots = Dots(*(100 * part.ravel() for part in (self.mean, *self.conf_int())))
+        return dot_plot(labels, {"share": dots}, ax, xlabel="share in percent, 95%", title=self.heading)
+
+
+def posterior_of(
+    parts: Sequence[Reports], axes: tuple[Variable, ...], n: int, prior: float, generator: np.random.Generator
+) -> Posterior:
+    """Draw the shares of a table from their posterior distribution.
+
+    Formula: with θ the shares of all truths, Z_·m ~ Multinomial(Ñ_m, θ_l P[l, m]/Σ) for every report m, then
+    θ ~ Dirichlet(α + Z·); four chains, until 1,000 draws are effective and R̂ is below 1.01.
+    Reference: Tanner & Wong (1987); Gelman & Rubin (1992); Geyer (1992) for the effective number.
+    Cost: truths × reports random numbers a step; strong disguises mix slowly.
+    """
+    if not prior > 0:
+        raise InputError(f"The prior must be above 0, such as 0.5. Got {prior} instead.")
+    if any(part.weight != 1 or part.samples != 1 for part in parts):
+        raise InputError(
+            "A posterior is of records that count for one each, not of weighted ones or of blocks."
+        )
+    matrices = [_joint(part) for part in parts]
+    if sum(matrix.size for matrix in matrices) > MOST_PAIRS:
+        raise InputError(
+            "The table has too many truths and reports for a posterior: ask for fewer variables."
+        )
+    ends = np.cumsum([0, *(len(matrix) for matrix in matrices)])
+    counts = [part.observed.ravel().astype(np.int64) for part in parts]
+    theta = generator.dirichlet(np.ones(ends[-1]), CHAINS)
+    kept: list[Floats] = []
+    ess = rhat = np.inf
+    for step in range(MOST_STEPS):
+        filled = np.concatenate(
+            [
+                _allocated(theta[:, a:b], matrix, seen, generator)
+                for a, b, matrix, seen in zip(ends[:-1], ends[1:], matrices, counts, strict=True)
+            ],
+            axis=1,
+        )
+        gammas = generator.standard_gamma(prior + filled)
+        theta = gammas / gammas.sum(axis=1, keepdims=True)
+        if step < BURN:
+            continue
+        kept.append(
+            np.stack(
+                [
+                    reduce(
+                        np.add,
+                        [part.table(row[a:b]) for part, a, b in zip(parts, ends[:-1], ends[1:], strict=True)],
+                    )
+                    for row in theta
+                ]
+            )
+        )
+        if len(kept) % BLOCK == 0:
+            chains = np.stack(kept, axis=1).reshape(CHAINS, len(kept), -1)
+            ess, rhat = effective(chains), mixing(chains)
+            if ess >= ENOUGH and rhat < MIXED:
+                draws = np.stack(kept).reshape(-1, *kept[0].shape[1:])
+                return Posterior(axes, draws, n, ess, rhat, prior)
+    raise NotConverged(
+        f"After {MOST_STEPS:,} steps only {ess:,.0f} draws are effective (R̂ {rhat:.3f}): the disguise is too "
+        "strong for this table. Ask for fewer variables, or use intervals of the table."
+    )
+
+
+def _joint(part: Reports) -> Floats:
+    """Return the probabilities of all reports of a table, truths down."""
+    result: Floats = np.ones((1, 1))
+    for channel, size in zip(part.channels, part.observed.shape, strict=True):
+        result = np.kron(result, np.eye(size) if channel is None else channel)
+    return result
+
+
+def _allocated(theta: Floats, P: Floats, seen: np.ndarray, generator: np.random.Generator) -> Floats:
+    """Return, for every chain, how many records have each truth, drawn given their reports."""
+    used = np.flatnonzero(seen)
+    chances = (theta[:, :, None] * P[None][:, :, used]).transpose(0, 2, 1)
+    total = chances.sum(axis=-1, keepdims=True)
+    safe = np.where(total > 0, chances / np.where(total > 0, total, 1.0), 1 / P.shape[0])
+    return np.asarray(generator.multinomial(seen[used], safe).sum(axis=1), dtype=float)
+
+
+def effective(chains: Floats) -> float:
+    """Return the least effective number of draws over the columns of (chains, steps, columns)."""
+    count, steps, _ = chains.shape
+    centred = chains - chains.mean(axis=1, keepdims=True)
+    spectrum = np.abs(np.fft.rfft(centred, 2 * steps, axis=1)) ** 2
+    lags = np.fft.irfft(spectrum, axis=1)[:, :steps].mean(axis=0)
+    first = np.where(lags[0] > 0, lags[0], 1.0)
+    rho = lags / first
+    pairs = rho[0 : steps - 1 : 2] + rho[1:steps:2]
+    positive = np.cumprod(pairs > 0, axis=0)
+    time = np.maximum(2 * (pairs * positive).sum(axis=0) - 1, 1.0)
+    return float((count * steps / time)[lags[0] > 0].min(initial=np.inf))
+
+
+def mixing(chains: Floats) -> float:
+    """Return the largest R̂ over the columns of (chains, steps, columns)."""
+    steps = chains.shape[1]
+    within = chains.var(axis=1, ddof=1).mean(axis=0)
+    between = chains.mean(axis=1).var(axis=0, ddof=1)
+    some = within > 0
+    return float(np.sqrt((steps - 1) / steps + between[some] / within[some]).max(initial=1.0))
