@@ -156,7 +156,7 @@ def _joint(part: Reports) -> Floats:
     """Return the probabilities of all reports of a table, truths down."""
     result: Floats = np.ones((1, 1))
     for channel, size in zip(part.channels, part.observed.shape, strict=True):
-        result = np.kron(result, np.eye(size) if channel is None else channel)
+        result = np.asarray(np.kron(result, np.eye(size) if channel is None else channel), dtype=np.float64)
     return result
 
 
