@@ -3,6 +3,7 @@
 The package itself can be called, so that `masquerade.plan(...)` means the function whatever was loaded first.
 """
 
+import inspect
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,13 @@ class _Callable(ModuleType):
         from masquerade.plan.planner import plan  # noqa: PLC0415  (loads SciPy)
 
         return plan(*args, **options)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """Return the parameters of the function."""
+        from masquerade.plan.planner import plan  # noqa: PLC0415  (loads SciPy)
+
+        return inspect.signature(plan)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -17,6 +17,7 @@ from masquerade.channels.channel_spec import KINDS
 from masquerade.channels.privacy_level import gamma_of
 from masquerade.core.axes import Floats
 from masquerade.core.schema import Schema
+from masquerade.core.words import counted
 from masquerade.plan.power import PairReports, pair_of_axes, symmetric_matrix
 from masquerade.plan.questions import Table
 from masquerade.plan.split import best_split
@@ -387,7 +388,8 @@ class Blocks(Candidate):
         """Say that wider tables than planned for may not be estimable."""
         if self.widest >= len(self.task.asked):
             return []
-        wider = f"tables of more than {self.widest} variables: plan for the widest that anybody will ask"
+        most = counted(self.widest, "variable")
+        wider = f"tables of more than {most}: plan for the widest that anybody will ask"
         return [wider]
 
 
