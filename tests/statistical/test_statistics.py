@@ -56,6 +56,11 @@ def test_the_kept_study_of_effects_covers():
             within(row["coverage"], 0.94, 0.96, row["runs"], 9)
 
 
+def test_the_kept_study_next_to_nothing_covers():
+    for row in kept("rare"):
+        within(row["coverage"], 0.935, 1.0, row["runs"], 16)
+
+
 def test_the_kept_survey_rejects_as_often_as_it_should():
     for row in kept("survey"):
         assert row["runs"] >= 2000
