@@ -121,12 +121,13 @@ class Estimates(Shown):
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw every figure with its interval, and a line at the null value."""
         scale = 100.0 if self.in_percent else 1.0
+        points = " in percentage points" if self.null is not None else " in percent"
         ends = [np.where(np.isfinite(end), end, np.nan) * scale for end in (self.lower, self.upper)]
         return dot_plot(
             [", ".join(map(category_text, row)) or "all records" for row in self.labels],
             {self.what: Dots(self.values * scale, *ends)},
             ax,
-            xlabel=f"{self.what}{' in percent' if self.in_percent else ''}, {self.level:.0%} intervals",
+            xlabel=f"{self.what}{points if self.in_percent else ''}, {self.level:.0%} intervals",
             title=self.heading,
             mark=None if self.null is None else self.null * scale,
         )

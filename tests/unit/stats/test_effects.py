@@ -151,6 +151,6 @@ def test_results_are_values_that_show_themselves():
     assert "<table" in found._repr_html_()
     assert "%" in found._repr_html_()
     assert len(found.to_frame()) == len(found) == 1
-    assert found.plot().get_xlabel() == "difference in percent, 95% intervals"
+    assert found.plot().get_xlabel() == "difference in percentage points, 95% intervals"
     adjusted = found.adjust("bh")
     assert "p_adjusted" in adjusted.to_frame()
