@@ -1,4 +1,7 @@
-"""Models fitted to what several parties hold are those of their records in one place, to the last bit."""
+"""Models fitted to what several parties hold are those of their records in one place.
+
+To the last bit, but for merged blocks, whose samples are added up in another order.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from tests.conformance.sources import SOURCES
 
 import masquerade as mq
 
+ROUNDING = 1e-11
 POOLED = {source.name: source for source in SOURCES if source.name in ("merged", "pooled parties")}
 
 
@@ -16,13 +20,15 @@ POOLED = {source.name: source for source in SOURCES if source.name in ("merged",
 @pytest.mark.parametrize("name", SPECS)
 def test_a_model_is_fitted_as_to_the_joined_records(source, name):
     one, several = mq.tally(case(name).disguised, case(name).policy), POOLED[source].make(case(name))
+    rtol = ROUNDING if (name, source) == ("blocks", "merged") else 0
     for query in (mq.Query(by=("A", "B")), mq.Query(by=("B", "C"), where={"A": "yes"})):
         (joined,), (pooled,) = one.answer([query]), several.answer([query])
         for model in ([[name] for name in query.by], [query.by]):
             wanted, found = joined.fit(model), pooled.fit(model)
-            np.testing.assert_array_equal(found.expected, wanted.expected)
-            assert (found.deviance, found.df, found.pearson) == (wanted.deviance, wanted.df, wanted.pearson)
-        np.testing.assert_array_equal(pooled.nonnegative().values, joined.nonnegative().values)
+            np.testing.assert_allclose(found.expected, wanted.expected, rtol=rtol)
+            told = [(fit.deviance, fit.df, fit.pearson) for fit in (found, wanted)]
+            np.testing.assert_allclose(*told, rtol=rtol, atol=rtol * joined.n)
+        np.testing.assert_allclose(pooled.nonnegative().values, joined.nonnegative().values, rtol=rtol)
 
 
 def test_both_kinds_of_pools_are_there():

@@ -185,7 +185,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path, people, policy, 
         (["-o", "out.csv", "--keep", "smoker"], "'smoker' is a variable of the policy"),
         (["-o", "out.csv", "--keep", "nme"], "Did you mean 'name'?"),
         (["-o", "out.csv", "--memo", "memo"], "--memo FILE and --id COLUMN go together"),
-        (["-o", "out.csv", "--memo", "policy.yaml", "--id", "id"], "not a memo file"),
+        (["-o", "out.csv", "--memo", "policy.yaml", "--id", "id"], "others may open a memo"),
         (["-o", "-", "--json"], "choose one"),
     ],
 )

@@ -305,7 +305,7 @@ BAD = [
     (["network", "--structure", "cough<-smoker; cough<-age"], "twice"),
     (["network", "--structure", "cough<-smoker<-age"], "CHILD<-PARENT"),
     (["network", "--structure", "  "], "names no node"),
-    (["network", "--structure", "missing.json"], "missing.json: no such file"),
+    (["network", "--structure", "missing.json"], "missing.json: cannot be read (No such file or directory)"),
     (["network", "--structure", "cough", "--prior", "-1"], "'prior'"),
     (["structure", "--order", "smoker,age"], "every variable once"),
     (["structure", "--correction", "constant"], "constant:C"),

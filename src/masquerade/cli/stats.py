@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import masquerade as mq
 from masquerade.cli import output
 from masquerade.cli.data_source import Records, over_records, own_option
 from masquerade.cli.options import Json, Out, Overwrite, group, option, required
 from masquerade.core.errors import InputError
-from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.shown import Shown
 from masquerade.learn.option_kinds import category_called, names_in
+
+if TYPE_CHECKING:
+    from masquerade.core.schema import Category, Schema, Variable
 
 app = group("Percentages, differences, odds ratios, tests and regression, with their uncertainty.")
 
@@ -113,7 +115,7 @@ def _numbers(text: str | None) -> list[float] | None:
 
 @command
 def shares(
-    *, source: Any, schema: Schema, of: Of, by: By = None, where: Where = None, level: Level = 0.95
+    *, source: Any, schema: Any, of: Of, by: By = None, where: Where = None, level: Level = 0.95
 ) -> Shown:
     """Percentages of a variable, of all records or of every category of others.
 
@@ -143,7 +145,7 @@ def _effect(verb: Callable[..., Shown], source: Any, schema: Schema, typed: Mapp
 def difference(
     *,
     source: Any,
-    schema: Schema,
+    schema: Any,
     outcome: Outcome,
     group: Groups,
     category: Picked = None,
@@ -163,7 +165,7 @@ def difference(
 def ratio(
     *,
     source: Any,
-    schema: Schema,
+    schema: Any,
     outcome: Outcome,
     group: Groups,
     category: Picked = None,
@@ -183,7 +185,7 @@ def ratio(
 def odds_ratio(
     *,
     source: Any,
-    schema: Schema,
+    schema: Any,
     outcome: Outcome,
     group: Groups,
     category: Picked = None,
@@ -203,7 +205,7 @@ def odds_ratio(
 def mantel_haenszel(
     *,
     source: Any,
-    schema: Schema,
+    schema: Any,
     outcome: Outcome,
     group: Groups,
     given: Annotated[str, required("The strata.", metavar="A,B")],
@@ -224,7 +226,7 @@ def mantel_haenszel(
 def independence(
     *,
     source: Any,
-    schema: Schema,
+    schema: Any,
     variables: Annotated[str, required("The two variables.", "--of", metavar="A,B")],
     given: Given = None,
     where: Where = None,
@@ -249,7 +251,7 @@ def _pair(text: str, schema: Schema) -> tuple[str, str]:
 def associations(
     *,
     source: Any,
-    schema: Schema,
+    schema: Any,
     of: Annotated[str | None, option("All pairs with this variable; all pairs if not given.", "A")] = None,
     given: Given = None,
     where: Where = None,
@@ -268,7 +270,7 @@ def associations(
 def trend(
     *,
     source: Any,
-    schema: Schema,
+    schema: Any,
     outcome: Outcome,
     over: Annotated[str, required("The ordered variable.", metavar="B")],
     category: Picked = None,
@@ -288,7 +290,7 @@ def trend(
 def marginal_homogeneity(
     *,
     source: Any,
-    schema: Schema,
+    schema: Any,
     variables: Annotated[str, required("The two variables.", "--of", metavar="A,B")],
     where: Where = None,
 ) -> Shown:
@@ -303,7 +305,7 @@ def marginal_homogeneity(
 def mean(
     *,
     source: Any,
-    schema: Schema,
+    schema: Any,
     of: Of,
     by: By = None,
     scores: Scores = None,
@@ -331,7 +333,7 @@ MODELS: dict[str, str] = {
 def regress(
     *,
     source: Any,
-    schema: Schema,
+    schema: Any,
     formula: Annotated[str, required("The outcome and its terms.", metavar="'Y ~ A + B'")],
     model: Annotated[
         Literal["logistic", "multinomial", "proportional-odds", "poisson", "linear"],
@@ -355,7 +357,7 @@ def regress(
 def loglinear(
     *,
     source: Any,
-    schema: Schema,
+    schema: Any,
     model: Annotated[str, required("The terms, such as 'a*b + c'.", metavar="'A*B + C'")],
     where: Where = None,
 ) -> Shown:
@@ -370,7 +372,7 @@ def loglinear(
 def quantile(
     *,
     source: Any,
-    schema: Schema,
+    schema: Any,
     of: Of,
     q: Annotated[float, option("Which quantile; the median if not given.", "SHARE", "--q")] = 0.5,
     by: By = None,

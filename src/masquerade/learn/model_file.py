@@ -135,6 +135,8 @@ def check_header(values: Any, kind: str | None) -> str:
 
 def entry(values: Mapping[str, Any], name: str, *kinds: type) -> Any:
     """Return one of the values, which must be there and of one of the types."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"a part of a model must be an object with {name!r}.")
     if name not in values:
         raise InputError(f"the model lacks {name!r}.")
     found = values[name]

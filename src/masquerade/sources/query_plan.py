@@ -286,6 +286,7 @@ class Layout:
         self.groups = tuple(groups)
         self.schema = schema
         self._owner = {name: place for place, group in enumerate(groups) for name in group.names}
+        self._alone = {group.names[0] for group in groups if len(group.names) == 1}
         self._planned: dict[Query, QueryPlan] = {}
         self._axes: dict[tuple[int, int], Axis] = {}
 
@@ -328,6 +329,10 @@ class Layout:
         touched by `where` alone becomes a factor. Variables of a group that nobody asked for are summed
         out, before tabulating if the channel is lumpable, after inverting if not.
         """
+        if not query.where and self._alone.issuperset(query.by):  # most often, so at once
+            lone = [self._lone_axis(self._owner[name], place) for place, name in enumerate(query.by)]
+            cells = tuple([axis.truth_sizes[0] for axis in lone])
+            return QueryPlan(tuple(lone), (), AxisMaps(cells, tuple([axis.map for axis in lone])))
         conditions = {name: self.schema[name].code(label) for name, label in query.where}
         asked = {*query.by, *conditions}
         axes: list[Axis] = []

@@ -528,7 +528,7 @@ def test_strangers_and_uninvited_members_are_not_heard():
     with pytest.raises(DecodingError, match="not invited"):
         current.receive(village.signed("u4", Step.KEYS, 1, b""))
     assert refusal(village.users["u4"].receive(current.message)).code == "not_survivors"
-    with pytest.raises(InputError, match="not a member"):
+    with pytest.raises(InputError, match="not enrolled"):
         User("u0", stranger.identities["u0"], {}, village.terms)
 
 
