@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -98,6 +99,9 @@ def submit(
         option("Where to remember what was sent; beside the credential if not given.", "FOLDER"),
     ] = None,
     key: Annotated[str, option("The column of a table that names people.")] = "person",
+    agree: Annotated[
+        str | None, option("Of a collection with several epochs: what you agree to, in its words.", "WORDS")
+    ] = None,
     wait: Annotated[float, option("Seconds to wait for the epoch to be closed.", min=0)] = 0.0,
     json: Json = False,
 ) -> None:
@@ -114,7 +118,9 @@ def submit(
         folder = records or (credential if credential.is_dir() else credential.absolute().parent)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for person, row, secret in to_submit(rows, credential, to.form, key):
-            one = Submission(row, secret, to, folder / f"{person}.{to.terms.epoch}.record")
+            place = folder / f"{person}.{to.terms.epoch}.record"
+            another = any(other != place for other in folder.glob(f"{glob.escape(person)}.*.record"))
+            one = Submission(row, secret, to, place, words=agree, another=another)
             one.ask()
             begun.append(one)
         left = deliver_all(begun, wait)

@@ -10,6 +10,8 @@ from tests.services.collect.world import K, World, context, labels
 
 from masquerade.core.errors import InputError, QueryRefused
 from masquerade.crypto.errors import SealBroken
+from masquerade.services.collect.client import AGREEMENT, Submission
+from masquerade.services.collect.results import opened_rows
 from masquerade.services.common.settings import load
 
 
@@ -18,6 +20,12 @@ def world(tmp_path):
     made = World(tmp_path / "world")
     with made.served():
         yield made
+
+
+def repeated(world, *names):
+    """Say that there are several epochs."""
+    for name in names:
+        changed(world, name, f"k: {K}", f"k: {K}\n  repeated: true")
 
 
 def changed(world, name, old, new):
@@ -54,6 +62,9 @@ def test_a_randomness_server_that_is_started_again_has_lost_the_key(world, capfd
     # the epoch's name is used; a new one begins with a new key
     world.stop("randomness")
     changed(world, "randomness", "name: spring", "name: summer")
+    with pytest.raises(InputError, match="Epoch 'spring' was before epoch 'summer'"):
+        world.start("randomness")
+    repeated(world, "randomness")
     world.start("randomness")
     status = world.operate("randomness", "status")
     assert (status["epoch"], status["state"], status["evaluations"]) == ("summer", "open", 0)
@@ -89,6 +100,9 @@ def test_an_epoch_does_not_go_on_after_a_restore(world, name):
         with pytest.raises(InputError, match="restored from a backup"):
             world.start(name)
     changed(world, name, "name: spring", "name: summer")
+    with pytest.raises(InputError, match="Epoch 'spring' was before"):  # what opened in it is not known
+        world.start(name)
+    repeated(world, name)
     world.start(name)
 
 
@@ -96,6 +110,7 @@ def test_an_epoch_does_not_go_on_after_a_restore(world, name):
 def test_nor_does_one_that_began_after_the_backup(world, tmp_path, name):
     state = world.folder / name / "state"
     world.stop(name)
+    repeated(world, name)
     changed(world, name, "name: spring", "name: winter")
     world.start(name)
     world.stop(name)
@@ -110,6 +125,50 @@ def test_nor_does_one_that_began_after_the_backup(world, tmp_path, name):
             world.start(name)
     changed(world, name, "name: summer", "name: autumn")
     world.start(name)
+
+
+def opened_by(world, to, rows):
+    """Let people take part until classes are opened, and return the rows that open."""
+    for row in rows:
+        world.record(row["person"]).unlink(missing_ok=True)
+    made = world.everybody(to, rows)
+    world.operate("randomness", "close")
+    assert all(one.deliver() for one in made)
+    world.operate("collector", "open")
+    return opened_rows(world.operate("collector", "result"), to.form).to_frame().to_dict("records")
+
+
+def test_attack_3_two_epochs_with_a_newcomer(world):
+    """Rows of a class that opened twice differ by the newcomer's, so that epochs are repeated by consent."""
+    servers, everybody = ("randomness", "collector"), ("randomness", "collector", "collection")
+    first, newcomer = world.rows[:K], world.rows[K]  # of one class
+    (credential,) = world.enrol(newcomer["person"]).values()
+    with world.collection() as to:
+        spring = opened_by(world, to, first)
+    for name in everybody:
+        changed(world, name, "name: spring", "name: summer")
+    for name in servers:  # each refuses by itself: they do not work together
+        world.stop(name)
+        with pytest.raises(
+            InputError, match=r"Epoch 'spring' was before epoch 'summer': rows that open in both"
+        ):
+            world.start(name)
+    repeated(world, *servers)
+    for name in servers:
+        world.start(name)
+    with world.collection() as to:  # what people were given says nothing of another epoch
+        summer = opened_by(world, to, [*first, newcomer])
+        assert [row for row in summer if row not in spring] == [labels(newcomer)]  # the attack
+        with pytest.raises(InputError, match="several epochs"):  # somebody who has taken part in another one
+            Submission(labels(newcomer), credential, to, world.folder / "new.record", another=True)
+    repeated(world, "collection")
+    with world.collection() as to:  # somebody who was told of others
+        for words in (None, "yes"):
+            with pytest.raises(
+                InputError, match="Nothing was asked; who agrees to that says so in these words"
+            ):
+                Submission(labels(newcomer), credential, to, world.folder / "new.record", words=words)
+        Submission(labels(newcomer), credential, to, world.folder / "new.record", words=AGREEMENT)
 
 
 def test_an_epoch_keeps_its_terms(world):

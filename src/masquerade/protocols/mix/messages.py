@@ -121,10 +121,20 @@ def unpacked(records: Sequence[bytes], schema: Schema) -> tuple[dict[str, NDArra
     )
 
 
+def tells_without_bound(policy: Policy) -> bool:
+    """Tell whether reports of a policy tell anything without a bound."""
+    return any(item.gamma is None for item in guarantee_of(policy).disclosures)
+
+
 def mix_guarantee(terms: MixTerms, policy: Policy, senders: int) -> Guarantee:
     """Return who learns what from a mix of `senders` records, disguised by a policy or clear."""
     behind = guarantee_of(policy)
     leaders = len(terms.leaders)
+    once = (
+        "a clear record goes through one mix and is counted by nothing else: two collections differ by the "
+        "record of whoever is missing in one; honest respondents refuse a second one while they keep their "
+        "ledgers and agree to no exception"
+    )
     return Guarantee(
         tuple(
             Disclosure(
@@ -137,6 +147,7 @@ def mix_guarantee(terms: MixTerms, policy: Policy, senders: int) -> Guarantee:
             f"at least one of the {leaders} leaders is honest",
             f"among the {senders:,} senders are honest ones to hide among, and no record tells whose it is",
             "enrolment gave each respondent one identity, and all know the leaders' identities",
+            *((once,) if tells_without_bound(policy) else ()),
             "the decisional Diffie–Hellman problem is hard on secp256k1 (hashes as random oracles)",
         ),
         adversaries={"miner": "malicious", "leader": "malicious", "respondent": "malicious"},

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.words import counted
 from masquerade.crypto import elgamal
@@ -19,7 +20,9 @@ from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.mix import messages as wire
 from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
 from masquerade.protocols.people.checks import Checks
+from masquerade.protocols.people.history import SessionHistory
 from masquerade.protocols.people.ledger import Claim, Enrolled, Ledger
+from masquerade.protocols.people.reports import reports_of
 from masquerade.protocols.people.roster import aborted
 
 Rows = tuple[elgamal.Row, ...]
@@ -235,20 +238,45 @@ def check_endorsed(terms: wire.MixTerms, board: bytes, mixed: bytes) -> None:
 class Respondent(Enrolled):
     """A person with a record to give, without their name on it. Learns nothing.
 
-    A record is sent once in a session: two batches with one difference would tell whose record it is.
+    A record is sent once in a session: two batches with one difference would tell whose record it is. For the
+    same reason a clear record is sent in one session alone, and is counted by nothing else; `agreed` names
+    earlier sessions for which this person agrees otherwise. `ledger` remembers that, for good.
     """
 
     def __init__(
-        self, name: str, identity: SigningKey, terms: wire.MixTerms, *, ledger: Ledger | None = None
+        self,
+        name: str,
+        identity: SigningKey,
+        terms: wire.MixTerms,
+        *,
+        ledger: Ledger | None = None,
+        agreed: Iterable[str] = (),
     ) -> None:
         super().__init__(name, identity, terms.respondents, ledger)
         self.terms = terms
+        self._history = SessionHistory(self._ledger, terms.session, terms.id, agreed)
 
     def submit(self, keys: bytes, record: bytes) -> bytes:
-        """Return the encrypted record for a board of key shares, which is checked; spent from then on."""
+        """Return an encrypted clear record for a board of key shares, which is checked; spent from then on.
+
+        Raises `QueryRefused` where it went into another session before.
+        """
+        return self._sent(keys, record, clear=True)
+
+    def report(self, keys: bytes, record: Mapping[str, int], policy: Policy) -> bytes:
+        """Return a record of truth codes, disguised by a policy once and for all, encrypted as by `submit`.
+
+        If every variable is disguised, further sessions get the same reports: their difference tells no more
+        than the reports do.
+        """
+        reports = reports_of(record, policy, self.name, self._ledger)
+        return self._sent(keys, wire.packed(reports, policy), clear=wire.tells_without_bound(policy))
+
+    def _sent(self, keys: bytes, record: bytes, *, clear: bool) -> bytes:
         key = opened_key(self.terms, keys)
         points = [elgamal.embedded(piece) for piece in elgamal.pieces_of(record, self.terms.width)]
-        self._ledger.claim([Claim("submitted", self.terms.id)])
+        claims = self._history.spent(self._history.check()) if clear else []
+        self._ledger.claim([Claim("submitted", self.terms.id), *claims])
         return submission(self.terms, key, self.name, self._identity, points)
 
 

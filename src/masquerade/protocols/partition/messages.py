@@ -168,6 +168,10 @@ def partition_guarantee(terms: PartitionTerms) -> Guarantee:
                 "suppressed value, and a person of that group who has it, or guesses it, can tell them which"
             ),
             "k-anonymity hides a row among k, not what all of a group have in common",
+            (
+                "a row goes into one session alone: tables over other people tell more of it together; "
+                "honest people refuse a second one while they keep their ledgers and agree to no exception"
+            ),
             "the decisional Diffie–Hellman problem is hard on secp256k1 (hashes as random oracles)",
         ),
         dict.fromkeys((HOLDER, MINER, RANDOMNESS, "person"), "malicious"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, NoReturn
 
 from masquerade.core.errors import InputError
@@ -33,6 +33,7 @@ from masquerade.protocols.partition.messages import (
     PartitionTerms,
 )
 from masquerade.protocols.people.checks import Checks
+from masquerade.protocols.people.history import SessionHistory
 from masquerade.protocols.people.ledger import Claim, Enrolled, Ledger
 from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.threshold.class_opening import Opening
@@ -279,6 +280,8 @@ class Person(Enrolled):
     """Trusts nobody with the row. Learns what everybody learns: all distances, the groups, the table.
 
     The row is sent once in a session, and every step is taken once: `ledger` remembers that the row has left.
+    Tables of two sessions over nearly the same people tell more than either, so a row goes into one alone;
+    `agreed` names earlier sessions for which this person agrees otherwise.
     """
 
     def __init__(
@@ -290,8 +293,10 @@ class Person(Enrolled):
         *,
         ledger: Ledger | None = None,
         checks: Checks | None = None,
+        agreed: Iterable[str] = (),
     ) -> None:
         super().__init__(name, identity, terms.people, ledger)
+        self._history = SessionHistory(self._ledger, terms.session, terms.id, agreed)
         self.terms, self._values, self._checks = terms, terms.encoded(row), checks or Checks()
         self._box = AgreementKey()
         self._sent = b""
@@ -304,7 +309,9 @@ class Person(Enrolled):
     def submit(self, keys: bytes) -> bytes:
         """Return the encrypted row for a board of key shares, which is checked; spent from then on."""
         key = opened_key(self.terms.mix, keys)
-        self._ledger.claim([Claim("row compared", self.terms.id)])
+        self._ledger.claim(
+            [Claim("row compared", self.terms.id), *self._history.spent(self._history.check())]
+        )
         points = [
             secp256k1.multiply_generator(self.terms.exponent(place, value))
             for place, value in enumerate(self._values)

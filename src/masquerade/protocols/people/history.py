@@ -10,14 +10,16 @@ and either nobody has left or so many that they hide each other.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from masquerade.core.errors import Refusal
+from masquerade.core.errors import QueryRefused, Refusal
 from masquerade.protocols.people.ledger import Claim, Ledger
 
 TERMS_SIZE = 32  # bytes of the name of terms, or of a session
 CLEAR, FORMER = "clear", "aggregation turn"  # secure aggregation of the first version took turns of its own
+SESSION = "session of a clear record"
 _TURN = 4
 
 
@@ -50,17 +52,50 @@ class History:
         values = self.ledger.values(CLEAR, b"") + self.ledger.values(FORMER, b"")
         return [ClearVote(value[:TERMS_SIZE], value[TERMS_SIZE:]) for value in values]
 
-    def against_other_sums(self, own: bytes | None = None) -> Refusal | None:
+    def against_other_sums(self, own: bytes | None = None, agreed: Collection[bytes] = ()) -> Refusal | None:
         """Return why a clear vote must not leave after one in a sum with people who are not all known here.
 
         Nothing can be compared with such a sum. So a clear record is counted either in one session of such
-        sums, called `own`, or (None) in rounds whose rosters are known, never in both.
+        sums, called `own`, or (None) in rounds whose rosters are known, never in both. Votes under what the
+        person `agreed` to are left out.
         """
         for vote in self.clear_votes():
+            if vote.under in agreed:
+                continue
             if not vote.flags if own is None else vote.flags or vote.under not in (own, b""):
                 reason = "this user's clear record was counted in another session: two sums may give it away"
                 return Refusal("already_spent", reason)
         return None
+
+
+class SessionHistory(History):
+    """What leaves in a session whose people this device does not see all of: a mix, a comparison of rows.
+
+    Whoever has the records of two such sessions has their difference, and loses one message in the second to
+    make it one person's record. Nobody here could notice, so a clear record goes into one session alone.
+    `agreed` names earlier sessions of which this person agrees that whoever has both may have the difference.
+    """
+
+    def __init__(self, ledger: Ledger, session: str, under: bytes, agreed: Iterable[str] = ()) -> None:
+        super().__init__(ledger)
+        self._session, self._under, self._agreed = session.encode(), under, [it.encode() for it in agreed]
+
+    def check(self) -> int:
+        """Return the turn of a clear record, or raise `QueryRefused` where one must not leave."""
+        turn = self.turn()
+        agreed = [
+            vote.under
+            for vote in self.clear_votes()
+            if vote.under and self.ledger.find(SESSION, vote.under) in self._agreed
+        ]
+        refusal = self.against_other_sums(self._under, agreed)
+        if refusal is not None:
+            raise QueryRefused([refusal])
+        return turn
+
+    def spent(self, turn: int) -> list[Claim]:
+        """Return the claims of a clear record that is about to leave at a turn."""
+        return [self.clear_vote(turn, self._under), Claim(SESSION, self._under, self._session)]
 
 
 def tolerated(minimum: int) -> int:

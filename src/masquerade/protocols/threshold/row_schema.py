@@ -119,6 +119,7 @@ def _in_range(
 
 
 NOTHING = Fraction(1)
+EPOCHS = "there is one epoch only, or people agreed to more: two differ by the rows of whoever came or left"
 COLLECTOR, SERVER, MEMBER, DEALER = "collector", "randomness server", "user of the same class", "dealer"
 
 
@@ -145,6 +146,7 @@ def production_guarantee(terms: Terms, form: Form) -> Guarantee:
                 "for the collector with reports it made up"
             ),
             "reports reach the collector through something that hides their senders",
+            EPOCHS,
             "k-anonymity hides a row among k, not what all of a class have in common",
         ),
         {COLLECTOR: "malicious", SERVER: "malicious", "user": "semi-honest"},
@@ -170,6 +172,7 @@ def faithful_guarantee(k: int, quasi: tuple[str, ...], sensitive: tuple[str, ...
                 f"c users who collude with the collector lower k to {k} − 2c for every class, since each "
                 f"holds two points; {enough} such users know the whole polynomial and open everything"
             ),
+            EPOCHS,
             "k-anonymity hides a row among k, not what all of a class have in common",
         ),
         {COLLECTOR: "malicious", DEALER: "semi-honest", "user": "malicious"},

@@ -34,6 +34,7 @@ MOST_JSON: Final = 1 << 20
 PERSON: Final = "person"
 RANDOMNESS: Final = "randomness server"
 COLLECTOR: Final = "collector"
+AGREEMENT: Final = "whoever has the rows of two epochs may have mine as their difference"
 NOT_YET: Final = frozenset({"epoch_open", "key_lost"})  # of a closing: the operator has not closed the epoch
 
 
@@ -46,7 +47,7 @@ class Collection(HttpTransport):
 
     def __init__(self, settings: CollectionSettings, *, timeout: float = 30.0, retries: int = 5) -> None:
         self.form = load_form(settings.form)
-        self.terms = settings.epoch.terms(self.form)
+        self.terms, self.repeated = settings.epoch.terms(self.form), settings.epoch.repeated
         self.identities = {
             RANDOMNESS: bytes.fromhex(settings.randomness.identity),
             COLLECTOR: bytes.fromhex(settings.collector.identity),
@@ -105,10 +106,21 @@ class Submission:
 
     `record` is a file of this person and epoch alone. It is written before anything leaves, so that whatever
     happens, the same request and the same report are sent again and no others.
+
+    Nobody knows who else takes part, so nobody can see whether two epochs differ by one person alone. Whoever
+    is asked again (the collection repeats, or there is a record of `another` epoch) agrees in the `words` of
+    `AGREEMENT`, or nothing leaves.
     """
 
     def __init__(
-        self, row: Mapping[str, object], credential: bytes, to: Collection, record: str | Path
+        self,
+        row: Mapping[str, object],
+        credential: bytes,
+        to: Collection,
+        record: str | Path,
+        *,
+        words: str | None = None,
+        another: bool = False,
     ) -> None:
         self._to, self._path = to, Path(record)
         self._credential = Credential.decode(credential)
@@ -122,6 +134,11 @@ class Submission:
                 raise InputError(
                     f"{self._path}: another row was begun with this credential; an epoch takes one a person."
                 )
+        elif (to.repeated or another) and words != AGREEMENT:
+            raise InputError(
+                "This collection has several epochs, whose rows differ by those of whoever came or left. "
+                f"Nothing was asked; who agrees to that says so in these words (--agree): {AGREEMENT!r}."
+            )
 
     def ask(self) -> None:
         """Have the blinded quasi-identifier evaluated, and keep the report that follows.

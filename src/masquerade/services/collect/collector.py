@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
@@ -34,12 +34,17 @@ _FETCH_SECONDS = 5.0
 OFFICE = "enrolment office"
 
 
+def _reports(notice: bytes, server: CollectServer) -> ReportStore:
+    """Return the store of the reports of an epoch."""
+    folder = server.once / f"epoch-{digest_of(notice)[:16]}"
+    return ReportStore.in_folder(folder, Layout.of(Notice.decode(notice)).size)
+
+
 class _EpochCollector(Collector):
     """The collector of one epoch; a report that came before is not taken twice, so that people may retry."""
 
     def __init__(self, notice: bytes, server: CollectServer, identity: bytes, most: int) -> None:
-        size = Layout.of(Notice.decode(notice)).size
-        store = ReportStore.in_folder(server.once / f"epoch-{digest_of(notice)[:16]}", size)
+        store = _reports(notice, server)
         super().__init__(notice, identity=identity, k=server.terms.k, store=store)
         self.notice, self._most = notice, most
         self._seen = set(self._marked(store.read()))
@@ -106,7 +111,9 @@ class CollectorService(CollectServer):
         super().begin(files)
         self._epoch_files = files.enter_context(ExitStack())
         known = self.state.notes.get(SESSION, self.epoch)  # its notice, if it has begun
-        if known is not None:
+        if known is None:
+            self.check_only()
+        else:
             self._kept = self._made(known)
 
     def _current(self) -> _EpochCollector:
@@ -123,6 +130,11 @@ class CollectorService(CollectServer):
             finally:
                 self._fetching.release()
         return self._kept
+
+    def may_open(self, epoch: str, notice: bytes) -> bool:  # noqa: ARG002
+        """Tell whether an earlier epoch has reports: they are opened, or could be."""
+        with closing(_reports(notice, self)) as kept:
+            return bool(kept.read())
 
     def _fetched(self) -> bytes:
         try:

@@ -52,6 +52,7 @@ class RandomnessService(CollectServer):
         known = self._ledger.notice(self.epoch)
         self._has_key = known is None
         if known is None:
+            self.check_only()
             known = self._server.open(self.terms.encode())
         elif Notice.decode(known).terms != self.terms:
             raise InputError(
@@ -68,6 +69,10 @@ class RandomnessService(CollectServer):
         if self._ledger.finished(self.epoch):
             return CLOSED
         return OPEN if self._has_key else KEY_LOST
+
+    def may_open(self, epoch: str, notice: bytes) -> bool:  # noqa: ARG002
+        """Tell whether an earlier epoch was closed: no report leaves before that."""
+        return self._ledger.finished(epoch)
 
     def ready(self) -> bool:
         """Tell whether people can ask or learn that the epoch is closed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -48,6 +49,28 @@ class CollectServer(NodeServer):
                 "This server's state was restored from a backup, and what has happened in epoch "
                 f"{self.epoch!r} is not known: it is over. Name a new epoch in the settings of both servers."
             )
+
+    def check_only(self) -> None:
+        """Refuse to begin an epoch after another one that opened, or may have, unless the settings say so.
+
+        Who is in both is known to nobody: the rows of two epochs differ by those of whoever came or left.
+        """
+        if self.settings.epoch.repeated:
+            return
+        notes = self.state.notes
+        begun = {name: notes.get(SESSION, name) or b"" for name in notes.names(SESSION)}
+        earlier = [*notes.names(INTERRUPTED), *(name for name in begun if self.may_open(name, begun[name]))]
+        others = sorted({name for name in earlier if name != self.epoch})
+        if others:
+            raise InputError(
+                f"Epoch {others[0]!r} was before epoch {self.epoch!r}: rows that open in both differ by "
+                "those of whoever came or left, and show whose they are. If that is meant, say 'repeated: "
+                "true' of the epoch in the settings of both servers and of everybody, who are then asked."
+            )
+
+    @abstractmethod
+    def may_open(self, epoch: str, notice: bytes) -> bool:
+        """Tell whether classes of an earlier epoch have been opened, or still may be."""
 
     @property
     def epoch(self) -> str:

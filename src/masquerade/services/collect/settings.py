@@ -53,6 +53,8 @@ class EpochSettings(common.Strict):
     """The least number of rows of a class that open."""
     shown: bool = False
     """Whether quasi-identifiers travel in clear, as in the talk; the collector then sees all of them."""
+    repeated: bool = False
+    """Whether other epochs ask some of the same people: rows then differ by those of whoever came or left."""
 
     def terms(self, form: Form) -> Terms:
         """Return the terms that follow for a form."""

@@ -8,8 +8,8 @@ from masquerade.protocols.mix.roles import Leader, Miner, Respondent
 
 
 class Mix:
-    def __init__(self, n=4, *, leaders=2, width=1, minimum=3, session="s"):
-        self.identities = {
+    def __init__(self, n=4, *, leaders=2, width=1, minimum=3, session="s", identities=None):
+        self.identities = identities or {
             "miner": SigningKey(),
             **{f"leader {i}": SigningKey() for i in range(leaders)},
             **{f"r{i}": SigningKey() for i in range(n)},

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.protocols.mix.parties import Mix
 
 import masquerade as mq
-from masquerade.core.errors import InputError, RoundAborted
+from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto.elgamal import POINT, decode_rows, encode_rows, encrypt, refreshed
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.keys import SigningKey
@@ -30,7 +30,8 @@ from masquerade.protocols.mix.messages import (
     record_width,
 )
 from masquerade.protocols.mix.roles import Collected, Leader, Respondent, collect
-from masquerade.protocols.people.ledger import FileLedger
+from masquerade.protocols.people.history import CLEAR, History
+from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 from masquerade.sources.mixed import MixedRecords
 from masquerade.testing import check_tally
 
@@ -74,6 +75,59 @@ def test_who_sends_no_record_is_counted_and_harms_nobody():
     board, endorsed = mix.mixed(batch)
     found = mix.miner.collect(batch, board, [leader.open(endorsed) for leader in mix.leaders])
     assert (len(found.records), found.unreadable) == (3, 1)
+
+
+def mixed_again(mix, ledgers, session, *, lost=(), agreed=(), sent=None):
+    """Return the records of another session of the same people, in which the miner loses some messages."""
+    again = Mix(len(mix.people), session=session, identities=mix.identities)
+    people = [
+        Respondent(one.name, mix.identities[one.name], again.terms, ledger=ledger, agreed=agreed)
+        for one, ledger in zip(again.people, ledgers, strict=True)
+    ]
+    give = sent or (lambda person, keys: person.submit(keys, f"record of {person.name}".encode()))
+    found = collect(
+        again.miner,
+        again.leaders,
+        lambda keys: [give(person, keys) for person in people if person.name not in lost],
+    )
+    return Counter(found.records)
+
+
+def test_attack_3_two_mixes_of_which_one_lost_a_message():
+    """Two mixes differ by the record of whoever is missing in one: a clear record goes through one alone."""
+    mix = Mix(4)
+    forgetful = [MemoryLedger() for _ in mix.people]
+    first = mixed_again(mix, forgetful, "spring")
+    second = mixed_again(mix, [MemoryLedger() for _ in mix.people], "summer", lost={"r2"})
+    assert first - second == Counter([b"record of r2"])  # the attack, on devices without a memory
+    kept = forgetful
+    with pytest.raises(QueryRefused, match="counted in another session"):
+        mixed_again(mix, kept, "summer", lost={"r2"})
+    # who lost nothing by agreeing says of which session
+    with pytest.raises(QueryRefused, match="counted in another session"):
+        mixed_again(mix, kept, "summer", agreed=("winter",))
+    assert mixed_again(mix, kept, "summer", agreed=("spring",)) == first
+    assert kept[0].values(CLEAR)[0][:32] != kept[0].values(CLEAR)[1][:32]
+    # neither is it counted by another protocol afterwards
+    assert History(kept[0]).against_other_sums().code == "already_spent"
+
+
+def test_disguised_records_go_through_several_mixes_as_the_same_reports():
+    mix, policy = Mix(4), mq.Policy.build({"ill": ["yes", "no"]}, {"ill": mq.channels.binary("0.25")})
+    ledgers = [MemoryLedger() for _ in mix.people]
+
+    def sent(person, keys):
+        return person.report(keys, {"ill": int(person.name[1:]) % 2}, policy)
+
+    first = mixed_again(mix, ledgers, "spring", sent=sent)
+    assert sum(first.values()) == 4
+    assert mixed_again(mix, ledgers, "summer", sent=sent) == first
+    assert not any(ledger.values(CLEAR) for ledger in ledgers)
+    clear = mq.Policy.clear(policy.schema)
+    again = {"sent": lambda one, keys: one.report(keys, {"ill": 1}, clear)}
+    mixed_again(mix, ledgers, "autumn", **again)
+    with pytest.raises(QueryRefused, match="counted in another session"):
+        mixed_again(mix, ledgers, "winter", **again)
 
 
 # submissions
