@@ -32,7 +32,7 @@ ALLOWED = (
     Allowance("reads /proc", 4, "only Linux has /proc"),
     Allowance("SCIPY_ARRAY_API is not set", 8, "scikit-learn's own checks of arrays that we do not claim"),
 )
-SERVERS = ("PostgreSQL:", "Spark:")
+SERVERS = ("PostgreSQL:", "Spark:", "Browser:")
 
 
 def in_ci() -> bool:

@@ -21,6 +21,7 @@ ABOVE = (
     "data",
     "report",
     "simulation",
+    "survey",
     "services",
     "sklearn",
     "cli",

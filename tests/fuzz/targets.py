@@ -46,7 +46,9 @@ from masquerade.services.common.client import json_object
 from masquerade.services.parties import messages as party_messages
 from masquerade.services.parties.linkage import Linkage
 from masquerade.services.parties.settings import MinerSettings, PartySettings
+from masquerade.services.survey.settings import SurveySettings
 from masquerade.sources import joined
+from masquerade.survey.survey_file import Survey
 from tests.vectors.message_vectors import Example, examples
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -199,12 +201,20 @@ def _files(folder: Path) -> Iterator[Target]:
     )
     for name, model in {
         "party": PartySettings, "miner": MinerSettings, "collector": CollectorSettings,
-        "randomness": RandomnessSettings, "collection": CollectionSettings,
+        "randomness": RandomnessSettings, "collection": CollectionSettings, "survey": SurveySettings,
     }.items():  # fmt: skip
         load = partial(node_settings.load, model=model, environment={})
         yield file(f"settings-{name}", load, ".yaml", party, weight=1)
     form = b"masquerade: 1\nvariables: {age: {categories: [young, old]}, ill: {categories: ['yes', 'no']}}\n"
     yield file("form", load_form, ".yaml", form, weight=1)
+    survey = (
+        b"masquerade_survey: 1\ntitle: {en: T, de: U}\nlanguages: [en, de]\npolicy: survey-policy.yaml\n"
+        b"collector: 'https://s.example'\ncontact: c\nconsent: d\norder: fixed\nquestions:\n"
+        b"- {variable: age, text: {en: A, de: B}, answers: {young: x, old: y}}\n"
+        b"- {variable: ill, text: I, show_if: {age: [old]}, not_asked: 'no'}\n"
+    )
+    (folder / "survey-policy.yaml").write_bytes(form)
+    yield file("survey", Survey.load, ".yaml", survey, weight=2)
     yield file("json-file", read_json, ".json", b'{"a": [1, 2.5, "x", {"b": null}]}', weight=8)
     yield _package()
 

@@ -24,6 +24,7 @@ from masquerade.cli import (
     privacy,
     simulate,
     stats,
+    survey,
     tls,
 )
 from masquerade.cli.options import HELP, Json, PluginGroup, option
@@ -173,5 +174,6 @@ app.add_typer(nodes.party_app, name="party")
 app.add_typer(nodes.miner_app, name="miner")
 app.add_typer(nodes.session_app, name="session")
 app.add_typer(collect.collect_app, name="collect")
+app.add_typer(survey.survey_app, name="survey")
 app.add_typer(nodes.config_app, name="config")
 app.add_typer(tls.tls_app, name="tls")

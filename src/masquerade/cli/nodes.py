@@ -413,5 +413,6 @@ def _kinds() -> Mapping[str, type[BaseModel]]:
     from masquerade.services.collect.settings import KINDS as COLLECTING  # noqa: PLC0415  (loads pydantic)
     from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
     from masquerade.services.parties.settings import KINDS as PARTIES  # noqa: PLC0415
+    from masquerade.services.survey.settings import KINDS as SURVEYS  # noqa: PLC0415
 
-    return {**PARTIES, "session": SessionSpec, **COLLECTING}
+    return {**PARTIES, "session": SessionSpec, **COLLECTING, **SURVEYS}

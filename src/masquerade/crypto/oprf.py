@@ -122,6 +122,17 @@ def output_of(value: bytes, unblinded: bytes) -> bytes:
     return hashlib.sha512(_prefixed(value) + _prefixed(unblinded) + b"Finalize").digest()
 
 
+def output_by(key: ServerKey, value: bytes) -> bytes:
+    """Return the output of an input by the key itself: what a client got blindly (RFC 9497: Evaluate)."""
+    return output_of(value, group.multiply(_hashed(value), key.secret).encode())
+
+
+def key_of(secret: bytes) -> ServerKey:
+    """Return the key of a secret number, as `encode_scalar` writes it."""
+    number = group.secret(group.decode_scalar(secret))
+    return ServerKey(number, group.multiply_generator(number))
+
+
 def _hashed(value: bytes) -> Point:
     if len(value) > MOST_INPUT:
         raise InputError(f"An input has at most {MOST_INPUT:,} bytes. Got {len(value):,} instead.")

@@ -174,7 +174,7 @@ def _reports_of(
     reports = np.full(len(codes), -1, dtype=np.int64)
     left = np.arange(len(codes))
     for attempt in range(256):
-        words = _block_words(function, people[left], codes[left], place, attempt)
+        words = block_words(function, people[left], codes[left], place, attempt)
         reports[left] = report_of_word(codes[left], words, channel.draw_table)
         left = left[reports[left] < 0]
         if not len(left):
@@ -182,7 +182,7 @@ def _reports_of(
     return reports
 
 
-def _block_words(
+def block_words(
     function: BlockFunction, people: NDArray[np.uint8], codes: Codes, place: int, attempt: int
 ) -> NDArray[np.uint64]:
     """Return one pseudo-random word per row: tag (10 bytes) | place (2) | code (3) | attempt (1)."""

@@ -10,6 +10,7 @@
     ├── KeyReused          an idempotency key that was used for another message
     ├── ServiceFailed      something unexpected on the other side, whose log has it
     ├── PartyUnreachable   no answer after all retries
+    ├── Ended              a collection that is closed for good; nothing was done
     └── InputError
         ├── TooLarge       a message beyond a limit
         └── NotFound       a place that the service does not have
@@ -62,6 +63,10 @@ class PartyUnreachable(errors.MasqueradeError):
     """No answer after all retries."""
 
 
+class Ended(errors.MasqueradeError):
+    """A collection that is closed for good; nothing was done."""
+
+
 class TooLarge(errors.InputError):
     """A message beyond a limit."""
 
@@ -101,6 +106,7 @@ KINDS: Mapping[type[errors.MasqueradeError], Kind] = {
     KeyReused: Kind("key_reused", 409),
     NotAdmitted: Kind("not_admitted", 403),
     WrongVersion: Kind("wrong_version", 426),
+    Ended: Kind("ended", 410),
     Busy: Kind("busy", 503),
     TimedOut: Kind("timed_out", 504),
     errors.EngineError: Kind(

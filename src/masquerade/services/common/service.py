@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -105,7 +105,8 @@ class Service:
     certificate or token; a caller without any credentials is taken for `anonymous`, or refused. Replies are
     kept in the `state`; without one in memory, until the process ends. `ready` tells ``/ready`` whether
     requests should come. `places` are templates such as ``sessions/{session}/columns``: other places are
-    refused before their body is read, and metrics are counted by template.
+    refused before their body is read, and metrics are counted by template. Of `unlogged` templates no line is
+    written unless the service fails: when somebody called would tell who it was.
     """
 
     def __init__(
@@ -119,8 +120,10 @@ class Service:
         ready: Callable[[], bool] = lambda: True,
         places: Sequence[str] = ("{place:path}",),
         anonymous: Peer | None = None,
+        unlogged: Collection[str] = (),
     ) -> None:
         self.name, self.peers, self.limits, self.anonymous = name, by_name(peers), limits, anonymous
+        self._unlogged = frozenset(unlogged)
         replies = ReplyStore.in_memory(limits.reply_bytes) if state is None else state.replies
         self.jobs = Jobs(replies, limits, self.peers, operator=name)
         self._arriving = 0  # bytes of bodies that are not whole yet
@@ -292,6 +295,8 @@ class Service:
         status, sent = response.status_code, len(response.body)
         figures: dict[str, Any] = {"received": seen.received, "sent": sent, "replayed": seen.replayed}
         self.metrics.count(seen.template, status, seconds=seconds, **figures)
+        if seen.template in self._unlogged and status < 500:
+            return
         facts: dict[str, Any] = {
             "request": seen.request,
             "method": request.method,

@@ -37,6 +37,8 @@ from masquerade.services.parties import kinds
 from masquerade.services.parties.session import Goal, KindName, LearnerName, SessionSpec
 from masquerade.services.parties.settings import KINDS as PARTIES
 from masquerade.services.parties.settings import Consent, DataSettings
+from masquerade.services.survey.settings import KINDS as SURVEYS
+from masquerade.services.survey.settings import SurveyLimits
 
 ON_PAGE = Written(
     Path(__file__).parents[4] / "docs" / "settings.md",
@@ -46,7 +48,7 @@ ON_PAGE = Written(
 WIDTH = 118
 HEAD = ["| key | what it is | default |", "|---|---|---|"]
 
-MODELS: dict[str, type[BaseModel]] = {**PARTIES, "session": SessionSpec, **COLLECTING}
+MODELS: dict[str, type[BaseModel]] = {**PARTIES, "session": SessionSpec, **COLLECTING, **SURVEYS}
 USES = {
     "party": "For `masquerade party serve`.",
     "miner": "For `masquerade miner serve`.",
@@ -56,6 +58,7 @@ USES = {
     "office": "For `masquerade collect enrol`.",
     "collection": "For `masquerade collect submit`.",
     "form": "Both servers and everybody have it; `form` in their files names it.",
+    "survey": "For `masquerade survey serve`.",
 }
 TITLES: dict[type[BaseModel], str] = {
     Listen: "`listen`",
@@ -63,6 +66,7 @@ TITLES: dict[type[BaseModel], str] = {
     PeerSettings: "A peer",
     Limits: "`limits`",
     OpenLimits: "`limits` of a collection",
+    SurveyLimits: "`limits` of a survey",
     DataSettings: "`data`",
     Consent: "A consent",
     Goal: "`learn`",

@@ -1,0 +1,268 @@
+"""`masquerade survey`: a page that disguises in the respondent's browser, and its collector."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from masquerade.cli.nodes import checked
+from masquerade.cli.options import Folder, Json, Overwrite, argument, flag, group, option, required
+from masquerade.cli.output import check_target, emit, plain_table, render, say
+from masquerade.core.errors import FileError, InputError
+from masquerade.core.words import counted
+
+if TYPE_CHECKING:
+    from masquerade.services.survey.store import SurveyStore
+
+survey_app = group(
+    "Ask a sensitive question: the respondent's own browser disguises the answer before it leaves."
+)
+
+SurveyFile = Annotated[Path, argument("The survey file (YAML).", "SURVEY")]
+Settings = Annotated[Path, argument("The settings of the collector (YAML).", "SETTINGS")]
+
+
+@survey_app.command("init")
+def init(
+    folder: Folder,
+    *,
+    address: Annotated[
+        str, option("Where pages will reach the collector, without a path.", "URL", "--collector")
+    ] = "http://127.0.0.1:8765",
+    invited: Annotated[
+        bool,
+        flag("Only invited people may answer, each once, by blind tokens; makes their key.", "--invited"),
+    ] = False,
+) -> None:
+    """Write a survey to begin with: policy.yaml, survey.yaml and collector.yaml.
+
+    Example: masquerade survey init work --collector https://survey.example.org
+    """
+    from masquerade.services.survey.example import write_example  # noqa: PLC0415  (loads the web client)
+    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
+
+    write_example(folder, address, invited=invited)
+    Survey.load(folder / "survey.yaml")
+    say(f"wrote a survey into {folder}: edit policy.yaml and survey.yaml, then masquerade survey build.")
+
+
+@survey_app.command("build")
+def build_page(
+    survey: SurveyFile,
+    *,
+    out: Annotated[
+        Path, required("The folder for the page and what is printed.", "--out", "-o", metavar="FOLDER")
+    ],
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Build the page, which stands alone, with its sha256, letter, sheets and vectors.
+
+    The same file gives the same bytes everywhere. Example: masquerade survey build survey.yaml --out page
+    """
+    from masquerade.survey import Survey, build  # noqa: PLC0415
+
+    built = build(Survey.load(survey))
+    there = [name for name in built.files if (out / name).exists()]
+    if there and not overwrite:
+        raise FileError(f"{out / there[0]}: exists already; --overwrite replaces it.")
+    built.write(out)
+    if json:
+        emit({"sha256": built.digest, "files": {name: len(content) for name, content in built.files.items()}})
+        return
+    say(f"wrote {counted(len(built.files), 'file')} into {out}; sha256 of survey.html, to be published:")
+    emit(f"{built.digest}\n")
+
+
+@survey_app.command("serve")
+def serve(settings: Settings) -> None:
+    """Serve the page and collect its reports until told to stop; it may be started again at any time.
+
+    Example: masquerade survey serve collector.yaml
+    """
+    from masquerade.services.survey.collector import SurveyCollector  # noqa: PLC0415
+
+    SurveyCollector(checked(settings, "survey")).serve(say)
+
+
+@survey_app.command("invite")
+def invite(
+    settings: Settings,
+    *,
+    number: Annotated[int, option("How many invitations.", None, "--n", min=1)] = 1,
+    out: Annotated[
+        str | None, option("Write the links to this file, one a line.", "FILE", "--out", "-o")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Make links for so many people; each admits one, and no link can be joined with what was answered.
+
+    Example: masquerade survey invite collector.yaml --n 500 --out links.txt
+    """
+    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
+
+    chosen = checked(settings, "survey")
+    survey = Survey.load(chosen.survey)
+    if survey.spec.issuer is None:
+        raise InputError(
+            "This survey is open to anybody: survey.yaml has no 'issuer'. See survey init --invited."
+        )
+    check_target(out, overwrite=overwrite)
+    with _store(settings) as store:
+        codes = store.invite(number)
+    lines = "".join(f"{survey.spec.collector}/#{code}\n" for code in codes)
+    emit(lines, out, overwrite=overwrite)
+    if out is not None:
+        say(f"wrote {counted(number, 'link')} to {out}: send each to one person, and keep no copy.")
+
+
+@survey_app.command("status")
+def status(settings: Settings, *, json: Json = False) -> None:
+    """Show how many reports there are, and estimated shares with 95% intervals.
+
+    Example: masquerade survey status collector.yaml
+    """
+    from masquerade.services.survey.figures import figures  # noqa: PLC0415
+    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
+
+    survey = Survey.load(checked(settings, "survey").survey)
+    with _store(settings) as store:
+        store.register(survey.policy)
+        found = figures(store, survey)
+    emit(found if json else _shown(found))
+
+
+@survey_app.command("close")
+def close(
+    settings: Settings,
+    *,
+    erase: Annotated[
+        bool, flag("Delete all reports and invitations as well: after their time is over.", "--erase")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Close the survey for good: no report is taken any more, and none withdrawn.
+
+    Example: masquerade survey close collector.yaml
+    """
+    with _store(settings) as store:
+        store.end()
+        erased = store.erase() if erase else 0
+        counts = store.counts()
+    if json:
+        emit({"closed": counts["closed"], "reports": counts["reports"], "erased": erased})
+        return
+    gone = (
+        f"; {counted(erased, 'report')} deleted" if erase else f" with {counted(counts['reports'], 'report')}"
+    )
+    say(f"closed on {counts['closed']}{gone}.")
+
+
+@survey_app.command("export")
+def export_reports(
+    settings: Settings,
+    *,
+    out: Annotated[str, required("Where to: .csv, .parquet or .arrow.", "--out", "-o")],
+    version: Annotated[
+        str | None, option("Of an amended survey: the beginning of a policy's id.", "ID", "--version")
+    ] = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Write the reports, shuffled and labelled, with the policy inside: for masquerade estimate and mq.tally.
+
+    Example: masquerade survey export collector.yaml --out reports.parquet
+    """
+    from masquerade.services.survey.export import export  # noqa: PLC0415
+
+    check_target(out, overwrite=overwrite)
+    with _store(settings) as store:
+        number = export(store, out, version, overwrite=overwrite)
+    if json:
+        emit({"reports": number, "out": out})
+    else:
+        say(f"wrote {counted(number, 'report')} to {out}.")
+
+
+@survey_app.command("demo")
+def demo(
+    *,
+    port: Annotated[int, option("The port of this machine to serve at.", None, "--port", min=1)] = 8765,
+    people: Annotated[int, option("How many made-up people answer.", None, "--n", min=0)] = 300,
+    once: Annotated[bool, flag("Stop when the made-up people have answered.", "--once")] = False,
+) -> None:
+    """Serve a ready example, with a QR code to open it, and let made-up people answer it.
+
+    Example: masquerade survey demo
+    """
+    from masquerade.services.common.settings import load  # noqa: PLC0415
+    from masquerade.services.survey.collector import SurveyCollector  # noqa: PLC0415
+    from masquerade.services.survey.example import answer_as_people, write_example  # noqa: PLC0415
+    from masquerade.services.survey.figures import figures  # noqa: PLC0415
+    from masquerade.services.survey.settings import SurveySettings  # noqa: PLC0415
+    from masquerade.survey.qr import in_terminal  # noqa: PLC0415
+
+    address = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "survey"
+        write_example(folder, address)
+        values = {
+            **load(folder / "collector.yaml", SurveySettings).model_dump(),
+            "limits": {"per_minute": 10**9},
+        }
+        collector = SurveyCollector(SurveySettings.model_validate(values))
+        token = (folder / "team.token").read_text().strip()
+        failures: list[Exception] = []
+
+        def filled() -> None:
+            try:
+                answer_as_people(collector.survey, address, people)
+                emit(_shown(figures(collector.store, collector.survey)))
+            except Exception as error:  # noqa: BLE001  (raised again when the service has ended)
+                failures.append(error)
+            if once or failures:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        def announced(line: str) -> None:
+            if "listens at" in line:
+                emit(f"{in_terminal(address + '/')}Answer at {address}/ and see what comes in at "
+                     f"{address}/team#{token}\nCtrl-C ends it; nothing is kept.\n")  # fmt: skip
+                threading.Thread(target=filled, daemon=True).start()
+
+        collector.serve(announced)
+        if failures:
+            raise failures[0]
+
+
+def _store(settings: Path) -> AbstractContextManager[SurveyStore]:
+    from masquerade.services.survey.store import SurveyStore  # noqa: PLC0415
+
+    return SurveyStore(checked(settings, "survey").state)
+
+
+def _shown(found: dict[str, Any]) -> str:
+    state = f"closed on {found['closed']}" if found["closed"] else "open"
+    invited = (
+        f", {found['begun']:,} of {counted(found['invited'], 'invitation')} used" if found["invited"] else ""
+    )
+    withdrawn = f", {found['withdrawn']:,} withdrawn" if found["withdrawn"] else ""
+    parts: list[Any] = [
+        f"{found['title']}: {counted(found['reports'], 'report')}{withdrawn}{invited}; {state}."
+    ]
+    for version in found["estimates"]:
+        for question in version["questions"]:
+            table = plain_table(question["text"], ["answer"], ["share", "95% interval"])
+            for it in question.get("shares", []):
+                table.add_row(it["answer"], f"{it['share']:.1%}", f"{it['low']:.1%} to {it['high']:.1%}")
+            parts.append(question.get("refused", table))
+            if question.get("doubt") is not None:
+                parts.append(
+                    f"warning: these reports hardly come from this policy (p = {question['doubt']:.2g}): "
+                    "inattention, or made-up reports?"
+                )
+    return render(*parts)

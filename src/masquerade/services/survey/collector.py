@@ -1,0 +1,292 @@
+"""The collector as a service: the page, reports and tokens for anybody, figures for the fieldwork team."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError
+from masquerade.core.private_file import read_private
+from masquerade.crypto import oprf
+from masquerade.crypto.keys import token_digest
+from masquerade.crypto.ristretto255 import ristretto255
+from masquerade.crypto.symmetric import same
+from masquerade.services.common.client import json_object
+from masquerade.services.common.jobs import Call
+from masquerade.services.common.peers import PLAIN, Peer
+from masquerade.services.common.problems import NotAdmitted, NotFound
+from masquerade.services.common.server import run
+from masquerade.services.common.service import VERSION_HEADER, VERSIONS, Service
+from masquerade.services.survey.figures import figures
+from masquerade.services.survey.settings import SurveySettings
+from masquerade.services.survey.store import Report, SurveyStore
+from masquerade.survey.page import PAGE, WORKER, body_size, build, content_policy
+from masquerade.survey.script_text import asset
+from masquerade.survey.survey_file import Survey
+
+TEAM: Final = "team"
+RESPONDENT: Final = Peer("respondent")
+FIELDS: Final = {"policy", "id", "mode", "reports", "token"}
+TOKEN: Final = re.compile(r"[0-9a-f]{192}")
+PLACES: Final = ("reports", "token", "withdraw", "team")
+_FIGURES_SECONDS: Final = 5.0
+_MOST_ADDRESSES: Final = 100_000
+_MESSAGE_HEADERS: Final = (
+    (b"access-control-allow-origin", b"*"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"cross-origin"),
+)
+_FILE_HEADERS: Final = ((b"cache-control", b"no-cache"), (b"cross-origin-resource-policy", b"same-origin"))
+
+
+class SurveyCollector:
+    """Everything behind the address of a survey; `serve` it, or run its `service`, and `close` it."""
+
+    def __init__(self, settings: SurveySettings) -> None:
+        self.settings = settings
+        self.survey = Survey.load(settings.survey)
+        self.built = build(self.survey)
+        self.key = None if settings.token_key is None else load_token_key(settings)
+        issuer = self.survey.spec.issuer
+        if (None if self.key is None else self.key.public.encode().hex()) != issuer:
+            raise InputError(
+                "token_key and the survey's 'issuer' do not belong together: both are of one key, or neither "
+                "is there and anybody may answer."
+            )
+        self._size = body_size(self.survey)
+        self.store = SurveyStore(settings.state)
+        self.store.register(self.survey.policy)
+        self._versions = self.store.versions()
+        self._shown: tuple[float, bytes] = (-math.inf, b"")
+
+    def close(self) -> None:
+        """Let go of files."""
+        self.store.close()
+
+    def service(self) -> Service:
+        """Return the service: places for pages, files to look at, and a door that browsers come through."""
+        token = self.settings.team_token
+        digest = (
+            None
+            if token is None
+            else token_digest(read_private(token, "a token").decode("ascii", "replace").strip())
+        )
+        team = [] if digest is None else [Peer(TEAM, token_digest=digest)]
+        service = Service(
+            self.settings.name,
+            peers=team,
+            limits=self.settings.limits,
+            handler=self.handle,
+            places=PLACES,
+            anonymous=RESPONDENT,
+            unlogged=("reports", "token", "withdraw"),
+        )
+        page, worker = self.built.files[PAGE], self.built.files[WORKER]
+        shown = {
+            "/": (page, "text/html; charset=utf-8"),
+            f"/{PAGE}": (page, "text/html; charset=utf-8"),
+            f"/{WORKER}": (worker, "text/javascript; charset=utf-8"),
+            "/manifest.json": (self.built.files["manifest.json"], "application/json"),
+            "/team": (asset("team.html").encode(), "text/html; charset=utf-8"),
+        }
+        for place, (content, kind) in shown.items():
+            headers = {"Content-Type": kind, "Content-Security-Policy": "frame-ancestors 'none'"}
+            if place == "/team":
+                headers["Content-Security-Policy"] += "; " + content_policy(
+                    content.decode(), "connect-src 'self'"
+                )
+            service.app.router.routes.insert(0, Route(place, _file(content, headers), methods=["GET"]))
+        service.app.add_middleware(
+            BrowserDoor, per_minute=self.settings.limits.per_minute, secured=self.settings.tls is not None
+        )
+        return service
+
+    def serve(self, announce: Callable[[str], object] = print) -> None:
+        """Serve until told to stop."""
+        settings = self.settings
+        tls = PLAIN if settings.tls is None else settings.tls.files()
+        announce(f"sha256 of the page, to be published: {self.built.digest}")
+        try:
+            run(
+                self.service(),
+                host=settings.listen.host,
+                port=settings.listen.port,
+                tls=tls,
+                announce=announce,
+            )
+        finally:
+            self.close()
+
+    def handle(self, call: Call) -> bytes:
+        """Answer a message."""
+        if call.place == TEAM:
+            if call.peer.name != TEAM:
+                raise NotAdmitted("This is for the fieldwork team, who have its token.")
+            return self._figures()
+        if len(call.body) != self._size:
+            raise InputError(f"Messages of this survey have {self._size:,} bytes, all of them.")
+        values = json_object(call.body)
+        if call.place == "reports":
+            self.store.add(self.report_of(values))
+        elif call.place == "token":
+            return self._signed(values)
+        elif call.place == "withdraw":
+            self._withdraw(values)
+        return b""
+
+    def report_of(self, values: Mapping[str, Any]) -> Report:
+        """Return the report in a message, after comparing everything with its policy."""
+        if set(values) != FIELDS:
+            raise InputError("A report says its policy, id, mode, reports and token, and nothing else.")
+        policy = self._versions.get(values["policy"]) if isinstance(values["policy"], str) else None
+        if policy is None:
+            raise InputError("This is a report under another policy than those of this survey.")
+        mode = values["mode"]
+        if type(mode) is not int or mode not in (range(4) if self.survey.spec.own_chance else (0,)):
+            raise InputError("The mode is not one of this survey.")
+        token = self._token(values["token"])
+        return Report(
+            _bytes_of(values["id"], 16, "id"), policy.id, mode, _codes(values["reports"], policy), token
+        )
+
+    def _token(self, given: object) -> bytes | None:
+        """Return the digest of a token that our key signed; None where none is needed."""
+        if self.key is None:
+            if given is not None:
+                raise InputError("This survey has no tokens.")
+            return None
+        if not isinstance(given, str) or not TOKEN.fullmatch(given):
+            raise InputError("A report of this survey comes with a token.")
+        token = bytes.fromhex(given)
+        if not same(oprf.output_by(self.key, token[:32]), token[32:]):
+            raise InputError("The token was not signed by the key of this survey.")
+        return blake2b(token[:32], digest_size=16).digest()
+
+    def _signed(self, values: Mapping[str, Any]) -> bytes:
+        code = values.get("invitation")
+        if self.key is None or set(values) != {"invitation", "blinded"} or not isinstance(code, str):
+            raise InputError("A token is asked for with an invitation and a blinded element.")
+        element = _bytes_of(values["blinded"], oprf.POINT_SIZE, "blinded")
+        point = ristretto255.decode(element)
+        self.store.exchange(code[:100], element)
+        [evaluated], proof = oprf.evaluate(self.key, [point])
+        return json.dumps({"evaluated": evaluated.encode().hex(), "proof": proof.hex()}).encode()
+
+    def _withdraw(self, values: Mapping[str, Any]) -> None:
+        if set(values) != {"code"} or not self.store.withdraw(_bytes_of(values["code"], 10, "code")):
+            raise NotFound("There is no report with this code.")
+
+    def _figures(self) -> bytes:
+        made, shown = self._shown
+        if time.monotonic() - made > _FIGURES_SECONDS:
+            shown = json.dumps(figures(self.store, self.survey)).encode()
+            self._shown = (time.monotonic(), shown)
+        return shown
+
+
+def load_token_key(settings: SurveySettings) -> oprf.ServerKey:
+    """Return the key in the file that the settings name."""
+    assert settings.token_key is not None  # noqa: S101  (asked by the caller)
+    text = read_private(settings.token_key, "a token key").decode("ascii", "replace").strip()
+    try:
+        return oprf.key_of(bytes.fromhex(text))
+    except ValueError:
+        raise InputError("token_key: is no key of tokens; masquerade survey init makes one.") from None
+
+
+def _bytes_of(given: object, size: int, name: str) -> bytes:
+    if not isinstance(given, str) or not re.fullmatch(f"[0-9a-f]{{{2 * size}}}", given):
+        raise InputError(f"{name!r} must be {2 * size} hexadecimal digits.")
+    return bytes.fromhex(given)
+
+
+def _codes(given: object, policy: Policy) -> tuple[int, ...]:
+    variables = policy.observed.variables
+    if not isinstance(given, list) or len(given) != len(variables):
+        raise InputError(f"'reports' must be a list of {len(variables)} codes.")
+    for code, variable in zip(given, variables, strict=True):
+        if type(code) is not int or not 0 <= code < len(variable):
+            raise InputError(f"'reports': a code of {variable.name!r} is not one of its categories.")
+    place_of = {variable.name: place for place, variable in enumerate(variables)}
+    for group in policy.groups:
+        if group.response is not None:
+            block, own = (given[place_of[name]] for name in group.reports)
+            if own >= group.response.block_classes[block]:
+                raise InputError(f"'reports': {group.reports[1]!r} is no class of its block.")
+    return tuple(given)
+
+
+def _file(content: bytes, headers: Mapping[str, str]) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:  # noqa: ARG001
+        return Response(content, headers=headers)
+
+    return answer
+
+
+class BrowserDoor:
+    """What browsers need and may not: headers on every answer, and not too many messages from one address.
+
+    Pages from disk have no origin, so any may send: there is no cookie, and nothing is given but to a token.
+    Addresses are counted under a key that this process thinks of, and forgotten after a minute.
+    """
+
+    def __init__(self, app: ASGIApp, *, per_minute: int, secured: bool) -> None:
+        self._app, self._most = app, per_minute
+        self._key, self._minute, self._counts = secrets.token_bytes(16), -1, dict[bytes, int]()
+        self._headers = [
+            (b"x-content-type-options", b"nosniff"),
+            (b"x-frame-options", b"DENY"),
+            (b"referrer-policy", b"no-referrer"),
+            (b"cross-origin-opener-policy", b"same-origin"),
+            (b"cross-origin-embedder-policy", b"require-corp"),
+            (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+            *([(b"strict-transport-security", b"max-age=63072000")] if secured else []),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it here."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        message = scope["path"].startswith("/v1/")
+        own = _MESSAGE_HEADERS if message else _FILE_HEADERS
+
+        async def with_headers(part: Message) -> None:
+            if part["type"] == "http.response.start":
+                part["headers"] = [*part["headers"], *self._headers, *own]
+            await send(part)
+
+        if message and scope["method"] == "OPTIONS":
+            allow = {"Access-Control-Allow-Methods": "POST", "Access-Control-Allow-Headers": "authorization"}
+            await Response(status_code=204, headers=allow)(scope, receive, with_headers)
+            return
+        if message and self._too_many(scope):
+            told = {"Retry-After": "60", "Connection": "close"}
+            await Response(status_code=429, headers=told)(scope, receive, with_headers)
+            return
+        name = VERSION_HEADER.lower().encode()
+        # pages do not say it: a header of ours would need a preflight
+        if message and all(key != name for key, _ in scope["headers"]):
+            scope = {**scope, "headers": [*scope["headers"], (name, str(VERSIONS[-1]).encode())]}
+        await self._app(scope, receive, with_headers)
+
+    def _too_many(self, scope: Scope) -> bool:
+        minute = int(time.monotonic() // 60)
+        if minute != self._minute or len(self._counts) > _MOST_ADDRESSES:
+            self._minute, self._counts = minute, {}
+        address = (scope.get("client") or ("",))[0]
+        name = blake2b(address.encode(), key=self._key, digest_size=8).digest()
+        self._counts[name] = self._counts.get(name, 0) + 1
+        return self._counts[name] > self._most

@@ -1,0 +1,54 @@
+"""What the collector of a survey is told."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from masquerade.services.common import settings as common
+
+
+class SurveyLimits(common.Limits):
+    """Limits of a collector that browsers speak to."""
+
+    body_bytes: common.Bytes = 64 << 10
+    """The longest message that is taken."""
+    concurrency: int = Field(default=256, ge=1, le=1024)
+    """The most requests worked on at once; whoever comes then is told to ask later."""
+    seconds: float = Field(default=30.0, gt=0, le=86_400, allow_inf_nan=False)
+    """Seconds for a message to arrive, and for its caller to wait."""
+    per_minute: int = Field(default=600, ge=1)
+    """The most messages a minute from one address, which is never kept: in memory, and forgotten."""
+
+
+class SurveySettings(common.Strict):
+    """The collector of a survey."""
+
+    masquerade: Literal[1]
+    """The version of the format, 1."""
+    name: common.Name = "survey"
+    """What this service is called."""
+    survey: common.PublicFile
+    """The survey file; the page is built of it and served."""
+    listen: common.Listen = common.Listen()
+    """Where pages reach the collector."""
+    tls: common.Tls | None = None
+    """Its certificate and key; without them it listens on this machine alone, behind a proxy that has one."""
+    state: common.AnyPath
+    """A folder for reports and invitations, made if it is not there."""
+    token_key: common.SecretFile | None = None
+    """The key that signs blind tokens (`masquerade survey init` makes it); without it anybody may answer."""
+    team_token: common.SecretFile | None = None
+    """The token of the fieldwork team, for the page that shows how far it is (`masquerade tls token`)."""
+    limits: SurveyLimits = SurveyLimits()
+    """How much is taken and worked on."""
+
+    @model_validator(mode="after")
+    def _local_without_tls(self) -> Self:
+        if self.tls is None and not common.is_loopback(self.listen.host):
+            raise ValueError("listen.host must be of this machine, such as 127.0.0.1, without tls.")
+        return self
+
+
+KINDS: dict[str, type[BaseModel]] = {"survey": SurveySettings}

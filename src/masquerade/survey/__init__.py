@@ -1,0 +1,16 @@
+"""Surveys whose answers are disguised on the respondent's own device, before anything leaves it.
+
+A *survey file* says what is asked and under which policy; `build` makes of it one page that stands alone,
+with the exact sampler of `masquerade.disguising` in JavaScript, and everything to check and print beside it.
+`masquerade.services.survey` collects what such pages send.
+"""
+
+from typing import TYPE_CHECKING
+
+from masquerade.core.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from masquerade.survey.page import build as build
+    from masquerade.survey.survey_file import Survey as Survey
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

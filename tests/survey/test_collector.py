@@ -1,0 +1,347 @@
+"""The collector: what it takes and refuses, what it keeps and does not, and what survives."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from pyarrow import parquet
+from tests.survey.world import change, collecting, free_port
+
+import masquerade as mq
+from masquerade.core.errors import FileError, InputError
+from masquerade.crypto import oprf
+from masquerade.crypto.errors import KeySpent
+from masquerade.crypto.ristretto255 import ristretto255
+from masquerade.frames.metadata import metadata_of
+from masquerade.services.common.problems import Ended
+from masquerade.services.survey.example import answer_as_people, body_of, write_example
+from masquerade.services.survey.export import export
+from masquerade.services.survey.figures import figures
+from masquerade.services.survey.store import Report, SurveyStore, report_id, today
+from masquerade.survey.page import body_size
+
+
+def report(codes=(0, 1, 1, 2), name=None, token=None, policy="p" * 64):
+    return Report(name or secrets.token_bytes(16), policy, 0, tuple(codes), token)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    with collecting(tmp_path_factory.mktemp("world") / "work") as found:
+        yield found
+
+
+def padded(survey, values):
+    return json.dumps(values).encode().ljust(body_size(survey))
+
+
+def test_a_report_is_taken_once_and_again_without_effect(world):
+    collector, _, http = world
+    body = body_of(collector.survey, (0, 1, 1, 2))
+    before = collector.store.counts()["reports"]
+    for _ in range(3):
+        assert http.post("/v1/reports", content=body, headers={"Origin": "null"}).status_code == 200
+    assert collector.store.counts()["reports"] == before + 1
+    other = padded(collector.survey, json.loads(body) | {"reports": [1, 1, 1, 2]})
+    assert http.post("/v1/reports", content=other).status_code == 409
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"reports": [0, 1, 1]},
+        {"reports": [0, 1, 1, 3]},
+        {"reports": [0, 1, 1, -1]},
+        {"reports": [0, True, 1, 2]},
+        {"reports": [0, 1.0, 1, 2]},
+        {"reports": "0112"},
+        {"policy": "0" * 64},
+        {"policy": ["a"]},
+        {"mode": 1},
+        {"mode": True},
+        {"id": "xyz"},
+        {"id": "A" * 32},
+        {"token": "00" * 96},
+        {"answer": "yes"},
+    ],
+)
+def test_what_is_not_a_report_of_the_policy_is_refused(world, wrong):
+    collector, _, http = world
+    before = collector.store.counts()["reports"]
+    values = json.loads(body_of(collector.survey, (0, 1, 1, 2))) | wrong
+    reply = http.post("/v1/reports", content=padded(collector.survey, values))
+    assert reply.status_code == 422
+    assert "yes" not in reply.text
+    assert collector.store.counts()["reports"] == before
+
+
+def test_bodies_have_one_size(world):
+    collector, _, http = world
+    body = body_of(collector.survey, (0, 1, 1, 2))
+    assert len(body) == body_size(collector.survey)
+    for other in (body.rstrip(), body + b" ", b""):
+        assert http.post("/v1/reports", content=other).status_code == 422
+
+
+def test_browsers_get_strict_headers_and_any_origin_may_send(world):
+    collector, _, http = world
+    page = http.get("/")
+    assert page.content == collector.built.files["survey.html"]
+    sent = http.post(
+        "/v1/reports", content=body_of(collector.survey, (0, 1, 1, 2)), headers={"Origin": "null"}
+    )
+    for reply in (page, sent, http.get("/nowhere")):
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert reply.headers["referrer-policy"] == "no-referrer"
+        assert "set-cookie" not in reply.headers
+        assert "server" not in reply.headers
+    assert sent.headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-origin" not in page.headers
+    assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+    assert http.options("/v1/reports").status_code == 204
+
+
+def test_the_team_sees_figures_and_nobody_else_does(world):
+    collector, _, http = world
+    assert http.post("/v1/team").status_code == 403
+    assert http.post("/v1/team", headers={"Authorization": "Bearer x"}).status_code in (401, 403)
+    token = collector.settings.team_token.read_text().strip()
+    found = http.post("/v1/team", headers={"Authorization": f"Bearer {token}"}).json()
+    assert found["title"] == "Health at work"
+    assert "script-src 'sha256-" in http.get("/team").headers["content-security-policy"]
+
+
+def test_one_address_is_slowed_down(tmp_path):
+    with collecting(tmp_path / "work", per_minute=5) as (_, _, http):
+        codes = [http.post("/v1/reports").status_code for _ in range(12)]
+        assert codes[-1] == 429
+        assert http.get("/").status_code == 200
+
+
+def test_nothing_about_when_and_from_where_is_kept_or_logged(tmp_path, capfd):
+    with collecting(tmp_path / "work") as (collector, _, http):
+        for _ in range(5):
+            http.post("/v1/reports", content=body_of(collector.survey, (0, 1, 1, 2)))
+        http.post("/v1/reports", content=b"{}")
+        store = collector.store
+        columns = [row[1] for row in store._reports.run("PRAGMA table_info(reports)")]
+        assert columns == ["id", "policy", "mode", "day", "codes"]
+        assert {day for _, _, day, _ in store.reports()} == {today()}
+    said = capfd.readouterr().err
+    assert "127.0.0.1" not in said
+    assert "reports" not in said
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "work" / "collected").iterdir())
+    assert b"127.0.0.1" not in kept
+
+
+def exchanged(collector, http, code):
+    """Return a token for an invitation, as a page gets it, and the reply."""
+    blinded = oprf.blind(secrets.token_bytes(32))
+    asked = {"invitation": code, "blinded": blinded.element.encode().hex()}
+    reply = http.post("/v1/token", content=padded(collector.survey, asked))
+    if reply.status_code != 200:
+        return None, reply
+    signed = reply.json()
+    point = ristretto255.decode(bytes.fromhex(signed["evaluated"]))
+    oprf.verify(collector.key.public, [blinded.element], [point], bytes.fromhex(signed["proof"]))
+    output = oprf.output_of(blinded.value, oprf.unblind(blinded, point).encode())
+    return blinded.value.hex() + output.hex(), reply
+
+
+def test_blind_tokens_admit_each_invited_person_once_and_join_with_nothing(tmp_path):
+    with collecting(tmp_path / "work", invited=True) as (collector, _, http):
+        survey, store = collector.survey, collector.store
+        codes = store.invite(30)
+        assert http.post("/v1/reports", content=body_of(survey, (0, 1, 1, 2))).status_code == 422
+        forged = body_of(survey, (0, 1, 1, 2), token="ab" * 96)
+        assert http.post("/v1/reports", content=forged).status_code == 422
+        assert exchanged(collector, http, "nobody")[1].status_code == 422
+        tokens = []
+        for code in codes:
+            token, _ = exchanged(collector, http, code)
+            tokens.append(token)
+        assert (
+            exchanged(collector, http, codes[0])[1].status_code == 409
+        )  # another element, the same invitation
+        bodies = [body_of(survey, (0, 1, 1, i % 3), token=token) for i, token in enumerate(tokens)]
+        assert [http.post("/v1/reports", content=body).status_code for body in bodies] == [200] * 30
+        assert http.post("/v1/reports", content=bodies[0]).status_code == 200  # the same once more
+        assert (
+            http.post("/v1/reports", content=body_of(survey, (1, 1, 1, 1), token=tokens[0])).status_code
+            == 409
+        )
+        assert store.counts()["reports"] == store.counts()["begun"] == 30
+        # what lies in the files has no column, order or value in common
+        invitations = store._invitations.run("SELECT * FROM invitations")
+        kept = store._reports.run("SELECT * FROM reports") + store._reports.run("SELECT * FROM spent")
+        seen = {bytes(value) for row in invitations for value in row}
+        assert not seen & {value for row in kept for value in row if isinstance(value, bytes)}
+        arrived = [bytes.fromhex(json.loads(body)["id"]) for body in bodies]
+        stored = [bytes(row[0]) for row in store._reports.run("SELECT id FROM reports")]
+        assert stored == sorted(arrived) != arrived
+        digests = [bytes(row[0]) for row in invitations]
+        assert digests == sorted(digests)
+
+
+def test_a_report_can_be_withdrawn_until_the_survey_is_closed(tmp_path):
+    with collecting(tmp_path / "work") as (collector, _, http):
+        secret = secrets.token_bytes(10)
+        values = json.loads(body_of(collector.survey, (0, 1, 1, 2))) | {"id": report_id(secret).hex()}
+        body = padded(collector.survey, values)
+        asked = padded(collector.survey, {"code": secret.hex()})
+        assert http.post("/v1/withdraw", content=asked).status_code == 404
+        http.post("/v1/reports", content=body)
+        assert http.post("/v1/withdraw", content=asked).status_code == 200
+        assert http.post("/v1/reports", content=body).status_code == 200  # a page that repeats itself
+        assert collector.store.counts() | {"reports": 0, "withdrawn": 1} == collector.store.counts()
+        http.post("/v1/reports", content=body_of(collector.survey, (0, 1, 1, 2)))
+        collector.store.end()
+        assert http.post("/v1/withdraw", content=asked).status_code == 410
+        assert http.post("/v1/reports", content=body_of(collector.survey, (0, 1, 1, 2))).status_code == 410
+        assert collector.store.erase() == 1
+        assert list(collector.store.reports()) == []
+
+
+def test_an_amended_survey_takes_both_versions(tmp_path):
+    with collecting(tmp_path / "work") as (collector, _, http):
+        old = body_of(collector.survey, (0, 1, 1, 2))
+        assert http.post("/v1/reports", content=old).status_code == 200
+        first = collector.survey.policy
+    policy = tmp_path / "work" / "policy.yaml"
+    policy.write_text(policy.read_text().replace("p: 0.25", "p: 0.2"))
+    with collecting(tmp_path / "work") as (collector, _, http):
+        late = json.loads(old) | {"id": "0" * 32}
+        for body in (padded(collector.survey, late), body_of(collector.survey, (0, 1, 1, 2))):
+            assert http.post("/v1/reports", content=body).status_code == 200
+        assert sorted(collector.store.counts()["versions"].values()) == [1, 2]
+        with pytest.raises(InputError, match="Name one of the survey's versions"):
+            export(collector.store, tmp_path / "a.csv")
+        assert export(collector.store, tmp_path / "a.csv", first.id[:12]) == 2
+        sources = [mq.tally(str(tmp_path / "a.csv"), first)]
+        export(collector.store, tmp_path / "b.csv", collector.survey.policy.id)
+        sources.append(mq.tally(str(tmp_path / "b.csv"), collector.survey.policy))
+        assert mq.Merged(sources).answer([mq.Query(by=("pills",))])[0].n == 3
+
+
+def test_what_is_exported_is_shuffled_and_goes_straight_into_a_tally(tmp_path):
+    with collecting(tmp_path / "work") as (collector, url, _):
+        store, survey = collector.store, collector.survey
+        answer_as_people(survey, url, 400)
+        assert export(store, tmp_path / "reports.parquet") == 400
+        table = parquet.read_table(tmp_path / "reports.parquet")
+        assert table.column_names == ["age", "pills", "told", "nights", "mode"]
+        assert set(table["mode"].to_pylist()) == {"device"}
+        about = metadata_of(table)
+        assert about["policy"] == survey.policy.id
+        assert mq.Policy.from_dict(json.loads(about["policy_content"])) == survey.policy
+        in_order = [survey.policy.observed["age"].categories[codes[0]] for _, _, _, codes in store.reports()]
+        assert sorted(table["age"].to_pylist()) == sorted(in_order)
+        assert table["age"].to_pylist() != in_order
+        counts = mq.tally(str(tmp_path / "reports.parquet"), survey.policy).answer([mq.Query(by=("pills",))])[
+            0
+        ]
+        shown = figures(store, survey)
+        [pills] = [q for q in shown["estimates"][0]["questions"] if q["name"] == "pills"]
+        assert pills["shares"][0]["share"] == pytest.approx(counts.values[0] / 400)
+        assert pills["doubt"] is None
+        low, high = pills["shares"][0]["low"], pills["shares"][0]["high"]
+        assert low < pills["shares"][0]["share"] < high
+
+
+def test_reports_that_no_truth_explains_are_doubted(tmp_path):
+    with collecting(tmp_path / "work") as (collector, _, _):
+        for _ in range(400):
+            collector.store.add(report((0, 0, 0, 0), policy=collector.survey.policy.id))
+        found = {
+            q["name"]: q["doubt"]
+            for q in figures(collector.store, collector.survey)["estimates"][0]["questions"]
+        }
+        assert found["age"] is None  # not disguised: any share is possible
+        assert found["pills"] < 1e-6
+
+
+def test_many_at_once_are_all_kept_once_in_few_writes(tmp_path):
+    with SurveyStore(tmp_path / "s") as store, ThreadPoolExecutor(16) as pool:
+        commits = []
+        store._reports.committed = lambda: commits.append(1)
+        rows = [report() for _ in range(500)]
+        outcomes = list(pool.map(store.add, [*rows, *rows]))
+        assert sum(outcomes) == 500
+        assert store.counts()["reports"] == 500
+        assert len(commits) < 1000
+
+
+def test_a_full_disk_refuses_and_takes_again_later(tmp_path):
+    with SurveyStore(tmp_path / "s") as store:
+        store.add(report())
+        pages = store._reports.value("PRAGMA page_count")
+        store._reports.run(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(FileError, match="full"):
+            store.add(report(range(100_000)))
+        kept = store.counts()["reports"]
+        store._reports.run("PRAGMA max_page_count = 1000000")
+        assert store.add(report())
+        assert store.counts()["reports"] == kept + 1
+
+
+def test_a_token_spent_or_an_id_taken_is_refused(tmp_path):
+    with SurveyStore(tmp_path / "s") as store:
+        first = report(token=b"t" * 16)
+        assert store.add(first)
+        assert not store.add(first)
+        with pytest.raises(KeySpent, match="invitation"):
+            store.add(report(token=b"t" * 16))
+        with pytest.raises(KeySpent, match="id"):
+            store.add(report((1, 1, 1, 1), name=first.id))
+        store.end()
+        with pytest.raises(Ended):
+            store.add(report())
+
+
+def test_killed_at_any_time_it_loses_no_report_that_it_acknowledged(tmp_path):
+    folder, port = tmp_path / "work", free_port()
+    write_example(folder, f"http://127.0.0.1:{port}")
+    change(folder / "collector.yaml", limits={"per_minute": 10**9})
+    command = [sys.executable, "-m", "masquerade", "survey", "serve", str(folder / "collector.yaml")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)  # noqa: S603
+    assert any("listens at" in line for line in iter(process.stderr.readline, ""))
+    from masquerade.survey import Survey  # noqa: PLC0415
+
+    survey = Survey.load(folder / "survey.yaml")
+    acknowledged, sent, enough = [], [], threading.Event()
+
+    def send():
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as http:
+            while True:
+                body = body_of(survey, (0, 1, 1, 2))
+                sent.append(json.loads(body)["id"])
+                try:
+                    if http.post("/v1/reports", content=body).status_code == 200:
+                        acknowledged.append(json.loads(body)["id"])
+                except httpx.TransportError:
+                    return
+                if len(acknowledged) > 60:
+                    enough.set()
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert enough.wait(120)
+    os.kill(process.pid, signal.SIGKILL)
+    for thread in threads:
+        thread.join()
+    process.wait()
+    process.stderr.close()
+    with SurveyStore(folder / "collected") as store:
+        kept = [bytes(row[0]).hex() for row in store._reports.run("SELECT id FROM reports")]
+    assert set(acknowledged) <= set(kept) <= set(sent)
+    assert len(kept) == len(set(kept))

@@ -1,0 +1,57 @@
+"""A survey with its collector, behind a real socket."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import contextmanager
+
+import httpx
+import yaml
+from tests.services.background import background
+
+from masquerade.services.common.settings import load
+from masquerade.services.survey.collector import SurveyCollector
+from masquerade.services.survey.example import write_example
+from masquerade.services.survey.settings import SurveySettings
+from masquerade.survey import Survey
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def change(file, **values):
+    """Change keys of a YAML file."""
+    content = yaml.safe_load(file.read_text())
+    content |= values
+    file.write_text(yaml.safe_dump({k: v for k, v in content.items() if v is not None}, sort_keys=False))
+
+
+@contextmanager
+def collecting(folder, *, invited=False, policy=None, per_minute=10**9, **survey):
+    """Serve the example, changed as told, and give (collector, address, client)."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    if not folder.exists():
+        write_example(folder, address, invited=invited)
+        if policy is not None:
+            (folder / "policy.yaml").write_text(yaml.safe_dump(policy, sort_keys=False))
+    change(folder / "survey.yaml", collector=address, **survey)
+    change(folder / "collector.yaml", listen={"port": port}, limits={"per_minute": per_minute})
+    collector = SurveyCollector(load(folder / "collector.yaml", SurveySettings, environment={}))
+    try:
+        with (
+            background(collector.service(), port=port) as url,
+            httpx.Client(base_url=url, trust_env=False) as http,
+        ):
+            yield collector, url, http
+    finally:
+        collector.close()
+
+
+def example(folder, **survey) -> Survey:
+    write_example(folder, "https://survey.example.org")
+    change(folder / "survey.yaml", **survey)
+    return Survey.load(folder / "survey.yaml")
