@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+SMALL = 4096  # cells of a table that is worth laying beside others
+
 
 def contract(values: Floats, matrices: Sequence[Floats | None]) -> Floats:
     """Contract axis i of `values` with `matrices[i]` (size of the axis × new size); None leaves it.
@@ -27,6 +29,37 @@ def contract(values: Floats, matrices: Sequence[Floats | None]) -> Floats:
         moved = front if matrix is None else front @ matrix
         values = moved.reshape(*rest, moved.shape[1])
     return values
+
+
+def contract_each(tables: Sequence[Floats], matrices: Sequence[Sequence[Floats | None]]) -> list[Floats]:
+    """Contract many tables, each with matrices of its own: `contract` of every one, to the last bit.
+
+    Cost: small tables of one shape go together, so that there is little to do for a table beside its cells.
+    """
+    found: list[Floats] = list(tables)
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for i, (table, own) in enumerate(zip(tables, matrices, strict=True)):
+        if table.size <= SMALL and len(own) == table.ndim > 1:
+            key = (table.shape, *[None if matrix is None else matrix.shape for matrix in own])
+            alike.setdefault(key, []).append(i)
+        else:
+            found[i] = contract(table, own)
+    for (shape, *changed), members in alike.items():
+        if len(members) == 1 or not any(changed):
+            for i in members:
+                found[i] = contract(tables[i], matrices[i])
+            continue
+        values = np.concatenate([tables[i] for i in members]).reshape(len(members), *shape)  # type: ignore[misc]
+        for axis, size in enumerate(changed):
+            rest = values.shape[2:]
+            front = values.reshape(*values.shape[:2], -1).transpose(0, 2, 1)
+            if size is not None:
+                own = np.concatenate([matrices[i][axis] for i in members])  # type: ignore[arg-type]
+                front = front @ own.reshape(len(members), *size)
+            values = front.reshape(len(members), *rest, front.shape[2])
+        for i, cells in zip(members, values, strict=True):
+            found[i] = cells
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +89,12 @@ class AxisMaps:
     def apply(self, observed: Floats) -> Floats:
         """Return the table that the observed array stands for (linear, unbiased if the maps are)."""
         return self.arrange(contract(observed, [axis_map.matrix for axis_map in self.maps]))
+
+    @staticmethod
+    def apply_each(maps: Sequence[AxisMaps], observed: Sequence[Floats]) -> list[Floats]:
+        """Return what each maps' `apply` gives of its observed array, small tables of one shape together."""
+        cells = contract_each(observed, [[each.matrix for each in own.maps] for own in maps])
+        return [own.arrange(each) for own, each in zip(maps, cells, strict=True)]
 
     def arrange(self, cells: Floats) -> Floats:
         """Bring cells from the order of the maps into the order of the table."""

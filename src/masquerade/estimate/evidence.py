@@ -257,6 +257,8 @@ class ReportEvidence:
 
     def _viewed(self, parts: Sequence[Reports]) -> list[Reports]:
         """Return parts whose table is the one that is looked at."""
+        if self.view == Reduction.none(self.values.ndim):
+            return list(parts)
         keep, at = self.view.keep, dict(self.view.at)
         return [replace(part, reduction=part.reduction.then(keep, at)) for part in parts]
 

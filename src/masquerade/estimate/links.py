@@ -57,44 +57,41 @@ def _axis_channel(P: Floats | None, size: int) -> _AxisChannel:
 
 def _packed(parts: Sequence[Reports], places: Sequence[Sequence[int]]) -> Links:
     """Lay tables out in flat arrays, axes in the order of `places`."""
-    links, most = len(parts), max(len(where) for where in places)
-    known: dict[tuple[int, int], _AxisChannel] = {}
-    starts: dict[tuple[int, int], tuple[int, int, int]] = {}
-    entries: list[Floats] = []
-    used = 0
-    axes = np.array([len(where) for where in places])
-    sizes, offsets = np.ones((links, 2, most), dtype=np.int64), np.zeros((links, 3, most), dtype=np.int64)
-    kinds = np.zeros((links, most), dtype=np.int64)
-    scalars = np.zeros((links, 3, most, 2))
+    numbers: dict[tuple[int, int], int] = {}
+    known: list[_AxisChannel] = []
     observed: list[Floats] = []
-    for i, (part, where) in enumerate(zip(parts, places, strict=True)):
-        groups = [part.reduction.keep[axis] for axis in where]
-        observed.append(part.observed.transpose(groups).ravel())
-        for axis, group in enumerate(groups):
-            P = part.channels[group]
-            key = (id(P), part.observed.shape[group])
-            channel = known.get(key)
-            if channel is None:
-                channel = known[key] = _axis_channel(P, part.observed.shape[group])
-                if channel.matrices is not None:
-                    size = channel.matrices[0].size
-                    starts[key] = (used, used + size, used + 2 * size)
-                    entries += [matrix.ravel() for matrix in channel.matrices]
-                    used += 3 * size
-            sizes[i, :, axis], kinds[i, axis] = channel.sizes, channel.kind
-            scalars[i, :, axis] = channel.scalars
-            if channel.matrices is not None:
-                offsets[i, :, axis] = starts[key]
+    used: list[int] = []
+    for part, where in zip(parts, places, strict=True):
+        keep, table, channels = part.reduction.keep, part.observed, part.channels
+        groups = [keep[axis] for axis in where]
+        observed.append(table.transpose(groups).ravel())
+        for group in groups:
+            P, size = channels[group], table.shape[group]
+            key = (id(P), size)
+            number = numbers.get(key)
+            if number is None:
+                number = numbers[key] = len(known)
+                known.append(_axis_channel(P, size))
+            used.append(number)
+    axes = np.array([len(where) for where in places])
+    last = len(known)  # stands for the axes that a table does not have
+    chosen = np.full((len(parts), axes.max()), last)
+    chosen[np.arange(chosen.shape[1]) < axes[:, None]] = used
+    entries = [np.zeros(0)] + [matrix.ravel() for each in known for matrix in each.matrices or ()]
+    lengths = np.array([0 if each.matrices is None else each.matrices[0].size for each in known] + [0])
+    begins = 3 * (np.cumsum(lengths) - lengths)
+    starts = begins[:, None] + lengths[:, None] * np.arange(3)
+    sizes = np.array([each.sizes for each in known] + [(1, 1)])[chosen].transpose(0, 2, 1).copy()
     ends = np.array([[table.size for table in observed], sizes[:, 0].prod(axis=1)])
     return Links(
         np.concatenate(observed),
         np.concatenate([np.zeros((2, 1), dtype=np.int64), np.cumsum(ends, axis=1)], axis=1),
         axes,
         sizes,
-        kinds,
-        scalars,
+        np.array([each.kind for each in known] + [CLEAR])[chosen],
+        np.array([each.scalars for each in known] + [((0.0, 0.0),) * 3])[chosen].transpose(0, 2, 1, 3).copy(),
         np.concatenate([*entries, np.zeros(1)]),
-        offsets,
+        starts[chosen].transpose(0, 2, 1).copy(),
     )
 
 

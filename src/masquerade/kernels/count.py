@@ -1,5 +1,6 @@
 """Exact and weighted tables of codes, counted tile by tile."""
 
+import os
 from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
@@ -29,10 +30,14 @@ Counts = NDArray[np.int64]
 LARGEST_TABLE: Final = 1 << 27
 LARGEST_HASH: Final = 1 << 20
 _SAMPLE: Final = 1 << 13
-_LANED: Final = 1 << 10  # up to this many cells, four tables fit the first-level cache together
+_LANED: Final = tally.LANED
 _COPIED: Final = 1 << 20  # beyond this many cells, a table for each thread costs more than it saves
 _LONGEST_PART: Final = 1 << 31  # so that 32-bit cells cannot overflow
 _FLOAT_PARTS: Final = 8
+_TOGETHER: Final = 8  # tables from which on codes are brought together for all of them
+_FEW_CELLS: Final = 1 << 16  # so that 16 bits are enough for an index
+_INDEXED: Final = 1 << 13  # rows whose index stays in the first-level cache
+_SHARED: Final = 1 << 21  # rows times tables from which on a second thread saves more than it costs
 _SAVING: Final = 8  # rows for each distinct one below which compressing them does not pay
 
 
@@ -144,6 +149,17 @@ def _cells(data: Coded, used: Sequence[int]) -> int:
 
 def _count_blocks(data: Coded, plan: Sequence[Block], multiplicity: Counts | None, rows: int) -> list[Counts]:
     cells = [_cells(data, block.columns) for block in plan]
+    small = [i for i, n in enumerate(cells) if n <= _FEW_CELLS and multiplicity is None and plan[i].columns]
+    together = small if len(small) >= _TOGETHER else []
+    apart = sorted(set(range(len(plan))) - set(together))
+    found = dict(zip(together, _count_together(data, [plan[i] for i in together], rows), strict=True))
+    found |= zip(apart, _count_apart(data, [plan[i] for i in apart], multiplicity, rows), strict=True)
+    return [found[i].reshape([data.sizes[c] for c in block.columns]) for i, block in enumerate(plan)]
+
+
+def _count_apart(data: Coded, plan: Sequence[Block], multiplicity: Counts | None, rows: int) -> list[Counts]:
+    """Count blocks one after the other, tile by tile."""
+    cells = [_cells(data, block.columns) for block in plan]
 
     def count_part(part: slice) -> list[Counts]:
         lanes = [_empty_lanes(n, exact=multiplicity is not None) for n in cells]
@@ -159,10 +175,44 @@ def _count_blocks(data: Coded, plan: Sequence[Block], multiplicity: Counts | Non
 
     threads = threads_for(rows) if sum(cells) <= _COPIED else 1
     parts = run(count_part, split(rows, max(threads, -(-rows // _LONGEST_PART))))
-    shapes = [tuple(data.sizes[c] for c in block.columns) for block in plan]
-    return [
-        _merged(tables).reshape(shape) for tables, shape in zip(zip(*parts, strict=True), shapes, strict=True)
+    return [_merged(tables) for tables in zip(*parts, strict=True)]
+
+
+def _count_together(data: Coded, plan: Sequence[Block], rows: int) -> list[Counts]:
+    """Count many small blocks in one compiled loop; threads share out rows, or else blocks."""
+    if not plan:
+        return []
+    used = sorted({c for block in plan for c in block.columns})
+    place = {c: i for i, c in enumerate(used)}
+    widths = np.array([len(block.columns) for block in plan])
+    members = np.zeros((len(plan), widths.max()), dtype=np.int64)
+    members[np.arange(members.shape[1]) < widths[:, None]] = [
+        place[c] for block in plan for c in block.columns
     ]
+    sizes = np.array([data.sizes[c] for c in used])
+    cells = np.array([_cells(data, block.columns) for block in plan])
+    lanes = np.where(cells <= tally.LANED, 4, 1) * cells
+    begins, ends = np.cumsum(lanes) - lanes, np.cumsum(cells)
+    by_rows = max(threads_for(rows), -(-rows // _LONGEST_PART))
+    by_blocks = min(os.cpu_count() or 1, len(plan)) if by_rows == 1 and rows * len(plan) >= _SHARED else 1
+
+    def count_part(work: tuple[slice, slice]) -> Counts:
+        part, some = work
+        own = begins[some] - begins[some.start]
+        tables = np.zeros(lanes[some].sum(), dtype=np.uint32)
+        index = np.empty(_INDEXED, dtype=np.uint16)
+        for tile in tiles(part):
+            codes = np.array([data.columns[c][tile] for c in used])
+            data.check_within(used, codes)
+            tally.add_to_tables(codes, (members[some], widths[some], own), sizes, index, tables)
+        totals = np.zeros(cells[some].sum(), dtype=np.int64)
+        tally.add_lanes(tables, own, np.cumsum(cells[some]), totals)
+        return totals
+
+    counted = run(
+        count_part, [(part, some) for part in split(rows, by_rows) for some in split(len(plan), by_blocks)]
+    )
+    return np.split(np.concatenate(counted) if by_rows == 1 else np.sum(counted, axis=0), ends[:-1])
 
 
 def _empty_lanes(cells: int, *, exact: bool) -> list[NDArray[Any]]:
@@ -187,6 +237,9 @@ def _marginals(table: Counts, held: tuple[int, ...], wanted: Sequence[tuple[int,
     known = {held: table}
     answers = []
     for request in wanted:
+        if request == held:
+            answers.append(table)
+            continue
         columns = held
         while len(columns) > len(request):
             gone = next(axis for axis, c in enumerate(columns) if c not in request)

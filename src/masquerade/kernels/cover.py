@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import log2, prod
 from typing import Final
@@ -49,6 +50,7 @@ def cover_within(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], cap: 
     return _assign(_greedy(sizes, subsets, cap), subsets)
 
 
+@lru_cache(maxsize=4096)
 def scatter_cost(cells: int) -> float:
     """Return the nanoseconds it takes to add one row to a table of that many cells."""
     bits = log2(max(cells, 1))

@@ -1,6 +1,6 @@
 """Compiled loops over tiles of rows: fold columns into one cell index, then add rows to cells."""
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,8 @@ from masquerade.kernels.jit import compiled
 
 Codes = NDArray[np.unsignedinteger[Any]]
 Index = NDArray[np.integer[Any]]
+
+LANED: Final = 1 << 10  # up to this many cells, four tables fit the first-level cache together
 
 
 @compiled
@@ -45,6 +47,67 @@ def add_rows(index: Index, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], d:
         d[index[i + 3]] += 1
     for i in range(whole, index.size):
         a[index[i]] += 1
+
+
+@compiled
+def add_to_tables(
+    columns: Codes,
+    blocks: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+    sizes: NDArray[np.int64],
+    index: Index,
+    tables: NDArray[np.uint32],
+) -> None:
+    """Add the rows of ``columns`` (column, row) to many small tables, as `start`, `fold`, `add_rows` do.
+
+    Block b folds the columns ``members[b, :widths[b]]``; its table begins at ``begins[b]``, and where it has
+    at most `LANED` cells three more follow, for every other row. Codes must lie within their sizes.
+    """
+    members, widths, begins = blocks
+    rows = columns.shape[1]
+    for low in range(0, rows, index.size):
+        length = min(index.size, rows - low)
+        for b in range(widths.size):
+            cells = 1
+            for i in range(length):
+                index[i] = 0
+            for w in range(widths[b]):
+                column = columns[members[b, w], low : low + length]
+                size = sizes[members[b, w]]
+                cells *= size
+                if w == 0:
+                    for i in range(length):
+                        index[i] = column[i]
+                else:
+                    for i in range(length):
+                        index[i] = index[i] * size + column[i]
+            first = begins[b]
+            lane = cells if cells <= LANED else 0
+            whole = length & ~3
+            for i in range(0, whole, 4):
+                tables[first + index[i]] += 1
+                tables[first + lane + index[i + 1]] += 1
+                tables[first + 2 * lane + index[i + 2]] += 1
+                tables[first + 3 * lane + index[i + 3]] += 1
+            for i in range(whole, length):
+                tables[first + index[i]] += 1
+
+
+@compiled
+def add_lanes(
+    tables: NDArray[np.uint32],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    totals: NDArray[np.int64],
+) -> None:
+    """Add tables as `add_to_tables` fills them to totals; those of block b end at ``ends[b]``."""
+    first = 0
+    for b in range(ends.size):
+        cells = ends[b] - first
+        for lane in range(4 if cells <= LANED else 1):
+            begin = begins[b] + lane * cells
+            for i in range(cells):
+                totals[first + i] += tables[begin + i]
+        first = ends[b]
 
 
 @compiled

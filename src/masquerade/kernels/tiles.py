@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from masquerade.kernels import tally
 from masquerade.kernels.tally import Codes, Index
 
+P = TypeVar("P")
 T = TypeVar("T")
 
 TILE: Final = 1 << 17
@@ -40,6 +41,11 @@ class Coded:
         """Refuse codes that would lie outside a table."""
         for c, column in enumerate(self.columns):
             self._check(c, tally.largest(column[tile]))
+
+    def check_within(self, used: Sequence[int], codes: Codes) -> None:
+        """Refuse codes of the used columns (column, row) that would lie outside a table."""
+        for c, top in zip(used, codes.max(axis=1).tolist() if codes.size else (), strict=False):
+            self._check(c, top)
 
     def _check(self, column: int, top: int) -> None:
         if top >= self.sizes[column]:
@@ -88,7 +94,7 @@ def threads_for(rows: int) -> int:
     return max(1, min(os.cpu_count() or 1, rows // SHARE))
 
 
-def run(work: Callable[[slice], T], parts: Sequence[slice]) -> list[T]:
+def run(work: Callable[[P], T], parts: Sequence[P]) -> list[T]:
     """Apply work to each part, on several threads if there are several parts."""
     threads = min(os.cpu_count() or 1, len(parts))
     if threads < 2:

@@ -6,7 +6,7 @@ Any source that can tabulate report codes, or sum products of looked-up weights,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import combinations
 from math import prod
@@ -118,11 +118,20 @@ class QueryPlan:
     axes: tuple[Axis, ...]
     factors: tuple[Factor, ...]
     maps: AxisMaps
+    columns: tuple[str, ...] = field(init=False)
+    """The columns to tabulate."""
+    observed_shape: tuple[int, ...] = field(init=False)
+    """The shape of the table of columns, one axis per group."""
+    dealt: int | None = field(init=False, default=None)
+    """The place of the axis whose reports are of dealt blocks, if there is one."""
 
-    @cached_property
-    def dealt(self) -> int | None:
-        """The place of the axis whose reports are of dealt blocks, if there is one."""
-        return next((place for place, axis in enumerate(self.axes) if axis.reading is not None), None)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple([name for axis in self.axes for name in axis.columns]))
+        object.__setattr__(self, "observed_shape", tuple([prod(axis.sizes) for axis in self.axes]))
+        for place, axis in enumerate(self.axes):
+            if axis.reading is not None:
+                object.__setattr__(self, "dealt", place)
+                break
 
     @property
     def census(self) -> QueryPlan | None:
@@ -146,22 +155,12 @@ class QueryPlan:
         maps = AxisMaps(self.maps.shape, tuple(each.map for each in axes))
         return QueryPlan(axes, self.factors, maps)
 
-    @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """The columns to tabulate."""
-        return tuple(name for axis in self.axes for name in axis.columns)
-
     @property
     def joint_columns(self) -> tuple[str, ...]:
         """The columns to tabulate and those of conditions: their joint table answers everything."""
         if not self.factors:
             return self.columns
         return (*self.columns, *(name for factor in self.factors for name in factor.columns))
-
-    @cached_property
-    def observed_shape(self) -> tuple[int, ...]:
-        """The shape of the table of columns, one axis per group."""
-        return tuple(prod(axis.sizes) for axis in self.axes)
 
     @property
     def joint_shape(self) -> tuple[int, ...]:
@@ -204,15 +203,13 @@ class QueryPlan:
         `counted` has the observed axes and one axis for every weighing factor; survey weights are counted
         as effective records of one `weight`, and `squared` are the sums of their squares.
         """
-        channels, truths, reduction = self._latent
+        channels, truths, reduction, told = self._latent
         equal = squared is None or np.array_equal(squared, counted * weight)
         squares = None if squared is None or equal else squared / weight**2
         observed = counted if weight == 1 else counted / weight
         samples = self.samples
         held = 1 if samples is None else int(np.count_nonzero(samples.sizes))
-        return Reports(
-            observed, channels, truths, reduction, weight, held, squares, told=self._told, dealt=samples
-        )
+        return Reports(observed, channels, truths, reduction, weight, held, squares, told, samples)
 
     @property
     def samples(self) -> Samples | None:
@@ -224,16 +221,15 @@ class QueryPlan:
             return None
         return Samples(self.dealt, axis.reading.sample, axis.samples)
 
-    @property
     def _told(self) -> int | None:
-        """How many combinations of truths the reports tell apart; None for all."""
-        channels: list[Axis | Factor] = [*self.axes, *self.weighing]
+        """Return how many combinations of truths the reports tell apart; None for all."""
+        channels: list[Axis | Factor] = [*self.axes, *self.weighing] if self.factors else [*self.axes]
         if not any(each.singular for each in channels):
             return None
         return prod(each.rank for each in channels)
 
     @cached_property
-    def _latent(self) -> tuple[tuple[Floats | None, ...], tuple[int, ...], Reduction]:
+    def _latent(self) -> tuple[tuple[Floats | None, ...], tuple[int, ...], Reduction, int | None]:
         if not self.factors and all(len(axis.truth_sizes) == 1 == len(axis.map.axes) for axis in self.axes):
             # most often, so at once
             order = [axis.map.axes[0] for axis in self.axes]
@@ -243,6 +239,7 @@ class QueryPlan:
                 tuple([axis.matrix for axis in self.axes]),
                 tuple([axis.truth_sizes[0] for axis in self.axes]),
                 reduction,
+                self._told(),
             )
         place: dict[int, int] = {}
         given: dict[int, int] = {}
@@ -258,7 +255,7 @@ class QueryPlan:
             truths += factor.truth_sizes
             channels.append(None if factor.channel is None else factor.channel.matrix)
         keep = tuple(place[at] for at in range(len(place)))
-        return tuple(channels), tuple(truths), Reduction(keep, tuple(sorted(given.items())))
+        return tuple(channels), tuple(truths), Reduction(keep, tuple(sorted(given.items()))), self._told()
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,7 @@ import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
-from masquerade.core.axes import Floats, times_ends
+from masquerade.core.axes import AxisMaps, Floats, times_ends
 from masquerade.core.covariance import LinearCovariance
 from masquerade.core.covariance import Part as CovariancePart
 from masquerade.core.errors import InputError, Refusal
@@ -94,9 +94,8 @@ class ReportTally(ABC):
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
         """Return why queries would be refused: missing records, no way back, too many cells."""
         missing = [] if self.missing is None else self.missing.refusals(queries)
-        return missing + [
-            item for query in queries for part in self.layouts() for item in part.refusals(query)
-        ]
+        layouts = self.layouts()
+        return missing + [item for query in queries for part in layouts for item in part.refusals(query)]
 
     def check_complete(self) -> None:
         """Refuse a question that is no query, where records are missing and that is not accepted."""
@@ -114,7 +113,16 @@ class ReportTally(ABC):
             observed_by(part, [part.layout.plan(query) for query in queries])
             for part in self.parts(len(queries))
         ]
-        return [self._table(query, [part[i] for part in observed]) for i, query in enumerate(queries)]
+        values = [
+            AxisMaps.apply_each([plan.maps for plan, _ in part], [sums.firsts for _, sums in part])
+            for part in observed
+        ]
+        return [
+            self._table(query, parts, reduce(np.add, counts))
+            for query, parts, counts in zip(
+                queries, zip(*observed, strict=True), zip(*values, strict=True), strict=True
+            )
+        ]
 
     def posterior(self, query: Query, *, prior: float = 0.5, seed: int = 0) -> Posterior:
         """Draw the shares of a table from their posterior distribution, under a Dirichlet prior.
@@ -141,14 +149,13 @@ class ReportTally(ABC):
         reports = plan.reports(sums.firsts)
         return misfit(reports.observed, reports.channels, reports.samples)
 
-    def _table(self, query: Query, parts: Sequence[tuple[QueryPlan, Observed]]) -> CountTable:
-        values = reduce(np.add, [plan.maps.apply(sums.firsts) for plan, sums in parts])
+    def _table(self, query: Query, parts: Sequence[tuple[QueryPlan, Observed]], values: Floats) -> CountTable:
         fixed = (
             reduce(np.add, [plan.maps.apply(sums.fixed) for plan, sums in parts]) if self.weighted else values
         )
         weight = _mean_weight([sums for _, sums in parts]) if self.weighted else 1.0
         covariance = LinearCovariance(
-            tuple(_scatter(plan, sums, weight if self.weighted else None) for plan, sums in parts),
+            tuple([_scatter(plan, sums, weight if self.weighted else None) for plan, sums in parts]),
             values,
             fixed,
             self.n,
@@ -156,7 +163,7 @@ class ReportTally(ABC):
             weight,
             self._between(parts),
         )
-        axes = tuple(self.schema[name] for name in query.by)
+        axes = tuple([self.schema[name] for name in query.by])
         reports = [
             plan.reports(sums.counted, sums.weight, sums.squared)
             for plan, sums in parts
@@ -169,6 +176,8 @@ class ReportTally(ABC):
     def _between(self, parts: Sequence[tuple[QueryPlan, Observed]]) -> tuple[tuple[Floats, float], ...]:
         """Return what does not vary between records that were dealt different blocks."""
         dealt = [(plan.samples, plan.maps, sums.firsts) for plan, sums in parts if plan.samples is not None]
+        if not dealt:
+            return ()
         total = sum(float(samples.sizes.sum()) for samples, _, _ in dealt)
         scale = self.n / total if self.weighted and total > 0 and len(dealt) == len(parts) else 1.0
         return tuple(pair for samples, maps, firsts in dealt for pair in samples.between(firsts, maps, scale))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.core.linear import explicit, random_maps
 
-from masquerade.core.axes import AxisMap, AxisMaps, contract
+from masquerade.core.axes import AxisMap, AxisMaps, contract, contract_each
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -35,6 +35,21 @@ def test_contract_equals_einsum_and_keeps_the_axes_in_place():
     values, a, c = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 5)), rng.normal(size=(4, 6))
     expected = np.einsum("ijk,ia,kc->ajc", values, a, c)
     np.testing.assert_allclose(contract(values, [a, None, c]), expected, rtol=1e-12)
+
+
+def test_tables_contracted_together_are_those_contracted_alone():
+    generator = np.random.default_rng(5)
+    shapes = [(3, 4), (3, 4), (4, 3), (2, 3, 4), (2, 3, 4), (5,), (5,), (), (70, 70), (70, 70)]
+    tables = [generator.random(shape) for shape in shapes * 3]
+    matrices = [
+        [
+            None if (i + axis) % 5 == 0 else generator.random((size, 2 + i % 2))
+            for axis, size in enumerate(t.shape)
+        ]
+        for i, t in enumerate(tables)
+    ]
+    for table, own, found in zip(tables, matrices, contract_each(tables, matrices), strict=True):
+        assert np.array_equal(found, contract(table, own))
 
 
 def test_contract_of_a_number_is_the_number():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from masquerade.kernels import count as counting
 from masquerade.kernels import tiles
 from masquerade.kernels.count import count, count_many, count_weighted, distinct
-from masquerade.kernels.cover import cover, scatter_cost
+from masquerade.kernels.cover import _assign, cover, scatter_cost
 
 DTYPES = (np.uint8, np.uint16, np.uint32)
 
@@ -85,6 +85,23 @@ def test_many_requests_share_blocks():
         for c in subset:
             code = code * sizes[c] + columns[c]
         assert (table.ravel() == np.bincount(code, minlength=table.size)).all()
+
+
+@pytest.mark.parametrize("shared", [0, 1 << 40])
+@pytest.mark.parametrize("dtypes", [(np.uint8,), (np.uint8, np.uint16, np.uint32)])
+@pytest.mark.parametrize("rows", [0, 5, 1003, tiles.TILE + 1, 2 * tiles.SHARE + 3])
+def test_small_tables_are_counted_together(rows, dtypes, shared, monkeypatch):
+    monkeypatch.setattr(counting, "_SHARED", shared)
+    monkeypatch.setattr(counting, "cover", lambda sizes, subsets, rows: _assign(subsets, subsets))
+    sizes = [2, 40, 3, 30, 4]
+    columns = random_columns(5, sizes, rows, dtypes)
+    subsets = [pair for k in (1, 2, 3) for pair in combinations(range(5), k)]
+    for subset, table in zip(subsets, count_many(columns, sizes, subsets), strict=True):
+        own = [columns[c] for c in subset]
+        assert (table == plain(own, [sizes[c] for c in subset])).all()
+    if rows:
+        with pytest.raises(ValueError, match="column 1 holds the code 39"):
+            count_many([np.full(rows, 39, np.uint8)] * 5, [40, 39, 40, 40, 40], subsets)
 
 
 def test_few_rows_are_counted_without_planning():
