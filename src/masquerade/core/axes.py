@@ -37,25 +37,25 @@ def contract_each(tables: Sequence[Floats], matrices: Sequence[Sequence[Floats |
     Cost: small tables of one shape go together, so that there is little to do for a table beside its cells.
     """
     found: list[Floats] = list(tables)
-    alike: dict[tuple[object, ...], list[int]] = {}
+    alike: dict[tuple[tuple[int, ...], tuple[tuple[int, ...] | None, ...]], list[int]] = {}
     for i, (table, own) in enumerate(zip(tables, matrices, strict=True)):
         if table.size <= SMALL and len(own) == table.ndim > 1:
-            key = (table.shape, *[None if matrix is None else matrix.shape for matrix in own])
-            alike.setdefault(key, []).append(i)
+            sizes = tuple([None if matrix is None else matrix.shape for matrix in own])
+            alike.setdefault((table.shape, sizes), []).append(i)
         else:
             found[i] = contract(table, own)
-    for (shape, *changed), members in alike.items():
+    for (shape, changed), members in alike.items():
         if len(members) == 1 or not any(changed):
             for i in members:
                 found[i] = contract(tables[i], matrices[i])
             continue
-        values = np.concatenate([tables[i] for i in members]).reshape(len(members), *shape)  # type: ignore[misc]
+        values = np.concatenate([tables[i] for i in members]).reshape(len(members), *shape)
         for axis, size in enumerate(changed):
             rest = values.shape[2:]
             front = values.reshape(*values.shape[:2], -1).transpose(0, 2, 1)
             if size is not None:
-                own = np.concatenate([matrices[i][axis] for i in members])  # type: ignore[arg-type]
-                front = front @ own.reshape(len(members), *size)
+                stacked = [matrix for i in members if (matrix := matrices[i][axis]) is not None]
+                front = front @ np.concatenate(stacked).reshape(len(members), *size)
             values = front.reshape(len(members), *rest, front.shape[2])
         for i, cells in zip(members, values, strict=True):
             found[i] = cells

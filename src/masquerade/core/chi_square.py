@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 CLOSE = 1e-15
 TINY = 1e-300
@@ -44,6 +45,24 @@ def chi_square_tail(statistic: float, df: float) -> float:
         change = c * d
         value *= change
     return math.exp(front) * value
+
+
+@lru_cache(maxsize=1024)
+def chi_square_point(p: float, df: float) -> float:
+    """Return the statistic that is exceeded with probability `p`, rounded down: its tail is at least `p`.
+
+    >>> round(chi_square_point(0.05, 1), 6)
+    3.841459
+    """
+    low, high = 0.0, max(df, 1.0)
+    while chi_square_tail(high, df) >= p:
+        low, high = high, 2 * high
+        if math.isinf(high):
+            return low
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if chi_square_tail(middle, df) >= p else (low, middle)
+    return low
 
 
 def _off_zero(x: float) -> float:

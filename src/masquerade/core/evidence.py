@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -185,3 +185,11 @@ class Evidence(Protocol):
 
         None where the evidence does not tell what such records would have reported.
         """
+
+
+@runtime_checkable
+class DistanceEvidence(Protocol):
+    """Evidence whose Pearson's statistic of a model is the least distance of the model's tables from it."""
+
+    def distance(self, generators: Iterable[Iterable[int]], enough: float) -> float:
+        """Return the least distance of a model's tables, or that of any of them which is at most `enough`."""

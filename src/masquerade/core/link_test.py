@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.chi_square import chi_square_tail
-from masquerade.core.evidence import Draws
+from masquerade.core.chi_square import chi_square_point, chi_square_tail
+from masquerade.core.evidence import DistanceEvidence, Draws
 from masquerade.core.intervals import Flags
 from masquerade.core.link_fits import LinkEvidence, fit_links
 from masquerade.core.table import CountTable
@@ -37,11 +38,17 @@ class LinkTest:
 
 
 def link_tests(
-    tables: Sequence[CountTable], places: Sequence[Sequence[int]], draws: Callable[[], Draws]
+    tables: Sequence[CountTable],
+    places: Sequence[Sequence[int]],
+    draws: Callable[[], Draws],
+    *,
+    matters: float = 1.0,
 ) -> list[LinkTest]:
     """Test links; `places` are the axes of each table for (parents already there …, parent, child).
 
     `draws` gives the random numbers for samples, the same for every link if p-values are to be repeatable.
+    Of a link whose p-value is certainly larger than `matters` only that is found out: its p-value may be a
+    smaller one that is larger than `matters` too, its statistic a bound from above.
 
     Formula: D = 2[ℓ(best table) − ℓ(best table with X ⟂ Z | J)] of the reports says how strong a link is.
     Its p-value is that of Pearson's statistic, which keeps its level where counts are small: on the disguised
@@ -56,17 +63,35 @@ def link_tests(
     Cost: two fits a link, up to 199 more where samples are drawn.
     Error: 0.05 is kept within 0.01 where at least 5 reports are expected in a cell.
     """
-    fits = fit_links([table.evidence for table in tables], places, tolerance=ACCURACY)
-    found = []
+    found: dict[int, LinkTest] = {}
+    plain: dict[int, tuple[float, float]] = {}
     for i, (table, where) in enumerate(zip(tables, places, strict=True)):
         *given, parent, child = where
         itself = table.evidence.independence(given, parent, child)
-        if itself is None:
-            df, p_value = _by_the_fit(table, where, fits.expected[i], draws)
-        else:
-            df, p_value = itself[1], chi_square_tail(*itself)
-        found.append(LinkTest(float(fits.statistic[i]), float(df), p_value))
-    return found
+        if itself is not None:
+            plain[i] = itself[1], chi_square_tail(*itself)
+            if plain[i][1] > matters:
+                found[i] = LinkTest(np.inf, *plain[i])
+        elif matters < 1 and isinstance(table.evidence, DistanceEvidence):
+            df = _degrees(table, where)
+            most = table.evidence.distance(_without_link(where), enough=chi_square_point(matters, df))
+            p_value = chi_square_tail(most, df)
+            if p_value > matters:
+                found[i] = LinkTest(most, df, p_value)
+    left = [i for i in range(len(tables)) if i not in found]
+    if not left:
+        return list(found.values())
+    fits = fit_links([tables[i].evidence for i in left], [places[i] for i in left], tolerance=ACCURACY)
+    for i, statistic, block in zip(left, fits.statistic.tolist(), fits.expected, strict=True):
+        df, p_value = plain[i] if i in plain else _by_the_fit(tables[i], places[i], block, draws)
+        found[i] = LinkTest(statistic, float(df), p_value)
+    return [found[i] for i in range(len(tables))]
+
+
+def _degrees(table: CountTable, places: Sequence[int]) -> float:
+    """Return the degrees of freedom that a link adds."""
+    *given, parent, child = [table.values.shape[place] for place in places]
+    return float(prod(given) * (parent - 1) * (child - 1))
 
 
 def _by_the_fit(
@@ -81,10 +106,12 @@ def _by_the_fit(
         expected, statistic, df = fit.expected, fit.pearson, float(fit.df)
     else:
         statistic, df = pearson
+    plain = chi_square_tail(statistic, df)
+    if plain > DULL:
+        return df, plain
     empty = [_near_zero(table, margin) for margin in model]
     doubtful = sum(int(cells.sum()) for cells in empty)
-    plain = chi_square_tail(statistic, df)
-    if not doubtful or plain > DULL:
+    if not doubtful:
         return df, plain
     careful = chi_square_tail(statistic, df + doubtful)
     if careful < PLAIN or not isinstance(

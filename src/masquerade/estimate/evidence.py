@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import zip_longest
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -292,6 +293,7 @@ class GaussianEvidence:
     whole: Covariance
     covariance: Covariance
     view: Reduction
+    _weights: list[Floats] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, values: Floats, covariance: Covariance) -> GaussianEvidence:
@@ -308,7 +310,7 @@ class GaussianEvidence:
     def deviance(self, expected: Floats) -> float:
         """Return (N̂ − E)ᵀΣ⁻(N̂ − E)."""
         gap = (self.view.apply(self.values) - expected).ravel()
-        return float(gap @ curvature(self._dense(self.covariance, gap.size)) @ gap)
+        return float(gap @ self.weights() @ gap)
 
     def fit(self, generators: Iterable[Iterable[int]], start: Floats | None = None) -> Fit:
         """Fit a hierarchical log-linear model by minimum distance (Wald); the start is its own.
@@ -319,10 +321,25 @@ class GaussianEvidence:
         del start
         values = self.view.apply(self.values)
         model = generators_of(generators, values.ndim)
-        weights = curvature(self._dense(self.covariance, values.size))
-        expected, distance, converged = loglinear_distance(values, model, weights)
+        expected, distance, converged = loglinear_distance(values, model, self.weights())
         df = values.size - parameters(model, values.shape)
         return Fit(expected, distance, df, distance, -distance / 2, converged, model, self)
+
+    def distance(self, generators: Iterable[Iterable[int]], enough: float) -> float:
+        """Return the least distance of a model's tables, or that of any of them which is at most `enough`."""
+        values = self.view.apply(self.values)
+        return loglinear_distance(values, generators_of(generators, values.ndim), self.weights(), enough)[1]
+
+    def weights(self) -> Floats:
+        """Return Σ⁻ of the table that is looked at, which all fits of it share."""
+        if not self._weights:
+            cells = prod(self.covariance.shape)
+            self._weights.append(curvature(self._dense(self.covariance, cells)))
+        return self._weights[0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without what follows from the rest."""
+        return type(self), (self.values, self.whole, self.covariance, self.view)
 
     def contrast_variances(self, fit: Fit, contrasts: Floats) -> Floats:
         """Return the variance of each contrast of a fitted model, from the covariance of the values."""

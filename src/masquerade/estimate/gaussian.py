@@ -40,38 +40,67 @@ def nearest_nonnegative(values: Floats, weights: Floats) -> Floats:
     return np.asarray(found, dtype=float)
 
 
-def loglinear_distance(values: Floats, generators: Generators, weights: Floats) -> tuple[Floats, float, bool]:
+def loglinear_distance(
+    values: Floats, generators: Generators, weights: Floats, enough: float = -np.inf
+) -> tuple[Floats, float, bool]:
     """Return the model's table nearest to `values`, its distance, and whether the search stands still.
 
-    Formula: Gauss–Newton on β of E = exp(Xβ), damped until the distance falls.
+    The search ends as soon as the distance is at most `enough`. Tables of the saturated model may have zeros.
+
+    Formula: Newton steps on β of E = exp(Xβ), damped until the distance falls; Gauss–Newton where that is not
+    convex.
     """
-    X = design(generators, values.shape)
+    if len(generators) == 1 and len(generators[0]) == values.ndim:
+        nearest = nearest_nonnegative(values.ravel(), weights)
+        gap = values.ravel() - nearest
+        return nearest.reshape(values.shape), max(float(gap @ weights @ gap), 0.0), True
     target = values.ravel()
     positive = np.maximum(values, max(float(values.sum()), 1.0) * 1e-6 / max(values.size, 1))
-    start = proportional_fit(positive, generators).ravel()
-    beta, *_ = np.linalg.lstsq(X, np.log(np.maximum(start, 1e-12)), rcond=None)
-    expected = np.exp(X @ beta)
-    distance = float((target - expected) @ weights @ (target - expected))
+    expected = np.maximum(proportional_fit(positive, generators).ravel(), 1e-12)
+    gap = target - expected
+    pulled = weights @ gap
+    distance = float(gap @ pulled)
+    if distance <= enough:
+        return expected.reshape(values.shape), distance, True
+    X = design(generators, values.shape)
+    beta = np.linalg.solve(X.T @ X, X.T @ np.log(expected))
     damping = 1e-6
     highest = np.log(max(float(positive.sum()), 1.0)) + FAR
     for _ in range(STEPS):
+        if distance <= enough:
+            break
         slopes = expected[:, None] * X
+        pull = slopes.T @ pulled
         normal = slopes.T @ weights @ slopes
-        pull = slopes.T @ weights @ (target - expected)
-        ridge = damping * np.diag(np.maximum(np.diag(normal), 1e-12))
-        step = np.linalg.lstsq(normal + ridge, pull, rcond=None)[0]
-        tried = np.exp(np.clip(X @ (beta + step), -700, highest))
-        now = float((target - tried) @ weights @ (target - tried))
+        step = _downhill(normal - (pulled[:, None] * slopes).T @ X, normal, pull, damping)
+        tried = np.exp(np.minimum(np.maximum(X @ (beta + step), -700), highest))
+        gap = target - tried
+        pressed = weights @ gap
+        now = float(gap @ pressed)
         if now <= distance:
             still = distance - now <= STILL * max(distance, 1.0)
-            beta, expected, distance, damping = beta + step, tried, now, max(damping / 10, 1e-12)
+            beta, expected, pulled, distance = beta + step, tried, pressed, now
+            damping = max(damping / 10, 1e-12)
             if still:
                 return expected.reshape(values.shape), distance, True
         elif damping > 1e12:
             return expected.reshape(values.shape), distance, True
         else:
             damping *= 10
-    return expected.reshape(values.shape), distance, False
+    return expected.reshape(values.shape), distance, distance <= enough
+
+
+def _downhill(curved: Floats, normal: Floats, pull: Floats, damping: float) -> Floats:
+    """Return Newton's step, damped, if the distance bends upwards there, else that of Gauss and Newton."""
+    ridge = damping * np.maximum(normal.diagonal(), 1e-12)
+    for bend in (curved, normal):
+        bend.flat[:: len(bend) + 1] += ridge
+        try:
+            lower = np.linalg.cholesky(bend)
+        except np.linalg.LinAlgError:
+            continue
+        return np.asarray(np.linalg.solve(lower.T, np.linalg.solve(lower, pull)))
+    return np.asarray(np.linalg.lstsq(normal, pull, rcond=None)[0])
 
 
 def loglinear_variances(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import chain, combinations
 from math import prod
 
@@ -13,6 +14,7 @@ from masquerade.core.errors import InputError
 
 Generators = tuple[tuple[int, ...], ...]
 CYCLES = 500  # of proportional fitting; decomposable models need one or two
+FEW_CELLS = 256  # of a table whose design matrix is kept
 STILL = 1e-11  # relative change of a margin below which proportional fitting stands still
 
 
@@ -70,6 +72,11 @@ def proportional_fit(counts: Floats, generators: Generators) -> Floats:
 
 def design(generators: Generators, shape: Sequence[int]) -> Floats:
     """Return the design matrix (cells × parameters) of log expected counts, in effect coding."""
+    build = _known_design if prod(shape) <= FEW_CELLS else _new_design
+    return build(generators, tuple(shape))
+
+
+def _new_design(generators: Generators, shape: tuple[int, ...]) -> Floats:
     columns = []
     for term in terms_of(generators):
         blocks = [effects(size) if axis in term else np.ones((size, 1)) for axis, size in enumerate(shape)]
@@ -78,6 +85,14 @@ def design(generators: Generators, shape: Sequence[int]) -> Floats:
             column = np.asarray(np.kron(column, block), dtype=np.float64)
         columns.append(column)
     return np.hstack(columns)
+
+
+@lru_cache(maxsize=128)
+def _known_design(generators: Generators, shape: tuple[int, ...]) -> Floats:
+    """Return a small design matrix, which every fit of the model shares."""
+    X = _new_design(generators, shape)
+    X.flags.writeable = False
+    return X
 
 
 def effects(size: int) -> Floats:

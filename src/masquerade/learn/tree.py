@@ -207,7 +207,8 @@ def choose(
             return candidate, None
         # conditions on disguised variables make the likelihood one of a much larger table
         alone = replace(candidate.table, evidence=candidate.table.evidence.alone())
-        (test,) = link_tests([alone], [(0, 1)], partial(np.random.default_rng, 0))
+        least = (1 + ROUNDING) * rules.significance / len(candidates)
+        (test,) = link_tests([alone], [(0, 1)], partial(np.random.default_rng, 0), matters=least)
         corrected = min(test.p_value * len(candidates), 1.0)
         if corrected <= rules.significance:
             return candidate, replace(test, p_value=corrected)

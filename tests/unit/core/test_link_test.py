@@ -130,6 +130,9 @@ def test_independent_variables_are_linked_as_often_as_said(shares, channels, whe
     p_values = np.array([found.p_value for found in link_tests(alone, [(0, 1)] * len(alone), DRAWS)])
     error = normal_bound(3) * np.sqrt(0.05 * 0.95 / len(p_values))
     assert abs(np.mean(p_values <= 0.05) - 0.05) <= 0.01 + error
+    judged = np.array([each.p_value for each in link_tests(alone, [(0, 1)] * 400, DRAWS, matters=0.05)])
+    assert np.array_equal(judged[p_values <= 0.05], p_values[p_values <= 0.05])
+    assert np.all((judged > 0.05) & (judged <= p_values * (1 + 1e-9)), where=p_values > 0.05)
 
 
 def test_evidence_is_drawn_anew_as_it_was_observed():

@@ -92,7 +92,7 @@ def test_many_requests_share_blocks():
 @pytest.mark.parametrize("rows", [0, 5, 1003, tiles.TILE + 1, 2 * tiles.SHARE + 3])
 def test_small_tables_are_counted_together(rows, dtypes, shared, monkeypatch):
     monkeypatch.setattr(counting, "_SHARED", shared)
-    monkeypatch.setattr(counting, "cover", lambda sizes, subsets, rows: _assign(subsets, subsets))
+    monkeypatch.setattr(counting, "cover", lambda _, subsets, __: _assign(subsets, subsets))
     sizes = [2, 40, 3, 30, 4]
     columns = random_columns(5, sizes, rows, dtypes)
     subsets = [pair for k in (1, 2, 3) for pair in combinations(range(5), k)]
