@@ -6,7 +6,7 @@ LOCK := requirements
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 CODE := src experiments tests benchmarks scripts/lock scripts/sbom
 
-.PHONY: demo test coverage servers lint bench bench-large dist lock clean
+.PHONY: demo test coverage fuzz servers lint bench bench-large dist lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/masquerade demo --out demo
@@ -17,6 +17,10 @@ test: $(VENV)/.installed-test lint servers
 # the same tests, watched: slower, and fails below the share of lines in pyproject.toml
 coverage: $(VENV)/.installed-test servers
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered --cov-report=xml
+
+# two million mutated inputs for every decoder and loader; some minutes
+fuzz: $(VENV)/.installed-test
+	NUMBA_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --inputs 2000000 --out benchmarks/results/fuzz.json
 
 servers:
 	scripts/install-servers

@@ -24,6 +24,7 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.spread import Spread, score_interval
 from masquerade.core.tally import RecordTally, Tally
+from masquerade.core.words import printable
 from masquerade.learn.bayes import NaiveBayes
 from masquerade.learn.prediction_rows import LogScores, labels_of, row_codes, summed_logs
 from masquerade.sources.expectation import MOST_TRUTHS
@@ -78,6 +79,7 @@ class Accuracy:
         gaps = score_interval(np.zeros(()), self.spread, z)
         return self.value + float(gaps.lower) / self.total, self.value + float(gaps.upper) / self.total
 
+    @printable
     def summary(self) -> str:
         """Return the accuracy as text."""
         text = f"accuracy {self.value:.4f} ± {self.stderr:.4f} (n = {self.n:,})"

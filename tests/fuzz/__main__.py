@@ -19,7 +19,7 @@ from tests.fuzz.targets import CORPUS
 def main() -> int:
     """Run, print figures, keep what failed."""
     parser = argparse.ArgumentParser(description="Fuzz every decoder and loader.")
-    parser.add_argument("--inputs", type=int, default=2_000_000)
+    parser.add_argument("--inputs", type=int, default=2_000_000, help="over all targets")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="targets whose name holds this")
     parser.add_argument("--out", type=Path, help="a file for the figures")
@@ -28,7 +28,8 @@ def main() -> int:
     began = time.monotonic()
 
     def tell(outcome: Outcome) -> None:
-        sys.stderr.write(f"{outcome.inputs:,} inputs, {len(outcome.failures)} failures\n")
+        last = f"; the last: {outcome.failures[-1][:2]}" if outcome.failures else ""
+        sys.stderr.write(f"{outcome.inputs:,} inputs, {len(outcome.failures)} failures{last}\n")
 
     outcome = fuzz(given.inputs, given.seed, only=given.only, tell=tell)
     figures = {"seed": given.seed, "seconds": round(time.monotonic() - began), **outcome.to_dict()}
@@ -36,7 +37,7 @@ def main() -> int:
         given.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     for path, (target, why, _) in zip(keep(outcome, given.keep), outcome.failures, strict=True):
         sys.stdout.write(f"{target}: {why}\n  {path}\n")
-    shown = {name: value for name, value in figures.items() if name != "failures"}
+    shown = {name: value for name, value in figures.items() if name not in {"by_target", "failures"}}
     sys.stdout.write(json.dumps(shown) + "\n")
     return 1 if outcome.failures else 0
 

@@ -50,6 +50,7 @@ class Outcome:
             "slowest_seconds": round(self.slowest, 3),
             "slowest_target": self.slowest_target,
             "memory_mib": round(self.memory / 2**20, 1),
+            "by_target": dict(sorted(self.by_target.items())),
             "failures": [[target, why, data.hex()] for target, why, data in self.failures],
         }
 

@@ -22,7 +22,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from tests.statistical.checks import normal_bound
 
 import masquerade as mq
-from masquerade.core.errors import InputError, PolicyMismatch, SchemaError, UnknownValue
+from masquerade.core.errors import InputError, PolicyMismatch, QueryRefused, SchemaError, UnknownValue
+from masquerade.frames.metadata import with_metadata
 from masquerade.sklearn import DisguisedLinear, DisguisedNaiveBayes, DisguisedTree, MGASDiscretizer
 from masquerade.sklearn._input import MOST_CELLS, learnt_columns, learnt_numbers
 
@@ -405,3 +406,25 @@ def test_strata_say_which_channel_a_row_went_through(clear):
     assert len(np.unique(found.round(9), axis=0)) == 2 * 2 * 3  # cough and age, each read by its region
     with pytest.raises(InputError, match="without strata"):
         fitted.score(reports[FEATURES], reports["ill"])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_estimators_refuse_what_frames_say_was_disguised_or_is_missing(disguised, policy, library):
+    some = disguised.head(2000)
+    marked = some if library == "pandas" else with_metadata(pl.from_pandas(some), {"policy": policy.id})
+    as_clear = DisguisedNaiveBayes()
+    with pytest.raises(PolicyMismatch, match="give it as 'policy'"):
+        as_clear.fit(marked, some["ill"].to_numpy())
+    with pytest.raises(PolicyMismatch, match="give it as 'policy'"):  # the classes alone say so
+        as_clear.fit(some[["cough"]].to_numpy(), some["ill"])
+    left = with_metadata(marked, {"policy": policy.id, "incomplete": "2 of 8 rows did not open"})
+    X, y = with_metadata(left[FEATURES], {"incomplete": "2 of 8 rows did not open"}), some["ill"]
+    with pytest.raises(QueryRefused, match="2 of 8 rows did not open"):
+        DisguisedNaiveBayes(policy, target="ill").fit(X, y)
+    accepted = DisguisedNaiveBayes(policy, target="ill", accept_incomplete=True).fit(X, y)
+    assert accepted.score(X, y) == DisguisedNaiveBayes(policy, target="ill").fit(some[FEATURES], y).score(
+        some[FEATURES], y
+    )
+    clear = with_metadata(some[["cough"]], {"incomplete": "2 of 8 rows did not open"})
+    with pytest.raises(QueryRefused, match="2 of 8 rows did not open"):
+        DisguisedNaiveBayes().fit(clear, some["ill"].to_numpy())

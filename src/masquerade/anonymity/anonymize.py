@@ -18,7 +18,7 @@ from masquerade.anonymity.hierarchy import Hierarchy, as_hierarchies
 from masquerade.anonymity.lattice import Kinds, Ladder, finest_nodes, nodes_for
 from masquerade.anonymity.local_search import Board, fewest_stars, new_board
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.words import counted
+from masquerade.core.words import counted, printable
 
 Words = tuple[str | None, ...]
 
@@ -46,6 +46,7 @@ class Utility:
         """Return the measures as plain values."""
         return asdict(self)
 
+    @printable
     def summary(self) -> str:
         """Return the measures as text."""
         share = self.suppressed_cells / max(self.cells, 1)
@@ -79,6 +80,7 @@ class Anonymized:
         stars: NDArray[np.bool_] = self.levels == np.array(self.tops, dtype=np.int8)
         return stars
 
+    @printable
     def summary(self) -> str:
         """Return what was done, as text."""
         return f"{self.k}-anonymous in {', '.join(self.quasi_identifiers)}: {self.utility.summary()}"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from masquerade.anonymity.columns import coded, collapsed, listed
 from masquerade.core.errors import InputError
-from masquerade.core.words import counted
+from masquerade.core.words import counted, printable
 
 Int64 = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -81,6 +81,7 @@ class AnonymityReport:
         values["sensitive"] = list(values["sensitive"])
         return values
 
+    @printable
     def summary(self) -> str:
         """Return the report as text."""
         over = ", ".join(self.quasi_identifiers)

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning
+from masquerade.core.words import printable
 from masquerade.kernels.jit import compiled
 
 Ints = NDArray[np.int64]
@@ -67,6 +68,7 @@ class Bins:
             )
         return cuts
 
+    @printable
     def summary(self) -> str:
         """Return the groups as text."""
         rows = [f"{'from':>14} {'to':>14} {'mean':>14} {'records':>12}"]

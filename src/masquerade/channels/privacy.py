@@ -16,7 +16,7 @@ from masquerade.channels.policy import Group, Policy
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Category
-from masquerade.core.words import category_text, gamma_words, log_gamma
+from masquerade.core.words import category_text, gamma_words, log_gamma, printable
 
 ANYONE = "whoever sees the disguised records"
 ASSUMPTIONS = (
@@ -69,6 +69,7 @@ class PolicyPrivacy:
     record_gamma: Fraction | float
     guarantee: Guarantee
 
+    @printable
     def summary(self) -> str:
         """Return γ and ε of every channel and of the record, and what is disclosed in clear, a line each."""
         rows = [(", ".join(item.variables), item.gamma) for item in (*self.variables, *self.groups)]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from masquerade.core import atomic
 from masquerade.core.errors import FileError, InputError, MasqueradeWarning
+from masquerade.core.words import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,7 +35,7 @@ Watch = Callable[[float | None], None]
 
 def say(message: str) -> None:
     """Write one line to standard error."""
-    sys.stderr.write(f"masquerade: {' '.join(message.split())}\n")
+    sys.stderr.write(f"masquerade: {visible(' '.join(message.split()))}\n")
 
 
 @contextmanager
@@ -63,11 +64,25 @@ def plain_table(title: str, left: Iterable[str] = (), right: Iterable[str] = ())
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    class PlainTable(Table):
+        """A table in whose cells all signs are visible."""
+
+        def add_row(self, *cells: Any, **options: Any) -> None:
+            super().add_row(
+                *(visible(cell, lines=True) if isinstance(cell, str) else cell for cell in cells), **options
+            )
+
+    table = PlainTable(
+        title=visible(title, lines=True),
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+    )
     for name in left:
-        table.add_column(name)
+        table.add_column(visible(name, lines=True))
     for name in right:
-        table.add_column(name, justify="right")
+        table.add_column(visible(name, lines=True), justify="right")
     return table
 
 
@@ -94,7 +109,7 @@ def render(*parts: RenderableType, to_file: bool = False) -> str:
 def _wrapped(paragraphs: str, width: int) -> str:
     """Return text broken into lines that are pleasant to read; a line that starts with "- " hangs."""
     lines = []
-    for line in paragraphs.split("\n"):
+    for line in visible(paragraphs, lines=True).split("\n"):
         hang = "  " if line.startswith("- ") else ""
         kept = min(width, TEXT_WIDTH)
         lines += textwrap.wrap(line, kept, subsequent_indent=hang, break_on_hyphens=False) or [""]
@@ -102,8 +117,11 @@ def _wrapped(paragraphs: str, width: int) -> str:
 
 
 def as_json(values: Any) -> str:
-    """Return values as JSON text."""
-    return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """Return values as JSON text; signs that a terminal would obey are written as JSON can."""
+    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    if text.replace("\n", "").isprintable():
+        return text
+    return json.dumps(values, indent=2, allow_nan=False) + "\n"
 
 
 def emit(result: Any, out: str | None = None, *, overwrite: bool = False) -> None:

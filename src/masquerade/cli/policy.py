@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import masquerade as mq
-from masquerade.cli.expected import expected_values, expected_words, unusable_groups
+from masquerade.cli.expected_errors import expected_values, expected_words, unusable_groups
 from masquerade.cli.options import Data, Json, Out, Overwrite, PolicyArgument, group, option
 from masquerade.cli.output import check_target, emit, listed, plain_table, progress, render, say
 from masquerade.cli.privacy import channel_words, gamma_words

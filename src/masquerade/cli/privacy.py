@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import masquerade as mq
 from masquerade.cli import output
-from masquerade.cli.expected import PEOPLE, expected_table, expected_values
+from masquerade.cli.expected_errors import PEOPLE, expected_table, expected_values
 from masquerade.cli.options import Json, Overwrite, PolicyArgument, option
 from masquerade.core import words
 from masquerade.core.errors import InputError, SingularChannel

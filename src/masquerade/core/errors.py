@@ -31,6 +31,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from masquerade.core.words import visible
+
 if TYPE_CHECKING:
     from masquerade.core.query import Query
 
@@ -39,7 +41,14 @@ LONGEST_HINT, MOST_HINTS = 100, 1000
 
 
 class MasqueradeError(Exception):
-    """Base of every error raised on purpose; each pickles, whatever its constructor takes."""
+    """Base of every error raised on purpose; each pickles, whatever its constructor takes.
+
+    Its text shows signs that a terminal would obey, which names and labels may hold, written out.
+    """
+
+    def __str__(self) -> str:
+        """Return what went wrong."""
+        return visible(super().__str__(), lines=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how to make the error again: without its constructor, whose text is made already."""

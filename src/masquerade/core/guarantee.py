@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
-from masquerade.core.words import gamma_words, log_gamma
+from masquerade.core.words import gamma_words, log_gamma, printable
 
 Integrity = Literal["none", "detects", "identifies"]
 NOBODY = "as long as nobody colludes"
@@ -88,6 +88,7 @@ class Guarantee:
             item["gamma"] = None if item["gamma"] is None else str(item["gamma"])
         return plain
 
+    @printable
     def summary(self) -> str:
         """Return who learns what, a line each, then against whom that holds, and the assumptions."""
         lines = [

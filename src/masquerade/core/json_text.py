@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def parse_json(text: str | bytes, *, exact: bool = False, most: int = MOST_BYTES
         values = json.loads(
             text if isinstance(text, str) else text.decode("utf-8"),
             parse_int=_whole,
-            parse_float=Decimal if exact else _finite,
+            parse_float=exact_decimal if exact else _finite,
             parse_constant=_constant,
             object_pairs_hook=_unique,
         )
@@ -77,6 +77,16 @@ def _whole(digits: str) -> int:
     if len(digits) > MOST_DIGITS:
         raise InputError(f"a number has more than {MOST_DIGITS} digits.")
     return int(digits)
+
+
+def exact_decimal(digits: str) -> Decimal:
+    """Return a decimal as it is written; one too long, or with an exponent beyond counting, is refused."""
+    if len(digits) > MOST_DIGITS:
+        raise InputError(f"a number has more than {MOST_DIGITS} digits.")
+    try:
+        return Decimal(digits)
+    except InvalidOperation:
+        raise InputError("a number has too large an exponent.") from None
 
 
 def _finite(digits: str) -> float:

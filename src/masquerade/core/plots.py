@@ -12,6 +12,7 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.palette import CATEGORIES, ESTIMATE, GRID, LINE, MUTED, PAPER
+from masquerade.core.words import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,8 +49,8 @@ def room(axes: Axes, width: float, height: float) -> float:
 
 
 def shortened(label: object, longest: int = LONGEST_LABEL) -> str:
-    """Return a label that fits; a dollar sign is one, not the start of a formula."""
-    text = str(label)
+    """Return a label that fits, all signs visible; a dollar sign is one, not the start of a formula."""
+    text = visible(str(label))
     text = text if len(text) <= longest else text[: longest - 1] + "…"
     return text.replace("$", r"\$")
 

@@ -55,6 +55,22 @@ def check_private(found: os.stat_result, path: Path, what: str) -> None:
         )
 
 
+def check_own_folder(path: Path, what: str) -> None:
+    """Refuse a folder that others could put files into, or that another user's link leads to."""
+    if not HAS_MODES:
+        return
+    if path.lstat().st_uid not in {os.geteuid(), 0}:
+        raise FileError(f"{path}: {what} belongs to another user, who could have put it there.")
+    found = path.stat()
+    if found.st_uid not in {os.geteuid(), 0}:
+        raise FileError(f"{path}: {what} belongs to another user, who could change what is in it.")
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o022:
+        raise FileError(
+            f"{path}: others may write to {what} (mode {mode:03o}); if none did, chmod 700 {path} closes it."
+        )
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Keep other processes from changing a file that is replaced whole; where locks are not known, do not."""

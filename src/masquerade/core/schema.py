@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from masquerade.core.errors import SchemaError, did_you_mean
+from masquerade.core.words import printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -150,6 +151,7 @@ class Schema(Mapping[str, Variable]):
         """Hash by the variables."""
         return hash(self.variables)
 
+    @printable
     def __repr__(self) -> str:
         """Show names and numbers of categories."""
         return f"Schema({', '.join(f'{v.name}:{len(v)}' for v in self.variables)})"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from masquerade.core.words import category_text
+from masquerade.core.words import category_text, printable, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +36,7 @@ class Shown(ABC):
     def to_frame(self) -> pd.DataFrame:
         """Return the rows as a pandas frame."""
 
+    @printable
     def summary(self, max_rows: int = 60) -> str:
         """Return the result as text, the way it is pasted into a paper."""
         frame = self._written()
@@ -56,6 +57,7 @@ class Shown(ABC):
         """Show the result, the first rows if there are many."""
         return self.summary(max_rows=20)
 
+    @printable
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
         notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.remarks)
@@ -67,7 +69,7 @@ class Shown(ABC):
         frame = self.to_frame()
         for name in frame.columns:
             frame[name] = [_written(str(name), value, self.percent) for value in frame[name]]
-        return frame
+        return frame.rename(columns=lambda name: visible(str(name)))
 
 
 def p_text(p: float) -> str:
@@ -81,7 +83,7 @@ def p_text(p: float) -> str:
 
 def _written(name: str, value: Any, percent: tuple[str, ...]) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return category_text(value)
+        return visible(category_text(value))
     if not math.isfinite(value):
         return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
     if name in P_VALUES:

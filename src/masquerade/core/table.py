@@ -19,6 +19,7 @@ from masquerade.core.intervals import Interval, count_interval, quantile
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.simultaneous import MOST_CELLS, Simultaneous, bonferroni, check_simultaneous, max_t
 from masquerade.core.spread import ROUNDING, score_interval, unbiased_factor
+from masquerade.core.words import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,6 +181,7 @@ class CountTable:
         lower, upper = self.conf_int(level, kind, simultaneous)
         return cell_frame(self.axes, count=self.values, stderr=self.stderr(kind), lower=lower, upper=upper)
 
+    @printable
     def summary(self, level: float = 0.95, max_rows: int = 60) -> str:
         """Return the table as text, the way it is pasted into a paper."""
         frame = self.to_frame(level)

@@ -3,10 +3,42 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from functools import wraps
+from typing import ParamSpec
+from unicodedata import category
 
 NO_BOUND = "no bound"
 MOST_DIGITS = 10**6  # from here on γ is written as a power of ten
+JOINERS = "\u200c\u200d"  # without which some scripts are not written right
+Given = ParamSpec("Given")
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""Return text with every character that a terminal or page would obey, not show, written out.
+
+    Line ends stay where the text is `lines` of ours.
+
+    >>> visible("a\x1b[31m\u202eb\n")
+    'a\\x1b[31m\\u202eb\\n'
+    """
+    return text if text.isprintable() else "".join(_shown(sign, lines=lines) for sign in text)
+
+
+def _shown(sign: str, *, lines: bool) -> str:
+    harmless = sign.isprintable() or (lines and sign == "\n") or sign in JOINERS or category(sign) == "Zs"
+    return sign if harmless else sign.encode("unicode_escape").decode()
+
+
+def printable(method: Callable[Given, str]) -> Callable[Given, str]:
+    """Return a method whose text has labels of the data in it with all signs in them visible."""
+
+    @wraps(method)
+    def told(*given: Given.args, **named: Given.kwargs) -> str:
+        return visible(method(*given, **named), lines=True)
+
+    return told
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -205,6 +205,7 @@ def _result(
     """Return the columns of the result, as Spark and as Arrow name their types."""
     from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType  # noqa: PLC0415
 
+    said = {key: text for field in frame.schema for key, text in field.metadata.get(MARK, {}).items()}
     natural = {pa.string(): StringType(), pa.int64(): LongType(), pa.bool_(): BooleanType()}
     clear: pa.Table = frame.limit(0).toArrow()
     spark_fields: list[StructField] = []
@@ -212,14 +213,15 @@ def _result(
     for name in shown:
         if name not in frame.columns or (name in policy.observed and name not in policy.schema):
             kind = decode(np.arange(1), policy.observed[name].categories).type
-            field = StructField(name, natural[kind], nullable=False, metadata={MARK: {"policy": policy.id}})
+            marked = {MARK: marks(policy, said, memo)}
+            field = StructField(name, natural[kind], nullable=False, metadata=marked)
             spark_fields.append(field)
             arrow_fields.append(pa.field(name, kind))
             continue
         field, kind = frame.schema[name], clear.schema.field(name).type
         if name in policy.schema:
             kept = _report_type(clear, name, policy)
-            marked = {**field.metadata, MARK: marks(policy, field.metadata.get(MARK, {}), memo)}
+            marked = {**field.metadata, MARK: marks(policy, said, memo)}
             spark_type = field.dataType if kept == kind else natural[kept]
             field, kind = StructField(name, spark_type, field.nullable, marked), kept
         spark_fields.append(field)

@@ -177,7 +177,7 @@ def _check_columns(path: str, names: Sequence[str], wanted: Sequence[str]) -> No
 
 def _open(path: str, stack: ExitStack) -> _Reader:
     if path == STREAM:
-        return _Csv(path, sys.stdin.buffer, {})
+        return _Csv(path, sys.stdin.buffer, _said_of_input())
     if Path(path).is_dir():
         raise FileError(f"{path}: this is a directory, not a file (try {path.rstrip('/')}/*.parquet).")
     kind = format_of(path)
@@ -396,6 +396,15 @@ def _failure(error: Exception, done: int) -> str:
     if "UTF8" in str(error):
         return f"the file is not UTF-8 text after data row {done}"
     return f"the file cannot be read as CSV after data row {done} (is a quotation mark left open?)"
+
+
+def _said_of_input() -> dict[str, str]:
+    """Return what is said next to the file that standard input was redirected from; a pipe says nothing."""
+    try:
+        given = Path(f"/proc/self/fd/{sys.stdin.buffer.fileno()}").readlink()
+    except (OSError, ValueError):  # no file at all, or a system that does not tell
+        return {}
+    return _read_sidecar(given) if given.is_file() else {}
 
 
 def _read_sidecar(path: str | Path) -> dict[str, str]:

@@ -20,7 +20,7 @@ from pyarrow import ipc, parquet
 from masquerade.core.atomic import AtomicFile, write_whole
 from masquerade.core.errors import FileError
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unwritable
-from masquerade.frames.metadata import with_schema_metadata
+from masquerade.frames.metadata import INCOMPLETE, with_schema_metadata
 
 
 class AtomicWriter:
@@ -51,6 +51,11 @@ class AtomicWriter:
                     raise FileError(
                         f"{path}: column {field.name!r} holds lists or structures, which a CSV cannot."
                     )
+        if self._name == STREAM and INCOMPLETE in metadata:
+            raise FileError(
+                "standard output carries no mark that rows are missing, not at random, as the input says: "
+                "write to a file."
+            )
         if self._name != STREAM:
             self._target = Path(path).resolve()
             try:

@@ -10,22 +10,27 @@ from narwhals import dependencies
 
 ATTRIBUTE = "masquerade"
 PREFIX = b"masquerade."
+_OWN = "_masquerade"  # of a Polars frame, which has no place for such texts
 MEMO = "memo"  # the key of the id of the memo that drew the reports
 INCOMPLETE = "incomplete"  # the key of a text that says which records are missing, not at random
 
 
 def metadata_of(frame: Any) -> dict[str, str]:
-    """Return what `with_metadata` wrote on a frame; empty where frames carry none (Polars).
+    """Return what `with_metadata` wrote on a frame, or on the one that a pandas series was taken from.
+
+    A Polars frame carries it itself; frames made from that one do not.
 
     >>> metadata_of(with_metadata(pa.table({"a": [1]}), {"policy": "b1946ac9"}))
     {'policy': 'b1946ac9'}
     """
     if isinstance(frame, (pa.Table, pa.RecordBatch)):
         return schema_metadata(frame.schema)
-    if dependencies.is_pandas_dataframe(frame):
+    written = None
+    if dependencies.is_pandas_dataframe(frame) or dependencies.is_pandas_series(frame):
         written = frame.attrs.get(ATTRIBUTE)
-        return dict(written) if isinstance(written, Mapping) else {}
-    return {}
+    elif dependencies.is_polars_dataframe(frame):
+        written = getattr(frame, _OWN, None)
+    return dict(written) if isinstance(written, Mapping) else {}
 
 
 def with_metadata(frame: Any, metadata: Mapping[str, str]) -> Any:
@@ -35,6 +40,10 @@ def with_metadata(frame: Any, metadata: Mapping[str, str]) -> Any:
     if dependencies.is_pandas_dataframe(frame):
         marked = frame.copy(deep=False)
         marked.attrs = {**foreign_attributes(frame), **({ATTRIBUTE: dict(metadata)} if metadata else {})}
+        return marked
+    if dependencies.is_polars_dataframe(frame):
+        marked = frame.clone()
+        setattr(marked, _OWN, dict(metadata))
         return marked
     return frame
 

@@ -16,6 +16,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, SchemaError, did_you_mean
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.table import cell_frame
+from masquerade.core.words import printable
 from masquerade.learn.graph import reached
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Distribution:
         """Return a pandas frame: the variables and their probability, one row per combination."""
         return cell_frame(self.axes, probability=self.probabilities)
 
+    @printable
     def summary(self) -> str:
         """Return the distribution as text."""
         given = f" | {', '.join(f'{name}={label}' for name, label in self.evidence)}" if self.evidence else ""

@@ -12,6 +12,7 @@ from masquerade.core.errors import InputError, Refusal
 from masquerade.core.query import Query
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Cached, Tally
+from masquerade.core.words import printable
 from masquerade.learn.graph import Link, Parents, descendants, links
 from masquerade.learn.network_plot import network_plot
 from masquerade.learn.structure_search import searched
@@ -28,6 +29,7 @@ class AveragedNetwork:
     frequency: dict[Link, float]
     structures: int
 
+    @printable
     def summary(self) -> str:
         """Return the links by frequency; those in the averaged structure are marked."""
         kept = set(links(self.structure))

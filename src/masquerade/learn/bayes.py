@@ -18,7 +18,7 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
-from masquerade.core.words import counted
+from masquerade.core.words import counted, printable
 from masquerade.learn import model_file
 from masquerade.learn.model_file import Saved, part_values
 from masquerade.learn.prediction_rows import LogScores, summed_logs, told_apart
@@ -97,6 +97,7 @@ class NaiveBayes(LogScores, Saved):
             ]
         return pd.DataFrame(rows, columns=["variable", "category", "class", "probability", "stderr"])
 
+    @printable
     def summary(self) -> str:
         """Return all probabilities as text, each with its standard error."""
         heads = [str(label) for label in self.target.categories]

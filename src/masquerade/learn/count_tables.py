@@ -9,6 +9,7 @@ from typing import Any
 from masquerade.core.query import Query
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
+from masquerade.core.words import printable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,6 +18,7 @@ class Tables:
 
     tables: tuple[CountTable, ...]
 
+    @printable
     def summary(self) -> str:
         """Return the tables one below the other."""
         return "\n\n".join(table.summary() for table in self.tables)

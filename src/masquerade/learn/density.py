@@ -16,11 +16,12 @@ from masquerade.core.errors import InputError
 from masquerade.core.evidence import Projection
 from masquerade.core.intervals import ratio_errors
 from masquerade.core.palette import ESTIMATE
-from masquerade.core.plots import new_axes
+from masquerade.core.plots import new_axes, shortened
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
+from masquerade.core.words import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +55,7 @@ class Density:
             {"low": self.edges[:-1], "high": self.edges[1:], "density": self.values, "stderr": self.stderr}
         )
 
+    @printable
     def summary(self) -> str:
         """Return the density as text."""
         body = self.to_frame().to_string(index=False, float_format=lambda x: f"{x:.4g}")
@@ -72,7 +74,7 @@ class Density:
             alpha=0.2,
             label="± 2 standard errors",
         )
-        axes.set(xlabel=self.name, ylabel="density")
+        axes.set(xlabel=shortened(self.name), ylabel="density")
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
         return axes

@@ -16,6 +16,7 @@ from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.supports import Item, Sets, Supports, ask
 from masquerade.core.tally import Tally
+from masquerade.core.words import printable
 from masquerade.learn.model_file import array_of, check_header, entry, header, part_of, part_values, plain
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class Itemsets:
             }
         )
 
+    @printable
     def summary(self, max_rows: int = 20) -> str:
         """Return the most frequent sets as text."""
         support, error = self.column("values"), self.column("stderr")

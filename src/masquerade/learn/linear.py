@@ -19,7 +19,7 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
-from masquerade.core.words import counted
+from masquerade.core.words import counted, printable
 from masquerade.learn import _losses as losses
 from masquerade.learn import model_file
 from masquerade.learn.density import category_numbers
@@ -101,6 +101,7 @@ class LinearClassifier(CodedClassifier, Saved):
         """Return the codes of the classes from codes of the features; ties go to the first."""
         return _winners(np.moveaxis(self.scores(codes), -1, 0))
 
+    @printable
     def summary(self) -> str:
         """Return the coefficients as text, with standard errors where they are known."""
         lines = [

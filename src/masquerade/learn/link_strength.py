@@ -15,6 +15,7 @@ from masquerade.core.link_test import link_tests
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.tally import Tally
+from masquerade.core.words import printable
 from masquerade.learn.graph import Link, PartialGraph, ancestral_order, cpdag, links, to_networkx
 from masquerade.learn.model_file import check_header, entry, header
 from masquerade.learn.network_plot import network_plot
@@ -98,6 +99,7 @@ class LearnedStructure:
             graph.edges[item.parent, item.child].update(item.figures())
         return graph
 
+    @printable
     def summary(self) -> str:
         """Return the links with their strengths, weakest last."""
         how = "hill climbing" if self.order is None else "K2"

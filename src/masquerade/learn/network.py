@@ -17,6 +17,7 @@ from masquerade.core.json_text import read_text
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
 from masquerade.core.tally import Tally
+from masquerade.core.words import printable
 from masquerade.learn import _bif, model_file
 from masquerade.learn.graph import ancestral_order, to_networkx
 from masquerade.learn.network_plot import Box, network_plot
@@ -176,6 +177,7 @@ class BayesianNetwork:
         note = "dashed: has parameters from too few records" if doubtful else ""
         return network_plot(self.structure, boxes, ax, note=note)
 
+    @printable
     def summary(self) -> str:
         """Return every parameter with its standard error."""
         blocks = []

@@ -16,6 +16,7 @@ from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.spread import ShareSpread, share_interval, unbiased_factor
 from masquerade.core.supports import Item, Sets, Supports, ask
 from masquerade.core.tally import Tally
+from masquerade.core.words import printable
 from masquerade.learn.itemsets import (
     ROUNDING,
     Items,
@@ -214,6 +215,7 @@ class Rules:
             raise InputError(f"Rules are ordered by one of {', '.join(ORDERS)}. Got {by!r} instead.")
         return np.argsort(-np.asarray(getattr(self, by)), kind="stable")[:max_rows]
 
+    @printable
     def summary(self, max_rows: int = 20, by: str = "lift") -> str:
         """Return the best rules as arules' `inspect` prints them, with standard errors."""
         order = self.best(max_rows, by)

@@ -14,7 +14,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.intervals import count_interval
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.core.words import counted
+from masquerade.core.words import counted, printable
 from masquerade.learn import model_file
 from masquerade.learn._information_gain import entropy
 from masquerade.learn.model_file import Saved, part_values
@@ -227,6 +227,7 @@ class DecisionTree(Saved):
                 return self._without(cut)
             cut.add(weakest)
 
+    @printable
     def to_text(self, max_depth: int | None = None) -> str:
         """Return the tree depth first, a line each: number, condition, records, class, its probabilities.
 
@@ -250,6 +251,7 @@ class DecisionTree(Saved):
                 open_places += reversed(node.split.branches)
         return "\n".join(lines)
 
+    @printable
     def summary(self) -> str:
         """Return what the tree is, which features it asks about, what to doubt, and its first levels."""
         leaves = [self.nodes[place] for place in self.leaves]
@@ -292,6 +294,7 @@ class DecisionTree(Saved):
             raise InputError("'n' is negative, or 'criterion' is none.")
         return tree
 
+    @printable
     def __repr__(self) -> str:
         """Show the size."""
         leaves = counted(len(self.leaves), "leaf", "leaves")

@@ -12,8 +12,8 @@ from masquerade.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade.plan.central import central_epsilon as central_epsilon
-    from masquerade.plan.expected import ExpectedError as ExpectedError
-    from masquerade.plan.expected import expected_errors as expected_errors
+    from masquerade.plan.expected_errors import ExpectedError as ExpectedError
+    from masquerade.plan.expected_errors import expected_errors as expected_errors
     from masquerade.plan.planner import plan as plan
     from masquerade.plan.priors import expected_shares as expected_shares
     from masquerade.plan.questions import tables_of as tables_of

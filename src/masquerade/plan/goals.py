@@ -9,7 +9,7 @@ from typing import Any
 
 from masquerade.core.errors import InputError
 from masquerade.plan.candidates import Candidate, Task
-from masquerade.plan.expected import LEVEL, quantile
+from masquerade.plan.expected_errors import LEVEL, quantile
 from masquerade.plan.power import Rule, associated, needed
 
 MOST_PEOPLE = 10**10

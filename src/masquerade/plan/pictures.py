@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from masquerade.core.palette import ESTIMATE, GRID, INK, LINE, MUTED, NAIVE, SERIES, STYLES, TYPE
 from masquerade.core.plots import INCHES_PER_ROW, MOST_ROWS, new_axes, shortened
-from masquerade.plan.expected import LEVEL, quantile
+from masquerade.plan.expected_errors import LEVEL, quantile
 from masquerade.plan.questions import title
 
 if TYPE_CHECKING:

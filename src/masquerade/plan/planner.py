@@ -11,7 +11,7 @@ from masquerade.channels.privacy_level import gamma_of
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema, Variable
 from masquerade.plan.candidates import Candidate, Task, candidates
-from masquerade.plan.expected import LEVEL, quantile
+from masquerade.plan.expected_errors import LEVEL, quantile
 from masquerade.plan.goals import Goal, people
 from masquerade.plan.priors import Prior, expected_shares
 from masquerade.plan.questions import Questions, tables_of

@@ -15,10 +15,10 @@ from masquerade.channels.policy import Policy
 from masquerade.channels.policy_file import FORMAT
 from masquerade.core.axes import Floats
 from masquerade.core.schema import Schema
-from masquerade.core.words import counted, epsilon_text, gamma_text, percent
+from masquerade.core.words import counted, epsilon_text, gamma_text, percent, printable
 from masquerade.plan.candidates import Candidate, Joint, Split, Task
 from masquerade.plan.central import ASSUMPTION, central_epsilon
-from masquerade.plan.expected import LEVEL, ExpectedError, expected_errors, quantile
+from masquerade.plan.expected_errors import LEVEL, ExpectedError, expected_errors, quantile
 from masquerade.plan.goals import Goal, pairs_in, people
 from masquerade.plan.power import Rule, detectable
 from masquerade.plan.questions import title
@@ -224,6 +224,7 @@ class Plan:
             f"most {percent(breach_bound(gamma, 0.05))}."
         )
 
+    @printable
     def explain(self) -> str:
         """Return the plan in words: what is done, what it will tell, what it gives away, what it assumes."""
         record = self.way.record_epsilon(self.epsilon)

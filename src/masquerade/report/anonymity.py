@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from masquerade import __version__
 from masquerade.core.palette import ESTIMATE, NAIVE
+from masquerade.core.plots import shortened
 from masquerade.report.style import canvas, filled, house_style, open_frame, svg
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def bars(heights: Mapping[str, int], label: str, name: str) -> Markup:
         places = range(len(heights))
         axes.bar(places, list(heights.values()), color=[NAIVE if i == 0 else ESTIMATE for i in places])
         axes.set_xticks(places, list(heights), rotation=45 if len(heights) > 8 else 0)
-        axes.set_xlabel(label)
+        axes.set_xlabel(shortened(label, 80))
         axes.set_ylabel("rows")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))  # rows are whole, also on small tables
         axes.yaxis.set_major_formatter("{x:,.0f}")

@@ -12,6 +12,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from masquerade.core import palette
+from masquerade.core.words import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,4 +87,4 @@ def filled(package: str, template: str, content: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(template).render(content)
+    return visible(environment.get_template(template).render(content), lines=True)

@@ -18,10 +18,12 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Category, Field, Schema, Variable, category
 from masquerade.frames.label_codes import encode
+from masquerade.frames.metadata import metadata_of
 from masquerade.frames.native import columns_of
 from masquerade.learn.prediction_rows import LARGEST_EXACT_FLOAT, labels_of, row_codes
 from masquerade.sources.records import Records
-from masquerade.sources.tally import check_origin, missing_from, said_by, tally, warn_missing
+from masquerade.sources.report_tally import Missing
+from masquerade.sources.tally import check_origin, check_said, missing_from, tally
 
 AnyPolicy = Policy | Mapping[str, Any] | str | Path
 Rows = Mapping[str, NDArray[Any]]
@@ -160,8 +162,8 @@ class ClearInput:
             for i, column in enumerate(self.columns)
         }
 
-    def records(self, X: NDArray[Any], y: NDArray[Any]) -> Records:
-        """Return rows and their classes as a source of counts."""
+    def records(self, X: NDArray[Any], y: NDArray[Any], missing: Missing | None = None) -> Records:
+        """Return rows and their classes as a source of counts, from which some may be missing."""
         codes = {column.variable.name: column.codes(X[:, i]) for i, column in enumerate(self.columns)}
         codes[self.target.name] = np.searchsorted(self.labels, y)
         schema = self.schema
@@ -171,6 +173,7 @@ class ClearInput:
                 for name, column in codes.items()
             },
             Policy.clear(schema),
+            missing=missing,
         )
 
 
@@ -191,7 +194,13 @@ class DisguisedInput:
         """Return all variables but the target: the columns of an array, in this order."""
         return tuple(name for name in self.policy.schema if name != self.target.name)
 
-    def records(self, X: Any, y: NDArray[Any], weights: Floats | None = None) -> Records:
+    def records(
+        self,
+        X: Any,
+        y: NDArray[Any],
+        weights: Floats | None = None,
+        missing: Missing | None = None,
+    ) -> Records:
         """Return disguised rows and their disguised classes as a source of counts."""
         shared = [name for group in self.policy.groups if group.own_report for name in group.names]
         if shared:
@@ -200,13 +209,12 @@ class DisguisedInput:
                 "learn from mq.tally(records, policy) by mq.learn instead."
             )
         columns = self._columns(X, self.policy)
-        warn_missing(missing_from(said_by(X), accepted=True) if hasattr(X, "columns") else None)
         table = {name: columns[name] for name in self.names}
         if self.target.name in columns:
             raise InputError(f"The target {self.target.name!r} is y: leave the column out of X.")
         table[self.target.name] = arrow(y)
         found = tally(pa.table(table), self.policy)
-        return found if weights is None else Records(found.codes, self.policy, weights)
+        return Records(found.codes, self.policy, weights, missing=missing)
 
     def rows(self, X: Any, names: Sequence[str], *, disguised: bool) -> Rows:
         """Return the labels of rows by name: reports if they are disguised, else the policy's categories."""
@@ -234,6 +242,20 @@ class DisguisedInput:
                 f"Got one of shape {array.shape} instead."
             )
         return {name: arrow(array[:, i]) for i, name in enumerate(self.names)}
+
+
+def said_of_rows(X: Any, y: Any, policy: Policy | None, *, accepted: bool) -> Missing | None:
+    """Return what frames and series say is missing; what they say was disguised otherwise is refused.
+
+    Arrays say nothing of themselves.
+    """
+    said: dict[str, str] = {}
+    for given in (X, y):
+        if hasattr(given, "columns"):
+            said |= check_origin(given, policy)
+        else:
+            said |= check_said(metadata_of(given), policy)
+    return missing_from(said, accepted=accepted)
 
 
 def arrow(column: NDArray[Any]) -> pa.Array:

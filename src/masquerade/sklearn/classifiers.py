@@ -33,6 +33,7 @@ from masquerade.sklearn._input import (
     Rows,
     clear_input,
     policy_of,
+    said_of_rows,
 )
 from masquerade.sources.records import Records
 
@@ -49,7 +50,8 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
     themselves; numbers are too up to `bins` distinct ones, beyond they are cut into equally full bins; a
     number never seen falls to the nearest category, a label never seen is refused. To give categories for
     clear data, give a policy without channels. `features` names the columns to learn from (x0, x1, … in
-    arrays without a policy).
+    arrays without a policy). Frames that say that rows are missing, not at random, are refused unless
+    `accept_incomplete`; those that say that they were disguised otherwise are refused.
 
     Attributes: `model_` is the frozen model of `masquerade.learn`; `classes_`, `n_features_in_` and
     `feature_names_in_` (where X has names) are as in scikit-learn.
@@ -60,12 +62,14 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
     target: str | None = None
     features: Sequence[str] | None = None
     bins: int | None = None
+    accept_incomplete: bool = False
     _learner: ClassVar[Callable[..., Any]]
     _needs_table: ClassVar = False
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from clear or disguised records."""
         if self.policy is None:
+            missing = said_of_rows(X, y, None, accepted=self.accept_incomplete)
             X, y = validate_data(self, X, y, dtype=None)
             check_classification_targets(y)
             names = [
@@ -79,7 +83,7 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
                 target=self.target,
                 small=used if self._needs_table else (),
             )
-            source = self._input.records(X, y)
+            source = self._input.records(X, y, missing)
         else:
             policy = policy_of(self.policy)
             target = policy.schema.names[-1] if self.target is None else self.target
@@ -124,10 +128,11 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
         if isinstance(given, ClearInput):
             if sample_weight is not None:
                 raise InputError("The accuracy on clear rows takes no weights: use score().")
+            missing = said_of_rows(X, y, None, accepted=self.accept_incomplete)
             X, y = validate_data(self, X, y, dtype=None, reset=False)
             if not np.all(np.isin(y, given.labels)):
                 raise InputError("y has a class that the estimator was not fitted with.")
-            return accuracy(self._predictor(), given.records(X, y))
+            return accuracy(self._predictor(), given.records(X, y, missing))
         validate_data(self, X, skip_check_array=True, reset=False)
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return accuracy(self._predictor(), self._tested(self._records(X, y, weights)))
@@ -136,13 +141,15 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
         assert isinstance(self._input, DisguisedInput)  # noqa: S101  (called with a policy only)
         if y is None:
             raise InputError("The estimator requires y to be passed, but the target y is None.")
+        missing = said_of_rows(X, y, self._input.policy, accepted=self.accept_incomplete)
         labels = column_or_1d(y, warn=True)
         check_consistent_length(X, labels)
-        return self._input.records(X, labels, weights)
+        return self._input.records(X, labels, weights, missing)
 
     def _rows(self, X: Any) -> Rows:
         check_is_fitted(self)
         if isinstance(self._input, ClearInput):
+            said_of_rows(X, None, None, accepted=True)
             return self._input.rows(validate_data(self, X, dtype=None, reset=False))
         validate_data(self, X, skip_check_array=True, reset=False)
         return self._read_rows(self._input, X)
@@ -220,9 +227,8 @@ class DisguisedNaiveBayes(DisguisedClassifier):
                 "a policy without strata: use predict_on='clear'."
             )
         seen = [target if v.name == target.name else v for v in policy.observed.variables]
-        return Records(
-            records.codes, Policy.build(Schema(seen), {target.name: group.channel}), records.weights
-        )
+        policy = Policy.build(Schema(seen), {target.name: group.channel})
+        return Records(records.codes, policy, records.weights, missing=records.missing)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from masquerade.anonymity.mgas import Bins, mgas
 from masquerade.core.errors import InputError
-from masquerade.sklearn._input import AnyPolicy, policy_of
+from masquerade.sklearn._input import AnyPolicy, policy_of, said_of_rows
 
 Mode = Literal["order", "mean"]
 
@@ -40,6 +40,7 @@ class MGASDiscretizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (pipelines pass it)
         """Find the groups of every column, or take the policy's."""
         self._by_mean()
+        said_of_rows(X, None, None, accepted=True)
         fewest = self.k_min if self.policy is None else 1
         numbers = validate_data(self, X, dtype=np.float64, ensure_min_samples=max(1, fewest))
         if self.policy is None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, Refusal
+from masquerade.core.words import printable
 from masquerade.protocols.aggregation.agreement import MOST_COUNTS, Batch, aggregation_guarantee
 from masquerade.protocols.aggregation.server import Rounds
 from masquerade.protocols.people.questions import Question
@@ -32,6 +33,7 @@ class AggregationTally(CountRounds):
         self.n = rounds.terms.parameters.users
         self.guarantee = aggregation_guarantee(rounds.terms)
 
+    @printable
     def __repr__(self) -> str:
         """Show how many users of which variables."""
         return f"{type(self).__name__}({self.n:,} users, {self.schema!r}, {len(self.held)} rounds)"

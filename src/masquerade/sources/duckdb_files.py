@@ -23,7 +23,7 @@ from masquerade.core.errors import (
 )
 from masquerade.core.words import counted
 from masquerade.frames.file_reader import Batches, open_batches
-from masquerade.frames.formats import STREAM, Format, format_of
+from masquerade.frames.formats import STREAM, Format, format_of, unreadable
 from masquerade.frames.label_codes import encode, kind_words
 from masquerade.sources.engine_tables import DUCKDB, Watch, watching, without_row
 from masquerade.sources.sql import Column
@@ -146,12 +146,25 @@ class DuckFiles:
         """Return what went wrong, without values of the data, which a message of DuckDB may quote."""
         kind = type(error).__name__.removesuffix("Exception")
         if kind in {"IO", "InvalidInput", "HTTP"}:
-            return FileError(f"{self.title}: a file cannot be read (missing, truncated or damaged).")
+            return self._unreadable()
         if kind == "OutOfMemory":
             return EngineError(
                 f"{self.title}: more than {MEMORY} of memory are needed; ask for less at once."
             )
         return EngineError(f"{self.title} failed ({kind}).")
+
+    def _unreadable(self) -> FileError:
+        """Return which file cannot be read, as reading each tells; DuckDB's own words may quote data."""
+        for path in self.paths:
+            try:
+                with open_batches([path]) as batches:
+                    for _ in batches:
+                        pass
+            except FileError as error:
+                return error
+            except OSError as error:
+                return unreadable(path, error)
+        return FileError(f"{self.title}: a file cannot be read (missing, truncated or damaged).")
 
 
 def _types_in(schemas: Sequence[pa.Schema]) -> Mapping[str, list[pa.DataType]]:

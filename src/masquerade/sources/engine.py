@@ -13,6 +13,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch, SchemaError, UnknownValue, did_you_mean
 from masquerade.core.schema import Field
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
+from masquerade.core.words import printable
 from masquerade.frames.label_codes import kind_of
 from masquerade.sources import sql
 from masquerade.sources.coded_rows import codes_of
@@ -67,6 +68,7 @@ class Engine(ReportTally):
             for field in fields
         }
 
+    @printable
     def __repr__(self) -> str:
         """Show where which variables are."""
         return f"{type(self).__name__}({self.table.title}, {self.schema!r})"
@@ -178,6 +180,9 @@ def _check_names(table: Table, wanted: Sequence[str]) -> None:
     for name in wanted:
         if name not in table.names:
             raise SchemaError(f"{table.title}: there is no column {name!r}.{did_you_mean(name, table.names)}")
+        problem = table.dialect.problem_of(name)
+        if problem is not None:
+            raise SchemaError(f"{table.title}: column {name!r} {problem}: rename it, or count in memory.")
         alike = [other for other in table.names if other.casefold() == name.casefold()]
         if len(alike) > 1:
             raise SchemaError(

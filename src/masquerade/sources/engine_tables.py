@@ -17,13 +17,16 @@ from uuid import uuid4
 import pyarrow as pa
 
 from masquerade.core.errors import EngineError, InputError, MasqueradeError, UnknownValue
+from masquerade.frames.metadata import INCOMPLETE
 from masquerade.sources.sql import Column, Dialect, sum_type
 
 DUCKDB: Final = Dialect(try_cast="TRY_CAST")
 POSTGRES: Final = Dialect(text_start="E'", escapes=(("\\", "\\\\"), ("'", "''")), double="DOUBLE PRECISION")
 BACKSLASHES: Final = (("\\", "\\\\"), ("'", "\\'"))
-# Spark replaces ${name} by a setting, even inside a text
-SPARK: Final = Dialect(quote="`", escapes=(*BACKSLASHES, ("$", "\\u0024")), try_cast="TRY_CAST")
+# Spark replaces ${name} by a setting, even inside a text or a quoted name
+SPARK: Final = Dialect(
+    quote="`", escapes=(*BACKSLASHES, ("$", "\\u0024")), try_cast="TRY_CAST", substituted="${"
+)
 DIALECTS: Final = {"duckdb": DUCKDB, "postgres": POSTGRES, "pyspark": SPARK, "databricks": SPARK}
 TITLES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark", "sqlite": "SQLite"}
 PATIENCE: Final = 0.2
@@ -114,6 +117,11 @@ class SparkFrame(_Unordered):
         """Return the policies that columns say they were disguised under."""
         marks = [field.metadata.get("masquerade", {}) for field in self._frame.schema if field.name in names]
         return {mark["policy"] for mark in marks if "policy" in mark}
+
+    def missing(self) -> str | None:
+        """Return what columns say is missing from their records, None if they say nothing."""
+        marks = [field.metadata.get("masquerade", {}) for field in self._frame.schema]
+        return "; ".join(dict.fromkeys(mark[INCOMPLETE] for mark in marks if INCOMPLETE in mark)) or None
 
     def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
         """Run SQL on the cluster."""

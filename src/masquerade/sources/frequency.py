@@ -9,6 +9,7 @@ from itertools import count
 import numpy as np
 
 from masquerade.core.errors import InputError, Refusal, RoundAborted
+from masquerade.core.words import printable
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.protocols.frequency.history import roster_refusals
 from masquerade.protocols.frequency.messages import Exchange, Terms, frequency_guarantee
@@ -52,6 +53,7 @@ class FrequencyTally(CountRounds):
         self._numbers = count(secrets.randbelow(2**30))
         self._renew()
 
+    @printable
     def __repr__(self) -> str:
         """Show how many people answer about which variables."""
         return f"{type(self).__name__}({self.n:,} users, {self.schema!r})"

@@ -12,6 +12,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
+from masquerade.core.words import printable
 from masquerade.sources.expectation import Mean, expect, indicators_of, mean_of
 from masquerade.sources.query_plan import layouts_of
 from masquerade.sources.record_store import Codes, Store
@@ -46,6 +47,7 @@ class Records(ReportTally):
         self._asked = 0
         self._stores = self._split()
 
+    @printable
     def __repr__(self) -> str:
         """Show how many records of which variables."""
         return f"{type(self).__name__}({self.n:,} records, {self.schema!r})"

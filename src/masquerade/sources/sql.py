@@ -21,6 +21,7 @@ COUNT, FIRST, SECOND, THIRD, UNREAD, SET = (
     f"masquerade_{word}" for word in ("count", "first", "second", "third", "unread", "set")
 )
 WEIGHT, SURVEY = "masquerade_w", "masquerade_v"
+RESULTS = (COUNT, FIRST, SECOND, THIRD, UNREAD, SET, WEIGHT, SURVEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,15 @@ class Dialect:
     try_cast: str | None = None
     grouping_sets: bool = True
     knows_nan: bool = True
+    substituted: str | None = None  # how a name begins that the engine replaces by a setting, even in quotes
+
+    def problem_of(self, name: str) -> str | None:
+        """Return why a column cannot be counted under its name; None if it can."""
+        if name.casefold().startswith(RESULTS):
+            return "is called as results are"
+        if self.substituted is not None and self.substituted in name:
+            return f"would be replaced by a setting ({self.substituted}…)"
+        return None
 
     def name(self, name: str) -> str:
         """Return a name in quotes."""

@@ -244,8 +244,11 @@ def _how_to_read(
 
 def said_by(data: Any) -> Mapping[str, str]:
     """Return the texts that travel with data: in a file, beside it, or on a frame."""
-    if isinstance(data, (SparkFrame, IbisTable)):
-        return {}  # tables of engines carry no such words
+    if isinstance(data, SparkFrame):  # its columns say which policy, see `SparkFrame.policies`
+        missing = data.missing()
+        return {} if missing is None else {INCOMPLETE: missing}
+    if isinstance(data, IbisTable):
+        return {}  # a database has no place for such words
     return data.metadata if isinstance(data, Batches) else metadata_of(columns_of(data).frame)
 
 
@@ -265,7 +268,11 @@ def check_origin(data: Any, policy: Policy | None) -> Mapping[str, str]:
 
     Those that were disguised under another policy, or at all where clear ones are due, are refused.
     """
-    said = said_by(data)
+    return check_said(said_by(data), policy)
+
+
+def check_said(said: Mapping[str, str], policy: Policy | None) -> Mapping[str, str]:
+    """Return what data say of themselves, unless that is another policy, or one where clear ones are due."""
     origin = said.get("policy")
     if origin is not None:
         if policy is None:

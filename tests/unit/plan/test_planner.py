@@ -10,7 +10,7 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.plan.candidates import Task, candidates, rounded_down
-from masquerade.plan.expected import expected_errors, unusable
+from masquerade.plan.expected_errors import expected_errors, unusable
 from masquerade.plan.questions import tables_of
 
 SURVEY = {"smoker": ["yes", "no"], "region": ["north", "south", "west"], "age": list(range(6))}

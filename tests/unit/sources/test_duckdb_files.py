@@ -192,10 +192,10 @@ def test_a_file_that_is_gone_or_damaged_is_named_as_one_that_cannot_be_read(tmp_
     source = mq.tally(path, KIDS, engine="duckdb")
     whole = path.read_bytes()
     path.write_bytes(whole[:20] + bytes(40) + whole[60:])
-    with pytest.raises((FileError, EngineError), match="DuckDB over 1 file"):
+    with pytest.raises((FileError, EngineError), match=r"f\.parquet: "):
         source.answer([mq.Query(by="x")])
     path.unlink()
-    with pytest.raises(FileError, match="a file cannot be read"):
+    with pytest.raises(FileError, match=r"f\.parquet: .*"):
         mq.Cached(source).answer([mq.Query(by="x")])
     with pytest.raises(FileError):
         mq.tally(path, KIDS, engine="duckdb")

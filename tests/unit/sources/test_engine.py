@@ -399,6 +399,15 @@ def test_columns_that_differ_in_case_only_are_refused(tmp_path):
         spied(tmp_path / "case.parquet", mq.Policy.clear(mq.Schema({"ages": ["x"]})))
 
 
+@pytest.mark.parametrize("name", ["masquerade_count", "MASQUERADE_COUNT", "masquerade_w0", "masquerade_set"])
+def test_columns_called_as_results_are_refused_and_may_stand_beside_others(tmp_path, name):
+    pq.write_table(pa.table({name: ["x", "y"], "b": ["u", "u"]}), tmp_path / "named.parquet")
+    with pytest.raises(SchemaError, match=f"column '{name}' is called as results are: rename it"):
+        spied(tmp_path / "named.parquet", mq.Policy.clear(mq.Schema({name: ["x", "y"]})))
+    source, _ = spied(tmp_path / "named.parquet", mq.Policy.clear(mq.Schema({"b": ["u"]})))
+    assert source.answer([mq.Query(by="b")])[0].total == 2
+
+
 # --- refusals
 
 

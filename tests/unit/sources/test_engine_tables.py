@@ -412,6 +412,26 @@ def test_a_spark_frame_that_names_another_policy_is_refused(spark):
         mq.tally(marked, schema=policy)
 
 
+def test_a_spark_frame_that_says_that_rows_are_missing_is_refused_until_accepted(spark):
+    schema = mq.Schema({"a": ["x", "y"]})
+    mark = {"masquerade": {"incomplete": "2 of 8 rows did not open"}}
+    frame = spark_frame(spark, pd.DataFrame({"a": ["x", "y"], "b": ["x", "x"]})).withMetadata("b", mark)
+    (refusal,) = mq.tally(frame, schema=schema).check([mq.Query(by="a")])
+    assert refusal.code == "incomplete"
+    assert "2 of 8 rows did not open" in refusal.reason
+    (table,) = mq.tally(frame, schema=schema, accept_incomplete=True).answer([mq.Query(by="a")])
+    assert table.values.tolist() == [1, 1]
+
+
+def test_names_that_spark_or_results_of_ours_would_take_are_refused(spark):
+    for name in ("${spark.app.name}", "Masquerade_count"):
+        frame = spark_frame(spark, pd.DataFrame({name: ["x", "y"], "b": ["x", "x"]}))
+        with pytest.raises(SchemaError, match="rename it, or count in memory"):
+            mq.tally(frame, mq.Policy.clear(mq.Schema({name: ["x", "y"]})))
+        other = mq.tally(frame, mq.Policy.clear(mq.Schema({"b": ["x"]})))  # it may stand beside others
+        assert other.answer([mq.Query(by="b")])[0].total == 2
+
+
 def test_a_spark_error_quotes_no_value(spark, capfd):
     frame = spark_frame(spark, pd.DataFrame({"a": ["secret"], "w": ["1"]}))
     broken = frame.selectExpr("CAST(a AS INT) AS a")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -14,6 +16,7 @@ from masquerade.core.errors import (
     InputError,
     MasqueradeWarning,
     PluginError,
+    PolicyMismatch,
     QueryRefused,
     SchemaError,
     UnknownValue,
@@ -97,6 +100,8 @@ def incomplete(folder, kind):
         return with_metadata(FRAME[["sex"]], LEFT_OUT)
     if kind == "arrow table":
         return with_metadata(table, LEFT_OUT)
+    if kind == "polars":
+        return with_metadata(pl.from_arrow(table), LEFT_OUT)
     path = folder / f"rows.{kind}"
     with AtomicWriter(path, table.schema, LEFT_OUT) as target:
         target.write(table.to_batches()[0])
@@ -108,7 +113,7 @@ def incomplete(folder, kind):
 @pytest.mark.parametrize(
     ("kind", "engine"),
     [
-        *((kind, "memory") for kind in ("csv", "parquet", "arrow", "pandas", "arrow table")),
+        *((kind, "memory") for kind in ("csv", "parquet", "arrow", "pandas", "arrow table", "polars")),
         ("csv", "duckdb"),
         ("parquet", "duckdb"),
     ],
@@ -141,9 +146,44 @@ def test_rows_that_are_missing_not_at_random_are_refused_until_accepted(tmp_path
 def test_what_is_missing_is_still_said_after_a_disguise(tmp_path):
     policy = mq.Policy.build({"sex": ["f", "m"]}, {"sex": mq.channels.binary("1/4")})
     mq.disguise_file(incomplete(tmp_path, "parquet"), tmp_path / "out.parquet", policy)
-    frame = incomplete(tmp_path, "pandas")
-    for data in (tmp_path / "out.parquet", mq.disguise(frame, policy), mq.simulate(frame, policy, 1)):
+    frame, polars = incomplete(tmp_path, "pandas"), incomplete(tmp_path, "polars")
+    disguised = [mq.disguise(frame, policy), mq.simulate(frame, policy, 1), mq.disguise(polars, policy)]
+    for data in (tmp_path / "out.parquet", *disguised):
         assert [one.code for one in mq.tally(data, policy).check([mq.Query()])] == ["incomplete"]
+        with pytest.raises(PolicyMismatch, match="give it as 'policy'"):
+            mq.tally(data, schema=SEXES)
+    with pytest.raises(InputError, match="disguised under policy"):
+        mq.disguise(disguised[-1], policy)
+
+
+def test_standard_output_refuses_rows_whose_mark_it_would_lose(tmp_path, capfdbinary):
+    policy = mq.Policy.build({"sex": ["f", "m"]}, {"sex": mq.channels.binary("1/4")})
+    with pytest.raises(FileError, match="standard output carries no mark"):
+        mq.disguise_file(incomplete(tmp_path, "parquet"), "-", policy)
+    assert not capfdbinary.readouterr().out
+    mq.disguise_file(complete(tmp_path), "-", policy)
+    assert capfdbinary.readouterr().out.startswith(b"sex")
+
+
+def complete(folder):
+    FRAME[["sex"]].to_csv(folder / "whole.csv", index=False)
+    return folder / "whole.csv"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="reads /proc")
+def test_a_file_redirected_to_standard_input_keeps_its_mark(tmp_path, monkeypatch):
+    policy = mq.Policy.build({"sex": ["f", "m"]}, {"sex": mq.channels.binary("1/4")})
+    mq.disguise_file(complete(tmp_path), tmp_path / "out.csv", policy)
+    with (tmp_path / "out.csv").open() as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        with pytest.raises(PolicyMismatch, match="give it as 'policy'"):
+            mq.tally("-", schema=SEXES)
+    with incomplete(tmp_path, "csv").open() as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        assert [one.code for one in mq.tally("-", schema=SEXES).check([mq.Query()])] == ["incomplete"]
+    with complete(tmp_path).open() as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        assert mq.tally("-", schema=SEXES).n == 6
 
 
 def test_where_nobody_can_be_asked_missing_rows_are_warned_of(tmp_path):

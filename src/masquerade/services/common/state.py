@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from masquerade.core.atomic import sync_folder, write_whole
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.private_file import check_own_folder
 from masquerade.crypto.errors import KeySpent
 from masquerade.protocols.durable_store import Claims, DurableStore, Layout, Notes
 
@@ -389,7 +390,9 @@ def _body(path: Path, *, written_to: bool) -> str:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder that only its owner can enter, unless it is there."""
-    if not folder.is_dir():
-        folder.mkdir(mode=0o700)
-        sync_folder(folder.absolute().parent)
+    """Make a folder that only its owner can enter, unless it is there and nobody else can write to it."""
+    if folder.is_dir():
+        check_own_folder(folder, "a state folder")
+        return
+    folder.mkdir(mode=0o700)
+    sync_folder(folder.absolute().parent)

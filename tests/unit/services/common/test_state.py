@@ -63,6 +63,29 @@ def test_only_the_owner_can_read(folder):
         os.umask(mask)
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
+def test_a_folder_that_others_may_write_to_is_refused(folder, mode):
+    folder.mkdir(exist_ok=True)
+    folder.chmod(mode)
+    with pytest.raises(FileError, match="others may write to a state folder"):
+        State.open(folder)
+    assert not list(folder.iterdir())
+    folder.chmod(0o700)
+    State.open(folder).close()
+
+
+def test_a_link_that_somebody_else_planted_is_not_followed(folder, tmp_path, monkeypatch):
+    (tmp_path / "theirs").mkdir()
+    folder.symlink_to(tmp_path / "theirs")
+    if os.geteuid() == 0:
+        os.chown(folder, 12345, 12345, follow_symlinks=False)
+    else:  # nobody but root gives files away: the one who looks is another
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(FileError, match="belongs to another user, who could have put it there"):
+        State.open(folder)
+    assert not list((tmp_path / "theirs").iterdir())
+
+
 def test_commits_are_synced(folder):
     with State.open(folder) as state:
         assert state._store.value("PRAGMA journal_mode") == "wal"

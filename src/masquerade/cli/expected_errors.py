@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from masquerade.channels.policy import Policy
-    from masquerade.plan.expected import ExpectedError
+    from masquerade.plan.expected_errors import ExpectedError
 
 PEOPLE = 1000
 MARGIN = 0.03
@@ -70,13 +70,13 @@ def expected_values(policy: Policy, priors: Priors | None = None, n: int = PEOPL
 
 def unusable_groups(policy: Policy) -> list[str]:
     """Say which variables' reports will tell nothing at all, and why."""
-    from masquerade.plan.expected import unusable  # noqa: PLC0415  (loads SciPy)
+    from masquerade.plan.expected_errors import unusable  # noqa: PLC0415  (loads SciPy)
 
     return [f"{', '.join(names)}: {why}" for names, why in unusable(policy).items() if len(names) == 1]
 
 
 def _errors(policy: Policy, priors: Priors) -> list[ExpectedError]:
-    from masquerade.plan.expected import expected_errors  # noqa: PLC0415  (loads SciPy)
+    from masquerade.plan.expected_errors import expected_errors  # noqa: PLC0415  (loads SciPy)
     from masquerade.plan.priors import expected_shares  # noqa: PLC0415
 
     if policy.stratum_variable is not None:
