@@ -42,9 +42,9 @@ def with_metadata(frame: Any, metadata: Mapping[str, str]) -> Any:
         marked.attrs = {**foreign_attributes(frame), **({ATTRIBUTE: dict(metadata)} if metadata else {})}
         return marked
     if dependencies.is_polars_dataframe(frame):
-        marked = frame.clone()
-        setattr(marked, _OWN, dict(metadata))
-        return marked
+        own = frame.clone()
+        setattr(own, _OWN, dict(metadata))
+        return own
     return frame
 
 
