@@ -55,7 +55,10 @@ SPECS = {
     "more reports than truths": {
         "variables": {
             "A": {"categories": ["yes", "no"], "channel": {"kind": "kuk", "p1": 0.8, "p2": 0.3, "cards": 3}},
-            "B": {"categories": [1, 2, 3]},
+            "B": {
+                "categories": [1, 2, 3],
+                "channel": {"kind": "cheater_detection", "p_yes": [0.1, 0.9], "p_no": [0.1, 0]},
+            },
             "C": {"categories": [True, False], "channel": {"kind": "crosswise", "p": "1/4"}},
             "D": {
                 "categories": ["n", "s", "e", "w"],

@@ -1,6 +1,6 @@
 """Models fitted to what several parties hold are those of their records in one place.
 
-To the last bit, but for merged blocks, whose samples are added up in another order.
+To the last bit, but for merged blocks and groups, whose samples are added up in another order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POOLED = {source.name: source for source in SOURCES if source.name in ("merged",
 @pytest.mark.parametrize("name", SPECS)
 def test_a_model_is_fitted_as_to_the_joined_records(source, name):
     one, several = mq.tally(case(name).disguised, case(name).policy), POOLED[source].make(case(name))
-    rtol = ROUNDING if (name, source) == ("blocks", "merged") else 0
+    rtol = ROUNDING if source == "merged" and name in {"blocks", "more reports than truths"} else 0
     for query in (mq.Query(by=("A", "B")), mq.Query(by=("B", "C"), where={"A": "yes"})):
         (joined,), (pooled,) = one.answer([query]), several.answer([query])
         for model in ([[name] for name in query.by], [query.by]):

@@ -18,20 +18,29 @@ if TYPE_CHECKING:
     from masquerade.channels.channel import Channel as Channel
     from masquerade.channels.class_response import ClassResponse as ClassResponse
     from masquerade.channels.designs import additive as additive
-    from masquerade.channels.designs import crosswise as crosswise
     from masquerade.channels.designs import for_epsilon as for_epsilon
     from masquerade.channels.designs import for_gamma as for_gamma
-    from masquerade.channels.designs import forced_response as forced_response
     from masquerade.channels.designs import invariant as invariant
-    from masquerade.channels.designs import kuk as kuk
-    from masquerade.channels.designs import unrelated_question as unrelated_question
-    from masquerade.channels.designs import warner as warner
     from masquerade.channels.optimum import OptimalDesign as OptimalDesign
     from masquerade.channels.optimum import certified as certified
     from masquerade.channels.optimum import optimal as optimal
     from masquerade.channels.optimum import optimal_design as optimal_design
     from masquerade.channels.pairwise import only_sensitive as only_sensitive
     from masquerade.channels.pairwise import optimal_pairwise as optimal_pairwise
+    from masquerade.channels.survey_designs import cheater_detection as cheater_detection
+    from masquerade.channels.survey_designs import crosswise as crosswise
+    from masquerade.channels.survey_designs import double_list as double_list
+    from masquerade.channels.survey_designs import forced_response as forced_response
+    from masquerade.channels.survey_designs import kuk as kuk
+    from masquerade.channels.survey_designs import list_experiment as list_experiment
+    from masquerade.channels.survey_designs import mangat as mangat
+    from masquerade.channels.survey_designs import panel as panel
+    from masquerade.channels.survey_designs import self_protective_no as self_protective_no
+    from masquerade.channels.survey_designs import stochastic_lie_detector as stochastic_lie_detector
+    from masquerade.channels.survey_designs import triangular as triangular
+    from masquerade.channels.survey_designs import unrelated_question as unrelated_question
+    from masquerade.channels.survey_designs import unrelated_unknown as unrelated_unknown
+    from masquerade.channels.survey_designs import warner as warner
     from masquerade.channels.unary import unary_encoding as unary_encoding
     from masquerade.channels.unary import unary_gamma as unary_gamma
 

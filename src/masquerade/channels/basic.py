@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -20,7 +21,7 @@ from masquerade.channels.channel import (
 )
 from masquerade.channels.rationals import Rational, probability, rational
 from masquerade.core.errors import ChannelError
-from masquerade.core.schema import Category
+from masquerade.core.schema import Category, Schema
 
 MOST_CATEGORIES = 2**24
 
@@ -34,8 +35,14 @@ def identity(categories: int) -> Channel:
     return Channel(codes, np.ones((categories, 1), dtype=np.int64), categories)
 
 
-def matrix(rows: Sequence[Sequence[Rational]], labels: Iterable[Category] | None = None) -> Channel:
+def matrix(
+    rows: Sequence[Sequence[Rational]],
+    labels: Iterable[Category] | None = None,
+    columns: Mapping[str, Sequence[Category]] | None = None,
+) -> Channel:
     """Return the channel with these rows; rows are truths, columns are reports.
+
+    Reports that stand in several `columns` are combinations of their labels, the first varying slowest.
 
     >>> matrix([["0.9", "0.1"], ["1/4", "3/4"]]).gamma
     Fraction(15, 2)
@@ -48,7 +55,8 @@ def matrix(rows: Sequence[Sequence[Rational]], labels: Iterable[Category] | None
         {m: rational(entry, f"row {l + 1}, report {m + 1}") for m, entry in enumerate(row)}
         for l, row in enumerate(rows)
     ]
-    return from_rows(exact, len(rows[0]), labels)
+    found = from_rows(exact, len(rows[0]), labels)
+    return found if columns is None else replace(found, columns=Schema(columns).variables)
 
 
 def binary(p1: Rational, p2: Rational | None = None) -> Channel:

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.channels import measures
+from masquerade.channels.reading import Reading
 from masquerade.core.axes import Floats
 from masquerade.core.errors import ChannelError, SingularChannel
 from masquerade.core.words import log_gamma
 from masquerade.estimate.inverse import estimable, generalised_map, unbiased_map
 
 if TYPE_CHECKING:
-    from masquerade.core.schema import Category
+    from masquerade.core.schema import Category, Variable
     from masquerade.kernels.draw import DrawTable
 
 LARGEST_DENOMINATOR = 2**62
@@ -36,19 +37,23 @@ class Channel:
 
     `outcomes[l]` lists the reports truth l may give, `weights[l]` their integer weights (zero pads short
     rows); a row's probabilities are its weights over their sum. `labels` names the reports when they are
-    not the truths themselves. Build one with the functions of `masquerade.channels`.
+    not the truths themselves. Reports of several `columns` are their combinations, the first varying slowest.
+    Build one with the functions of `masquerade.channels`.
     """
 
     outcomes: NDArray[np.int32]
     weights: NDArray[np.int64]
     reports: int
     labels: tuple[Category, ...] | None = None
+    columns: tuple[Variable, ...] = ()
 
     def __post_init__(self) -> None:
         for array in (self.outcomes, self.weights):
             array.flags.writeable = False
         if self.labels is not None and not len(set(self.labels)) == len(self.labels) == self.reports:
             raise ChannelError(f"A channel with {self.reports} reports needs as many different labels.")
+        if self.columns and math.prod(map(len, self.columns)) != self.reports:
+            raise ChannelError(f"The columns of a channel with {self.reports} reports have others.")
 
     @property
     def truths(self) -> int:
@@ -131,6 +136,23 @@ class Channel:
         """Tell whether every truth is reported as it is."""
         own = (self.outcomes == np.arange(self.truths)[:, None]) | (self.weights == 0)
         return self.truths == self.reports and bool(own.all())
+
+    @cached_property
+    def reading(self) -> Reading | None:
+        """What reports tell whose first column is a group, dealt whatever the truth; None for all others.
+
+        The groups of a survey design are samples whose sizes are known, and are not estimated again.
+        """
+        if len(self.columns) < 2:
+            return None
+        groups = len(self.columns[0])
+        group = self.outcomes // (self.reports // groups)
+        weights = np.zeros((self.truths, groups), dtype=np.int64)
+        np.add.at(weights, (np.arange(self.truths)[:, None], group), self.weights)
+        common = np.gcd.reduce(weights, axis=1, keepdims=True)
+        if np.any(weights // common != weights[0] // common[0]):
+            return None
+        return Reading.of_groups(self.matrix, groups)
 
     @cached_property
     def gamma(self) -> Fraction | float:
@@ -241,12 +263,13 @@ class Channel:
         return (
             isinstance(other, Channel)
             and self.labels == other.labels
+            and self.columns == other.columns
             and self.fingerprint == other.fingerprint
         )
 
     def __hash__(self) -> int:
         """Hash by the probabilities."""
-        return hash((self.fingerprint, self.labels))
+        return hash((self.fingerprint, self.labels, self.columns))
 
     def __repr__(self) -> str:
         """Show the size, γ and, if small, the rows."""

@@ -25,7 +25,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from masquerade.channels import basic, block_designs, designs
+from masquerade.channels import basic, block_designs, designs, survey_designs
 from masquerade.channels.channel import Channel
 from masquerade.channels.rationals import rational
 from masquerade.core.errors import ChannelError
@@ -125,17 +125,21 @@ class Grouped(Strict):
 
 
 class Matrix(Strict):
-    """Any probabilities: one row per truth, one column per report; 'reports' names the columns."""
+    """Any probabilities: one row per truth, one column per report; 'reports' names the columns.
+
+    With 'columns' a report is a combination of several, the first varying slowest.
+    """
 
     kind: Literal["matrix"]
     rows: list[list[Number]]
     reports: list[Label] | None = None
+    columns: dict[str, list[Label]] | None = None
 
     def build(self, variables: Sequence[Variable]) -> Channel:
         size = _joint_size(variables)
         if len(self.rows) != size:
             raise ChannelError(f"the matrix has {len(self.rows)} rows for {size} categories.")
-        return basic.matrix(self.rows, self.reports)
+        return basic.matrix(self.rows, self.reports, self.columns)
 
 
 class Flip(Strict):
@@ -171,7 +175,7 @@ class Warner(Strict):
 
     def build(self, variables: Sequence[Variable]) -> Channel:
         _need_size(variables, 2, self.kind)
-        return designs.warner(self.p)
+        return survey_designs.warner(self.p)
 
 
 class UnrelatedQuestion(Strict):
@@ -183,7 +187,7 @@ class UnrelatedQuestion(Strict):
 
     def build(self, variables: Sequence[Variable]) -> Channel:
         _need_size(variables, 2, self.kind)
-        return designs.unrelated_question(self.p, self.prevalence)
+        return survey_designs.unrelated_question(self.p, self.prevalence)
 
 
 class ForcedResponse(Strict):
@@ -195,18 +199,128 @@ class ForcedResponse(Strict):
 
     def build(self, variables: Sequence[Variable]) -> Channel:
         _need_size(variables, 2, self.kind)
-        return designs.forced_response(self.p_yes, self.p_no)
+        return survey_designs.forced_response(self.p_yes, self.p_no)
 
 
 class Crosswise(Strict):
-    """'Are your answers to both questions the same?'; p is the prevalence of the harmless 'yes'."""
+    """'Are your answers to both questions the same?'; p is the prevalence of the harmless 'yes'.
+
+    With an 'anchor' the truths are (yes, no, inattentive).
+    """
 
     kind: Literal["crosswise"]
+    p: Number
+    anchor: Number | None = None
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        _need_size(variables, 2 if self.anchor is None else 3, self.kind)
+        return survey_designs.crosswise(self.p, self.anchor)
+
+
+class Mangat(Strict):
+    """'Yes' is said as it is, 'no' with probability p, else 'yes' too."""
+
+    kind: Literal["mangat"]
     p: Number
 
     def build(self, variables: Sequence[Variable]) -> Channel:
         _need_size(variables, 2, self.kind)
-        return designs.crosswise(self.p)
+        return survey_designs.mangat(self.p)
+
+
+class Triangular(Strict):
+    """A circle for 'no' to both questions, else a triangle; p is the prevalence of the harmless 'yes'."""
+
+    kind: Literal["triangular"]
+    p: Number
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        _need_size(variables, 2, self.kind)
+        return survey_designs.triangular(self.p)
+
+
+class CheaterDetection(Strict):
+    """Two groups with different chances of a forced 'yes' (and 'no'); truths are (yes, no, cheat)."""
+
+    kind: Literal["cheater_detection"]
+    p_yes: list[Number]
+    p_no: list[Number] = [Fraction(0), Fraction(0)]
+    share: Number = Fraction(1, 2)
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        _need_size(variables, 3, self.kind)
+        return survey_designs.cheater_detection(self.p_yes, self.p_no, self.share)
+
+
+class StochasticLieDetector(Strict):
+    """Two groups in which a 'no' is kept with probability p; truths are (yes, no, lying yes)."""
+
+    kind: Literal["stochastic_lie_detector"]
+    p: list[Number]
+    share: Number = Fraction(1, 2)
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        _need_size(variables, 3, self.kind)
+        return survey_designs.stochastic_lie_detector(self.p, self.share)
+
+
+class UnrelatedUnknown(Strict):
+    """Two groups with chances p of the sensitive question, else a harmless one; both are variables."""
+
+    kind: Literal["unrelated_unknown"]
+    p: list[Number]
+    share: Number = Fraction(1, 2)
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        _need_sizes(variables, (2, 2), self.kind)
+        return survey_designs.unrelated_unknown(self.p, self.share)
+
+
+class ListExperiment(Strict):
+    """How many statements hold, with a sensitive one in the second group; for that number and its answer."""
+
+    kind: Literal["list_experiment"]
+    share: Number = Fraction(1, 2)
+    groups: list[Label] = ["control", "treated"]
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        _need_sizes(variables, (None, 2), self.kind)
+        return survey_designs.list_experiment(len(variables[0]) - 1, self.share, self.groups)
+
+
+class DoubleList(Strict):
+    """How many statements of two lists hold; the sensitive one is in the first or the second list."""
+
+    kind: Literal["double_list"]
+    share: Number = Fraction(1, 2)
+    groups: list[Label] = ["first", "second"]
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        _need_sizes(variables, (None, None, 2), self.kind)
+        first, second = (len(variable) - 1 for variable in variables[:2])
+        return survey_designs.double_list(first, second, self.share, self.groups)
+
+
+class SelfProtectiveNo(Strict):
+    """Items of one design; the last variable tells who follows it and who says 'no' to all of them."""
+
+    kind: Literal["self_protective_no"]
+    item: ChannelSpec
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        _need_sizes(variables, (*(None for _ in variables[1:]), 2), self.kind)
+        return survey_designs.self_protective_no([self.item.build([each]) for each in variables[:-1]])
+
+
+class Panel(Strict):
+    """A variable in two waves that were disguised under one memo: the same answer has the same report."""
+
+    kind: Literal["panel"]
+    wave: ChannelSpec
+
+    def build(self, variables: Sequence[Variable]) -> Channel:
+        _need_sizes(variables, (None, len(variables[0])), self.kind)
+        return survey_designs.panel(self.wave.build(variables[:1]))
 
 
 class Kuk(Strict):
@@ -219,7 +333,7 @@ class Kuk(Strict):
 
     def build(self, variables: Sequence[Variable]) -> Channel:
         _need_size(variables, 2, self.kind)
-        return designs.kuk(self.p1, self.p2, self.cards)
+        return survey_designs.kuk(self.p1, self.p2, self.cards)
 
 
 class ForGamma(Strict):
@@ -392,6 +506,15 @@ OwnSpec = Annotated[
     | ForcedResponse
     | Crosswise
     | Kuk
+    | Mangat
+    | Triangular
+    | CheaterDetection
+    | StochasticLieDetector
+    | UnrelatedUnknown
+    | ListExperiment
+    | DoubleList
+    | SelfProtectiveNo
+    | Panel
     | ForGamma
     | ForEpsilon
     | BlockDesign
@@ -410,7 +533,7 @@ KINDS: dict[str, type[Strict]] = {
     for model in OwnSpec.__origin__.__args__  # type: ignore[attr-defined]
 }
 
-for model in (Grouped, Invariant, Composition):
+for model in (Grouped, Invariant, Composition, SelfProtectiveNo, Panel):
     model.model_rebuild()
 
 
@@ -429,6 +552,19 @@ def _need_size(variables: Sequence[Variable], size: int, kind: str) -> None:
     if len(variable) != size:
         raise ChannelError(
             f"a {kind} channel needs {size} categories; {variable.name!r} has {len(variable)}."
+        )
+
+
+def _need_sizes(variables: Sequence[Variable], sizes: Sequence[int | None], kind: str) -> None:
+    """Refuse variables that are not as many as a design has, or have other numbers of categories."""
+    found = [len(variable) for variable in variables]
+    fits = [size in (None, own) for size, own in zip(sizes, found, strict=False)]
+    if len(found) != len(sizes) or not all(fits):
+        wanted = ", ".join("any number" if size is None else str(size) for size in sizes)
+        raise ChannelError(
+            f"a {kind} channel is for {len(sizes)} variables together, under 'joint', of {wanted} "
+            "categories; "
+            f"{', '.join(variable.name for variable in variables)}: {', '.join(map(str, found))}."
         )
 
 

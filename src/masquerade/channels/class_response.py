@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from masquerade.channels.channel import MOST_ENTRIES, Channel
 from masquerade.channels.designs import for_gamma
 from masquerade.channels.rationals import rational
-from masquerade.core.axes import Floats
+from masquerade.channels.reading import Reading
 from masquerade.core.errors import ChannelError
 from masquerade.core.words import log_gamma
-from masquerade.estimate.inverse import unbiased_map
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,59 +33,6 @@ if TYPE_CHECKING:
 Codes = NDArray[np.integer[Any]]
 MOST_BLOCKS = 2**20
 MOST_READINGS = 4096
-
-
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """What the reports of dealt blocks tell about some of the variables.
-
-    Blocks that share the asked variables, and how they ask for them, are one sample. `lump` gives for every
-    joint report (block, class) its report about these variables; `chances` (truths × such reports) add up to
-    one over every sample; `sample` names the sample of a report (−1: no truth gives it), `dealt` that of a
-    block, and `shares` are the probabilities of being dealt into each sample.
-    """
-
-    lump: NDArray[np.int32]
-    sample: NDArray[np.int32]
-    chances: Floats
-    dealt: NDArray[np.int32]
-    shares: Floats
-
-    def channel(self, shares: Floats) -> Floats:
-        """Return the chances of reports that name their sample too, where so many are in each."""
-        scaled = self.chances * np.append(shares, 0.0)[self.sample]
-        return np.asarray(scaled)
-
-    @cached_property
-    def estimable(self) -> bool:
-        """Tell whether the table of all these variables follows from the reports: by the channel's rank."""
-        singular = np.linalg.svd(self.channel(self.shares), compute_uv=False)
-        truths = len(self.chances)
-        return len(singular) == truths and bool(singular[-1] > 1e-9 * singular[0])
-
-    @cached_property
-    def inverse(self) -> Floats:
-        """Return the unbiased map where records are dealt into samples as planned."""
-        return unbiased_map(self.channel(self.shares))
-
-    def settled(self, blocks: Floats) -> tuple[Floats, Floats, Floats | None]:
-        """Return channel, unbiased map and sizes of the samples, given how many were dealt each block.
-
-        Formula: given the sizes n_T the samples are independent, and the reports of all went through
-        A = (n_1/n·A_1, n_2/n·A_2, …); the map is W⁻¹Aᵀ(AW⁻¹Aᵀ)⁻¹ at even truths, so that a parity is the mean
-        over all that were dealt it: variance (f² − φ²)/n_u, f = (γ + J − 1)/(γ − 1).
-        Where a sample that is needed has nobody, the planned shares are used, and no sizes are returned: the
-        map is then unbiased over the deal.
-        """
-        sizes = np.bincount(self.dealt, weights=blocks, minlength=len(self.shares)).astype(np.float64)
-        total = float(sizes.sum())
-        if total <= 0:
-            return self.channel(self.shares), self.inverse, None
-        used = self.channel(sizes / total)
-        singular = np.linalg.svd(used, compute_uv=False)
-        if not singular[-1] > 1e-9 * singular[0]:
-            return self.channel(self.shares), self.inverse, None
-        return used, unbiased_map(used), sizes
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""Channels made for a purpose: a guarantee, an invariant distribution, noise added to numbers, surveys.
-
-Survey designs, by their names, are for a yes/no question, categories in the order (yes, no).
-"""
+"""Channels made for a purpose: a guarantee, an invariant distribution, noise added to numbers."""
 
 from __future__ import annotations
 
@@ -10,14 +7,13 @@ from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from itertools import pairwise
-from math import comb
 from typing import Literal
 
 import numpy as np
 
-from masquerade.channels.basic import binary, check_categories, identity, near_symmetric, symmetric
-from masquerade.channels.channel import Channel, check_cost, from_rows, from_weights, rounded_weights
-from masquerade.channels.rationals import Rational, probability, rational
+from masquerade.channels.basic import check_categories, identity, near_symmetric, symmetric
+from masquerade.channels.channel import Channel, check_cost, from_weights, rounded_weights
+from masquerade.channels.rationals import Rational, rational
 from masquerade.core.errors import ChannelError
 
 SMALLEST_CHANCE = Fraction(1, 2**64)  # of a gaussian tail: far below the denominator, yet not impossible
@@ -167,56 +163,3 @@ def bin_labels(edges: Sequence[float]) -> tuple[str, ...]:
         right = "inf)" if high == math.inf else f"{high:.15g}" + ("]" if i == last else ")")
         labels.append(f"{left}, {right}")
     return tuple(labels)
-
-
-def warner(p: Rational) -> Channel:
-    """Return Warner's (1965) design: with probability p "are you A?", otherwise "are you not A?"."""
-    return binary(1 - probability(p, "p"))
-
-
-def unrelated_question(p: Rational, prevalence: Rational) -> Channel:
-    """Return the unrelated-question design: with probability p the sensitive question, else a harmless one.
-
-    `prevalence` is the known share of "yes" to the harmless question.
-    Reference: Greenberg, Abul-Ela, Simmons & Horvitz (1969).
-    """
-    asked, share = probability(p, "p"), probability(prevalence, "prevalence")
-    lucky = (1 - asked) * share
-    return from_rows([{0: asked + lucky, 1: 1 - asked - lucky}, {0: lucky, 1: 1 - lucky}], 2)
-
-
-def forced_response(p_yes: Rational, p_no: Rational) -> Channel:
-    """Return the forced-response design: "yes" on demand with p_yes, "no" with p_no, else the truth.
-
-    Reference: Boruch (1971).
-    """
-    yes, no = probability(p_yes, "p_yes"), probability(p_no, "p_no")
-    truth = 1 - probability(yes + no, "p_yes + p_no")
-    return from_rows([{0: truth + yes, 1: no}, {0: yes, 1: truth + no}], 2)
-
-
-def crosswise(p: Rational) -> Channel:
-    """Return the crosswise design: "are your answers to both questions the same?".
-
-    `p` is the known share of "yes" to the harmless question (a birthday in some months).
-    Reference: Yu, Tian & Tang (2008).
-    """
-    share = probability(p, "p")
-    return from_rows([{0: share, 1: 1 - share}, {0: 1 - share, 1: share}], 2, ("same", "different"))
-
-
-def kuk(p1: Rational, p2: Rational, cards: int = 1) -> Channel:
-    """Return Kuk's (1990) design: "yes" draws from a deck with share p1 of red cards, "no" with share p2.
-
-    The report is the number of red cards among `cards` drawn (with replacement).
-    """
-    if isinstance(cards, bool) or not isinstance(cards, int) or cards < 1:
-        raise ChannelError(f"The 'cards' parameter must be a whole number from 1. Got {cards!r} instead.")
-    rows = []
-    for share in (probability(p1, "p1"), probability(p2, "p2")):
-        check_cost(cards + 1, cards * share.denominator.bit_length())
-        red, other = share.numerator, share.denominator - share.numerator
-        rows.append(
-            [comb(cards, drawn) * red**drawn * other ** (cards - drawn) for drawn in range(cards + 1)]
-        )
-    return from_weights(rows, tuple(range(cards + 1)))

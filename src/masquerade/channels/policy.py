@@ -25,6 +25,7 @@ from masquerade.core.atomic import write_whole
 from masquerade.core.errors import ChannelError, InputError, PolicyError, SchemaError, did_you_mean
 from masquerade.core.schema import Category, Field, Schema, Variable
 
+Columns = str | Sequence[str]
 MOST_JUDGED = 512  # combinations of a joint channel that is judged when a policy is read
 MOST_POLICY_ENTRIES = 4 * MOST_ENTRIES  # of all channels together
 
@@ -81,7 +82,7 @@ class Policy:
         channels: Mapping[tuple[str, ...], Channel | ClassResponse],
         strata: tuple[str, Mapping[Category, Mapping[str, Channel]]] | None = None,
         source: Mapping[str, Any] | None = None,
-        reports: Mapping[tuple[str, ...], str] | None = None,
+        reports: Mapping[tuple[str, ...], Columns] | None = None,
     ) -> None:
         self.fields = tuple(fields)
         self.schema = Schema(field.variable for field in fields)
@@ -99,11 +100,12 @@ class Policy:
         cls,
         variables: Schema | Mapping[str, Sequence[Category]],
         channels: Mapping[str | tuple[str, ...], Channel | ClassResponse],
-        reports: Mapping[tuple[str, ...], str] | None = None,
+        reports: Mapping[tuple[str, ...], Columns] | None = None,
     ) -> Policy:
         """Return a policy from categories and channels; variables not named in `channels` are undisguised.
 
-        Variables that report one value of its own, or are dealt in blocks, have a name for it in `reports`.
+        Variables that report one value of its own, or are dealt in blocks, have a name for it in `reports`;
+        where that takes several columns it begins their names, or all are named.
         """
         schema = variables if isinstance(variables, Schema) else Schema(variables)
         keyed = {
@@ -168,20 +170,22 @@ class Policy:
             if field.missing is not None:
                 entry["missing"] = field.missing
             group = self.group(field.variable.name)
-            if len(group.names) == 1 and (group.disguised or group.channel.labels) and not group.response:
+            alone = len(group.names) == 1 and group.names not in self.report_names and not group.response
+            if alone and (group.disguised or group.channel.labels):
                 entry["channel"] = _matrix_spec(group.matrix_channel)
             variables[field.variable.name] = entry
         joint = [
             {"variables": list(group.names)}
-            | ({"report": group.reports[0]} if group.own_report else {})
+            | ({"report": _one_or_all(group.reports)} if group.own_report else {})
             | {"channel": _matrix_spec(group.channel)}
             for group in self.groups
-            if len(group.names) > 1 and isinstance(group.channel, Channel)
+            if (len(group.names) > 1 or group.names in self.report_names)
+            and isinstance(group.channel, Channel)
         ]
         blocks = [
             {
                 "variables": list(group.names),
-                "report": self.report_names.get(group.names),
+                "report": _plain(self.report_names.get(group.names)),
                 "k": group.response.k,
                 "cells": str(group.response.cells),
                 "gamma": str(group.response.gamma),
@@ -309,11 +313,14 @@ class Policy:
             raise PolicyError(
                 f"the channel of {', '.join(names)} is for {used.truths} categories, there are {prod(sizes)}."
             )
-        report = self.report_names.get(names)
-        if report is not None:
-            self._check_column(report)
+        if used.columns:  # a design: where no table follows, a model of it may
+            parts = tuple(len(column) for column in used.columns)
+            begins = names[0] if len(names) == 1 else None
+            columns = self._report_columns(names, [column.name for column in used.columns], begins)
+            return Group(names, used, sizes, parts, columns)
+        if names in self.report_names:
             _check_telling(names, used, sizes)
-            return Group(names, used, sizes, (used.reports,), (report,))
+            return Group(names, used, sizes, (used.reports,), self._report_columns(names, [""], None))
         if len(names) == 1:
             return Group(names, used, sizes, (used.reports,), names)
         if used.reports != used.truths:
@@ -326,15 +333,29 @@ class Policy:
     def _dealt(self, names: tuple[str, ...], response: ClassResponse, sizes: tuple[int, ...]) -> Group:
         if response.sizes != sizes:
             raise PolicyError(f"the blocks of {', '.join(names)} are of variables with other categories.")
-        report = self.report_names.get(names)
-        columns = ("block", "class") if report is None else (f"{report}_block", f"{report}_class")
-        for column in columns:
-            self._check_column(column)
+        columns = self._report_columns(names, ["block", "class"], None)
         return Group(names, response, sizes, response.report_sizes, columns)
 
-    def _check_column(self, column: str) -> None:
-        if column in self.schema:
-            raise PolicyError(f"{column!r} names a report and a variable: give the 'report' another name.")
+    def _report_columns(
+        self, names: tuple[str, ...], parts: Sequence[str], begins: str | None
+    ) -> tuple[str, ...]:
+        """Return the columns of a group's own reports: as they are named, or by what their names begin with."""
+        named = self.report_names.get(names, begins)
+        if named is None or isinstance(named, str):
+            columns = tuple("_".join(filter(None, (named, part))) for part in parts)
+        else:
+            columns = tuple(named)
+        if len(columns) != len(parts):
+            raise PolicyError(
+                f"{', '.join(names)}: a report of {len(parts)} columns ({', '.join(parts)}) needs as many "
+                f"names in 'report'. Got {len(columns)}."
+            )
+        for column in columns:
+            if column in self.schema:
+                raise PolicyError(
+                    f"{column!r} names a report and a variable: give the 'report' another name."
+                )
+        return columns
 
     def _observed(self) -> Schema:
         """Return the columns of disguised records; a group's own stand where its first variable stood."""
@@ -344,10 +365,11 @@ class Policy:
             if not group.own_report:
                 columns.append(Variable(field.variable.name, _labels(group, field.variable)))
             elif all(column.name != group.reports[0] for column in columns):
-                columns += [
-                    Variable(name, group.channel.labels or tuple(range(1, size + 1)))
-                    for name, size in zip(group.reports, group.report_sizes, strict=True)
+                own = group.channel.columns if isinstance(group.channel, Channel) else ()
+                labels = [column.categories for column in own] or [
+                    group.channel.labels or tuple(range(1, size + 1)) for size in group.report_sizes
                 ]
+                columns += [Variable(name, found) for name, found in zip(group.reports, labels, strict=True)]
         return Schema(columns)
 
     def _stratify(self, by: str, channels: Mapping[Category, Mapping[str, Channel]]) -> None:
@@ -362,7 +384,12 @@ class Policy:
                 group = self.group(name)
                 if name == by or len(group.names) > 1 or group.response is not None:
                     raise PolicyError(f"strata.channels.{label}: {name!r} cannot have a channel per stratum.")
-                if (channel.reports, channel.labels) != (group.channel.reports, group.channel.labels):
+                same = group.matrix_channel
+                if (channel.reports, channel.labels, channel.columns) != (
+                    same.reports,
+                    same.labels,
+                    same.columns,
+                ):
                     raise PolicyError(
                         f"strata.channels.{label}.{name}: the reports must be the same in all strata."
                     )
@@ -377,7 +404,7 @@ def _resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
     fields = [_field_of(name, entry) for name, entry in spec.variables.items()]
     schema = Schema(field.variable for field in fields)
     channels: dict[tuple[str, ...], Channel | ClassResponse] = {}
-    reports: dict[tuple[str, ...], str] = {}
+    reports: dict[tuple[str, ...], Columns] = {}
     entries = 0
     for name, entry in spec.variables.items():
         if entry.channel is not None:
@@ -535,4 +562,17 @@ def check_policy(policy: object) -> None:
 
 def _matrix_spec(channel: Channel) -> dict[str, Any]:
     spec: dict[str, Any] = {"kind": "matrix", "rows": [[str(p) for p in row] for row in channel.rows]}
-    return spec | ({} if channel.labels is None else {"reports": list(channel.labels)})
+    columns = {column.name: list(column.categories) for column in channel.columns}
+    return (
+        spec
+        | ({} if channel.labels is None else {"reports": list(channel.labels)})
+        | ({"columns": columns} if columns else {})
+    )
+
+
+def _plain(report: Columns | None) -> str | list[str] | None:
+    return report if report is None or isinstance(report, str) else list(report)
+
+
+def _one_or_all(columns: tuple[str, ...]) -> str | list[str]:
+    return columns[0] if len(columns) == 1 else list(columns)

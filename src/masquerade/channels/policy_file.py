@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field as Item
 from pydantic import ValidationError, field_validator
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 FORMAT = 1
+Name = Annotated[str, Item(min_length=1)]
+ReportColumns = Name | Annotated[list[Name], Item(min_length=1)]
 
 
 class VariableSpec(Strict):
@@ -44,7 +46,9 @@ class JointSpec(Strict):
     """Several variables through one channel over their combinations, the first varying slowest."""
 
     variables: list[str] = Item(min_length=1)
-    report: str | None = Item(default=None, min_length=1, description="the column of one joint report")
+    report: ReportColumns | None = Item(
+        default=None, description="the column of one joint report, or several"
+    )
     channel: ChannelSpec
 
 
@@ -57,8 +61,8 @@ class BlocksSpec(Strict):
     epsilon: Number | None = None
     cells: Number = Item(default=Fraction(1), description="share of cells blocks; the rest are differences")
     order: int | None = Item(default=None, ge=1, description="tables of so many variables must be estimable")
-    report: str | None = Item(
-        default=None, min_length=1, description="begins the names of the report columns"
+    report: ReportColumns | None = Item(
+        default=None, description="begins the names of the report columns, or all of them"
     )
 
     def build(self, variables: Sequence[Variable]) -> ClassResponse:

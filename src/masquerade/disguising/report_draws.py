@@ -70,11 +70,14 @@ def through(
         elif isinstance(group.channel, ClassResponse):
             drawn = dealt_reports(columns, group.channel, draws, rows, place)
             reports |= dict(zip(group.reports, drawn, strict=True))
-        elif len(columns) == 1:
-            reports[group.reports[0]] = draws(columns[0], group.channel, rows, place)
         else:
-            joint = np.ravel_multi_index(tuple(columns), group.sizes)
-            report = draws(joint.astype(np.uint32), group.channel, rows, place)
+            one = columns[0]
+            if len(columns) > 1:
+                one = np.ravel_multi_index(tuple(columns), group.sizes).astype(np.uint32)
+            report = draws(one, group.channel, rows, place)
+            if len(group.reports) == 1:
+                reports[group.reports[0]] = report
+                continue
             parts = np.unravel_index(report.astype(np.int64), group.report_sizes)
             for name, part, size in zip(group.reports, parts, group.report_sizes, strict=True):
                 reports[name] = part.astype(np.min_scalar_type(size - 1))

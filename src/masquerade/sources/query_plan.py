@@ -16,8 +16,9 @@ import numpy as np
 
 from masquerade.channels.basic import identity
 from masquerade.channels.channel import Channel
-from masquerade.channels.class_response import ClassResponse, Reading
+from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.policy import Group, Policy
+from masquerade.channels.reading import Reading
 from masquerade.core.axes import AxisMap, AxisMaps, Floats
 from masquerade.core.covariance import Samples
 from masquerade.core.errors import NotEstimable, Refusal, SingularChannel
@@ -71,13 +72,13 @@ class Axis:
 
     @property
     def singular(self) -> bool:
-        """Tell whether some combinations of truths cannot be told apart; dealt blocks were asked before."""
-        return isinstance(self.channel, Channel) and self.channel.is_singular
+        """Tell whether some combinations of truths cannot be told apart."""
+        return self.channel.is_singular if isinstance(self.channel, Channel) else not self.channel.estimable
 
     @property
     def rank(self) -> int:
         """Return how many combinations of truths the reports tell."""
-        return self.channel.rank if self.singular else prod(self.truth_sizes)  # type: ignore[union-attr]
+        return self.channel.rank if self.singular else prod(self.truth_sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +284,7 @@ class Layout:
         self.groups = tuple(groups)
         self.schema = schema
         self._owner = {name: place for place, group in enumerate(groups) for name in group.names}
-        self._alone = {group.names[0] for group in groups if len(group.names) == 1}
+        self._alone = {group.names[0] for group in groups if len(group.names) == 1 and not _in_groups(group)}
         self._planned: dict[Query, QueryPlan] = {}
         self._axes: dict[tuple[int, int], Axis] = {}
 
@@ -336,11 +337,11 @@ class Layout:
         factors: list[Factor] = []
         for place in dict.fromkeys(self._owner[name] for name in query.names):
             group = self.groups[place]
-            if len(group.names) == 1 and group.names[0] in query.by:
+            if group.names[0] in self._alone and group.names[0] in query.by:
                 axes.append(self._lone_axis(place, query.by.index(group.names[0])))
                 continue
             touched = tuple(name for name in group.names if name in asked)
-            if group.response is not None:
+            if group.response is not None or _in_groups(group):
                 axes.append(self._dealt_axis(group, touched, query.by, conditions))
                 continue
             used = group if touched == group.names else marginal_group(group, touched)
@@ -364,8 +365,8 @@ class Layout:
                 factors.append(Factor(used.reports, used.report_sizes, vector, used.sizes, hidden, given))
         if sum(axis.reading is not None for axis in axes) > 1:
             raise NotEstimable(
-                f"{', '.join(query.names)}: not all are dealt in the same blocks. Ask about those of one set "
-                "of blocks at a time, or deal all of them together."
+                f"{', '.join(query.names)}: not all are dealt in the same blocks or groups. Ask about those of "
+                "one deal at a time, or deal all of them together."
             )
         shape = self.schema.shape(query.by)
         return QueryPlan(tuple(axes), tuple(factors), AxisMaps(shape, tuple(axis.map for axis in axes)))
@@ -386,17 +387,29 @@ class Layout:
     def _dealt_axis(
         group: Group, touched: Sequence[str], by: Sequence[str], conditions: dict[str, int]
     ) -> Axis:
-        """Return the axis of variables that are dealt in blocks; a condition is one without table axes."""
+        """Return the axis of variables that are dealt in blocks, or whose people are dealt into groups.
+
+        A condition is one without table axes.
+        """
         response = group.response
-        assert response is not None  # noqa: S101  (for the type checker: asked before)
-        reading = response.reading(tuple(group.names.index(name) for name in touched))
-        if not reading.estimable:
-            raise NotEstimable(_blocks_needed(group, response, touched))
-        sizes = tuple(group.sizes[group.names.index(name)] for name in touched)
-        asked = tuple(i for i, name in enumerate(touched) if name in by)
-        given = tuple((i, conditions[name]) for i, name in enumerate(touched) if name in conditions)
+        if response is not None:
+            names = tuple(touched)
+            reading = response.reading(tuple(group.names.index(name) for name in touched))
+            if not reading.estimable:
+                raise NotEstimable(_blocks_needed(group, response, touched))
+        else:
+            names, found = group.names, group.matrix_channel.reading
+            assert found is not None  # noqa: S101  (for the type checker: asked before)
+            reading = found
+        sizes = tuple(group.sizes[group.names.index(name)] for name in names)
+        asked = tuple(i for i, name in enumerate(names) if name in by)
+        given = tuple((i, conditions[name]) for i, name in enumerate(names) if name in conditions)
         matrix = _cells_of(reading.inverse, sizes, asked, dict(given))
-        axis_map = AxisMap(tuple(by.index(touched[i]) for i in asked), matrix)
+        if not reading.estimable:
+            summing = _cells_of(np.eye(prod(sizes)), sizes, asked, dict(given))
+            if not estimable(reading.channel(reading.shares), matrix, summing):
+                raise NotEstimable(_not_told(group))
+        axis_map = AxisMap(tuple(by.index(names[i]) for i in asked), matrix)
         return Axis(group.reports, group.report_sizes, sizes, reading, asked, axis_map, given)
 
 
@@ -408,6 +421,11 @@ def layouts_of(policy: Policy) -> tuple[Layout, ...]:
 def refusal_of(error: SingularChannel, query: Query | None = None) -> Refusal:
     """Return the refusal of a question that reports do not answer."""
     return Refusal("not_estimable" if isinstance(error, NotEstimable) else "singular", str(error), query)
+
+
+def _in_groups(group: Group) -> bool:
+    """Tell whether a column of the report names a group of people, whose size is known."""
+    return group.response is None and group.matrix_channel.reading is not None
 
 
 @lru_cache(maxsize=256)

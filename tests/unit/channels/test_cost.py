@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 import masquerade as mq
-from masquerade.channels import basic, designs
+from masquerade.channels import basic, designs, survey_designs
 from masquerade.channels.channel import from_rows
 from masquerade.core.errors import ChannelError, InputError, PolicyError
 
@@ -154,7 +154,10 @@ def test_whole_numbers_build_what_fractions_did():
         assert designs.invariant(prior, base, mix).fingerprint == expected
     for theta in (Fraction(7, 10), Fraction(1, 3), Fraction(123456789, 10**20)):
         assert basic.flip([2, 2, 2], theta).fingerprint == slow_flip([2, 2, 2], theta).fingerprint
-        assert designs.kuk(theta, "0.4", 9).fingerprint == slow_kuk([theta, Fraction(2, 5)], 9).fingerprint
+        assert (
+            survey_designs.kuk(theta, "0.4", 9).fingerprint
+            == slow_kuk([theta, Fraction(2, 5)], 9).fingerprint
+        )
 
 
 def test_errors_name_what_would_be_too_much():

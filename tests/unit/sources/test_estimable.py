@@ -205,7 +205,7 @@ def test_two_sets_of_blocks_are_asked_apart():
     source = Records(simulate_codes(drawn(truth(2), 4_000, generator), policy, generator), policy)
     assert source.check([mq.Query(by=("a", "b")), mq.Query(by=("c", "d"))]) == []
     (refusal,) = source.check([mq.Query(by=("a", "c"))])
-    assert (refusal.code, "one set of blocks at a time" in refusal.reason) == ("not_estimable", True)
+    assert (refusal.code, "one deal at a time" in refusal.reason) == ("not_estimable", True)
 
 
 def test_a_square_joint_channel_that_loses_something_answers_what_it_keeps():
