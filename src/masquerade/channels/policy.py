@@ -339,7 +339,7 @@ class Policy:
     def _report_columns(
         self, names: tuple[str, ...], parts: Sequence[str], begins: str | None
     ) -> tuple[str, ...]:
-        """Return the columns of a group's own reports: as they are named, or by what their names begin with."""
+        """Return the columns of a group's own reports: named, or by what their names begin with."""
         named = self.report_names.get(names, begins)
         if named is None or isinstance(named, str):
             columns = tuple("_".join(filter(None, (named, part))) for part in parts)

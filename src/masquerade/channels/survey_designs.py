@@ -1,7 +1,7 @@
 """Designs that ask one yes/no question indirectly, and what more truths tell of those who do not play along.
 
-Categories are in the order (yes, no). Somebody who does not follow the instructions is another truth; a random
-group that a person is dealt into is a column of the report, and so are several answers.
+Categories are in the order (yes, no). Somebody who does not follow the instructions is another truth; a
+random group that a person is dealt into is a column of the report, and so are several answers.
 """
 
 from __future__ import annotations
@@ -86,9 +86,10 @@ def triangular(p: Rational) -> Channel:
 def crosswise(p: Rational, anchor: Rational | None = None) -> Channel:
     """Return the crosswise design: "are your answers to both questions the same?".
 
-    `p` is the known share of "yes" to the harmless question (a birthday in some months). With an `anchor`, the
-    same is asked about something that nobody does, with that share of "yes" to its harmless question: truths
-    are then (yes, no, inattentive), who answer both at random, and reports have the columns answer and anchor.
+    `p` is the known share of "yes" to the harmless question (a birthday in some months). With an `anchor`,
+    the same is asked about something that nobody does, with that share of "yes" to its harmless question:
+    truths are then (yes, no, inattentive), who answer both at random; reports have the columns answer and
+    anchor.
     Reference: Yu, Tian & Tang (2008); Atsusaka & Stevenson (2021) for the anchor.
 
     >>> crosswise(0.15, anchor=0.15).row(2)
@@ -109,8 +110,8 @@ def cheater_detection(p_yes: Pair, p_no: Pair = (0, 0), share: Rational = "1/2")
     """Return the cheater detection design: two groups with different chances of a forced "yes".
 
     Truths are (yes, no, cheat): who cheats says "no" whatever the instruction is. `p_yes` and `p_no` are the
-    chances of being told to say yes or no, in both groups (with `p_no` it is the symmetric design); `share` is
-    that of the first group. Reports have the columns group and answer.
+    chances of being told to say yes or no, in both groups (with `p_no` it is the symmetric design); `share`
+    is that of the first group. Reports have the columns group and answer.
     Reference: Clark & Desharnais (1998); Ostapczuk, Moshagen, Zhao & Musch (2009) for the symmetric one.
 
     >>> cheater_detection([0.2, 0.8]).reports
@@ -131,8 +132,8 @@ def stochastic_lie_detector(p: Pair, share: Rational = "1/2") -> Channel:
     """Return the stochastic lie detector: those who would say no answer by chance, others may lie.
 
     Truths are (yes, no, lying yes). A "no" is said as it is with the probability `p` of the group, else "yes"
-    is said; who lies says "no". The prevalence is that of yes and lying yes together. Reports have the columns
-    group and answer.
+    is said; who lies says "no". The prevalence is that of yes and lying yes together. Reports have the
+    columns group and answer.
     Reference: Moshagen, Musch & Erdfelder (2012).
     """
     kept = _pair(p, "p")
@@ -147,9 +148,9 @@ def stochastic_lie_detector(p: Pair, share: Rational = "1/2") -> Channel:
 def unrelated_unknown(p: Pair, share: Rational = "1/2") -> Channel:
     """Return the unrelated-question design for a harmless question whose prevalence nobody knows.
 
-    Truths are combinations of two variables, the sensitive and the harmless answer. `p` are the chances of the
-    sensitive question in both groups (0 in the second: it only answers the harmless one). Reports have the
-    columns group and answer. Both variables can be counted, not their combinations.
+    Truths are combinations of two variables, the sensitive and the harmless answer. `p` are the chances of
+    the sensitive question in both groups (0 in the second: it only answers the harmless one). Reports have
+    the columns group and answer. Both variables can be counted, not their combinations.
     Reference: Greenberg, Abul-Ela, Simmons & Horvitz (1969).
     """
     asked = _pair(p, "p")
@@ -167,8 +168,9 @@ def list_experiment(
     """Return the item count technique: how many of some statements hold, with a sensitive one in one group.
 
     Truths are combinations of two variables: how many of `items` harmless statements hold (0 to items), and
-    the sensitive answer. `share` is that of the control group, the first of `groups`. Reports have the columns
-    group and answer. γ is infinite: in the treated group "none" and "all" disclose the sensitive answer.
+    the sensitive answer. `share` is that of the control group, the first of `groups`. Reports have the
+    columns group and answer. γ is infinite: in the treated group "none" and "all" disclose the sensitive
+    answer.
     Reference: Miller (1984); Blair & Imai (2012), whose test of "no design effect" is the misfit test here.
     """
     most = _items(items, "items")
@@ -205,8 +207,8 @@ def self_protective_no(items: Sequence[Channel]) -> Channel:
     """Return several items of a design where some people say "no" to all, whatever the instruction is.
 
     Truths are combinations of the items' own and of one more variable, (follows, protective). `items` are the
-    channels of the items, "no" being the last report of each; reports have a column for each. More truths than
-    reports: tables need a log-linear model of them, such as independence of the last variable.
+    channels of the items, "no" being the last report of each; reports have a column for each. More truths
+    than reports: tables need a log-linear model of them, such as independence of the last variable.
     Reference: Böckenholt & van der Heijden (2007); Cruyff, van den Hout, van der Heijden & Böckenholt (2007).
     """
     if len(items) < 2:
@@ -232,9 +234,9 @@ def self_protective_no(items: Sequence[Channel]) -> Channel:
 def panel(channel: Channel) -> Channel:
     """Return what two waves of a panel report whose people were disguised under one memo.
 
-    Truths and reports are combinations of the answers of both waves. Who answers the same again gives the same
-    report again, who answers otherwise gives a fresh one. γ is infinite: reports that differ disclose *that*
-    the answer changed; each wave alone keeps the γ of the channel.
+    Truths and reports are combinations of the answers of both waves. Who answers the same again gives the
+    same report again, who answers otherwise gives a fresh one. γ is infinite: reports that differ disclose
+    *that* the answer changed; each wave alone keeps the γ of the channel.
 
     Formula: P(m, m' | l, l') = P[l, m]·P[l', m'] if l ≠ l', else P[l, m] where m = m'.
     """
@@ -271,7 +273,7 @@ def _in_groups(
     groups: Sequence[Category],
     share: Rational,
 ) -> Channel:
-    """Return the channel of two groups that people are dealt into whatever their truth, the first so often."""
+    """Return the channel of two groups that people are dealt into whatever their truth is."""
     first = probability(share, "share")
     if not 0 < first < 1 or len(groups) != 2:
         raise ChannelError("Both groups need people: the 'share' of the first is above 0 and below 1.")

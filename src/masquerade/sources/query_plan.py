@@ -365,8 +365,8 @@ class Layout:
                 factors.append(Factor(used.reports, used.report_sizes, vector, used.sizes, hidden, given))
         if sum(axis.reading is not None for axis in axes) > 1:
             raise NotEstimable(
-                f"{', '.join(query.names)}: not all are dealt in the same blocks or groups. Ask about those of "
-                "one deal at a time, or deal all of them together."
+                f"{', '.join(query.names)}: not all are dealt in the same blocks or groups. Ask about those "
+                "of one deal at a time, or deal all of them together."
             )
         shape = self.schema.shape(query.by)
         return QueryPlan(tuple(axes), tuple(factors), AxisMaps(shape, tuple(axis.map for axis in axes)))

@@ -226,7 +226,7 @@ def test_crosswise_with_an_anchor_is_the_published_data():
 def test_more_cheaters_than_a_policy_knows_are_seen_by_the_misfit():
     """A design of two groups without a third truth: who always says no fits no prevalence."""
     policy = mq.Policy.build({"x": ["yes", "no", "cheat"]}, {"x": mq.channels.cheater_detection([0.2, 0.8])})
-    rows = [row for row in policy.group("x").matrix_channel.rows[:2]]
+    rows = list(policy.group("x").matrix_channel.rows[:2])
     columns = {"group": [1, 2], "answer": ["yes", "no"]}
     strict = mq.Policy.build(YES, {"x": mq.channels.matrix(rows, columns=columns)})
     cheats = {(1, "yes"): 160, (1, "no"): 340, (2, "yes"): 250, (2, "no"): 250}
