@@ -249,6 +249,27 @@ def run(
     output.emit(status if json else _described(status))
 
 
+@session_app.command("cancel")
+def cancel(
+    session: Annotated[str, argument("The name of the session.", "SESSION")],
+    *,
+    node: AtNode,
+    wait: Wait = WAIT,
+    json: Json = False,
+) -> None:
+    """Stop a session at its next step or message: at all parties, or (at a party's node) there alone.
+
+    A convener may run it again; a party has withdrawn from it for good. Example: masquerade session cancel
+    diabetes --node miner.yaml
+    """
+    with _reached(node, wait) as operator:
+        status = operator.ask("cancel", {"session": session})
+        while status["state"] == "running":
+            time.sleep(PAUSE)
+            status = operator.ask("status", {"session": session})
+    output.emit(status if json else f"session {session!r} is {status['state']}.\n")
+
+
 @session_app.command("status")
 def status(
     session: Annotated[str | None, argument("One session; without it all.", "[SESSION]")] = None,
@@ -313,8 +334,8 @@ def _headline(status: dict[str, Any]) -> str:
     if status["state"] == "done":
         records = "" if status["records"] is None else f" from {status['records']:,} records"
         return f"{head}: done in {status['seconds']:g} s{records}."
-    if status["state"] == "interrupted":
-        return f"{head}: interrupted. {status['reason']}"
+    if status["state"] in {"interrupted", "cancelled"}:
+        return f"{head}: {status['state']}. {status['reason']}"
     return f"{head}: {status['state']}{', ' + status['step'] if status['step'] else ''}."
 
 

@@ -18,15 +18,16 @@ from masquerade.services.common.server import NodeServer
 from masquerade.services.common.service import Service
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.coordinator import Coordinator
-from masquerade.services.parties.party import Party
+from masquerade.services.parties.party import CANCEL, Party
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.session_store import SessionStore
 from masquerade.services.parties.settings import SessionNodeSettings
 
-STOPPED = "this node was stopped meanwhile"
+STOPPED, WITHDRAWN = "this node was stopped meanwhile", "its operator cancelled it"
 CONVENED, ENDS = "convened", "ends of ledgers"
 AGREEMENT = "results may differ by what is true of single people, and everybody may be drawn a second time"
 MOST_WAITED = 3600  # seconds for parties that are being started
+TELLING = 10.0  # seconds for a member to take note that a session is cancelled
 PATIENCE = 2.0  # seconds for a session to notice that the node stops
 
 
@@ -52,11 +53,12 @@ class Node(NodeServer):
         self._tell = tell
         super().__init__(settings)
         self._running: dict[str, threading.Thread] = {}
-        self._closed = False
+        self._closed, self._unwanted = False, set[str]()
         self._guard = threading.Lock()
         self.operations = {
             "create": self._create,
             "run": self._run,
+            "cancel": self._cancel,
             "status": self._status,
             "model": self._model,
             "restored": self._restored,
@@ -86,11 +88,13 @@ class Node(NodeServer):
         )
 
     @contextmanager
-    def _connected(self, spec: SessionSpec) -> Iterator[Callable[[str], Transport]]:
+    def _connected(self, spec: SessionSpec, **changed: float) -> Iterator[Callable[[str], Transport]]:
         """Yield how a role of the members of a session is reached; this node reaches itself directly."""
-        with peer_transport(self.settings, self.peers) as http:
+        with peer_transport(self.settings, self.peers, **changed) as http:
 
             def send(party: str, role: str, message: bytes) -> bytes:
+                if role != CANCEL:
+                    self._check_wanted(spec.session)
                 if party == self.settings.name:
                     return self.party.receive(party, spec.session, role, message)
                 return http.exchange(party, message, place=f"sessions/{spec.session}/{role}")
@@ -128,6 +132,7 @@ class Node(NodeServer):
             raise InputError(f"A session waits for parties between 0 and {MOST_WAITED:,} seconds.")
         with self._guard:
             if self._known(name)["state"] != "done" and not self._goes_on(name):
+                self._unwanted.discard(name)
                 self._write(name, state="running", step="", reason="")
                 thread = threading.Thread(
                     target=self._convene, args=(name, wait), name=f"session {name}", daemon=True
@@ -154,6 +159,41 @@ class Node(NodeServer):
         except Exception as error:  # noqa: BLE001  (its text may quote data)
             self._interrupted(name, f"internal error ({type(error).__name__})", error)
 
+    def _cancel(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Stop a session at its next step or message: at all members if it is convened here, else here alone.
+
+        One that is convened here can be run again; from another this node has withdrawn for good.
+        """
+        name = _session_name(given)
+        known = self._read(name)
+        if known is None:
+            self.party.cancel(name)
+            return {"session": name, "state": "cancelled", "reason": WITHDRAWN}
+        with self._guard:
+            if known["state"] == "done":
+                raise InputError(f"Session {name!r} is done; there is nothing to cancel.")
+            self._unwanted.add(name)
+            if not self._goes_on(name):
+                self._write(name, state="cancelled", step="", reason=WITHDRAWN)
+        self._let_go(name)
+        return self._shown(name)
+
+    def _let_go(self, name: str) -> None:
+        """Tell members that a session is no longer wanted; whoever cannot be told keeps it open."""
+        known = self._known(name)
+        if not known["epoch"]:
+            return
+        spec = SessionSpec.model_validate(known["spec"])
+        message = say.encode(say.InEpoch(epoch=known["epoch"]))
+        with self._connected(spec, timeout=TELLING, retries=0) as members:
+            for member in spec.members:
+                with suppress(MasqueradeError):
+                    members(CANCEL).exchange(member, message)
+
+    def _check_wanted(self, name: str) -> None:
+        if name in self._unwanted:
+            raise InputError(f"Session {name!r}: {WITHDRAWN}.")
+
     def epoch_of(self, name: str) -> bytes | None:
         """Return the epoch that a convened session is in, None before it has begun."""
         return bytes.fromhex(self._known(name)["epoch"]) or None
@@ -179,12 +219,19 @@ class Node(NodeServer):
         """Note how far a session is; a node that stops goes no further."""
         if self._closed:
             raise InputError(STOPPED)
+        self._check_wanted(name)
         self._write(name, step=step)
 
     def _interrupted(self, name: str, reason: str, error: Exception) -> None:
         self.log.info("session interrupted", session=name, error=type(error).__name__)
+        unwanted = name in self._unwanted
+        if unwanted:  # also those whom it reached since
+            self._let_go(name)
         with suppress(FileError):  # the state may be closed by now: then it still says "running", see _shown
-            self._write(name, state="interrupted", reason=STOPPED if self._closed else reason)
+            if unwanted:
+                self._write(name, state="cancelled", step="", reason=WITHDRAWN)
+            else:
+                self._write(name, state="interrupted", reason=STOPPED if self._closed else reason)
 
     def _status(self, given: dict[str, Any]) -> dict[str, Any]:
         if given.get("session") is not None:

@@ -51,7 +51,12 @@ class Participant:
         self.joint: JointSchema | None = None
         self._players: dict[str, Player] = {}
         self._people: tuple[Linkage | None, str] | None = None
-        self.lock, self.learning = threading.RLock(), False
+        self.lock, self.learning, self.cancelled = threading.RLock(), False, False
+
+    def check_wanted(self) -> None:
+        """Go no further where the session was cancelled meanwhile."""
+        if self.cancelled:
+            raise RoundAborted(f"Session {self.spec.session!r} was cancelled.", spent=False)
 
     @property
     def helps(self) -> bool:

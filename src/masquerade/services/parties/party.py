@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, PolicyMismatch, RoundAborted
@@ -31,8 +31,20 @@ from masquerade.services.parties.session_store import SessionStore
 from masquerade.services.parties.settings import Consent, PartySettings, SessionNodeSettings
 
 MEMO = "memo.json"
+CANCEL = "cancel"  # the role of a convener who no longer wants a session
 MOST_OF_CONTROL, MOST_OF_MODEL = 1 << 20, 1 << 23  # bytes: JSON takes up to thirty times as much in memory
 Connector = Callable[[SessionSpec], AbstractContextManager[Callable[[str], Transport]]]
+
+
+class _WhileWanted(NamedTuple):
+    """How others are asked in a session until it is cancelled."""
+
+    others: Transport
+    part: Participant
+
+    def exchange(self, party: str, message: bytes) -> bytes:
+        self.part.check_wanted()
+        return self.others.exchange(party, message)
 
 
 class Party:
@@ -68,11 +80,13 @@ class Party:
     def receive(self, peer: str, session: str, role: str, body: bytes) -> bytes:
         """Answer a message of a session; a refused one changes nothing and reveals nothing."""
         most = MOST_OF_MODEL if role == "model" else MOST_OF_CONTROL
-        if (role == "begin" or role in self._control) and len(body) > most:
+        if (role in {"begin", CANCEL} or role in self._control) and len(body) > most:
             raise TooLarge(f"A message of this kind has at most {most:,} bytes.")
         if role == "begin":
             return say.encode(self._begin(peer, session, say.decode(body, say.Begin)))
         part = self._opened(session)
+        if role == CANCEL:  # at once, whatever else goes on
+            return say.encode(self._cancel(peer, part, say.decode(body, say.InEpoch)))
         if part.learning:  # it asks others meanwhile: two that wait for each other would wait for long
             raise RoundAborted(
                 f"Party {self.name!r} is learning about its own nodes at this moment, and answers nothing "
@@ -81,14 +95,49 @@ class Party:
                 culprits=(part.spec.convener,),
             )
         with part.lock:
-            if role in self._control:
+            try:
+                part.check_wanted()
+                if role not in self._control:
+                    return self._answer(peer, part, role, body)
                 self._check_convener(peer, part.spec)
                 kind, act = self._control[role]
                 message = say.decode(body, kind)
-                if message.epoch != part.epoch.hex():
-                    raise InputError("The message belongs to another epoch of this session.")
+                _check_epoch(part, message)
                 return say.encode(act(part, message))
-            return self._answer(peer, part, role, body)
+            finally:
+                if part.cancelled:
+                    part.forget()
+
+    def cancel(self, session: str) -> None:
+        """Withdraw from a session for good, as this node's operator wishes; what works for it stops."""
+        if self.settings.consent(session) is None:
+            raise InputError(
+                f"There is no session {session!r} in this node's file, and none that it convenes."
+            )
+        self.store.cancel(session)
+        part = self._open.get(session)
+        if part is not None:
+            self._drop(part)
+
+    def _cancel(self, peer: str, part: Participant, message: say.InEpoch) -> say.Done:
+        """Let go of a session that its convener no longer wants; it may begin again."""
+        self._check_convener(peer, part.spec)
+        _check_epoch(part, message)
+        self.store.unlink(part.spec.session)
+        self._drop(part)
+        return say.Done()
+
+    def _drop(self, part: Participant) -> None:
+        """Let work for a session stop at its next message or reply, and destroy keys and pseudonyms."""
+        part.cancelled = True
+        with self._guard:
+            if self._open.get(part.spec.session) is part:
+                del self._open[part.spec.session]
+        if part.lock.acquire(blocking=False):  # else whoever has it sees to it
+            try:
+                part.forget()
+            finally:
+                part.lock.release()
 
     def kept_memo(self) -> Memo:
         """Return the memo that reports of all sessions are drawn from, made when the node first starts."""
@@ -127,6 +176,8 @@ class Party:
         if part is None:
             ended = self.store.ended(session)
             state = "has ended here" if ended else "has not begun here, or was interrupted"
+            if self.store.cancelled(session):
+                state = "was cancelled here by this node's operator"
             raise RoundAborted(f"Session {session!r} {state}.", spent=False)
         return part
 
@@ -136,6 +187,8 @@ class Party:
             raise InputError("The message is about another session than its place says.")
         self._check_convener(peer, spec)
         consent = self._consented(spec)
+        if self.store.cancelled(session):
+            raise spec.refused("this node's operator has cancelled it; another run needs another name")
         ended = self.store.ended(session)
         if ended == epoch:
             return say.Begun(policy=None, linked=False, ended=True)
@@ -213,6 +266,7 @@ class Party:
         if role is not LINKING:
             self._check_whom(part)
         reply = bytes(part.player(name).receive(body))
+        part.check_wanted()
         question = hashlib.sha256(body).hexdigest() if role.fresh else ""
         for item in role.outflows(part, body):
             draw = part.draw if item.policy is not None else part.epoch.hex()
@@ -252,7 +306,8 @@ class Party:
         part.learning = True
         try:
             with self._connect(spec) as members:
-                nodes, item = learner.learn(message, members)
+                nodes, item = learner.learn(message, lambda role: _WhileWanted(members(role), part))
+            part.check_wanted()
         finally:
             part.learning = False
         told, draw = say.Learnt(nodes=nodes), part.epoch.hex()
@@ -295,3 +350,8 @@ class Party:
         with self._guard:
             self._open.pop(part.spec.session, None)
         return say.Done()
+
+
+def _check_epoch(part: Participant, message: say.InEpoch) -> None:
+    if message.epoch != part.epoch.hex():
+        raise InputError("The message belongs to another epoch of this session.")

@@ -16,6 +16,7 @@ SCOPE = "session"
 # what a restored state must remember too, and therefore stands in scopes of its own
 RELEASED, POOLS, ENDED, RECORDS, EPOCHS = "released", "pools", "ended", "records", "epochs"
 PEOPLE, TEXTS = "people", "texts"
+CANCELLED = "cancelled"
 WITNESSED = "witnessed"  # by convener: the end of our ledger that it has seen and signed
 MOST_EPOCHS = 100
 DOUBT = (
@@ -85,6 +86,21 @@ class SessionStore:
     def ended(self, session: str) -> bytes | None:
         """Return the epoch in which a session has ended here, None if it has not."""
         return self._notes.get(ENDED, session)
+
+    def cancel(self, session: str) -> None:
+        """Remember that the operator has withdrawn from a session; its pseudonyms are destroyed."""
+        with self._state.transaction():
+            self._notes.put(CANCELLED, session, b"1")
+            self.unlink(session)
+        self._state.replies.forget(f"sessions/{session}")
+
+    def cancelled(self, session: str) -> bool:
+        """Tell whether the operator has withdrawn from a session."""
+        return self._notes.get(CANCELLED, session) is not None
+
+    def unlink(self, session: str) -> None:
+        """Destroy what was linked in a session."""
+        self._notes.delete(SCOPE, f"{session}/linked")
 
     def pools(self) -> list[frozenset[str]]:
         """Return the parties of every pool that this one was part of."""

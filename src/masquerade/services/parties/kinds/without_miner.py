@@ -55,6 +55,9 @@ class _OwnNodes:
         else:
             asked = {name: list(message.structure.get(name, ())) for name in self._own}
             due = message.order is None and asked == self._parents
+        missing = [name for name in self._own if name not in (message.structure or self._own)]
+        if missing:
+            raise self._part.spec.refused(f"its structure lacks {missing[0]!r}, which takes part here")
         if not due:
             raise self._part.spec.refused("this is not what it is to learn")
 
