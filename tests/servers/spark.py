@@ -20,7 +20,7 @@ from tests.servers.machine import answers, end_with_parent, free_port, java, rea
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-START_SECONDS = 120
+START_SECONDS = 600  # a limit, for machines that are busy; the start itself is waited for
 SMALL_HEAP = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"  # short lives: start quickly, stay small
 LOGGING = """
 rootLogger.level = error

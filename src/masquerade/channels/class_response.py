@@ -197,14 +197,15 @@ class ClassResponse:
         """Tell whether the table of the variables at these places can be estimated."""
         return not places or self.reading(tuple(sorted(places))).estimable
 
-    @cached_property
+    @property
     def order(self) -> int:
-        """The most variables such that every table of so many can be estimated."""
-        # all subsets of one size are dealt alike: the first stands for all, the largest categories decide
-        for size in range(min(self.k + 1, len(self.sizes)), 0, -1):
-            if size <= self.k or self.estimable(tuple(range(size))):
-                return size
-        return 0
+        """The most variables such that every table of so many can be estimated.
+
+        Formula: a table follows from its parities (its contrasts, for more than two categories). Cells blocks
+        tell those of up to k variables, and none of more; difference blocks of k + 1 variables tell the
+        parities of evenly many of them, which are products of differences: so that of all k + 1 if k is odd.
+        """
+        return self.k + 1 if self.cells < 1 and self.k % 2 else self.k
 
 
 @lru_cache(maxsize=64)

@@ -410,7 +410,7 @@ def _resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
         if entry.channel is not None:
             where = f"variables.{name}.channel"
             channels[name,] = built = _built(entry.channel, [schema[name]], entry.bins, where)
-            entries = _within_bounds(entries, built, where)
+            entries = _within_bounds(entries, built.weights.size, where)
     for i, joint in enumerate(spec.joint):
         where = f"joint[{i}]"
         variables = [_known(schema, name, where) for name in joint.variables]
@@ -418,12 +418,13 @@ def _resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
         if any((name,) in channels for name in names):
             raise PolicyError(f"{where}: a variable disguised jointly cannot have a channel of its own too.")
         channels[names] = built = _built(joint.channel, variables, None, where)
-        entries = _within_bounds(entries, built, where)
+        entries = _within_bounds(entries, built.weights.size, where)
         if joint.report is not None:
             reports[names] = joint.report
     for i, dealt in enumerate(spec.blocks):
         names = tuple(dealt.variables)
-        channels[names] = _dealt_in(dealt, schema, channels, f"blocks[{i}]")
+        channels[names] = response = _dealt_in(dealt, schema, channels, f"blocks[{i}]", entries)
+        entries += response.reports
         if dealt.report is not None:
             reports[names] = dealt.report
     strata = None if spec.strata is None else _strata_of(spec, spec.strata, schema, entries)
@@ -441,12 +442,12 @@ def _strata_of(
             where = f"strata.channels.{label}"
             variable = _known(schema, name, where)
             chosen[name] = _built(channel, [variable], spec.variables[name].bins, f"{where}.{name}")
-            entries = _within_bounds(entries, chosen[name], where)
+            entries = _within_bounds(entries, chosen[name].weights.size, where)
     return by.name, own
 
 
 def _dealt_in(
-    spec: BlocksSpec, schema: Schema, channels: Mapping[tuple[str, ...], object], where: str
+    spec: BlocksSpec, schema: Schema, channels: Mapping[tuple[str, ...], object], where: str, entries: int
 ) -> ClassResponse:
     variables = [_known(schema, name, where) for name in spec.variables]
     if any(name in names for names in channels for name in spec.variables):
@@ -455,6 +456,7 @@ def _dealt_in(
         response = spec.build(variables)
     except ChannelError as error:
         raise PolicyError(f"{where}: {error}") from None
+    _within_bounds(entries, response.reports, where)  # before anything is listed
     if spec.order is not None and response.order < spec.order:
         raise PolicyError(
             f"{where}: tables of {spec.order} variables do not follow from these blocks, only those of "
@@ -526,11 +528,11 @@ def _built(
         raise PolicyError(f"{where}: {error}") from None
 
 
-def _within_bounds(entries: int, channel: Channel, where: str) -> int:
+def _within_bounds(entries: int, more: int, where: str) -> int:
     """Return the entries of all channels so far; refuse a policy whose channels together are too large."""
-    if entries + channel.weights.size > MOST_POLICY_ENTRIES:
+    if entries + more > MOST_POLICY_ENTRIES:
         raise PolicyError(f"{where}: the channels of this policy are too large together; use smaller groups.")
-    return entries + channel.weights.size
+    return entries + more
 
 
 def _known(schema: Schema, name: str, where: str) -> Variable:

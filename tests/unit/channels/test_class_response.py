@@ -108,6 +108,9 @@ def test_which_tables_follow_is_a_matter_of_rank_not_of_width():
     assert [ClassResponse((2,) * 5, k, Fraction(3), HALF).order for k in (1, 2, 3)] == [2, 2, 4]
     assert [ClassResponse((2,) * 5, k, Fraction(3)).order for k in (1, 2, 3)] == [1, 2, 3]
     assert not ClassResponse((2,) * 5, 2, Fraction(3), HALF).estimable((0, 1, 2))
+    for response in (*(ClassResponse((2,) * 5, k, Fraction(3), HALF) for k in (1, 2, 3, 4)), *DESIGNS):
+        told = [size for size in range(1, len(response.sizes) + 1) if response.estimable(tuple(range(size)))]
+        assert max(told) == response.order  # by the rank of what is reported
 
 
 @pytest.mark.parametrize(

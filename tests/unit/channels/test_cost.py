@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 import masquerade as mq
-from masquerade.channels import basic, designs, survey_designs
+from masquerade.channels import basic, class_response, designs, survey_designs
 from masquerade.channels.channel import from_rows
 from masquerade.core.errors import ChannelError, InputError, PolicyError
 
@@ -163,3 +163,13 @@ def test_whole_numbers_build_what_fractions_did():
 def test_errors_name_what_would_be_too_much():
     with pytest.raises(ChannelError, match=r"would take 8,000,000,000 operations on numbers of \d+ bits"):
         basic.symmetric(2000, "0.3").then(basic.symmetric(2000, "0.3"))
+
+
+def test_blocks_count_among_the_channels_of_a_policy(monkeypatch):
+    """Before, 20 choose 10 of them took 0.8 GiB for each question, and were listed to check an order."""
+    names = [f"v{i}" for i in range(20)]
+    blocks = {"variables": names, "k": 10, "gamma": "3", "order": 10}
+    values = {"masquerade": 1, "variables": {name: {"categories": [0, 1]} for name in names}}
+    monkeypatch.setattr(class_response, "_subsets", lambda *_: pytest.fail("blocks were listed"))
+    with pytest.raises(PolicyError, match=r"blocks\[0\]: the channels .* too large together"):
+        mq.Policy.from_dict(values | {"blocks": [blocks]})
