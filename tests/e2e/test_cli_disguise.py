@@ -179,7 +179,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path, people, policy, 
     ("options", "said"),
     [
         (["-o", "nowhere/out.csv"], "there is no directory"),
-        (["-o", "out.xlsx"], "the kind of file is not known by its name"),
+        (["-o", "out.ods"], "the kind of file is not known by its name"),
         (["-o", "people.csv", "--overwrite"], "also the input"),
         (["-o", "."], "kind of file"),
         (["-o", "out.csv", "--keep", "smoker"], "'smoker' is a variable of the policy"),

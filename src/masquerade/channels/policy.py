@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from masquerade.channels.basic import identity
 from masquerade.channels.channel import MOST_ENTRIES, Channel
 from masquerade.channels.channel_spec import ChannelSpec
 from masquerade.channels.class_response import ClassResponse
-from masquerade.channels.designs import bin_labels
-from masquerade.channels.policy_file import FORMAT, BlocksSpec, PolicySpec, StrataSpec, VariableSpec, explain
+from masquerade.channels.fields import category_named, field_of, recodes_in_file
+from masquerade.channels.policy_file import FORMAT, BlocksSpec, PolicySpec, StrataSpec, explain
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import ChannelError, InputError, PolicyError, SchemaError, did_you_mean
 from masquerade.core.schema import Category, Field, Schema, Variable
@@ -169,6 +168,7 @@ class Policy:
             )
             if field.missing is not None:
                 entry["missing"] = field.missing
+            entry |= recodes_in_file(field)
             group = self.group(field.variable.name)
             alone = len(group.names) == 1 and group.names not in self.report_names and not group.response
             if alone and (group.disguised or group.channel.labels):
@@ -199,6 +199,29 @@ class Policy:
             | ({"blocks": [_without_none(entry) for entry in blocks]} if blocks else {})
         )
 
+    def public_text(self) -> str | None:
+        """Return what disguised records carry along, as JSON: without notes, and without odd clear values.
+
+        None for a policy that cannot be written.
+        """
+        try:
+            values = self.to_dict()
+        except PolicyError:
+            return None
+        values.pop("title", None)
+        for entry in values["variables"].values():
+            for key in ("na", "recode", "note"):
+                entry.pop(key, None)
+        return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_public_text(cls, text: str, expected: str) -> Policy:
+        """Return the policy that records carry along; one whose id is not the expected one is refused."""
+        policy = cls.from_dict(policy_text.parse(text, "json"))
+        if policy.id != expected:
+            raise PolicyError("the policy that the records carry is not the one they were disguised under.")
+        return policy
+
     def save(self, path: str | Path) -> None:
         """Write the policy as YAML or JSON, by the file's ending."""
         target = Path(path)
@@ -209,7 +232,10 @@ class Policy:
 
     @cached_property
     def id(self) -> str:
-        """Return the sha256 of the normalised policy: the same for every spelling of the same mechanism."""
+        """Return the sha256 of the normalised policy: the same for every spelling of the same mechanism.
+
+        Which other values are read as a category is no part of it: reports mean the same.
+        """
 
         def groups(listed: Iterable[Group]) -> list[Any]:
             # reports of their own are named; a group without one has the id that it always had
@@ -401,7 +427,7 @@ class Policy:
 
 
 def _resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
-    fields = [_field_of(name, entry) for name, entry in spec.variables.items()]
+    fields = [field_of(name, entry) for name, entry in spec.variables.items()]
     schema = Schema(field.variable for field in fields)
     channels: dict[tuple[str, ...], Channel | ClassResponse] = {}
     reports: dict[tuple[str, ...], Columns] = {}
@@ -437,7 +463,7 @@ def _strata_of(
     by = _known(schema, strata.by, "strata.by")
     own: dict[Category, dict[str, Channel]] = {}
     for label, specs in strata.channels.items():
-        chosen = own.setdefault(_stratum_label(by, label), {})
+        chosen = own.setdefault(category_named(by, label, "strata.channels"), {})
         for name, channel in specs.items():
             where = f"strata.channels.{label}"
             variable = _known(schema, name, where)
@@ -491,31 +517,6 @@ def _without_none(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value is not None}
 
 
-def _field_of(name: str, entry: VariableSpec) -> Field:
-    where = f"variables.{name}"
-    try:
-        if entry.bins is not None:
-            if entry.categories is not None:
-                raise PolicyError(f"{where}: give either 'categories' or 'bins'.")
-            edges = [float(edge) for edge in entry.bins]
-            if len(edges) < 2 or any(low >= high for low, high in pairwise(edges)):
-                raise PolicyError(f"{where}.bins: at least two cut points, each above the one before.")
-            # a missing number lies in no bin: what stands for it is one more category
-            labels = bin_labels(edges) + (() if entry.missing is None else (entry.missing,))
-            field = Field(Variable(name, labels), entry.missing, tuple(edges))
-        elif entry.categories is None:
-            raise PolicyError(
-                f"{where}: 'categories' are missing (they come from the policy, not from data)."
-            )
-        else:
-            field = Field(Variable(name, tuple(entry.categories)), entry.missing)
-        if field.missing is not None:
-            field.variable.code(field.missing)
-    except SchemaError as error:
-        raise PolicyError(f"{where}: {error}") from None
-    return field
-
-
 def _built(
     spec: ChannelSpec, variables: Sequence[Variable], bins: Sequence[Any] | None, where: str
 ) -> Channel:
@@ -540,17 +541,6 @@ def _known(schema: Schema, name: str, where: str) -> Variable:
     if name not in schema:
         raise PolicyError(f"{where}: there is no variable {name!r}.{did_you_mean(name, schema)}")
     return schema[name]
-
-
-def _stratum_label(by: Variable, label: Category) -> Category:
-    """Return the category that a key of `strata.channels` names; JSON writes every key as text."""
-    meant = [own for own in by.categories if label == own or label == json.dumps(own)]
-    if len(meant) > 1:
-        meant = [own for own in meant if type(own) is type(label)]
-    if not meant:
-        hint = did_you_mean(label, by.categories)
-        raise PolicyError(f"strata.channels: {label!r} is not a category of {by.name!r}.{hint}")
-    return meant[0]
 
 
 def check_policy(policy: object) -> None:

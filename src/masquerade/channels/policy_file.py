@@ -31,6 +31,10 @@ class VariableSpec(Strict):
     bins: list[Number] | None = Item(default=None, description="rising cut points of a number")
     channel: ChannelSpec | None = Item(default=None, description="left out: released undisguised")
     missing: Label | None = Item(default=None, description="the category of a missing value; none: refused")
+    na: list[Label] = Item(default_factory=list, description="values that are read as missing")
+    recode: dict[Label, list[Label]] = Item(
+        default_factory=dict, description="of a category, or of a number in bins, other values read as it"
+    )
     note: str | None = None
 
     @field_validator("channel", mode="before")

@@ -22,6 +22,7 @@ from masquerade.cli import (
     policy,
     predict,
     privacy,
+    report,
     simulate,
     stats,
     survey,
@@ -166,6 +167,7 @@ app.add_typer(stats.app, name="stats")
 app.add_typer(learn.app, name="learn")
 app.command("predict")(predict.command)
 app.command("privacy")(privacy.command)
+app.command("report")(report.command)
 app.add_typer(policy.app, name="policy")
 app.add_typer(anonymize.app, name="anonymize")
 app.add_typer(simulate.app, name="simulate")

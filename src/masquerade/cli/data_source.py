@@ -30,6 +30,9 @@ READ: Final[dict[str, tuple[Any, Any]]] = {
     "person": (options.Person, None),
     "clear": (options.Clear, False),
     "accept_incomplete": (options.AcceptIncomplete, False),
+    "sep": (options.Separator, None),
+    "decimal": (options.Decimal, None),
+    "encoding": (options.Encoding, None),
     "engine": (options.Engine, "auto"),
     "url": (options.Url, None),
     "verbose": (options.Verbose, False),
@@ -49,12 +52,12 @@ def over_records(
     In the place of that parameter stand options that say where records are, and how they are read.
     """
     reports = Parameter("data", Parameter.POSITIONAL_OR_KEYWORD, annotation=options.Reports)
-    parameters = [reports, own_option("policy", options.PolicyFile)]
+    parameters = [reports, own_option("policy", options.CarriedPolicy, None)]
     for item in own or signature(run, eval_str=True).parameters.values():
         named = READ.items() if item.name == "records" else ()
         parameters += [own_option(name, *kind) for name, kind in named] or [item]
 
-    def command(data: list[str], policy: str, **typed: Any) -> None:
+    def command(data: list[str], policy: str | None, **typed: Any) -> None:
         read = {name: typed.pop(name) for name in READ}
         run(records=Records(data, policy, **read), **typed)
 
@@ -72,11 +75,14 @@ class Records:
     """
 
     data: list[str]
-    rules: str
+    rules: str | None
     weights: str | None
     person: str | None
     clear: bool
     accept_incomplete: bool
+    sep: str | None
+    decimal: str | None
+    encoding: str | None
     engine: str
     url: str | None
     verbose: bool
@@ -84,8 +90,19 @@ class Records:
 
     @cached_property
     def policy(self) -> Policy:
-        """Return the policy that records are read by."""
-        return mq.Policy.load(self.rules)
+        """Return the policy that records are read by: the one named, or the one that they carry."""
+        if self.rules is not None:
+            return mq.Policy.load(self.rules)
+        from masquerade.frames.file_reader import open_batches  # noqa: PLC0415  (these load Arrow)
+        from masquerade.sources.tally import carried_policy  # noqa: PLC0415
+
+        carried = None
+        if self.engine not in ELSEWHERE and "-" not in self.data:
+            with open_batches(self.data, []) as batches:
+                carried = carried_policy(batches.metadata)
+        if carried is None:
+            raise InputError(f"{listed(self.data)}: carries no policy along; give --policy FILE.")
+        return carried
 
     @contextmanager
     def opened(self, doing: str, what: str = "results are") -> Iterator[Any]:
@@ -119,7 +136,8 @@ class Records:
 
     def _opened(self, stack: ExitStack, what: str) -> tuple[Any, str | None]:
         """Return what is counted: opened files, an engine's table, or what another package opens."""
-        from masquerade.frames.file_reader import open_batches  # noqa: PLC0415  (these load Arrow)
+        from masquerade.frames.dialect import Dialect  # noqa: PLC0415  (these load Arrow)
+        from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
         from masquerade.sources.tally import opener_of  # noqa: PLC0415
 
         if self.engine in ELSEWHERE:
@@ -130,7 +148,10 @@ class Records:
         paths = self.data[0] if len(self.data) == 1 else self.data
         if opener_of(paths, self.engine) is not None:
             return paths, None if self.clear else _unsure(f"the source {listed(self.data)}", what)
-        batches = stack.enter_context(open_batches(self.data, []))
+        written = Dialect(self.sep, self.decimal, self.encoding)
+        batches = stack.enter_context(open_batches(self.data, [], dialect=written))
+        for note in batches.notes:
+            say(note)
         return batches, origin_note(batches, what, clear=self.clear)
 
     def _note_of_files(self, what: str) -> str | None:

@@ -7,7 +7,18 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
 import masquerade as mq
-from masquerade.cli.options import Data, Into, Json, Overwrite, PolicyFile, flag, option
+from masquerade.cli.options import (
+    Data,
+    Decimal,
+    Encoding,
+    Into,
+    Json,
+    Overwrite,
+    PolicyFile,
+    Separator,
+    flag,
+    option,
+)
 from masquerade.cli.output import check_streams, emit, listed, progress, say
 from masquerade.cli.privacy import gamma_words
 from masquerade.core.errors import InputError
@@ -41,6 +52,9 @@ def command(
     shuffle: Annotated[
         bool, flag("Mix the rows (within batches), so that order tells nothing.", "--shuffle")
     ] = False,
+    sep: Separator = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -48,6 +62,8 @@ def command(
 
     Example: masquerade disguise people.csv --policy policy.yaml --out disguised.csv
     """
+    from masquerade.frames.dialect import Dialect  # noqa: PLC0415  (loads Arrow)
+
     check_streams(out, json=json)
     if (memo is None) != (person is None):
         raise InputError("--memo FILE and --id COLUMN go together: the memo remembers by person.")
@@ -64,7 +80,10 @@ def command(
             shuffle=shuffle,
             overwrite=overwrite,
             progress=advance,
+            dialect=Dialect(sep, decimal, encoding),
         )
+    for note in release.notes:
+        say(note)
     left_out = [name for name in release.columns if name not in loaded.schema and name not in kept]
     done = _report(release, mq.privacy(loaded), out, kept, left_out)
     if json:

@@ -40,7 +40,10 @@ def flag(told: str, *names: str) -> Any:
     return typer.Option(*names, help=told)
 
 
-_FILES = "CSV (also .csv.gz), Parquet or Arrow files, a quoted pattern, or - for CSV on standard input"
+_FILES = (
+    "CSV (also .csv.gz, .tsv), Parquet, Arrow, Excel, SPSS, Stata or SAS files, a quoted pattern, or - for "
+    "CSV on standard input"
+)
 Data = Annotated[list[str], argument(f"{_FILES}.", "DATA")]
 Reports = Annotated[
     list[str], argument(f"{_FILES}; with --engine postgres or spark, the name of a table.", "DATA")
@@ -76,10 +79,32 @@ Url = Annotated[
 ]
 Verbose = Annotated[bool, flag("Say where records are counted, and why.", "--verbose", "-v")]
 PolicyFile = Annotated[str, required("The policy file (YAML or JSON).", "--policy", "-p")]
+CarriedPolicy = Annotated[
+    str | None,
+    option(
+        "The policy file (YAML or JSON); without it the policy that DATA carry along.",
+        "FILE",
+        "--policy",
+        "-p",
+    ),
+]
 PolicyArgument = Annotated[str, argument("The policy file (YAML or JSON).", "POLICY")]
 Weights = Annotated[str | None, option("Column of survey weights.", "COLUMN")]
 Person = Annotated[
     str | None, option("Column that names the person: a second record is refused.", "COLUMN", "--id")
+]
+Variables = Annotated[
+    str | None, option("Only these variables, as A,B; without it all.", "A,B", "--variables")
+]
+Separator = Annotated[
+    str | None, option("What separates the fields of a CSV (, ; | tab); found by looking.", "CHAR", "--sep")
+]
+Decimal = Annotated[
+    str | None, option("The decimal mark of a CSV (. or ,); found by looking.", "CHAR", "--decimal")
+]
+Encoding = Annotated[
+    str | None,
+    option("How a CSV writes letters (utf-8, latin-1, …); found by looking.", "NAME", "--encoding"),
 ]
 Clear = Annotated[bool, flag("DATA are clear records, read by the policy's variables.", "--clear")]
 AcceptIncomplete = Annotated[
@@ -93,7 +118,12 @@ Json = Annotated[bool, flag("Print JSON instead of text.", "--json")]
 Overwrite = Annotated[bool, flag("Replace the file if it exists.", "--overwrite")]
 Out = Annotated[str | None, option("Write to this file instead of standard output.", "FILE", "--out", "-o")]
 Into = Annotated[
-    str, required("Where to: .csv, .parquet, .arrow, or - for CSV on standard output.", "--out", "-o")
+    str,
+    required(
+        "Where to: .csv, .tsv, .parquet, .arrow, .xlsx, .sav, .dta, .xpt, or - for CSV on standard output.",
+        "--out",
+        "-o",
+    ),
 ]
 Folder = Annotated[Path, argument("A new folder for it.", "FOLDER")]
 Wait = Annotated[

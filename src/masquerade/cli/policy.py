@@ -7,11 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import masquerade as mq
 from masquerade.cli.expected_errors import expected_values, expected_words, unusable_groups
-from masquerade.cli.options import Data, Json, Out, Overwrite, PolicyArgument, group, option
+from masquerade.cli.options import (
+    Data,
+    Decimal,
+    Encoding,
+    Json,
+    Out,
+    Overwrite,
+    PolicyArgument,
+    Separator,
+    argument,
+    group,
+    option,
+)
 from masquerade.cli.output import check_target, emit, listed, plain_table, progress, render, say
 from masquerade.cli.privacy import channel_words, gamma_words
-from masquerade.core.errors import InputError, PolicyError
-from masquerade.core.words import category_text
+from masquerade.core.errors import InputError, PolicyError, UnknownValue
+from masquerade.core.words import category_text, counted
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
@@ -30,6 +42,9 @@ def init(
         Literal["variable", "record"],
         option("Whether --epsilon is for each variable or divided over a record."),
     ] = "variable",
+    sep: Separator = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     out: Out = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -38,6 +53,7 @@ def init(
     Example: masquerade policy init people.csv --epsilon 1.5 --per record --out policy.yaml
     """
     from masquerade.disguising.policy_draft import draft, summaries  # noqa: PLC0415  (loads Arrow)
+    from masquerade.frames.dialect import Dialect  # noqa: PLC0415
     from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
 
     named = out is not None and out != "-"
@@ -46,7 +62,10 @@ def init(
     if epsilon is not None and not 0 < epsilon <= 40:
         raise InputError(f"--epsilon is above 0 and at most 40. Got {epsilon:g} instead.")
     check_target(out, overwrite=overwrite)
-    with open_batches(data) as batches, progress("reading") as advance:
+    written = Dialect(sep, decimal, encoding)
+    with open_batches(data, dialect=written) as batches, progress("reading") as advance:
+        for note in batches.notes:
+            say(note)
         columns = summaries(
             batches, text=batches.text, progress=lambda: advance(batches.bytes_read, batches.total_bytes)
         )
@@ -59,9 +78,25 @@ def init(
 
 
 @app.command("check")
-def check(policy: PolicyArgument, *, json: Json = False) -> None:
-    """Validate a policy file and summarise it."""
+def check(
+    policy: PolicyArgument,
+    data: Annotated[
+        list[str] | None, argument("Clear data to try it on: nothing is drawn or written.", "DATA")
+    ] = None,
+    *,
+    sep: Separator = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
+    json: Json = False,
+) -> None:
+    """Validate a policy file and summarise it; with DATA, say whether all values can be read by it.
+
+    Example: masquerade policy check policy.yaml people.csv
+    """
     loaded = _loaded_or_explained(policy)
+    if data:
+        _try_on(loaded, policy, data, (sep, decimal, encoding), json=json)
+        return
     useless = unusable_groups(loaded)
     if useless:
         raise PolicyError(f"{policy}: {' '.join(useless)}")
@@ -88,6 +123,35 @@ def check(policy: PolicyArgument, *, json: Json = False) -> None:
     )
     people = expected_words(loaded)
     emit(render(table, f"id {loaded.id}", *people, f"{over}. masquerade privacy {policy} tells more."))
+
+
+def _try_on(
+    policy: Policy,
+    name: str,
+    data: list[str],
+    written: tuple[str | None, str | None, str | None],
+    *,
+    json: bool,
+) -> None:
+    """Read data by a policy and tell all that is wrong with them, in a line for each column and problem."""
+    from masquerade.disguising.files import check_files  # noqa: PLC0415  (loads Arrow)
+    from masquerade.frames.dialect import Dialect  # noqa: PLC0415
+
+    with progress("reading"):
+        try:
+            rows, left_out, notes = check_files(data, policy, dialect=Dialect(*written))
+        except UnknownValue as error:
+            for problem in error.problems:
+                say(f"{problem.file}: {problem}.")
+            raise InputError(
+                f"{listed(data)}: {counted(len(error.problems), 'problem')} with values; mend the data, or "
+                f"say in {name} how they are read ('categories', 'missing', 'na', 'recode')."
+            ) from None
+    for note in notes:
+        say(note)
+    found = {"policy": policy.id, "rows": rows, "left_out": list(left_out)}
+    beside = f" Left out, not in the policy: {listed(left_out)}." if left_out else ""
+    emit(found if json else f"{counted(rows, 'record')} can be read by {name}.{beside}\n")
 
 
 @app.command("id")

@@ -27,7 +27,7 @@ A command turns an ``InputError`` or ``QueryRefused`` into one line and exit cod
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 LONGEST_HINT, MOST_HINTS = 100, 1000
+MOST_ROWS = 10  # named in an error about values
 
 
 class MasqueradeError(Exception):
@@ -70,10 +71,33 @@ class SchemaError(InputError):
     """A variable or category that the schema does not have."""
 
 
-class UnknownValue(SchemaError):
-    """A value in the data that the policy does not list, named by row and column only.
+@dataclass(frozen=True, slots=True)
+class ValueProblem:
+    """What is wrong with some values of a column, by rows only: at most ten, `more` if there are others.
 
-    `row` is None where records have no order, as in a database.
+    How many there are is not told: that would be a count of clear values.
+    """
+
+    column: str
+    rows: tuple[int, ...]
+    problem: str
+    file: str | None = None
+    more: bool = False
+
+    def __str__(self) -> str:
+        """Return it in words, without the file."""
+        if not self.rows:
+            return f"column {self.column!r}: a value {self.problem}"
+        listed = ", ".join(map(str, self.rows)) + (" and others" if self.more else "")
+        plural = "s" if self.more or len(self.rows) > 1 else ""
+        return f"column {self.column!r}, row{plural} {listed}: the value {self.problem}"
+
+
+class UnknownValue(SchemaError):
+    """Values in the data that the policy does not list, named by row and column only.
+
+    `problems` are all of them, grouped; `column`, `row` and `problem` are those of the first. `row` is None
+    where records have no order, as in a database.
     """
 
     def __init__(
@@ -83,15 +107,40 @@ class UnknownValue(SchemaError):
         problem: str = "is not one of the policy's categories",
         file: str | None = None,
     ) -> None:
-        self.column, self.row, self.problem, self.file = column, row, problem, file
-        where = "" if file is None else f"{file}: "
-        place = "a value" if row is None else f"row {row}: the value"
-        separator = ":" if row is None else ","
-        super().__init__(f"{where}column {column!r}{separator} {place} {problem}")
+        self._tell((ValueProblem(column, () if row is None else (row,), problem, file),))
+
+    @classmethod
+    def of(cls, problems: Iterable[ValueProblem]) -> UnknownValue:
+        """Return one error about all of these; rows of the same problem are put together."""
+        grouped: dict[tuple[str | None, str, str], list[ValueProblem]] = {}
+        for item in problems:
+            grouped.setdefault((item.file, item.column, item.problem), []).append(item)
+        error = cls("", None)
+        error._tell(tuple(_as_one(items) for items in grouped.values()))
+        return error
+
+    def _tell(self, problems: tuple[ValueProblem, ...]) -> None:
+        self.problems = problems
+        self.column, self.problem, self.file = problems[0].column, problems[0].problem, problems[0].file
+        self.row = problems[0].rows[0] if problems[0].rows else None
+        parts = []
+        for place, item in enumerate(problems):
+            same = place > 0 and item.file == problems[place - 1].file
+            parts.append(f"{item}" if item.file is None or same else f"{item.file}: {item}")
+        super().__init__("; ".join(parts))
 
     def shifted(self, rows: int, file: str | None = None) -> UnknownValue:
         """Return the same error, counted from the start of a file instead of a batch."""
-        return UnknownValue(self.column, None if self.row is None else self.row + rows, self.problem, file)
+        moved = (
+            replace(item, rows=tuple(row + rows for row in item.rows), file=file) for item in self.problems
+        )
+        return UnknownValue.of(moved)
+
+
+def _as_one(items: Sequence[ValueProblem]) -> ValueProblem:
+    rows = tuple(dict.fromkeys(row for item in items for row in item.rows))
+    more = len(rows) > MOST_ROWS or any(item.more for item in items)
+    return replace(items[0], rows=rows[:MOST_ROWS], more=more)
 
 
 class ChannelError(InputError):

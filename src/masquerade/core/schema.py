@@ -93,12 +93,14 @@ class Field:
     """How a column is read: its variable, the category a missing value stands for, where numbers are cut.
 
     With `edges` e0 < e1 < … < eK, category k holds the numbers in [ek, ek+1); the last one includes eK.
-    Without `missing`, a missing value is refused like an unknown one.
+    Without `missing`, a missing value is refused like an unknown one. `recodes` are values that are read as
+    a category, or as missing (None).
     """
 
     variable: Variable
     missing: Category | None = None
     edges: tuple[float, ...] | None = None
+    recodes: tuple[tuple[Category, Category | None], ...] = ()
 
 
 @lru_cache(maxsize=4096)

@@ -39,7 +39,7 @@ class Shown(ABC):
     @printable
     def summary(self, max_rows: int = 60) -> str:
         """Return the result as text, the way it is pasted into a paper."""
-        frame = self._written()
+        frame = self.written()
         left = len(frame) - max_rows
         body = frame.head(max_rows).to_string(index=False) if len(frame.columns) else ""
         more = [f"({left:,} more rows)"] if left > 0 else []
@@ -61,10 +61,10 @@ class Shown(ABC):
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
         notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.remarks)
-        table = self._written().to_html(index=False, border=0, justify="left", max_rows=60)
+        table = self.written().to_html(index=False, border=0, justify="left", max_rows=60)
         return f"<div><p><b>{escape(self.heading)}</b></p>{table}{notes}</div>"
 
-    def _written(self) -> pd.DataFrame:
+    def written(self) -> pd.DataFrame:
         """Return the frame with its figures as text."""
         frame = self.to_frame()
         for name in frame.columns:

@@ -13,14 +13,20 @@ from masquerade.core.errors import InputError
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import Draws, disguise_codes
-from masquerade.frames.label_codes import decode, encode
-from masquerade.frames.metadata import INCOMPLETE, MEMO
+from masquerade.frames.label_codes import decode, encode_columns
+from masquerade.frames.metadata import INCOMPLETE, MEMO, MOST_POLICY_TEXT, POLICY_TEXT
 
 
 def marks(policy: Policy, said: Mapping[str, str], memo: Memo | None = None) -> dict[str, str]:
-    """Return what disguised records say: their policy, the memo that drew them, what was missing before."""
+    """Return what disguised records say: their policy, the memo that drew them, what was missing."""
     drawn = {} if memo is None else {MEMO: memo.id}
     return {"policy": policy.id} | drawn | {key: text for key, text in said.items() if key == INCOMPLETE}
+
+
+def carried(policy: Policy) -> dict[str, str]:
+    """Return the policy as a file of disguised records carries it along, if it is not too large for that."""
+    text = policy.public_text() or ""
+    return {POLICY_TEXT: text} if 0 < len(text.encode()) <= MOST_POLICY_TEXT else {}
 
 
 def refuse_disguised(metadata: Mapping[str, str], what: str) -> None:
@@ -61,9 +67,7 @@ def disguise_columns(
     columns: Mapping[str, Any], policy: Policy, draws: Draws, *, text: bool
 ) -> dict[str, pa.Array]:
     """Encode, draw and decode the columns of a policy; `text` tells that they come from a CSV."""
-    codes = {
-        field.variable.name: encode(columns[field.variable.name], field, text=text) for field in policy.fields
-    }
+    codes = encode_columns(columns, policy.fields, text=text)
     reports = disguise_codes(codes, policy, draws)
     return {
         variable.name: decode(reports[variable.name], variable.categories)

@@ -13,6 +13,7 @@ from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import UnknownValue
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import (
+    carried,
     checked_keep,
     disguise_columns,
     marks,
@@ -22,8 +23,10 @@ from masquerade.disguising.columns import (
 )
 from masquerade.disguising.memo import Memo, chosen_draws, memo_of
 from masquerade.disguising.report_draws import fresh_draws
+from masquerade.frames.dialect import Dialect
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.file_writer import AtomicWriter
+from masquerade.frames.value_check import value_problems
 
 Progress = Callable[[int, int | None], None]
 
@@ -33,12 +36,14 @@ class Release:
     """What was done: how many records, all columns there were, other policies that the memo had served.
 
     `memo` is the id of the memo that drew the reports: the same id, policy and person mean the same draw.
+    `notes` say how files were read that are not written as most are.
     """
 
     rows: int
     columns: tuple[str, ...]
     earlier_policies: tuple[str, ...]
     memo: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def disguise_file(
@@ -52,17 +57,19 @@ def disguise_file(
     shuffle: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
+    dialect: Dialect | None = None,
 ) -> Release:
-    """Disguise CSV, Parquet or Arrow into a file of the format that `target`'s ending names.
+    """Disguise files into one of the format that `target`'s ending names.
 
-    As `disguise`, batch by batch; `shuffle` mixes the rows within a batch. The policy's id travels in the
-    file's metadata (for CSV in ``<target>.masquerade.json``). On any error nothing is left behind.
+    As `disguise`, batch by batch; `shuffle` mixes the rows within a batch. How a CSV is written is found by
+    looking, as far as `dialect` does not say. The policy travels in the file's metadata (or next to it, in
+    ``<target>.masquerade.json``). On any error nothing is left behind.
     """
     remembered = memo_of(memo, id)
     check_policy(policy)
     kept = checked_keep(keep, policy)
     read = [*policy.schema, *kept, *([id] if id else [])]
-    with open_batches(source, list(dict.fromkeys(read))) as batches:
+    with open_batches(source, list(dict.fromkeys(read)), dialect=dialect) as batches:
         refuse_disguised(batches.metadata, batches.file)
         in_order = shown_columns(batches.file_names, policy, kept)
         rows = 0
@@ -73,7 +80,7 @@ def disguise_file(
         with AtomicWriter(
             target,
             schema,
-            marks(policy, batches.metadata, remembered),
+            marks(policy, batches.metadata, remembered) | carried(policy),
             overwrite=overwrite,
             inputs=batches.paths,
         ) as writer:
@@ -86,9 +93,9 @@ def disguise_file(
                 # durable before the output appears: no report is published that could be drawn again
                 remembered = remembered.saved(policy.id)
     if remembered is None:
-        return Release(rows, batches.file_names, ())
+        return Release(rows, batches.file_names, (), notes=tuple(batches.notes))
     earlier = tuple(release for release in remembered.releases if release != policy.id)
-    return Release(rows, batches.file_names, earlier, remembered.id)
+    return Release(rows, batches.file_names, earlier, remembered.id, tuple(batches.notes))
 
 
 def _disguised(
@@ -101,18 +108,50 @@ def _disguised(
     shuffle: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Yield disguised batches; errors about a value count rows from the start of its file."""
-    fresh = fresh_draws(Keystream())
-    for batch in batches:
+    fresh, stream = fresh_draws(Keystream()), iter(batches)
+    for batch in stream:
         columns = {name: batch[name] for name in batch.schema.names}
         try:
             draws = chosen_draws(memo, person, policy, columns, fresh)
             reports = disguise_columns(columns, policy, draws, text=batches.text)
         except UnknownValue as error:
-            raise error.shifted(batches.rows_before, batches.file) from None
+            first = error.shifted(batches.rows_before, batches.file)
+            others = value_problems(batches, stream, policy.fields)
+            raise UnknownValue.of([*first.problems, *others]) from None
         result = pa.record_batch(
             {name: reports[name] if name in reports else columns[name] for name in shown}
         )
         yield result.take(pa.array(permutation(len(batch)))) if shuffle else result
+
+
+def check_files(
+    source: str | Path | Sequence[str | Path], policy: Policy, *, dialect: Dialect | None = None
+) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    """Read clear files as `disguise_file` would, and draw nothing: rows, columns left out, what to know.
+
+    Everything that is wrong with the values is one `UnknownValue`.
+    """
+    check_policy(policy)
+    with open_batches(source, list(policy.schema), dialect=dialect) as batches:
+        refuse_disguised(batches.metadata, batches.file)
+        counted = _Counted(iter(batches))
+        problems = list(value_problems(batches, counted, policy.fields))
+        if problems:
+            raise UnknownValue.of(problems)
+        left_out = tuple(name for name in batches.file_names if name not in policy.schema)
+        return counted.rows, left_out, tuple(batches.notes)
+
+
+class _Counted(Iterator[pa.RecordBatch]):
+    """Batches as they pass, and how many rows they held."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches, self.rows = batches, 0
+
+    def __next__(self) -> pa.RecordBatch:
+        batch = next(self._batches)
+        self.rows += len(batch)
+        return batch
 
 
 def _empty(policy: Policy, shown: Sequence[str]) -> pa.RecordBatch:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
@@ -19,16 +21,19 @@ import yaml
 from masquerade.channels.designs import bin_labels
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Category
-from masquerade.frames.label_codes import Kind, kind_of
+from masquerade.frames.label_codes import Kind, folded, kind_of
 
 MOST_CATEGORIES = 50
 LONGEST_LABEL = 80
 FEW = 5  # so few different values may all differ by chance
 MANY_ROWS = 1000
 BINS = 10
+MOST_OTHERS = 12  # different texts among numbers that may stand for missing ones
+RARE, OFTEN, CLOSE = 2, 20, 0.8  # so rarely seen, a text so close to one so often seen looks like a slip
+SHORTEST_WORD = 4
 _IDENTIFIER = re.compile(
     r"(?:^|[\W_])(?:id|ids|uuid|guid|ssn|iban|passport|e-?mail|phone|mobile|address|street|name|surname|"
-    r"(?:first|last|full|user)_?name)(?:$|[\W_])",
+    r"(?:first|last|full|user)_?name|nachname|vorname|kennung|telefon|adresse|stra(?:ss|ß)e)(?:$|[\W_])",
     re.IGNORECASE,
 )
 _NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
@@ -57,7 +62,8 @@ class ColumnSummary:
     """What a draft needs to know of a column: never more than a few different values.
 
     `values` are the different ones in order, None if there are more than fifty; `repeats` tells whether
-    some value occurs twice; `mixed` that numbers and other texts stand side by side.
+    some value occurs twice; `na` are the few texts among numbers, `recodes` the texts that look like
+    misspellings of another.
     """
 
     name: str
@@ -68,7 +74,8 @@ class ColumnSummary:
     repeats: bool
     low: float = math.nan
     high: float = math.nan
-    mixed: bool = False
+    na: tuple[str, ...] = ()
+    recodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -79,7 +86,8 @@ class _Column:
     rows: int = 0
     missing: bool = False
     repeats: bool = False
-    seen: dict[Any, None] | None = field(default_factory=dict)
+    seen: Counter[Any] | None = field(default_factory=Counter)
+    others: set[str] | None = field(default_factory=set)  # texts that are no numbers
     low: float = math.inf
     high: float = -math.inf
     numbers: int = 0
@@ -93,14 +101,18 @@ class _Column:
             values = pc.if_else(pc.is_finite(values), values, None)
         self.missing |= values.null_count > 0
         values = values.drop_null()
-        different = pc.unique(values) if self.kind != "other" else values
+        counts = pc.value_counts(values) if self.kind != "other" else None
+        different = values if counts is None else counts.field("values")
         self.rows += len(values)
         self.repeats |= len(different) < len(values)
-        if self.kind == "other" or not len(values):
+        if counts is None or not len(values):
             return
         self._measure(different, values, text=text)
         if self.seen is not None:
-            self.seen |= dict.fromkeys(different[: MOST_CATEGORIES + 1].to_pylist())
+            few = counts[: MOST_CATEGORIES + 1]
+            self.seen.update(
+                dict(zip(few.field("values").to_pylist(), few.field("counts").to_pylist(), strict=True))
+            )
             if len(self.seen) > MOST_CATEGORIES:
                 self.seen = None
 
@@ -111,6 +123,9 @@ class _Column:
                 return
             is_number = _numeric(different)
             numbers = different.filter(is_number)
+            if self.others is not None:
+                self.others.update(different.filter(pc.invert(is_number))[: MOST_OTHERS + 1].to_pylist())
+                self.others = None if len(self.others) > MOST_OTHERS else self.others
             count = len(values) if len(numbers) == len(different) else pc.sum(_numeric(values)).as_py()
         elif self.kind == "truth":
             return
@@ -122,16 +137,45 @@ class _Column:
             self.fractions |= pc.any(pc.not_equal(pc.floor(as_floats), as_floats)).as_py()
 
     def summary(self, *, text: bool) -> ColumnSummary:
-        kind = self.kind
-        if kind == "number" or (text and kind == "text" and self.rows and self.numbers == self.rows):
+        kind, seen, na = self.kind, self.seen, tuple[str, ...]()
+        if text and kind == "text" and 2 * self.numbers > self.rows and self.others is not None:
+            kind, na = "whole", tuple(sorted(self.others))
+            seen = None if seen is None else Counter({v: n for v, n in seen.items() if v not in self.others})
+        if kind in {"whole", "number"} and (text or kind == "number"):
             kind = "number" if self.fractions else "whole"
-        values = None if self.seen is None else _sorted_labels(self.seen, kind)
+        recodes = _misspelt(seen) if kind == "text" and seen is not None else {}
+        kept = [] if seen is None else [v for v in seen if not any(v in worse for worse in recodes.values())]
+        values = None if seen is None else _sorted_labels(kept, kind)
         if text and values and {str(value).lower() for value in values} <= {"true", "false"}:
             kind, values = "truth", tuple(sorted({str(value).lower() == "true" for value in values}))
-        mixed = text and kind == "text" and 2 * self.numbers > self.rows
+            recodes = {}
         return ColumnSummary(
-            self.name, kind, self.rows, self.missing, values, self.repeats, self.low, self.high, mixed
+            self.name,
+            kind,
+            self.rows,
+            self.missing or bool(na),
+            values,
+            self.repeats,
+            self.low,
+            self.high,
+            na,
+            recodes,
         )
+
+
+def _misspelt(seen: Counter[str]) -> dict[str, tuple[str, ...]]:
+    """Return the texts that look like another, far more frequent one: by capitals, blanks, or a letter."""
+    found: dict[str, list[str]] = {}
+    often = [value for value, _ in seen.most_common()]
+    for value in reversed(often):
+        # the most frequent of those that differ in capitals and blanks only is what was meant
+        meant = next(other for other in often if folded(other) == folded(value))
+        if meant == value and len(value) >= SHORTEST_WORD and seen[value] <= RARE:
+            near = get_close_matches(value, [other for other in often if seen[other] >= OFTEN], 1, CLOSE)
+            meant = near[0] if near else value
+        if meant != value:
+            found.setdefault(meant, []).append(value)
+    return {meant: tuple(sorted(worse)) for meant, worse in sorted(found.items())}
 
 
 def _numeric(values: Any) -> Any:
@@ -213,8 +257,6 @@ def reason_against(column: ColumnSummary) -> str:
 
 
 def _against_text(column: ColumnSummary, *, no_repeat: bool) -> str:
-    if column.values is None and column.mixed:
-        return "numbers and other texts (such as NA) are mixed: leave missing fields empty, to get bins"
     if column.values is None:
         return f"more than {MOST_CATEGORIES} different texts; if it is a code, list all its categories"
     if max(len(str(value)) for value in column.values) > LONGEST_LABEL:
@@ -247,9 +289,9 @@ def entry(column: ColumnSummary) -> list[str]:
         lines.append(f"bins: [{', '.join(map(plain, cut_points(column.low, column.high)))}]")
         if column.missing:
             lines.append(
-                "# DECIDE: some values are missing, and bins have no place for them: fill them in or"
+                "# DECIDE: some values are missing; they become one more category (else they are refused)"
             )
-            lines.append("# leave the records out before disguising")
+            lines.append('missing: "missing"')
     else:
         labels = list(column.values or ())
         stand_in = _missing_label(labels)
@@ -265,6 +307,14 @@ def entry(column: ColumnSummary) -> list[str]:
                 "# DECIDE: some values are missing; they become this category (else they are refused)"
             )
             lines.append(f"missing: {quoted(stand_in)}")
+    if column.na:
+        lines.append("# DECIDE: these texts stand among numbers; they are read as missing")
+        lines.append(f"na: [{', '.join(map(quoted, column.na))}]")
+    if column.recodes:
+        lines.append("# DECIDE: these look like slips of the pen; they are read as the category before them")
+        lines.append("recode:")
+        for label, worse in column.recodes.items():
+            lines.append(f"  {quoted(label)}: [{', '.join(map(quoted, worse))}]")
     return lines
 
 

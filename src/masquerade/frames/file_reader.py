@@ -1,6 +1,6 @@
 """Files as streams of record batches: memory does not grow with the file, and each is opened once.
 
-CSV comes as text; no error ever quotes a row.
+CSV and sheets come as text; no error ever quotes a row.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -24,13 +25,15 @@ from pyarrow import ipc, parquet
 
 from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
 from masquerade.core.json_text import parse_json, read_text
+from masquerade.frames.dialect import UTF8, Dialect, with_points
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unreadable
-from masquerade.frames.metadata import MEMO, schema_metadata
+from masquerade.frames.metadata import MEMO, POLICY_TEXT, schema_metadata
+from masquerade.frames.sheets import Sheet, sheet_of
 
 ROWS = 1 << 18
 BLOCK = 2 << 20  # bytes: a row of a CSV may not be longer
 MOST_OPEN = 64  # files of a list that stay open until they are read; the others are opened again for that
-MOST_SIDECAR = 1 << 16  # bytes of what is said next to a CSV
+MOST_SIDECAR = 1 << 22  # bytes of what is said next to a CSV
 _BUFFER = 1 << 20  # bytes of a Parquet column chunk held at a time, however large its row group
 _BAD_ROW = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 # a name that is no UTF-8, a size beyond all memory
@@ -47,13 +50,16 @@ class Batches:
     again from their start, standard input cannot.
     """
 
-    def __init__(self, paths: Sequence[str], columns: Sequence[str] | None, rows: int) -> None:
-        self.paths = tuple(paths)
+    def __init__(
+        self, paths: Sequence[str], columns: Sequence[str] | None, rows: int, dialect: Dialect | None = None
+    ) -> None:
+        self.paths, self.dialect = tuple(paths), dialect or Dialect()
         self.total_bytes = _total_bytes(paths)
         self.file, self.rows_before = paths[0], 0
         self.text, self._rows, self._started = True, rows, False
         self._done_bytes, self._current = 0, 0.0
         self._names: list[tuple[str, ...]] = []
+        self.notes: list[str] = []  # of files that are not written as most are
         self.schemas: list[pa.Schema | None] = []
         self._stack, self._kept = ExitStack(), dict[str, _Reader]()
         try:
@@ -85,7 +91,7 @@ class Batches:
         for path in self.paths:
             size = 0 if path == STREAM else Path(path).stat().st_size
             with ExitStack() as stack:
-                yield from self._read(path, self._kept.get(path) or _open(path, stack), size)
+                yield from self._read(path, self._kept.get(path) or _open(path, stack, self.dialect), size)
             self._done_bytes += size
             self._current = 0.0
 
@@ -109,10 +115,10 @@ class Batches:
         """Return the number of rows, if known, after checking that the files fit together."""
         total: int | None = 0
         for place, path in enumerate(self.paths):
-            if place and (format_of(path) is Format.CSV) is not self.text:
-                raise FileError(f"{path}: CSV files and other files cannot be read as one.")
             with ExitStack() as stack:
-                reader = self._kept.get(path) or _open(path, stack)
+                reader = self._kept.get(path) or _open(path, stack, self.dialect)
+                if place and (reader.schema is None) is not self.text:
+                    raise FileError(f"{path}: CSV files and other files cannot be read as one.")
                 if place == 0:
                     self.file_names, self.metadata = reader.names, reader.metadata
                     self.text = reader.schema is None
@@ -123,6 +129,8 @@ class Batches:
                 if len(self._kept) < MOST_OPEN:
                     self._kept[path] = reader
                     self._stack.enter_context(stack.pop_all())
+            if isinstance(reader, _Csv) and not reader.dialect.usual:
+                self.notes.append(f"{path}: read with {reader.dialect.words}.")
             self._names.append(reader.names)
             self.schemas.append(reader.schema)
             total = None if total is None or reader.total_rows is None else total + reader.total_rows
@@ -130,23 +138,28 @@ class Batches:
 
 
 def open_batches(
-    path: str | Path | Sequence[str | Path], columns: Sequence[str] | None = None, *, rows: int = ROWS
+    path: str | Path | Sequence[str | Path],
+    columns: Sequence[str] | None = None,
+    *,
+    rows: int = ROWS,
+    dialect: Dialect | None = None,
 ) -> Batches:
-    """Open a CSV, Parquet or Arrow file, several of them, or a pattern like ``people/*.parquet``.
+    """Open a file of any kind that `formats` lists, several, or a pattern like ``people/*.parquet``.
 
-    Only the wanted columns are read. ``-`` is a CSV on standard input. A file that cannot be read is
-    a `FileError`, a column that is not there a `SchemaError`.
+    Only the wanted columns are read. ``-`` is a CSV on standard input. How a CSV is written is found by
+    looking, as far as `dialect` does not say. A file that cannot be read is a `FileError`, a column that is
+    not there a `SchemaError`.
     """
     given = [path] if isinstance(path, (str, Path)) else list(path)
     paths = [found for one in given for found in _expanded(str(one))]
     if not paths:
         raise FileError("No file to read was given.")
-    return Batches(paths, columns, rows)
+    return Batches(paths, columns, rows, dialect)
 
 
 def _without_memo(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return what must be the same of files read as one: each may have been drawn by a memo of its own."""
-    return {key: text for key, text in metadata.items() if key != MEMO}
+    """Return what must be the same of files read as one: memos and spellings of the policy may differ."""
+    return {key: text for key, text in metadata.items() if key not in {MEMO, POLICY_TEXT}}
 
 
 def _expanded(path: str) -> list[str]:
@@ -175,16 +188,18 @@ def _check_columns(path: str, names: Sequence[str], wanted: Sequence[str]) -> No
             raise SchemaError(f"{path}: there is no column {name!r}.{did_you_mean(name, names)}")
 
 
-def _open(path: str, stack: ExitStack) -> _Reader:
+def _open(path: str, stack: ExitStack, dialect: Dialect) -> _Reader:
     if path == STREAM:
-        return _Csv(path, sys.stdin.buffer, _said_of_input())
+        return _Csv(path, sys.stdin.buffer, _said_of_input(), dialect)
     if Path(path).is_dir():
         raise FileError(f"{path}: this is a directory, not a file (try {path.rstrip('/')}/*.parquet).")
     kind = format_of(path)
+    if kind.sheet:
+        return sheet_of(path, kind, _read_sidecar(path), stack)
     try:
         if kind is Format.CSV:
             stream = stack.enter_context(Path(path).open("rb"))  # noqa: SIM115  (the stack closes it)
-            return _Csv(path, stream, _read_sidecar(path))
+            return _Csv(path, stream, _read_sidecar(path), dialect)
         source = stack.enter_context(pa.OSFile(path))
     except OSError as error:
         raise unreadable(path, error) from None
@@ -234,10 +249,16 @@ class _Csv:
     schema: pa.Schema | None = None  # everything is text
     total_rows: int | None = None
 
-    def __init__(self, path: str, stream: IO[bytes], metadata: dict[str, str]) -> None:
+    def __init__(self, path: str, stream: IO[bytes], metadata: dict[str, str], dialect: Dialect) -> None:
         self._path, self._stream, self.metadata = path, stream, metadata
         self._begin()
-        self.names = _names(path, self._start)
+        whole = len(self._start) < BLOCK
+        # what we wrote ourselves says so, and is not looked at
+        asked = replace(dialect, decimal=".", encoding=UTF8) if "policy" in metadata else dialect
+        self.dialect = asked.found(self._start, whole=whole)
+        self.names = _names(path, self._start, self.dialect)
+        commas = self.dialect.comma_columns(self._start, whole=whole)
+        self._commas = {self.names[place] for place in commas if place < len(self.names)}
 
     @property
     def bytes_read(self) -> int:
@@ -269,8 +290,11 @@ class _Csv:
             reader = arrow_csv.open_csv(
                 _Rejoined(self._start, self._plain),
                 # One thread: only then does Arrow know the number of a bad row.
-                read_options=arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK),
+                read_options=arrow_csv.ReadOptions(
+                    use_threads=False, block_size=BLOCK, encoding=self.dialect.encoding
+                ),
                 parse_options=arrow_csv.ParseOptions(
+                    delimiter=self.dialect.separator,
                     newlines_in_values=True,
                     # In a file of one column an empty line is a missing value.
                     ignore_empty_lines=len(self.names) > 1,
@@ -285,13 +309,20 @@ class _Csv:
             )
             for batch in reader:
                 done += len(batch)
-                yield from _sliced(batch, rows)
-        except (pa.ArrowException, *_DAMAGED) as error:
-            failure = _failure(error, done)
+                yield from _sliced(self._pointed(batch), rows)
+        except (pa.ArrowException, UnicodeError, *_DAMAGED) as error:
+            failure = _failure(error, done, self.dialect.encoding)
         except OSError as error:
             raise unreadable(self._path, error) from None
         if failure:  # raised out here, so that Arrow's error, which quotes the row, is not its context
             raise FileError(f"{self._path}: {failure}.")
+
+    def _pointed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch whose numbers have decimal points."""
+        for name in self._commas.intersection(batch.schema.names):
+            place = batch.schema.names.index(name)
+            batch = batch.set_column(place, name, with_points(batch.column(place)))
+        return batch
 
 
 class _Parquet:
@@ -343,7 +374,7 @@ class _Arrow:
             raise _damaged(self._path, Format.ARROW) from None
 
 
-_Reader = _Csv | _Parquet | _Arrow
+_Reader = _Csv | _Parquet | _Arrow | Sheet
 
 
 def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -370,21 +401,26 @@ def _damaged(path: str, kind: Format) -> FileError:
     )
 
 
-def _names(path: str, start: bytes) -> tuple[str, ...]:
-    text = start.decode("utf-8-sig", errors="replace")
+def _names(path: str, start: bytes, dialect: Dialect) -> tuple[str, ...]:
+    text = start.decode(dialect.encoding or UTF8, errors="replace").removeprefix("\ufeff")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=dialect.separator or ",")
     try:
         # Empty lines before the names are skipped, as Arrow does.
-        names = next((tuple(row) for row in csv.reader(io.StringIO(text, newline="")) if row), ())
+        names = next((tuple(row) for row in rows if row), ())
     except csv.Error:
         names = ()
     if not names:
         raise FileError(f"{path}: the first row cannot be read as names.")
     if any("\ufffd" in name for name in names):
-        raise FileError(f"{path}: the file is not UTF-8 text.")
+        raise FileError(f"{path}: the file is not {_letters(dialect.encoding)} text.")
     return _unique(path, names)
 
 
-def _failure(error: Exception, done: int) -> str:
+def _letters(encoding: str | None) -> str:
+    return "UTF-8" if encoding in {None, UTF8} else f"{encoding}"
+
+
+def _failure(error: Exception, done: int, encoding: str | None) -> str:
     """Return what is wrong in words of ours: Arrow quotes the row, so only numbers are taken from it."""
     if isinstance(error, _DAMAGED):
         return f"the compressed file is truncated or damaged after data row {done}"
@@ -393,8 +429,8 @@ def _failure(error: Exception, done: int) -> str:
         number, expected, actual = found.groups()
         where = f"data row {int(number) - 1}" if number else f"a row after data row {done}"  # 1: names
         return f"{where} has {actual} field{'' if actual == '1' else 's'}, the first row has {expected}"
-    if "UTF8" in str(error):
-        return f"the file is not UTF-8 text after data row {done}"
+    if "UTF8" in str(error) or isinstance(error, UnicodeError):
+        return f"the file is not {_letters(encoding)} text after data row {done}: give its --encoding"
     return f"the file cannot be read as CSV after data row {done} (is a quotation mark left open?)"
 
 

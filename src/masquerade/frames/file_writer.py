@@ -21,6 +21,7 @@ from masquerade.core.atomic import AtomicFile, write_whole
 from masquerade.core.errors import FileError
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unwritable
 from masquerade.frames.metadata import INCOMPLETE, with_schema_metadata
+from masquerade.frames.sheets import SheetSink
 
 
 class AtomicWriter:
@@ -45,11 +46,12 @@ class AtomicWriter:
         self._schema = _plain(with_schema_metadata(schema, metadata))
         self._stack = contextlib.ExitStack()
         self._sink: Any = None  # takes batches in the format of the file
-        if self._format is Format.CSV:
+        if not self._format.carries_metadata:
             for field in self._schema:
                 if pa.types.is_nested(field.type):
                     raise FileError(
-                        f"{path}: column {field.name!r} holds lists or structures, which a CSV cannot."
+                        f"{path}: column {field.name!r} holds lists or structures, which "
+                        f"{'a CSV' if self._format is Format.CSV else 'this kind of file'} cannot."
                     )
         if self._name == STREAM and INCOMPLETE in metadata:
             raise FileError(
@@ -66,11 +68,11 @@ class AtomicWriter:
     def __enter__(self) -> Self:
         """Open a hidden file next to the target."""
         if self._name == STREAM:
-            self._sink = _sink(self._format, sys.stdout.buffer, self._schema)
+            self._sink = _sink(self._format, sys.stdout.buffer, self._schema, self._name)
             return self
         try:
             self._file = self._stack.enter_context(AtomicFile(self._target))
-            self._sink = _sink(self._format, self._file.stream, self._schema)
+            self._sink = _sink(self._format, self._file.stream, self._schema, self._name)
         except BaseException as error:
             self._stack.close()
             if isinstance(error, OSError):
@@ -125,7 +127,7 @@ class AtomicWriter:
         if target.exists() and not target.is_file():
             what = "a directory" if target.is_dir() else "not a regular file"
             raise FileError(f"{name}: cannot be written: this is {what}.")
-        for existing in (target, *([sidecar_of(target)] if self._format is Format.CSV else [])):
+        for existing in (target, *([] if self._format.carries_metadata else [sidecar_of(target)])):
             if existing.exists() and not self._overwrite:
                 shown = name if existing is target else str(existing)
                 raise FileError(f"{shown}: exists already; overwrite=True (--overwrite) replaces it.")
@@ -137,7 +139,7 @@ class AtomicWriter:
     def _publish(self) -> None:
         """Put the file, and for a CSV its metadata first, in place; the metadata goes back on failure."""
         with contextlib.ExitStack() as undo:
-            if self._format is Format.CSV:
+            if not self._format.carries_metadata:
                 sidecar = sidecar_of(self._target)
                 before = sidecar.read_bytes() if sidecar.exists() else None
                 after = json.dumps(self._metadata, indent=2).encode() + b"\n" if self._metadata else None
@@ -153,33 +155,35 @@ class AtomicWriter:
 class _CsvSink:
     """Rows of text, quoted only in batches that need it."""
 
-    def __init__(self, stream: IO[bytes], schema: pa.Schema) -> None:
-        self._stream = stream
+    def __init__(self, stream: IO[bytes], schema: pa.Schema, separator: str = ",") -> None:
+        self._stream, self._separator = stream, separator
         header = io.StringIO()
-        csv.writer(header, lineterminator="\n").writerow(schema.names)
+        csv.writer(header, delimiter=separator, lineterminator="\n").writerow(schema.names)
         stream.write(header.getvalue().encode())
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Write one batch; Arrow quotes all texts or none, and refuses none where some need it."""
         rendered = None
         with contextlib.suppress(pa.ArrowInvalid):
-            rendered = _rendered(batch, "none")
-        self._stream.write(_rendered(batch, "needed") if rendered is None else rendered)
+            rendered = _rendered(batch, "none", self._separator)
+        self._stream.write(_rendered(batch, "needed", self._separator) if rendered is None else rendered)
 
     def close(self) -> None:
         """Nothing is left: the stream belongs to the writer."""
 
 
-def _rendered(batch: pa.RecordBatch, quoting: str) -> memoryview:
+def _rendered(batch: pa.RecordBatch, quoting: str, separator: str) -> memoryview:
     buffer = pa.BufferOutputStream()
-    options = arrow_csv.WriteOptions(include_header=False, quoting_style=quoting)
+    options = arrow_csv.WriteOptions(include_header=False, quoting_style=quoting, delimiter=separator)
     arrow_csv.write_csv(batch, buffer, options)
     return memoryview(buffer.getvalue())
 
 
-def _sink(kind: Format, stream: IO[bytes], schema: pa.Schema) -> Any:
+def _sink(kind: Format, stream: IO[bytes], schema: pa.Schema, name: str) -> Any:
     if kind is Format.CSV:
-        return _CsvSink(stream, schema)
+        return _CsvSink(stream, schema, "\t" if name.lower().endswith(".tsv") else ",")
+    if kind.sheet:
+        return SheetSink(kind, stream, schema, name)
     if kind is Format.PARQUET:
         return parquet.ParquetWriter(stream, schema)
     return ipc.new_file(stream, schema)

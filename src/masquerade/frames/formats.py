@@ -17,14 +17,37 @@ class Format(Enum):
     CSV = "CSV"
     PARQUET = "Parquet"
     ARROW = "Arrow"
+    EXCEL = "Excel"
+    SPSS = "SPSS"
+    STATA = "Stata"
+    SAS = "SAS"
+
+    @property
+    def sheet(self) -> bool:
+        """Tell whether it is a table of a spreadsheet or of a statistics program."""
+        return self in {Format.EXCEL, Format.SPSS, Format.STATA, Format.SAS}
+
+    @property
+    def carries_metadata(self) -> bool:
+        """Tell whether texts can stand in the file itself; they are kept next to the others."""
+        return self in {Format.PARQUET, Format.ARROW}
 
 
 _BY_ENDING = {
     ".csv": Format.CSV,
     ".csv.gz": Format.CSV,
+    ".tsv": Format.CSV,
+    ".tsv.gz": Format.CSV,
+    ".txt": Format.CSV,
     ".parquet": Format.PARQUET,
     ".arrow": Format.ARROW,
     ".feather": Format.ARROW,
+    ".xlsx": Format.EXCEL,
+    ".sav": Format.SPSS,
+    ".zsav": Format.SPSS,
+    ".dta": Format.STATA,
+    ".sas7bdat": Format.SAS,
+    ".xpt": Format.SAS,
 }
 
 

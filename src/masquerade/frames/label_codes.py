@@ -1,20 +1,21 @@
 """Labels to codes and back: a column of text, numbers or truth values becomes small unsigned integers.
 
 Every row first gets a mark: the code of its category, or one of three numbers past the last code that
-say what is wrong with it. Only the first wrong mark is ever looked at, and only its row is reported.
+say what is wrong with it. Of wrong ones the rows are reported, up to ten, and never a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from masquerade.core.errors import SchemaError, UnknownValue
-from masquerade.core.schema import Category, Field, Variable
+from masquerade.core.errors import MOST_ROWS, SchemaError, UnknownValue, ValueProblem
+from masquerade.core.schema import Category, Field
 from masquerade.core.words import category_text
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ UNKNOWN, MISSING, OUTSIDE = range(3)  # added to the number of categories
 Kind = Literal["text", "truth", "whole", "number", "other"]
 WORDS = {"text": "text", "whole": "whole numbers", "number": "numbers", "truth": "true/false"}
 _NUMBER = r"(?i)^[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf|infinity|nan)$"
+NEARLY = " (but for capitals or blanks it is: see 'recode')"
+MOST_COMPARED = 1000  # values that are compared with categories, of a batch
 _LARGEST_EXACT_FLOAT = 2**53
 _LARGEST_STRING_COLUMN = 2**31 - 1  # bytes that 32-bit offsets can address
 
@@ -50,24 +53,41 @@ def kind_words(kind: pa.DataType) -> str:
 def encode(column: pa.Array | pa.ChunkedArray, field: Field, *, text: bool = False) -> NDArray[Any]:
     """Return the codes of a column, in the smallest unsigned type that holds the field's categories.
 
-    Labels match by type and value; with `text` (a CSV) by their text form. The first value that is
-    unknown, missing without a stand-in, or outside the bins is an `UnknownValue`, rows counted from 1.
+    Labels match by type and value; with `text` (a CSV) by their text form. Values that are unknown, missing
+    without a stand-in, or outside the bins are an `UnknownValue`, rows counted from 1.
 
     >>> encode(pa.array(["yes", "no"]), Field(Variable("smoker", ("yes", "no")))).tolist()
     [0, 1]
     """
     size = len(field.variable)
     marks = np.empty(len(column), dtype=np.min_scalar_type(size + OUTSIDE))
-    start = 0
+    start, problems = 0, list[ValueProblem]()
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         found = marks[start : start + len(chunk)]
         found[:] = _marks(chunk, field, text=text)
         if len(found) and found.max() >= size:
-            row = int(np.argmax(found >= size))
-            problem = _problem(int(found[row]) - size, chunk.type, field, text=text)
-            raise UnknownValue(field.variable.name, start + row + 1, problem)
+            problems += _problems(chunk, found, field, start, text=text)
         start += len(chunk)
+    if problems:
+        raise UnknownValue.of(sorted(problems, key=lambda problem: problem.rows[0]))
     return marks.astype(np.min_scalar_type(size - 1), copy=False)
+
+
+def encode_columns(
+    columns: Mapping[str, Any], fields: Sequence[Field], *, text: bool | Sequence[bool]
+) -> dict[str, NDArray[Any]]:
+    """Return the codes of several columns; what is wrong with any of them is said in one `UnknownValue`."""
+    codes: dict[str, NDArray[Any]] = {}
+    problems: list[ValueProblem] = []
+    for field, spelled in zip(fields, [text] * len(fields) if isinstance(text, bool) else text, strict=True):
+        name = field.variable.name
+        try:
+            codes[name] = encode(columns[name], field, text=spelled)
+        except UnknownValue as error:
+            problems += error.problems
+    if problems:
+        raise UnknownValue.of(problems)
+    return codes
 
 
 def decode(codes: NDArray[Any], labels: Sequence[Category]) -> pa.Array:
@@ -119,7 +139,7 @@ def _through_dictionary(values: pa.DictionaryArray, field: Field, *, text: bool)
 def _look_up(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
     """Mark values by their place in the list of categories."""
     values = _comparable(values)
-    known = labels_of_type(values.type, field.variable, text=text)
+    known = labels_of_type(values.type, field, text=text)
     unknown = len(field.variable) + UNKNOWN
     table = np.array([*known.values(), unknown], dtype=np.min_scalar_type(unknown + OUTSIDE))
     if known:
@@ -142,35 +162,47 @@ def _comparable(values: pa.Array) -> pa.Array:
     return values
 
 
-def labels_of_type(kind: pa.DataType, variable: Variable, *, text: bool) -> Mapping[Any, int]:
-    """Return the codes of those categories that a column of this type can hold, as it holds them."""
-    labels = list(enumerate(variable.categories))
+def labels_of_type(kind: pa.DataType, field: Field, *, text: bool) -> Mapping[Any, int]:
+    """Return the marks of those values that a column of this type can hold, as it holds them.
+
+    These are the categories and what is recoded; bins have no values but those that are recoded.
+    """
+    own = [] if field.edges is not None else [(label, i) for i, label in enumerate(field.variable.categories)]
+    others = [(value, _recode_mark(field, label, text=text)) for value, label in field.recodes]
+    if kind_of(kind) == "text" and text:
+        if len({category_text(label) for label, _ in own}) < len(own):
+            raise SchemaError(
+                f"Variable {field.variable.name!r} has categories that look the same as text: "
+                "a CSV file cannot tell them apart."
+            )
+        return _text_forms(others) | _text_forms(own)
+    labels = [*others, *own]
     if kind_of(kind) == "text":
-        return _text_forms(variable) if text else {v: code for code, v in labels if type(v) is str}
+        return {v: code for v, code in labels if type(v) is str}
     if pa.types.is_boolean(kind):
-        return {v: code for code, v in labels if type(v) is bool}
+        return {v: code for v, code in labels if type(v) is bool}
     if pa.types.is_integer(kind):
         bounds = np.iinfo(kind.to_pandas_dtype())
-        return {v: code for code, v in labels if type(v) is int and bounds.min <= v <= bounds.max}
+        return {v: code for v, code in labels if type(v) is int and bounds.min <= v <= bounds.max}
     if pa.types.is_floating(kind):
-        return {float(v): c for c, v in labels if type(v) is int and abs(v) <= _LARGEST_EXACT_FLOAT}
+        return {float(v): c for v, c in labels if type(v) is int and abs(v) <= _LARGEST_EXACT_FLOAT}
     return {}
 
 
-def _text_forms(variable: Variable) -> dict[str, int]:
-    """Return the code of every text that stands for a category."""
-    exact = {category_text(label): code for code, label in enumerate(variable.categories)}
-    if len(exact) < len(variable):
-        raise SchemaError(
-            f"Variable {variable.name!r} has categories that look the same as text: "
-            "a CSV file cannot tell them apart."
-        )
+def _recode_mark(field: Field, label: Category | None, *, text: bool) -> int:
+    return missing_mark(field, text=text) if label is None else field.variable.code(label)
+
+
+def _text_forms(labels: Iterable[tuple[Category, int]]) -> dict[str, int]:
+    """Return the mark of every text that stands for a value."""
+    exact: dict[str, int] = {}
     others: dict[str, int] = {}
-    for code, label in enumerate(variable.categories):
+    for label, mark in labels:
+        exact[category_text(label)] = mark
         if isinstance(label, bool):
-            others |= dict.fromkeys((str(label), str(label).upper()), code)
+            others |= dict.fromkeys((str(label), str(label).upper()), mark)
         elif isinstance(label, int):
-            others[f"{label}.0"] = code  # what pandas writes once the column has a missing value
+            others[f"{label}.0"] = mark  # what pandas writes once the column has a missing value
     return others | exact
 
 
@@ -180,6 +212,8 @@ def _cut(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
     edges = np.array(field.edges, dtype=np.float64)
     numbers = _numbers(values, text=text)
     if numbers is None:
+        if field.recodes:
+            return _look_up(values, field, text=text)
         return _with_missing(np.full(len(values), size + UNKNOWN), values, field, text=text)
     known: NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False)  # nulls become NaN
     marks: NDArray[Any] = np.searchsorted(edges, known, side="right") - 1
@@ -189,6 +223,10 @@ def _cut(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
     if numbers.null_count > values.null_count:
         no_number = pc.and_(numbers.is_null(), values.is_valid())
         marks[no_number.to_numpy(zero_copy_only=False)] = size + UNKNOWN
+    if field.recodes:
+        listed = _look_up(values, field, text=text)
+        read_otherwise = (listed != size + UNKNOWN) & values.is_valid().to_numpy(zero_copy_only=False)
+        marks[read_otherwise] = listed[read_otherwise]
     return marks
 
 
@@ -225,6 +263,41 @@ def missing_mark(field: Field, *, text: bool) -> int:
     return len(field.variable) + MISSING
 
 
+def _problems(
+    values: pa.Array, marks: NDArray[Any], field: Field, before: int, *, text: bool
+) -> Iterator[ValueProblem]:
+    """Yield what is wrong with the values of a chunk, a few rows each."""
+    size, name = len(field.variable), field.variable.name
+    for mark in (UNKNOWN, MISSING, OUTSIDE):
+        rows = np.flatnonzero(marks == size + mark)
+        if not len(rows):
+            continue
+        problem = _problem(mark, values.type, field, text=text)
+        nearly = _nearly_known(values, rows, field) if mark == UNKNOWN and field.edges is None else rows[:0]
+        for some, words in ((np.setdiff1d(rows, nearly), problem), (nearly, problem + NEARLY)):
+            if len(some):
+                listed = tuple((some[:MOST_ROWS] + before + 1).tolist())
+                yield ValueProblem(name, listed, words, more=len(some) > MOST_ROWS)
+
+
+def _nearly_known(values: pa.Array, rows: NDArray[np.intp], field: Field) -> NDArray[np.intp]:
+    """Return the rows, of the first few, whose text is a category but for capitals and blanks."""
+    if kind_of(values.type) != "text":
+        return rows[:0]
+    few = rows[:MOST_COMPARED]
+    alike = {folded(label) for label in field.variable.categories if isinstance(label, str)}
+    return few[[folded(values[row].as_py()) in alike for row in few.tolist()]]
+
+
+def folded(label: str) -> str:
+    """Return a text without what people do not see: capitals, and blanks around or between words.
+
+    >>> folded("  Very  Good ")
+    'very good'
+    """
+    return " ".join(unicodedata.normalize("NFKC", label).split()).casefold()
+
+
 def _problem(mark: int, kind: pa.DataType, field: Field, *, text: bool) -> str:
     if mark == MISSING:
         return "is missing and the policy does not say what a missing value stands for (missing: …)"
@@ -236,7 +309,7 @@ def _problem(mark: int, kind: pa.DataType, field: Field, *, text: bool) -> str:
         return (
             "is not a number" if text else f"holds {kind_words(kind)} where the policy cuts numbers into bins"
         )
-    if labels_of_type(kind, field.variable, text=text):
+    if labels_of_type(kind, field, text=text):
         return "is not one of the policy's categories"
     listed = {type(label) for label in field.variable.categories}
     names = {str: "text", int: "whole numbers", bool: "true/false"}

@@ -12,6 +12,8 @@ ATTRIBUTE = "masquerade"
 PREFIX = b"masquerade."
 _OWN = "_masquerade"  # of a Polars frame, which has no place for such texts
 MEMO = "memo"  # the key of the id of the memo that drew the reports
+POLICY_TEXT = "policy_text"  # the key of the policy itself, as JSON
+MOST_POLICY_TEXT = 1 << 20  # bytes of it that travel with records; a larger one stays where it is
 INCOMPLETE = "incomplete"  # the key of a text that says which records are missing, not at random
 
 

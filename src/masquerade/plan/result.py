@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from masquerade.channels.fields import recodes_in_file
 from masquerade.channels.measures import breach_bound
 from masquerade.channels.policy import Policy
 from masquerade.channels.policy_file import FORMAT
@@ -82,7 +83,10 @@ class Plan:
             entry: dict[str, Any] = {"bins": list(field.edges)}
         else:
             entry = {"categories": list(self.schema[name].categories)}
-        return entry | ({"missing": field.missing} if field is not None and field.missing is not None else {})
+        if field is None:
+            return entry
+        missing = {} if field.missing is None else {"missing": field.missing}
+        return entry | missing | recodes_in_file(field)
 
     def _heading(self) -> str:
         whose = "a record" if self.task.per == "record" else "a variable"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from statistics import NormalDist
 from textwrap import fill
@@ -15,13 +14,12 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from masquerade import __version__
-from masquerade.channels.measures import breach_bound
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError
-from masquerade.core.guarantee import Guarantee
-from masquerade.core.words import epsilon_text, gamma_text, log_gamma, percent
+from masquerade.core.words import gamma_text
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.report import pictures
+from masquerade.report.guarantee_words import bounds, disclosed
 from masquerade.report.study import VAGUE, Comparison, Study, run_study
 from masquerade.report.style import filled, house_style, svg
 
@@ -30,7 +28,6 @@ WIDTH = 100
 SHOWN_NODES = ("B", "E", "C")
 FEW = 1000
 PRINTED_GAMMA: Mapping[str, int] = {"C": 9, "F": 9}
-BELIEF = 0.1
 NO_FIGURE = "–"
 UNSEEN = "unseen"
 RARE = "rare"
@@ -59,16 +56,6 @@ class _Row:
     stderr: str
     z: str
     note: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """What one channel, or the whole record, lets anyone conclude."""
-
-    name: str
-    gamma: str
-    epsilon: str
-    reach: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +142,7 @@ def line(row: _Row) -> str:
 
 
 def _guarantee_lines(study: Study) -> list[str]:
-    guarantee, columns = study.privacy.guarantee, _bounds(study)
+    guarantee, columns = study.privacy.guarantee, bounds(study.privacy)
     roles = list(dict.fromkeys(item.role for item in guarantee.disclosures))
     clear = [name for item in guarantee.disclosures if item.gamma is None for name in item.variables]
     cells = [
@@ -200,22 +187,13 @@ def _content(study: Study) -> dict[str, Any]:
             for pair in study.pairs
         ],
         "nodes": [(node.label, [parameter_row(item) for item in node.parameters]) for node in study.nodes],
-        "bounds": _bounds(study),
+        "bounds": bounds(study.privacy),
         "record_gamma": gamma_text(study.privacy.record_gamma),
-        "disclosures": _told(guarantee),
+        "disclosures": disclosed(guarantee),
         "assumptions": guarantee.assumptions,
         "printed_note": _printed_note(study),
         "structure": study.structure,
     }
-
-
-def _told(guarantee: Guarantee) -> list[tuple[str, str, str]]:
-    """Return who learns what kind of values, and of which variables with which bound."""
-    lines: dict[tuple[str, str], list[str]] = {}
-    for item in guarantee.disclosures:
-        bound = "no bound" if item.gamma is None else f"γ = {gamma_text(item.gamma)}"
-        lines.setdefault((item.role, item.kind), []).append(f"{', '.join(item.variables)} ({bound})")
-    return [(role, kind, "; ".join(items)) for (role, kind), items in lines.items()]
 
 
 def _drawn(study: Study) -> list[tuple[_Picture, Markup]]:
@@ -330,18 +308,6 @@ def number(value: float | None, digits: int, sign: Literal["+", "-"] = "-") -> s
 def signed(value: float | None) -> str:
     """Write a difference in standard errors."""
     return number(value, 1, sign="+")
-
-
-def _bounds(study: Study) -> list[_Bound]:
-    """Return γ, ε and how far a belief of 10% can rise, by variable and for the whole record."""
-    figures: list[tuple[str, Fraction | float]] = [
-        (", ".join(item.variables), item.gamma) for item in study.privacy.variables
-    ]
-    figures.append(("record", study.privacy.record_gamma))
-    return [
-        _Bound(name, gamma_text(gamma), epsilon_text(log_gamma(gamma)), percent(breach_bound(gamma, BELIEF)))
-        for name, gamma in figures
-    ]
 
 
 def _printed_note(study: Study) -> str:

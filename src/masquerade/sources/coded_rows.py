@@ -39,7 +39,9 @@ class Gathering:
         self._codes: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
         self._sums: dict[str, list[NDArray[Any]]] = {key: [] for key in keys}
         self._rows = self._merged = 0
-        self._spelled = any(columns[name].text or columns[name].field.missing is not None for name in names)
+        fields = [columns[name].field for name in names]
+        several = any(field.missing is not None or field.recodes for field in fields)
+        self._spelled = several or any(columns[name].text for name in names)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take some rows; too many are an `Overflow`, an unlisted value is an `UnknownValue`."""

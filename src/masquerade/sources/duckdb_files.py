@@ -50,6 +50,7 @@ class DuckFiles:
             raise InputError("Standard input can be read once only: write it to a file, or count in memory.")
         with nullcontext(data) if isinstance(data, Batches) else open_batches(data, []) as files:
             self.paths, self.text, self.names = files.paths, files.text, files.file_names
+            self._written = files.dialect
             self._types = _types_in([schema for schema in files.schemas if schema is not None])
         self._watch = watch
         self._spill = tempfile.mkdtemp(prefix="masquerade-")  # private, and gone with this object
@@ -100,7 +101,7 @@ class DuckFiles:
     def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
         """Return the error about a value with its file and row, which only reading in order can tell."""
         name = column.field.variable.name
-        with open_batches(self.paths, [name]) as files:
+        with open_batches(self.paths, [name], dialect=self._written) as files:
             for batch in files:
                 try:
                     encode(batch[name], column.field, text=column.text)
@@ -113,14 +114,14 @@ class DuckFiles:
         raised: list[Exception] = []
         used = list(columns) or list(self.names[:1])
         if not self.text and not self._types.keys() >= set(used):
-            open_batches(self.paths, used)  # says which file lacks which column
+            open_batches(self.paths, used, dialect=self._written)  # says which file lacks which column
         types = {name: _common_type(name, self._types[name], self.paths) for name in used if not self.text}
         alike = all(len(set(self._types[name])) == 1 for name in types)
         if self._parquet is not None and alike:
             yield self._parquet, raised
             return
         schema = pa.schema([(name, types.get(name, pa.string())) for name in used])
-        with open_batches(self.paths, used) as batches:
+        with open_batches(self.paths, used, dialect=self._written) as batches:
             self._connection.register("reports_", _reader_of(schema, iter(batches), raised))
             try:
                 yield "reports_", raised

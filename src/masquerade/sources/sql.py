@@ -181,7 +181,7 @@ def conditions(dialect: Dialect, name: str, column: Column) -> dict[int, str]:
     if column.cut_by_engine:
         return {code: f"{quoted} = {code}" for code in range(len(column.field.variable))}
     spelled: dict[int, list[Any]] = {}
-    for value, code in labels_of_type(column.kind, column.field.variable, text=column.text).items():
+    for value, code in labels_of_type(column.kind, column.field, text=column.text).items():
         spelled.setdefault(code, []).append(value)
     found = {
         code: f"{quoted} = {dialect.label(values[0])}"
@@ -223,8 +223,10 @@ def _bin_code(dialect: Dialect, name: str, column: Column) -> str:
     edges, x = column.field.edges or (), dialect.name(name)
     first, *inner, last = (dialect.number(float(edge)) for edge in edges)
     outside = len(column.field.variable) + OUTSIDE
+    recoded = labels_of_type(column.kind, column.field, text=False)
     branches = [
         f"WHEN {_is_missing(dialect, name, column.kind)} THEN {missing_mark(column.field, text=False)}",
+        *(f"WHEN {x} = {dialect.label(value)} THEN {mark}" for value, mark in recoded.items()),
         f"WHEN {x} < {first} OR {x} > {last} THEN {outside}",
         *(f"WHEN {x} < {edge} THEN {code}" for code, edge in enumerate(inner)),
     ]

@@ -18,15 +18,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy, check_policy
-from masquerade.core.errors import InputError, MasqueradeWarning, PolicyMismatch, UnknownValue
+from masquerade.core.errors import InputError, MasqueradeWarning, PolicyMismatch, UnknownValue, ValueProblem
 from masquerade.core.plugins import load_plugin, plugins
 from masquerade.core.schema import Category, Field, Schema, category
 from masquerade.core.tally import Tally
 from masquerade.frames.baskets import Baskets
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.formats import STREAM, is_compressed
-from masquerade.frames.label_codes import encode
-from masquerade.frames.metadata import INCOMPLETE, metadata_of
+from masquerade.frames.label_codes import encode_columns
+from masquerade.frames.metadata import INCOMPLETE, POLICY_TEXT, metadata_of
 from masquerade.frames.native import columns_of
 from masquerade.sources.baskets import BasketRecords
 from masquerade.sources.coded_rows import joined
@@ -95,7 +95,8 @@ def tally(
     Files are paths or patterns like ``people/*.parquet``, or what `open_batches` opened; each is opened once.
     A table is an Ibis table or a Spark data frame.
 
-    With a `policy`, `data` are records disguised by it. Without one they are clear; their categories come
+    With a `policy`, `data` are records disguised by it; what we disguised carries it along, and needs none
+    to be given. Without one they are clear; their categories come
     from `schema` (or the variables of a policy), and only if none is given from the data themselves.
     `weights` names a column of survey weights; `id` names the person, and a person's second record is
     refused, since repeated records would make the standard errors too small.
@@ -123,6 +124,8 @@ def tally(
         with open_batches(data, []) as files:
             return tally(files, policy, engine=engine, **options)
     found = table_of(data, watch=watch) or data
+    if policy is None and schema is None:
+        policy = carried_policy(said_by(found))
     used, fields, said = _how_to_read(found, policy, schema, [weights, id])
     missing = missing_from(said, accepted=accept_incomplete)
     released = policy is not None
@@ -149,19 +152,21 @@ def _records_of(
 ) -> Records:
     extra = [name for name in (weights, person) if name is not None]
     parts: dict[str, list[Any]] = {name: [] for name in (*policy.observed, *extra)}
+    problems: list[ValueProblem] = []
     for chunk in _chunks(data, list(parts)):
+        # labels of several types are released as text, whatever the file
+        spelled = [chunk.text or (released and field.variable.mixed) for field in fields]
         try:
-            for field in fields:
-                name = field.variable.name
-                # labels of several types are released as text, whatever the file
-                text = chunk.text or (released and field.variable.mixed)
-                parts[name].append(encode(chunk.columns[name], field, text=text))
+            for name, codes in encode_columns(chunk.columns, fields, text=spelled).items():
+                parts[name].append(codes)
             if weights is not None:
                 parts[weights].append(_numbers(chunk, weights))
             if person is not None:
                 parts[person].append(chunk.columns[person])
         except UnknownValue as error:
-            raise error.shifted(chunk.before, chunk.file) from None
+            problems += error.shifted(chunk.before, chunk.file).problems
+    if problems:
+        raise UnknownValue.of(problems)
     if person is not None:
         _check_once(parts[person], person)
     codes = {name: joined(parts[name], np.uint8) for name in policy.observed}
@@ -250,6 +255,13 @@ def said_by(data: Any) -> Mapping[str, str]:
     if isinstance(data, IbisTable):
         return {}  # a database has no place for such words
     return data.metadata if isinstance(data, Batches) else metadata_of(columns_of(data).frame)
+
+
+def carried_policy(said: Mapping[str, str]) -> Policy | None:
+    """Return the policy that disguised data carry along, None if they do not."""
+    if "policy" not in said or POLICY_TEXT not in said:
+        return None
+    return Policy.from_public_text(said[POLICY_TEXT], said["policy"])
 
 
 def missing_from(said: Mapping[str, str], *, accepted: bool) -> Missing | None:

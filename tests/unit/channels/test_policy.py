@@ -250,7 +250,7 @@ def test_the_json_schema_lists_the_keys_that_files_use(policy):
     assert set(whole["required"]) == {"masquerade", "variables"}
     assert whole["additionalProperties"] is False
     variable = resolve(whole["properties"]["variables"]["additionalProperties"], whole)
-    assert set(variable["properties"]) == {"categories", "bins", "channel", "missing", "note"}
+    assert set(variable["properties"]) == {"categories", "bins", "channel", "missing", "na", "recode", "note"}
     listed = next(part for part in variable["properties"]["channel"]["anyOf"] if part.get("type") != "null")
     kinds = listed["discriminator"]["mapping"]
     for entry in policy.to_dict()["variables"].values():

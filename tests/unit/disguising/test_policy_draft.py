@@ -103,7 +103,6 @@ def test_missing_values_get_a_category_that_is_not_taken():
         ("x", [f"{i} words" for i in range(100)], False, "different texts"),
         ("x", list("abcdefgh"), False, "names or free text"),
         ("x", ["long " * 50, "b", "b"], False, "free text"),
-        ("x", [str(i) for i in range(100)] + ["NA"] * 3, True, "mixed"),
         ("x", ["a", "a"], False, "one value only"),
         ("x", [None, None], False, "no values"),
         ("x", [[1], [2], [1]], False, "dates, lists"),

@@ -1,0 +1,171 @@
+"""How a text file is written: what separates its fields, its decimals, its letters; found by looking.
+
+A sample of the first rows decides. What cannot be told is taken as it is written most often: commas, decimal
+points, UTF-8.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from masquerade.core.errors import InputError
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+DECIMALS = {".": "decimal points", ",": "decimal commas"}
+UTF8 = "utf-8"
+SAMPLE = 500  # rows that are looked at
+_MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: UTF8}
+_WITH_COMMA = r"^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?$"  # also 1.234.567,8
+_COMMA_NUMBER = re.compile(_WITH_COMMA)
+_COMMA_FRACTION = re.compile(r"^[+-]?[\d.]*\d,\d+$")
+_POINT_FRACTION = re.compile(r"^[+-]?\d+\.(?:\d{1,2}|\d{4,})$")  # three digits may be thousands
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    r"""How a CSV is written; None is to be found by looking.
+
+    >>> Dialect().found(b"name;share\nM\xfcller;0,5\nAdam;1,5\n")
+    Dialect(separator=';', decimal=',', encoding='cp1252')
+    """
+
+    separator: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.separator is not None and self.separator in {"tab", "\\t"}:
+            object.__setattr__(self, "separator", "\t")
+        for what, given, known in (
+            ("separator (--sep)", self.separator, [*SEPARATORS, "tab"]),
+            ("decimal mark (--decimal)", self.decimal, DECIMALS),
+        ):
+            if given is not None and given not in known:
+                raise InputError(f"The {what} is one of {'  '.join(known)}. Got {given!r} instead.")
+        if self.separator is not None and self.separator == self.decimal:
+            raise InputError("Fields and decimals cannot both be separated by commas.")
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError:
+                raise InputError(
+                    f"There is no text encoding {self.encoding!r}: utf-8, latin-1 and cp1252 are some."
+                ) from None
+
+    @property
+    def usual(self) -> bool:
+        """Tell whether this is how most files are written."""
+        return (self.separator, self.decimal, self.encoding) == (",", ".", UTF8)
+
+    @property
+    def words(self) -> str:
+        """Return it in words."""
+        fields = SEPARATORS.get(self.separator or "", "commas")
+        letters = {UTF8: "UTF-8", "cp1252": "Windows-1252 (Latin-1)"}.get(self.encoding or "", self.encoding)
+        return f"{fields} between fields, {DECIMALS[self.decimal or '.']}, {letters} text"
+
+    def found(self, start: bytes, *, whole: bool = True) -> Dialect:
+        """Return the dialect of a file that starts like this; `whole` if that is all of it."""
+        encoding = self.encoding or _encoding_of(start)
+        text = start.decode(encoding, errors="replace").removeprefix("\ufeff")
+        separator = self.separator or _separator_of(text, self.decimal, whole=whole)
+        decimal = self.decimal
+        if decimal is None:
+            decimal = _decimal_of(_rows(text, separator, whole=whole)) if separator != "," else "."
+        return replace(self, separator=separator, decimal=decimal, encoding=encoding)
+
+    def comma_columns(self, start: bytes, *, whole: bool) -> frozenset[int]:
+        """Return the places of the columns whose fields are numbers, most of them, with decimal commas."""
+        if self.decimal != ",":
+            return frozenset()
+        text = start.decode(self.encoding or UTF8, errors="replace").removeprefix("\ufeff")
+        _, *rows = _rows(text, self.separator or ",", whole=whole) or [[]]
+        return frozenset(place for place, column in enumerate(_columns(rows)) if _mostly_numbers(column))
+
+
+def with_points(values: pa.Array) -> pa.Array:
+    """Return texts in which numbers with decimal commas have points; other texts as they are.
+
+    >>> with_points(pa.array(["1.234,5", "k. A.", None])).to_pylist()
+    ['1234.5', 'k. A.', None]
+    """
+    numbers = pc.utf8_trim_whitespace(values)
+    pointed = pc.replace_substring(pc.replace_substring(numbers, ".", ""), ",", ".")
+    return pc.if_else(pc.match_substring_regex(numbers, _WITH_COMMA), pointed, values)
+
+
+def _encoding_of(start: bytes) -> str:
+    marked = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
+    if marked is not None:
+        return marked
+    try:
+        codecs.getincrementaldecoder(UTF8)().decode(start)  # a letter may be cut off at the end
+    except UnicodeDecodeError:
+        pass
+    else:
+        return UTF8
+    if b"\0" in start:
+        return UTF8  # no text at all: the reader says so
+    try:
+        start.decode("cp1252")
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "cp1252"
+
+
+def _separator_of(text: str, decimal: str | None, *, whole: bool) -> str:
+    """Return what cuts the rows of a sample into as many fields each; where none does, the names."""
+    best, most = ",", (False, 1)
+    for separator in SEPARATORS:
+        if separator == decimal:
+            continue
+        rows = _rows(text, separator, whole=whole)
+        if not rows or len(rows[0]) < 2:
+            continue
+        even = all(len(row) == len(rows[0]) for row in rows)
+        if best == "," and most[1] > 1 and (most[0] or not even):
+            continue  # commas that fit, or that fit no worse than this, are what is meant
+        if (even, len(rows[0])) > most:
+            best, most = separator, (even, len(rows[0]))
+    return best
+
+
+def _decimal_of(rows: Sequence[Sequence[str]]) -> str:
+    columns = [column for column in _columns(rows[1:]) if column]
+    commas = any(_mostly_numbers(column) and any(map(_COMMA_FRACTION.match, column)) for column in columns)
+    points = any(
+        2 * sum(1 for field in column if _POINT_FRACTION.match(field)) > len(column) for column in columns
+    )
+    return "," if commas and not points else "."
+
+
+def _mostly_numbers(column: Sequence[str]) -> bool:
+    return bool(column) and 2 * sum(1 for field in column if _COMMA_NUMBER.match(field)) > len(column)
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the fields of every column that are not empty."""
+    width = max(map(len, rows), default=0)
+    return [[row[i].strip() for row in rows if i < len(row) and row[i].strip()] for i in range(width)]
+
+
+def _rows(text: str, separator: str, *, whole: bool) -> list[list[str]]:
+    """Return the first rows that are not empty; the last of a cut-off text is left out."""
+    rows: list[list[str]] = []
+    try:
+        for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
+            if row:
+                rows.append(row)
+            if len(rows) > SAMPLE:
+                return rows
+    except csv.Error:
+        return rows
+    return rows if whole or len(rows) < 2 else rows[:-1]

@@ -1,0 +1,246 @@
+"""Tables of spreadsheets (Excel) and statistics programs (SPSS, Stata, SAS), as text like a CSV.
+
+A value that has a label in the file is read as its label, and texts are written as labelled codes where the
+program knows such. The libraries that read them are an extra: pip install 'masquerade[files]'.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from masquerade.core.errors import FileError, InputError
+from masquerade.core.words import category_text
+from masquerade.frames.formats import Format, unreadable
+
+MOST_EXCEL_ROWS = (1 << 20) - 1  # beside the names
+_LIBRARY = {Format.EXCEL: "openpyxl"}
+_READERS = {".sav": "sav", ".zsav": "sav", ".dta": "dta", ".sas7bdat": "sas7bdat", ".xpt": "xport"}
+
+
+class Sheet:
+    """A sheet of texts: `batches` yields rows of some columns, from the start; empty cells are null."""
+
+    schema: pa.Schema | None = None  # everything is text
+    total_rows: int | None = None
+
+    def __init__(self, path: str, kind: Format, names: Sequence[object], metadata: dict[str, str]) -> None:
+        self.path, self.kind, self.metadata = path, kind, metadata
+        self.names = tuple(str(name).strip() for name in names)
+        twice = next((name for name, times in Counter(self.names).items() if times > 1), None)
+        if twice is not None:
+            raise FileError(f"{path}: two columns are called {twice!r}.")
+        if not self.names:
+            raise FileError(f"{path}: the first row of the sheet holds no names.")
+
+    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield at most `rows` rows at a time."""
+        try:
+            for part in self._parts(columns, rows):
+                texts = [pa.array(map(_text, part[name]), pa.string()) for name in columns]
+                yield pa.RecordBatch.from_arrays(texts, names=list(columns))
+        except OSError as error:
+            raise unreadable(self.path, error) from None
+        except Exception:  # noqa: BLE001  (a library's own, which may quote data)
+            failed = True
+        else:
+            failed = False
+        if failed:
+            raise _damaged(self.path, self.kind)
+
+    def _parts(self, columns: Sequence[str], rows: int) -> Iterator[Mapping[str, Sequence[Any]]]:
+        raise NotImplementedError
+
+
+class _Excel(Sheet):
+    """The first sheet of a workbook; formulas count as the values that they had when it was saved."""
+
+    def __init__(self, path: str, metadata: dict[str, str], stack: ExitStack) -> None:
+        library = _library(Format.EXCEL, path)
+        self._book = _opened(
+            path, Format.EXCEL, lambda: library.load_workbook(path, read_only=True, data_only=True)
+        )
+        stack.callback(self._book.close)
+        first = next((row for row in self._rows() if any(cell is not None for cell in row)), ())
+        while first and first[-1] is None:  # columns that are formatted and empty
+            first = first[:-1]
+        if any(name is None for name in first):
+            raise FileError(f"{path}: a column of the first sheet has no name.")
+        super().__init__(path, Format.EXCEL, first, metadata)
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        yield from self._book.worksheets[0].iter_rows(values_only=True)
+
+    def _parts(self, columns: Sequence[str], rows: int) -> Iterator[Mapping[str, Sequence[Any]]]:
+        filled = (row for row in self._rows() if any(cell is not None for cell in row))
+        next(filled, None)
+        places = [self.names.index(name) for name in columns]
+        while some := list(islice(filled, rows)):
+            yield {
+                name: [row[place] if place < len(row) else None for row in some]
+                for name, place in zip(columns, places, strict=True)
+            }
+
+
+class _Statistics(Sheet):
+    """A table of SPSS, Stata or SAS, whose missing values are empty and whose labels replace codes."""
+
+    def __init__(self, path: str, kind: Format, metadata: dict[str, str]) -> None:
+        ending = Path(path).suffix.lower()
+        self._read = getattr(_library(kind, path), f"read_{_READERS[ending]}")
+        catalogue = Path(path).with_suffix(".sas7bcat")
+        self._more = {"catalog_file": str(catalogue)} if ending == ".sas7bdat" and catalogue.exists() else {}
+        _, about = _opened(path, kind, lambda: self._read(path, metadataonly=True))
+        super().__init__(path, kind, about.column_names, metadata)
+        self.total_rows = about.number_rows
+
+    def _parts(self, columns: Sequence[str], rows: int) -> Iterator[Mapping[str, Sequence[Any]]]:
+        labels = {} if self._read.__name__ == "read_xport" else {"apply_value_formats": True}
+        labels |= {"formats_as_category": False} if labels else {}
+        start = 0
+        while True:
+            frame, _ = self._read(
+                self.path, usecols=list(columns), row_offset=start, row_limit=rows, **labels, **self._more
+            )
+            if not len(frame):
+                return
+            yield {name: frame[name].tolist() for name in columns}
+            start += len(frame)
+
+
+def sheet_of(path: str, kind: Format, metadata: dict[str, str], stack: ExitStack) -> Sheet:
+    """Open a sheet."""
+    if not Path(path).is_file():
+        raise unreadable(path, FileNotFoundError(2, "no such file"))
+    return _Excel(path, metadata, stack) if kind is Format.EXCEL else _Statistics(path, kind, metadata)
+
+
+class SheetSink:
+    """Takes batches and writes them as one sheet in the end."""
+
+    def __init__(self, kind: Format, stream: IO[bytes], schema: pa.Schema, name: str) -> None:
+        self._kind, self._stream, self._schema, self._name = kind, stream, schema, name
+        self._library, self._parts = _library(kind, name), list[pa.RecordBatch]()
+        if name.lower().endswith(".sas7bdat"):
+            raise FileError(f"{name}: only SAS itself writes .sas7bdat; write .xpt, which SAS reads.")
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Keep a batch."""
+        self._parts.append(batch)
+
+    def close(self) -> None:
+        """Write the sheet."""
+        table = pa.Table.from_batches(self._parts, self._schema)
+        if self._kind is Format.EXCEL:
+            self._write_excel(table)
+            return
+        with tempfile.TemporaryDirectory(prefix="masquerade-") as folder:
+            made = Path(folder) / f"sheet{Path(self._name).suffix.lower()}"
+            self._write_statistics(table, str(made))
+            with made.open("rb") as content:
+                shutil.copyfileobj(content, self._stream)
+
+    def _write_excel(self, table: pa.Table) -> None:
+        if len(table) > MOST_EXCEL_ROWS:
+            raise FileError(
+                f"{self._name}: a sheet holds {MOST_EXCEL_ROWS:,} rows; write a .csv or .parquet."
+            )
+        book = self._library.Workbook(write_only=True)
+        sheet = book.create_sheet("data")
+        cell = import_module("openpyxl.cell").WriteOnlyCell
+
+        def written(value: Any) -> Any:
+            if not (isinstance(value, str) and value.startswith("=")):
+                return value
+            made = cell(sheet, value)
+            made.data_type = "s"  # text, not a formula
+            return made
+
+        sheet.append([written(name) for name in table.column_names])
+        for batch in table.to_batches():
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                sheet.append([written(value) for value in row])
+        book.save(self._stream)
+
+    def _write_statistics(self, table: pa.Table, path: str) -> None:
+        writer = getattr(self._library, f"write_{_READERS[Path(path).suffix]}")
+        labelled = self._kind in {Format.SPSS, Format.STATA}
+        columns, labels = {}, {}
+        for name in table.column_names:
+            values = table.column(name)
+            if pa.types.is_boolean(values.type):
+                values = pa.chunked_array(
+                    [[None if v is None else category_text(v) for v in values.to_pylist()]]
+                )
+            if labelled and pa.types.is_string(values.type):
+                known = sorted({value for value in values.unique().to_pylist() if value is not None})
+                labels[name] = dict(enumerate(known, start=1))
+                codes = {label: code for code, label in labels[name].items()}
+                values = pa.chunked_array([[codes.get(value) for value in values.to_pylist()]], pa.int32())
+            columns[name] = values
+        frame = pa.table(columns).to_pandas()
+        more: dict[str, Any] = {"variable_value_labels": labels} if labelled else {}
+        more |= {"compress": True} if path.endswith(".zsav") else {}
+        try:
+            writer(frame, path, **more)
+        except Exception:  # noqa: BLE001  (a library's own, which may quote data)
+            failed = True
+        else:
+            failed = False
+        if failed:
+            raise FileError(
+                f"{self._name}: {self._kind.value} cannot hold these columns (are the names plain letters "
+                "and digits, and not too long?); write a .csv or .parquet."
+            )
+
+
+def _library(kind: Format, path: str) -> Any:
+    name = _LIBRARY.get(kind, "pyreadstat")
+    try:
+        return import_module(name)
+    except ImportError:
+        raise InputError(f"{path}: {kind.value} files need {name}: pip install 'masquerade[files]'") from None
+
+
+def _opened(path: str, kind: Format, read: Any) -> Any:
+    found = None
+    try:
+        found = read()
+    except OSError as error:
+        if error.errno:
+            raise unreadable(path, error) from None
+    except Exception:  # noqa: BLE001  (a library's own, which may quote data)
+        found = None
+    if found is None:
+        raise _damaged(path, kind)
+    return found
+
+
+def _damaged(path: str, kind: Format) -> FileError:
+    return FileError(
+        f"{path}: this is not a readable {kind.value} file (truncated, damaged, or of another kind)."
+    )
+
+
+def _text(value: Any) -> str | None:
+    """Return a cell as the text that a CSV would hold; nothing where it is empty."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, (dt.date, dt.time)):
+        return None if value != value else value.isoformat()  # noqa: PLR0124  (not a time)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return (
+        category_text(value) if isinstance(value, (bool, int, str)) and value != "" else (str(value) or None)
+    )

@@ -1,0 +1,47 @@
+"""What a guarantee says, written for a page: bounds by variable, who learns what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from masquerade.channels.measures import breach_bound
+from masquerade.core.words import epsilon_text, gamma_text, log_gamma, percent
+
+if TYPE_CHECKING:
+    from masquerade.channels.privacy import PolicyPrivacy
+    from masquerade.core.guarantee import Guarantee
+
+BELIEF = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What one channel, or the whole record, lets anyone conclude."""
+
+    name: str
+    gamma: str
+    epsilon: str
+    reach: str
+
+
+def bounds(privacy: PolicyPrivacy) -> list[Bound]:
+    """Return γ, ε and how far a belief of 10% can rise, by channel and last for the whole record."""
+    figures: list[tuple[str, Fraction | float]] = [
+        (item.title, item.gamma) for item in (*privacy.variables, *privacy.groups)
+    ]
+    figures.append(("record", privacy.record_gamma))
+    return [
+        Bound(name, gamma_text(gamma), epsilon_text(log_gamma(gamma)), percent(breach_bound(gamma, BELIEF)))
+        for name, gamma in figures
+    ]
+
+
+def disclosed(guarantee: Guarantee) -> list[tuple[str, str, str]]:
+    """Return who learns what kind of values, and of which variables with which bound."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for item in guarantee.disclosures:
+        bound = "no bound" if item.gamma is None else f"γ = {gamma_text(item.gamma)}"
+        lines.setdefault((item.role, item.kind), []).append(f"{', '.join(item.variables)} ({bound})")
+    return [(role, kind, "; ".join(items)) for (role, kind), items in lines.items()]
