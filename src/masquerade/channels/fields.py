@@ -46,7 +46,7 @@ def _recodes_of(
 ) -> tuple[tuple[Category, Category | None], ...]:
     """Return the values that are read as another, or as missing."""
     read: dict[tuple[type, Category], tuple[Category, Category | None]] = {}
-    named = [(value, None) for value in entry.na]
+    named: list[tuple[Category, Category | None]] = [(value, None) for value in entry.na]
     for label, values in entry.recode.items():
         named += [(value, _read_as(field, label, f"{where}.recode")) for value in values]
     for value, meant in named:

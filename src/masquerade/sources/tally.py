@@ -157,8 +157,8 @@ def _records_of(
         # labels of several types are released as text, whatever the file
         spelled = [chunk.text or (released and field.variable.mixed) for field in fields]
         try:
-            for name, codes in encode_columns(chunk.columns, fields, text=spelled).items():
-                parts[name].append(codes)
+            for name, column in encode_columns(chunk.columns, fields, text=spelled).items():
+                parts[name].append(column)
             if weights is not None:
                 parts[weights].append(_numbers(chunk, weights))
             if person is not None:
