@@ -23,7 +23,7 @@ from masquerade.core.intervals import quantile
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.spread import Spread, score_interval
-from masquerade.core.tally import RecordTally, Tally
+from masquerade.core.tally import RecordTally, Selected, Tally
 from masquerade.core.words import printable
 from masquerade.learn.bayes import NaiveBayes
 from masquerade.learn.prediction_rows import LogScores, labels_of, row_codes, summed_logs
@@ -142,6 +142,8 @@ def _predicted(model: Classifier, rows: Codes) -> NDArray[np.intp]:
 
 def _mean_over(source: Tally, f: Callable[[NDArray[np.intp]], NDArray[Any]], over: Sequence[str]) -> Accuracy:
     """Return the mean of f over the true records, its standard error and the number of records."""
+    if isinstance(source, Selected):
+        return _mean_over(source.source, f, over)
     if isinstance(source, RecordTally):
         (everyone,) = source.answer([Query()])
         if isinstance(source, Records):

@@ -199,6 +199,35 @@ class Policy:
             | ({"blocks": [_without_none(entry) for entry in blocks]} if blocks else {})
         )
 
+    def select(self, names: Iterable[str]) -> Policy:
+        """Return the policy of some variables: those disguised together stay together, strata keep theirs."""
+        chosen = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
+        wanted = {self.schema[name].name for name in chosen}
+        by = self.stratum_variable
+        for group in self.groups:
+            beside = [name for name in group.names if name not in wanted]
+            if beside and len(beside) < len(group.names):
+                raise PolicyError(
+                    f"{', '.join(group.names)} are disguised together: select all or none of them."
+                )
+        if by is not None and by not in wanted:
+            raise PolicyError(f"{by!r} tells which channels hold: select it too.")
+        own = {
+            label: {
+                group.names[0]: group.matrix_channel
+                for group, usual in zip(groups, self.groups, strict=True)
+                if group.names[0] in wanted and group != usual
+            }
+            for label, groups in self._strata.items()
+        }
+        return Policy(
+            [field for field in self.fields if field.variable.name in wanted],
+            {group.names: group.channel for group in self.groups if group.names[0] in wanted},
+            None if by is None else (by, own),
+            None,
+            {names: report for names, report in self.report_names.items() if names[0] in wanted},
+        )
+
     def public_text(self) -> str | None:
         """Return what disguised records carry along, as JSON: without notes, and without odd clear values.
 

@@ -17,6 +17,8 @@ import masquerade as mq
 from masquerade.cli import options
 from masquerade.cli.output import listed, say, warnings_said, watched
 from masquerade.core.errors import InputError
+from masquerade.core.tally import Selected
+from masquerade.learn.option_kinds import names_in
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 TITLES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
 ELSEWHERE: Final = ("postgres", "spark")  # engines that DATA are the name of a table of
 READ: Final[dict[str, tuple[Any, Any]]] = {
+    "variables": (options.Variables, None),
     "weights": (options.Weights, None),
     "person": (options.Person, None),
     "clear": (options.Clear, False),
@@ -53,12 +56,14 @@ def over_records(
     """
     reports = Parameter("data", Parameter.POSITIONAL_OR_KEYWORD, annotation=options.Reports)
     parameters = [reports, own_option("policy", options.CarriedPolicy, None)]
-    for item in own or signature(run, eval_str=True).parameters.values():
-        named = READ.items() if item.name == "records" else ()
+    own = own or list(signature(run, eval_str=True).parameters.values())
+    taken = {item.name for item in own}  # what a command calls so itself is its own
+    for item in own:
+        named = [pair for pair in READ.items() if pair[0] not in taken] if item.name == "records" else ()
         parameters += [own_option(name, *kind) for name, kind in named] or [item]
 
     def command(data: list[str], policy: str | None, **typed: Any) -> None:
-        read = {name: typed.pop(name) for name in READ}
+        read = {name: None if name in taken else typed.pop(name) for name in READ}
         run(records=Records(data, policy, **read), **typed)
 
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -76,6 +81,7 @@ class Records:
 
     data: list[str]
     rules: str | None
+    variables: str | None
     weights: str | None
     person: str | None
     clear: bool
@@ -104,6 +110,13 @@ class Records:
             raise InputError(f"{listed(self.data)}: carries no policy along; give --policy FILE.")
         return carried
 
+    @cached_property
+    def chosen(self) -> tuple[str, ...]:
+        """Return the variables that were named, none where all are meant."""
+        if self.variables is None:
+            return ()
+        return names_in(self.variables, self.policy.schema, "--variables")
+
     @contextmanager
     def opened(self, doing: str, what: str = "results are") -> Iterator[Any]:
         """Yield the source of counts; a bar shows how far it is, and in the end our warnings are said.
@@ -120,7 +133,7 @@ class Records:
             read["engine"] = "auto" if self.engine in ELSEWHERE else self.engine
             source = mq.tally(records, **read, watch=watch)
             say_missing(getattr(source, "missing", None))
-            yield source
+            yield Selected(source, self.chosen) if self.chosen else source
 
     def _check(self) -> None:
         """Refuse what cannot work before anything is read."""

@@ -7,16 +7,14 @@ from typing import Annotated
 
 from masquerade.cli import output
 from masquerade.cli.data_source import Records, over_records
-from masquerade.cli.options import Overwrite, Variables, option
+from masquerade.cli.options import Overwrite, option
 from masquerade.core.errors import InputError
-from masquerade.learn.option_kinds import names_in
 
 
 @over_records
 def command(
     *,
     records: Records,
-    variables: Variables = None,
     title: Annotated[str | None, option("The page's title.", "TEXT")] = None,
     level: Annotated[float, option("Confidence level of the intervals.")] = 0.95,
     out: Annotated[str, option("Where the page goes (.html).", "FILE", "--out", "-o")] = "report.html",
@@ -32,11 +30,10 @@ def command(
         (not 0 < level < 1, f"--level must be between 0 and 1, such as 0.95. Got {level:g} instead.")
     )
     output.check_target(out, overwrite=overwrite)
-    chosen = names_in(variables, records.policy.schema, "--variables") if variables else ()
     from masquerade.report.survey import survey_findings, survey_page  # noqa: PLC0415  (draws)
 
     with records.opened("counting") as source:
-        found = survey_findings(source, records.policy, chosen, level, disguised=not records.clear)
+        found = survey_findings(source, records.policy, records.chosen, level, disguised=not records.clear)
     names = ", ".join(Path(name).name for name in records.data)
     files = {"policy": records.rules, "records": records.data[0]}
     page = survey_page(found, title or f"Report on {names}", files)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any, Literal, Protocol, runtime_checkable
 from warnings import warn
@@ -69,6 +69,10 @@ class Merged:
         self.schema = sources[0].schema
         self.guarantee = reduce(Guarantee.beside, [source.guarantee for source in sources])
 
+    def select(self, names: Iterable[str]) -> Selected:
+        """Return some variables as a source of their own."""
+        return Selected(self, names)
+
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
         """Return the refusals of all sources."""
         return [refusal for source in self.sources for refusal in source.check(queries)]
@@ -112,6 +116,10 @@ class Cached:
         self.guarantee = source.guarantee
         self._answers: dict[Query, CountTable] = {}
 
+    def select(self, names: Iterable[str]) -> Selected:
+        """Return some variables as a source of their own."""
+        return Selected(self, names)
+
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
         """Return the refusals for questions not answered yet."""
         return self.source.check(self._open(queries))
@@ -125,6 +133,75 @@ class Cached:
 
     def _open(self, queries: Sequence[Query]) -> list[Query]:
         return [query for query in dict.fromkeys(queries) if query not in self._answers]
+
+
+class Selected:
+    """Some variables of a source, as a source of its own: learners see no others.
+
+    What is revealed stays that of the whole. Abilities that some sources have beside the four names of a
+    `Tally` pass through.
+    """
+
+    ABILITIES = frozenset(
+        {
+            "expect",
+            "indicators",
+            "mean",
+            "misfit",
+            "missing",
+            "n",
+            "policy",
+            "posterior",
+            "supports",
+            "weighted",
+        }
+    )
+
+    def __init__(self, source: Tally, names: Iterable[str]) -> None:
+        check_source(source)
+        chosen = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
+        if not chosen:
+            raise InputError("A selection needs at least one variable.")
+        self.source = source
+        self.schema = Schema(source.schema[name] for name in chosen)
+        self.guarantee = source.guarantee
+
+    def __repr__(self) -> str:
+        """Show the selection, and of what."""
+        return f"Selected({', '.join(self.schema)}; of {self.source!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.ABILITIES and "source" in self.__dict__:
+            return getattr(self.source, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def select(self, names: Iterable[str]) -> Selected:
+        """Return fewer of them."""
+        chosen = (names,) if isinstance(names, str) else tuple(names)
+        for name in chosen:
+            self.schema[name]
+        return Selected(self.source, chosen)
+
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return the refusals of the source; a variable that was not selected is an error."""
+        for query in queries:
+            query.check(self.schema)
+        return self.source.check(queries)
+
+    def answer(self, queries: Sequence[Query]) -> list[CountTable]:
+        """Answer as the source does."""
+        for query in queries:
+            query.check(self.schema)
+        return self.source.answer(queries)
+
+
+def check_source(source: object) -> None:
+    """Refuse a frame, or anything else that answers no counts, where a source is due."""
+    if not isinstance(source, Tally):
+        raise InputError(
+            f"A {type(source).__name__} is no source of counts: mq.tally(frame, policy) makes one of "
+            "disguised records, mq.tally(frame) of clear ones."
+        )
 
 
 def raise_refusals(refusals: Sequence[Refusal]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from masquerade.core.errors import InputError, Refusal
 from masquerade.core.query import Query
 from masquerade.core.table import CountTable
-from masquerade.core.tally import Cached, Tally
+from masquerade.core.tally import Cached, Tally, check_source
 from masquerade.core.words import printable
 from masquerade.learn.graph import Link, Parents, descendants, links
 from masquerade.learn.network_plot import network_plot
@@ -128,6 +128,7 @@ def resampled_network(
     are drawn one by one from the evidence behind them (`Redrawn`), which leaves out what chance does to
     several of them at once.
     """
+    check_source(source)
     if samples < 1 or int(samples) != samples:
         raise InputError(f"'samples' must be a whole number from 1. Got {samples} instead.")
     asked = Cached(source)

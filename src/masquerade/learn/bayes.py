@@ -17,7 +17,7 @@ from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.query import Query
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
-from masquerade.core.tally import Tally
+from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import counted, printable
 from masquerade.learn import model_file
 from masquerade.learn.model_file import Saved, part_values
@@ -208,6 +208,7 @@ def naive_bayes(
     Cost: one batch of one question per feature and one for the classes.
     Error: first order in 1/n; flagged where N̂_c is below five standard errors.
     """
+    check_source(source)
     names = told_apart(source.schema, target, features)
     if not np.isfinite(alpha) or alpha < 0:
         raise InputError(f"The 'alpha' parameter of naive_bayes() must be 0 or more. Got {alpha} instead.")

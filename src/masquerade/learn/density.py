@@ -20,7 +20,7 @@ from masquerade.core.plots import new_axes, shortened
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Variable
 from masquerade.core.table import CountTable
-from masquerade.core.tally import Tally
+from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import printable
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def reconstructed_density(
     Cost: one question.
     Error: unbiased for the mean density within each bin; standard errors are those of the unbiased counts.
     """
+    check_source(source)
     (table,) = source.answer([Query(by=(name,))])
     return density_of(table, edges, nonnegative)
 

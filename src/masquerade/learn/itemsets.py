@@ -15,7 +15,7 @@ from masquerade.core.intervals import Flags
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.supports import Item, Sets, Supports, ask
-from masquerade.core.tally import Tally
+from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import printable
 from masquerade.learn.model_file import array_of, check_header, entry, header, part_of, part_values, plain
 
@@ -227,6 +227,7 @@ def frequent_itemsets(
     Error: estimates are unbiased; intervals are at `level`, each set by itself. Of sets that were picked by
     their estimates fewer intervals hold the truth: near the threshold 81% of 95% Wald ones were measured.
     """
+    check_source(source)
     check_share(min_support, "min_support")
     if max_len is not None and (isinstance(max_len, bool) or max_len != int(max_len) or max_len < 1):
         raise InputError(f"'max_len' must be a whole number from 1. Got {max_len!r} instead.")

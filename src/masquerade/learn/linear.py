@@ -18,7 +18,7 @@ from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.table import CountTable
-from masquerade.core.tally import Tally
+from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import counted, printable
 from masquerade.learn import _losses as losses
 from masquerade.learn import model_file
@@ -223,6 +223,7 @@ def linear_classifier(
     >>> linear_classifier(mq.tally(records), "buys").predict({"age": [1, 4]}).tolist()
     ['no', 'yes']
     """
+    check_source(source)
     names = told_apart(source.schema, target, features)
     _check_size(source.schema, target, names)
     _check_options(loss, ridge, counts, steps)

@@ -14,7 +14,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.link_test import link_tests
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
-from masquerade.core.tally import Tally
+from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import printable
 from masquerade.learn.graph import Link, PartialGraph, ancestral_order, cpdag, links, to_networkx
 from masquerade.learn.model_file import check_header, entry, header
@@ -53,6 +53,7 @@ def link_strengths(source: Tally, structure: Mapping[str, Sequence[str]]) -> tup
 
     Cost: one batch of one question for each node with parents, then the fits.
     """
+    check_source(source)
     asked = {child: tuple(parents) for child, parents in structure.items() if parents}
     names = {child: in_order(source.schema, (*parents, child)) for child, parents in asked.items()}
     tables = dict(zip(asked, source.answer([Query(by=names[child]) for child in asked]), strict=True))

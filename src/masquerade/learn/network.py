@@ -16,7 +16,7 @@ from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.json_text import read_text
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
-from masquerade.core.tally import Tally
+from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import printable
 from masquerade.learn import _bif, model_file
 from masquerade.learn.graph import ancestral_order, to_networkx
@@ -237,6 +237,7 @@ def bayesian_network(
     Cost: one batch of one question per node.
     Error: first order in 1/n; flagged where N̂_ij is below five standard errors or below 25 records.
     """
+    check_source(source)
     parents = _plain_structure(structure)
     check_prior(prior, equivalent_size)
     queries = [Query(by=(*parents[name], name)) for name in parents]

@@ -15,7 +15,7 @@ from masquerade.core.intervals import Flags, Interval, RatioErrors, normal_inter
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.spread import ShareSpread, share_interval, unbiased_factor
 from masquerade.core.supports import Item, Sets, Supports, ask
-from masquerade.core.tally import Tally
+from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import printable
 from masquerade.learn.itemsets import (
     ROUNDING,
@@ -328,6 +328,7 @@ def association_rules(
     Intervals are those of one rule by itself; thresholds pick lucky ones. Near them 81% of 95% Wald intervals
     of supports and 87 to 89% of those of confidences were measured to hold the truth.
     """
+    check_source(source)
     check_share(min_confidence, "min_confidence")
     if fdr is not None:
         check_share(fdr, "fdr")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.query import Query
-from masquerade.core.tally import Tally
+from masquerade.core.tally import Tally, check_source
 from masquerade.learn._candidates import Candidates
 from masquerade.learn.graph import (
     Family,
@@ -171,6 +171,7 @@ def structure(
     Error: every link comes with its strength, see `link_strength.Strength`. Gains equal within 1e-9·n are
     ties, settled by the names: the order of the variables in the schema changes nothing.
     """
+    check_source(source)
     found = searched(
         source,
         order,
@@ -202,6 +203,7 @@ def searched(
     seed: int = 0,
 ) -> dict[str, tuple[str, ...]]:
     """Return what `structure` finds, without the strengths of links."""
+    check_source(source)
     judge = Judge(source, score_called(score), correction)
     names = judge.names
     rules = StructureRules(

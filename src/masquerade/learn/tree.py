@@ -16,7 +16,7 @@ from masquerade.core.link_test import LinkTest, link_tests
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.table import CountTable
-from masquerade.core.tally import Tally
+from masquerade.core.tally import Tally, check_source
 from masquerade.learn._information_gain import clipped, information_gain, split_information
 from masquerade.learn.prediction_rows import chosen_features
 from masquerade.learn.tree_model import CRITERIA, Criterion, DecisionTree, Node, Split
@@ -60,6 +60,7 @@ def decision_tree(
     >>> decision_tree(mq.tally(frame), target="play")
     DecisionTree(play: 2 leaves, depth 1)
     """
+    check_source(source)
     check_options(criterion, max_depth, min_records, significance, prune)
     schema = source.schema
     wanted = chosen_features(schema, target, features)

@@ -162,7 +162,13 @@ class ClearInput:
             for i, column in enumerate(self.columns)
         }
 
-    def records(self, X: NDArray[Any], y: NDArray[Any], missing: Missing | None = None) -> Records:
+    def records(
+        self,
+        X: NDArray[Any],
+        y: NDArray[Any],
+        weights: Floats | None = None,
+        missing: Missing | None = None,
+    ) -> Records:
         """Return rows and their classes as a source of counts, from which some may be missing."""
         codes = {column.variable.name: column.codes(X[:, i]) for i, column in enumerate(self.columns)}
         codes[self.target.name] = np.searchsorted(self.labels, y)
@@ -173,6 +179,7 @@ class ClearInput:
                 for name, column in codes.items()
             },
             Policy.clear(schema),
+            weights,
             missing=missing,
         )
 
@@ -200,8 +207,12 @@ class DisguisedInput:
         y: NDArray[Any],
         weights: Floats | None = None,
         missing: Missing | None = None,
+        features: Sequence[str] | None = None,
     ) -> Records:
-        """Return disguised rows and their disguised classes as a source of counts."""
+        """Return disguised rows and their disguised classes as a source of counts.
+
+        Where `features` are named, X may lack the other columns.
+        """
         shared = [name for group in self.policy.groups if group.own_report for name in group.names]
         if shared:
             raise InputError(
@@ -209,12 +220,21 @@ class DisguisedInput:
                 "learn from mq.tally(records, policy) by mq.learn instead."
             )
         columns = self._columns(X, self.policy)
-        table = {name: columns[name] for name in self.names}
+        policy = self._used(columns, features)
+        table = {name: columns[name] for name in policy.schema if name != self.target.name}
         if self.target.name in columns:
             raise InputError(f"The target {self.target.name!r} is y: leave the column out of X.")
         table[self.target.name] = arrow(y)
-        found = tally(pa.table(table), self.policy)
-        return Records(found.codes, self.policy, weights, missing=missing)
+        found = tally(pa.table(table), policy)
+        return Records(found.codes, policy, weights, missing=missing)
+
+    def _used(self, columns: Mapping[str, Any], features: Sequence[str] | None) -> Policy:
+        """Return the policy, of the features and the target alone if X has no other columns."""
+        if features is None or all(name in columns for name in self.names):
+            return self.policy
+        wanted = {*features, self.target.name, *([self.policy.stratum_variable] * bool(self.policy.strata))}
+        beside = {n for group in self.policy.groups if wanted & set(group.names) for n in group.names}
+        return self.policy.select([name for name in self.policy.schema if name in wanted | beside])
 
     def rows(self, X: Any, names: Sequence[str], *, disguised: bool) -> Rows:
         """Return the labels of rows by name: reports if they are disguised, else the policy's categories."""

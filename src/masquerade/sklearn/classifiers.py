@@ -66,8 +66,9 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
     _learner: ClassVar[Callable[..., Any]]
     _needs_table: ClassVar = False
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn from clear or disguised records."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from clear or disguised records, each of which may count for its survey weight."""
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         if self.policy is None:
             missing = said_of_rows(X, y, None, accepted=self.accept_incomplete)
             X, y = validate_data(self, X, y, dtype=None)
@@ -83,13 +84,13 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
                 target=self.target,
                 small=used if self._needs_table else (),
             )
-            source = self._input.records(X, y, missing)
+            source = self._input.records(X, y, weights, missing)
         else:
             policy = policy_of(self.policy)
             target = policy.schema.names[-1] if self.target is None else self.target
             self._input = DisguisedInput(policy, policy.schema[target])
             validate_data(self, X, skip_check_array=True)
-            source = self._records(X, y, None)
+            source = self._records(X, y, weights)
         self.model_ = self._learner(source, self._input.target.name, self.features, **self._options())
         labels = self._input.labels
         alike = len({type(label) for label in labels.tolist()}) == 1
@@ -144,7 +145,7 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
         missing = said_of_rows(X, y, self._input.policy, accepted=self.accept_incomplete)
         labels = column_or_1d(y, warn=True)
         check_consistent_length(X, labels)
-        return self._input.records(X, labels, weights, missing)
+        return self._input.records(X, labels, weights, missing, self.features)
 
     def _rows(self, X: Any) -> Rows:
         check_is_fitted(self)

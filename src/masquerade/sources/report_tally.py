@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Protocol
@@ -19,7 +19,7 @@ from masquerade.core.errors import InputError, Refusal
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
 from masquerade.core.table import CountTable
-from masquerade.core.tally import raise_refusals
+from masquerade.core.tally import Selected, raise_refusals
 from masquerade.estimate.evidence import GaussianEvidence, ReportEvidence
 from masquerade.estimate.misfit import Misfit, misfit
 from masquerade.estimate.posterior import Posterior, posterior_of
@@ -96,6 +96,10 @@ class ReportTally(ABC):
         missing = [] if self.missing is None else self.missing.refusals(queries)
         layouts = self.layouts()
         return missing + [item for query in queries for part in layouts for item in part.refusals(query)]
+
+    def select(self, names: Iterable[str]) -> Selected:
+        """Return some variables as a source of their own: ``source.select(["a", "b"])``."""
+        return Selected(self, names)
 
     def check_complete(self) -> None:
         """Refuse a question that is no query, where records are missing and that is not accepted."""

@@ -18,7 +18,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy, check_policy
-from masquerade.core.errors import InputError, MasqueradeWarning, PolicyMismatch, UnknownValue, ValueProblem
+from masquerade.core.errors import (
+    InputError,
+    MasqueradeWarning,
+    PolicyError,
+    PolicyMismatch,
+    UnknownValue,
+    ValueProblem,
+)
 from masquerade.core.plugins import load_plugin, plugins
 from masquerade.core.schema import Category, Field, Schema, category
 from masquerade.core.tally import Tally
@@ -264,6 +271,17 @@ def carried_policy(said: Mapping[str, str]) -> Policy | None:
     return Policy.from_public_text(said[POLICY_TEXT], said["policy"])
 
 
+def _is_part(policy: Policy, said: Mapping[str, str]) -> bool:
+    """Tell whether a policy is that of some variables of the one that data carry along."""
+    whole = carried_policy(said) if said["policy"] != policy.id else policy
+    if whole is None or not set(policy.schema) <= set(whole.schema):
+        return False
+    try:
+        return whole.select(policy.schema).id == policy.id
+    except PolicyError:
+        return False
+
+
 def missing_from(said: Mapping[str, str], *, accepted: bool) -> Missing | None:
     """Return what data say is missing, None if they do not."""
     return Missing(said[INCOMPLETE], accepted) if INCOMPLETE in said else None
@@ -291,7 +309,8 @@ def check_said(said: Mapping[str, str], policy: Policy | None) -> Mapping[str, s
             raise PolicyMismatch(
                 f"The records were disguised under policy {origin[:12]}…: give it as 'policy'."
             )
-        check_same(origin, policy)
+        if not _is_part(policy, said):
+            check_same(origin, policy)
     return said
 
 
