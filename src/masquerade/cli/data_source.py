@@ -63,7 +63,7 @@ def over_records(
         parameters += [own_option(name, *kind) for name, kind in named] or [item]
 
     def command(data: list[str], policy: str | None, **typed: Any) -> None:
-        read = {name: None if name in taken else typed.pop(name) for name in READ}
+        read: dict[str, Any] = {name: None if name in taken else typed.pop(name) for name in READ}
         run(records=Records(data, policy, **read), **typed)
 
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
