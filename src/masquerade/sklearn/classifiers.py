@@ -133,7 +133,7 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
             X, y = validate_data(self, X, y, dtype=None, reset=False)
             if not np.all(np.isin(y, given.labels)):
                 raise InputError("y has a class that the estimator was not fitted with.")
-            return accuracy(self._predictor(), given.records(X, y, missing))
+            return accuracy(self._predictor(), given.records(X, y, None, missing))
         validate_data(self, X, skip_check_array=True, reset=False)
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return accuracy(self._predictor(), self._tested(self._records(X, y, weights)))
