@@ -90,7 +90,7 @@ def page_of(survey: Survey) -> str:
         f"<title>{escape(survey.text(survey.spec.title)[first])}</title><style>{style}</style></head>\n"
         '<body><header id="head"></header><main id="main"><noscript>'
         f"<p>{escape(survey.words[first]['noscript'])}</p></noscript></main>"
-        f'<footer id="queue" role="status"></footer>\n<script>{script}</script></body></html>\n'
+        f'<footer><div id="queue" role="status"></div></footer>\n<script>{script}</script></body></html>\n'
     )
     policy = content_policy(page, f"connect-src {survey.spec.collector}", "worker-src 'self'")
     return page.replace("%POLICY%", policy, 1)

@@ -1,0 +1,455 @@
+"""The page in a real browser: every path, on a phone and by keyboard; what leaves, and what stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+from tests.statistical.checks import ALPHA, normal_bound
+from tests.survey import vectors
+from tests.survey.browser import FLAGS, PATIENCE, PHONE, Visit, running
+from tests.survey.programs import chromium
+from tests.survey.world import collecting
+
+import masquerade as mq
+from masquerade.crypto import oprf
+from masquerade.services.survey.export import table_of
+from masquerade.services.survey.store import Report
+
+PLAIN = {"title": "T", "contact": "C", "consent": "D"}
+MARKED = {
+    "pills": {"yes": "marked-affirmative", "no": "marked-negative"},
+    "nights": {"none": "marked-none", "some": "marked-some", "many": "marked-many"},
+}
+
+
+@pytest.fixture(scope="module")
+def machine():
+    with running() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    with collecting(tmp_path_factory.mktemp("page") / "work") as found:
+        yield found
+
+
+@pytest.fixture
+def visit(machine, world):
+    contexts = []
+
+    def visiting(url=None, **more):
+        contexts.append(machine[1].new_context(**PHONE | more))
+        return Visit(contexts[-1], world[1] + "/" if url is None else url)
+
+    yield visiting
+    for context in contexts:
+        context.close()
+
+
+def through(one):
+    return one.begin().answer("30 to 49").answer("Yes").answer("No").answer("None")
+
+
+def test_every_screen_on_a_phone(visit, world):
+    collector, _, _ = world
+    before = collector.store.counts()["reports"]
+    one = visit()
+    page = one.sees("Health at work").accessible().page
+    page.get_by_text("Check this page").click()
+    page.get_by_role("button", name="Run the check").click()
+    page.get_by_text("test vectors, 0 wrong").wait_for()
+    page.get_by_role("combobox", name="Language").select_option("de")
+    one.sees("Gesundheit bei der Arbeit")
+    assert page.evaluate("document.documentElement.lang") == "de"
+    page.get_by_role("combobox", name="Sprache").select_option("en")
+    one.begin().sees("How old are you")
+    page.get_by_role("button", name="Next").click()  # nothing chosen
+    page.get_by_role("alert").get_by_text("Please choose an answer.").wait_for()
+    page.get_by_text("sent as it is").wait_for()
+    one.answer("30 to 49").sees("medicines")
+    page.get_by_role("radio", name="Yes", exact=True).check()
+    page.get_by_text(
+        "If your answer is “Yes”, 75 of 100 such pages send “Yes”; if it is “No”, 25 of 100 do."
+    ).wait_for()
+    assert "Yes: 75 of 100; No: 25 of 100" in page.get_by_role("img").get_attribute("aria-label")
+    one.accessible()
+    page.get_by_role("button", name="Next").click()
+    one.sees("anybody at work know")
+    page.get_by_role("button", name="Back").click()
+    one.sees("medicines").answer("No").sees("nights")  # what does not apply is skipped
+    page.get_by_role("button", name="Back").click()
+    one.answer("Yes").answer("Yes")
+    page.get_by_role("radio", name="One to three").check()
+    page.get_by_text("70 of 100 such pages send it as it is").wait_for()
+    page.get_by_role("button", name="Next").click()
+    one.sees("Your answers").accessible()
+    page.get_by_role("button", name="Change: How old are you?").click()
+    one.sees("How old").answer("Under 30").answer("Yes").answer("Yes").answer("One to three").sees(
+        "Your answers"
+    )
+    assert one.posted() == []  # nothing has left so far
+    one.send().sees("Sent. Thank you.").accessible()
+    [body] = one.posted()
+    sent = json.loads(body)
+    assert len(body) == collector._size
+    assert collector.store.counts()["reports"] == before + 1
+    for text, code, labels in (
+        ("medicines", sent["reports"][1], ("Yes", "No")),
+        ("How old", 0, ("Under 30",)),
+    ):
+        row = page.get_by_role("row").filter(has_text=text)
+        assert row.get_by_role("cell").inner_text().strip() == labels[code]
+    # what stays is a mark, and the answers are gone
+    assert one.kept() == {"mark": "true"}
+    assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
+    code = page.locator("code").inner_text()
+    page.reload()
+    one.sees("Health at work")
+    page.get_by_text("This survey was answered on this device.").wait_for()
+    # and it can be withdrawn
+    page.get_by_text("Withdraw", exact=True).first.click()
+    page.get_by_label("Withdrawal code").fill(code)
+    page.get_by_role("button", name="Withdraw").click()
+    page.get_by_text("What was sent is deleted.").wait_for()
+    assert collector.store.counts()["reports"] == before
+    assert one.problems == []
+    hosts = {request.url.split("/")[2] for request in one.requests}
+    assert hosts == {world[1].split("/")[2]}
+
+
+def test_dark_and_without_motion(visit):
+    one = visit(color_scheme="dark", reduced_motion="reduce")
+    one.accessible()
+    through(one).accessible().send().sees("Sent").accessible()
+    hands = "[...document.querySelectorAll('.turn')].map((one) => getComputedStyle(one).animationName)"
+    assert set(one.page.evaluate(hands)) == {"none"}
+
+
+def test_by_keyboard_alone(visit):
+    one = visit(viewport={"width": 900, "height": 700}, is_mobile=False, has_touch=False)
+    page = one.page
+    focused = "document.activeElement.textContent"
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        if page.evaluate(focused) == "Begin":
+            break
+    page.keyboard.press("Enter")
+    one.sees("How old")
+    for keys in (["2", "Enter"], ["Tab", "ArrowDown", "Enter"], ["1", "Enter"]):
+        assert (
+            page.evaluate("document.activeElement.tagName") == "H1"
+        )  # a screen reader begins with the question
+        title = page.evaluate(focused)
+        for key in keys:
+            if key == "Enter":
+                page.locator("input:checked").focus()
+            page.keyboard.press(key)
+        page.wait_for_function("(before) => document.querySelector('h1').textContent !== before", arg=title)
+    while page.evaluate(focused) != "Lock and send":
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    one.sees("Sent")
+
+
+def test_from_disk(visit, world, tmp_path):
+    collector, _, _ = world
+    collector.built.write(tmp_path)
+    one = visit(f"file://{tmp_path}/survey.html")
+    through(one).send().sees("Sent")
+    [request] = [request for request in one.requests if request.method == "POST"]
+    headers = request.all_headers()
+    assert headers["origin"] == "null"
+    assert not {"cookie", "referer", "authorization"} & headers.keys()
+
+
+def test_no_other_host_can_be_reached_from_the_page(visit):
+    one = visit()
+    tried = """async () => {
+      const found = [], away = 'http://127.0.0.1:9/';
+      await fetch(away).catch(() => found.push('fetch'));
+      await new Promise((ok) => {
+        const image = new Image();
+        image.onerror = () => { found.push('image'); ok(); };
+        image.src = away;
+      });
+      await new Promise((ok) => {
+        document.addEventListener('securitypolicyviolation', () => ok(), {once: true});
+        const script = document.createElement('script');
+        script.textContent = 'window.leaked = 1';
+        document.body.append(script);
+      });
+      if (!window.leaked) found.push('script');
+      return found; }"""
+    assert one.page.evaluate(tried) == ["fetch", "image", "script"]
+    assert not [request for request in one.requests if ":9/" in request.url and request.failure is None]
+
+
+def test_without_a_connection_reports_wait_and_outlive_a_kill(machine, world, tmp_path):
+    collector, url, _ = world
+    before = collector.store.counts()["reports"]
+    settings = {"executable_path": chromium(), "args": FLAGS, "timeout": PATIENCE, **PHONE}
+    context = machine[0].chromium.launch_persistent_context(str(tmp_path), **settings)
+    one = Visit(context, url + "/")
+    one.page.wait_for_function("navigator.serviceWorker.ready.then(() => true)")
+    context.set_offline(True)
+    one.page.reload()  # the service worker has the page
+    through(one.sees("Health at work")).send().sees("Kept until there is a connection").accessible()
+    one.page.get_by_text("1 waiting on this device").first.wait_for()
+    assert one.page.get_by_text("What was sent", exact=True).count() == 0  # what was drawn is shown when it has left
+    [name] = [name for name in one.kept() if name.startswith("queue")]
+    entry = json.loads(one.kept()[name])
+    assert set(entry) == {"policy", "id", "mode", "reports", "token"}
+    for pid in children(str(tmp_path)):
+        os.kill(pid, signal.SIGKILL)
+    context.close()
+    again = machine[0].chromium.launch_persistent_context(str(tmp_path), **settings)
+    two = Visit(again, url + "/")
+    two.page.wait_for_function("document.getElementById('queue').textContent === ''")
+    until = time.monotonic() + PATIENCE / 1000
+    while collector.store.counts()["reports"] == before and time.monotonic() < until:
+        time.sleep(0.05)
+    assert collector.store.counts()["reports"] == before + 1
+    assert [codes for *_, codes in collector.store.reports()].count(tuple(entry["reports"])) >= 1
+    assert not [name for name in two.kept() if name.startswith("queue")]
+    again.close()
+
+
+def children(mark):
+    """Return the processes that were started with a profile."""
+    found = []
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            with suppress(OSError):
+                if f"--user-data-dir={mark}".encode() in (place / "cmdline").read_bytes():
+                    found.append(int(place.name))
+    return found
+
+
+def test_chromium_meets_the_vectors_of_python(visit, tmp_path):
+    made = vectors.made()
+    (tmp_path / "vectors.json").write_text(json.dumps(made))
+    one = visit()
+    one.page.get_by_text("Check this page").click()
+    one.page.get_by_label("Further vectors").set_input_files(tmp_path / "vectors.json")
+    one.page.get_by_role("button", name="Run the check").click()
+    shown = one.page.get_by_text("test vectors,")
+    shown.wait_for()
+    number = int(shown.inner_text().split()[0])
+    assert f"{number} test vectors, 0 wrong" in shown.inner_text()
+    assert number >= sum(len(row["words"]) for draw in made["draws"] for row in draw["rows"])
+
+
+def test_ten_thousand_respondents_leave_no_answer_and_give_unbiased_shares(machine, tmp_path, capfd):
+    questions = [{"variable": name, "text": name, "answers": labels} for name, labels in MARKED.items()]
+    policy = {
+        "masquerade": 1,
+        "variables": {
+            "pills": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.25}},
+            "nights": {"categories": ["none", "some", "many"], "channel": {"kind": "symmetric", "p": 0.3}},
+        },
+    }
+    with collecting(
+        tmp_path / "work",
+        policy=policy,
+        questions=questions,
+        languages=["en"],
+        title="T",
+        contact="C",
+        consent="D",
+    ) as (collector, url, _):
+        context = machine[1].new_context(**PHONE)
+        one = Visit(context, url + "/")
+        for i in range(3):  # by hand, from the first screen to the last
+            one.begin().answer("marked-affirmative").answer("marked-many").send().sees("Sent")
+            assert one.kept() == {"mark": "true"}
+            if i < 2:
+                one.page.reload()
+                one.page.get_by_role("button", name="Answer for another person").click()
+        truths, n = [[0, 0], [0, 2], [1, 1]], 10_000
+        drawn = one.page.evaluate(
+            """async ([truths, n]) => { const found = [];
+              for (let i = 0; i < n; i++) { const [pills, nights] = truths[i % truths.length];
+                found.push(await masquerade.disguise({pills, nights})); } return found; }""",
+            [truths, n],
+        )
+        sent = "".join(one.posted())
+        where = one.page.evaluate("location.href + document.cookie + JSON.stringify(history.state)")
+        kept = json.dumps(one.kept()) + where
+        context.close()
+        reports = np.array(drawn)
+        truth = np.array([truths[i % 3] for i in range(n)])
+        for column, name in enumerate(policy["variables"]):
+            channel = collector.survey.policy.group(name).channel
+            for code in range(channel.truths):
+                counts = np.bincount(reports[truth[:, column] == code, column], minlength=channel.reports)
+                if counts.sum():  # the reports of each truth are the channel's: no more is told about it
+                    assert chisquare(counts, channel.matrix[code] * counts.sum()).pvalue > ALPHA
+        name = collector.survey.policy.id
+        with ThreadPoolExecutor(128) as pool:
+            list(
+                pool.map(
+                    lambda codes: collector.store.add(Report(os.urandom(16), name, 0, tuple(codes))), drawn
+                )
+            )
+        table = table_of(collector.store, collector.survey.policy)
+        [found] = mq.tally(table, collector.survey.policy).answer([mq.Query(by=("nights",))])
+        expected = np.bincount(np.append(truth[:, 1], [2, 2, 2]), minlength=3)  # and those by hand
+        assert np.all(np.abs(found.values - expected) <= normal_bound(3) * found.stderr("given_records"))
+    database = b"".join(path.read_bytes() for path in (tmp_path / "work" / "collected").iterdir())
+    logged = "".join(capfd.readouterr())
+    for text in (sent, kept, logged, database.decode("latin-1")):
+        assert "marked-" not in text
+
+
+def test_a_block_is_dealt_once_and_only_its_questions_are_asked(machine, tmp_path):
+    names = "abcde"
+    policy = {
+        "masquerade": 1,
+        "variables": {name: {"categories": ["yes", "no"]} for name in names},
+        "blocks": [{"variables": list(names), "k": 2, "gamma": 3}],
+    }
+    questions = [
+        {"variable": name, "text": f"Question {name}", "answers": {"yes": "Yes", "no": "No"}}
+        for name in names
+    ]
+    with collecting(
+        tmp_path / "work", policy=policy, questions=questions, languages=["en"], **PLAIN,
+        order="random",
+    ) as (collector, url, _):  # fmt: skip
+        context = machine[1].new_context(**PHONE)
+        one = Visit(context, url + "/").begin().sees("Question [a-e]")
+        dealt = one.kept()["blocks"]
+        one.page.reload()
+        one.begin().sees("Question [a-e]")
+        assert one.kept()["blocks"] == dealt
+        one.page.get_by_text("Question 1 of 2").wait_for()
+        one.page.get_by_text("chosen by chance").wait_for()
+        asked = {one.page.get_by_role("heading", level=1).inner_text()}
+        one.answer("Yes").page.get_by_text("Question 2 of 2").wait_for()
+        asked.add(one.page.get_by_role("heading", level=1).inner_text())
+        one.answer("No").send().sees("Sent")
+        [(_, _, _, codes)] = collector.store.reports()
+        response = collector.survey.policy.groups[0].response
+        assert asked == {f"Question {names[i]}" for i in response.by_cells[codes[0]]}
+        assert one.kept() == {"mark": "true"}
+        context.close()
+
+
+def test_a_panel_draws_alike_from_its_code_and_keeps_none(machine, tmp_path):
+    with collecting(tmp_path / "work", panel=True) as (_, url, _):
+
+        def wave(code=None, answer="Yes"):
+            context = machine[1].new_context(**PHONE)
+            one = Visit(context, url + "/")
+            shown = one.page.locator("code").inner_text()
+            if code is None:
+                one.accessible()
+                one.page.get_by_role("button", name="Begin").click()  # not written down yet
+                one.page.get_by_role("alert").get_by_text("Write this code down").wait_for()
+                one.page.get_by_label("I have written it down").check()
+            else:
+                one.page.get_by_text("I have a code from before").click()
+                one.page.get_by_label("Recovery code").fill(code)
+            one.begin().answer("30 to 49").answer(answer)
+            if answer == "Yes":
+                one.answer("No")
+            one.answer("None").send().sees("Sent")
+            assert one.kept() == {"mark": "true"}
+            assert code is None or "".join(one.posted()).count(code.split()[0]) == 0
+            context.close()
+            return shown, json.loads(one.posted()[-1])["reports"]
+
+        code, first = wave()
+        assert len(code.split()) == 9
+        assert wave(code.upper().replace(" ", "-"))[1] == first
+        context = machine[1].new_context(**PHONE)
+        one = Visit(context, url + "/")
+        one.page.get_by_text("I have a code from before").click()
+        one.page.get_by_label("Recovery code").fill(code[:-1] + ("b" if code[-1] != "b" else "d"))
+        one.page.get_by_role("button", name="Begin").click()
+        one.page.get_by_role("alert").get_by_text("not a recovery code").wait_for()
+        # keys of others draw the channel's shares: 2,000 keys, one answer
+        share = one.page.evaluate(
+            """async () => {
+              const m = masquerade, codes = {age: 0, pills: 0, told: 1, nights: 0};
+              let n = 0;
+              for (let i = 0; i < 2000; i++) {
+                const key = await m.panelKey(crypto.getRandomValues(new Uint8Array(16)), m.survey.policy);
+                n += (await m.disguise(codes, m.memoWords(key)))[1] === 0;
+              }
+              return n; }"""
+        )
+        assert abs(share - 1500) < normal_bound(1) * sqrt(2000 * 3 / 16)
+        context.close()
+
+
+def test_an_invitation_admits_once_and_is_nowhere_afterwards(machine, tmp_path):
+    with collecting(tmp_path / "work", invited=True) as (collector, url, _):
+        [code, other] = collector.store.invite(2)
+        context = machine[1].new_context(**PHONE)
+        one = Visit(context, f"{url}/#{code}")
+        one.begin().sees("How old")
+        assert "#" not in one.page.url
+        one.page.reload()  # the token was kept
+        through(one).send().sees("Sent")
+        assert one.kept() == {"mark": "true"}
+        [asked, sent] = [json.loads(body) for body in one.posted()]
+        assert asked["invitation"] == code
+        assert code not in json.dumps(sent)
+        assert asked["blinded"] not in json.dumps(sent)
+        assert len({len(body) for body in one.posted()}) == 1
+        assert all(code not in request.url for request in one.requests[1:])
+        context.close()
+        for invitation, told in (
+            (code, "used already"),
+            ("unknown", "not known"),
+            ("", "you need your invitation"),
+        ):
+            context = machine[1].new_context(**PHONE)
+            two = Visit(context, f"{url}/#{invitation}").begin()
+            two.page.get_by_role("alert").get_by_text(told).wait_for()
+            context.close()
+        assert collector.store.counts() | {"reports": 1, "begun": 1} == collector.store.counts()
+        # a collector that signs with another key, to know its people again, is found out
+        collector.key = oprf.ServerKey(oprf.random_key().secret, collector.key.public)
+        context = machine[1].new_context(**PHONE)
+        two = Visit(context, f"{url}/#{other}").begin()
+        two.page.get_by_role("alert").get_by_text("collector is not the one of this page").wait_for()
+        context.close()
+
+
+def test_own_spinners_and_the_team(machine, tmp_path):
+    policy = {
+        "masquerade": 1,
+        "variables": {"pills": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.25}}},
+    }
+    questions = [{"variable": "pills", "text": "Pills?", "answers": {"yes": "Yes", "no": "No"}}]
+    with collecting(
+        tmp_path / "work", policy=policy, questions=questions, languages=["en"], own_chance=True, **PLAIN
+    ) as (collector, url, _):
+        context = machine[1].new_context(**PHONE)
+        one = Visit(context, url + "/")
+        one.page.get_by_label("Who draws").select_option("2")
+        one.begin().page.get_by_text("mark here only what the sheet says").wait_for()
+        one.answer("No").send().sees("Sent")
+        assert [(mode, codes) for _, mode, _, codes in collector.store.reports()] == [(2, (1,))]
+        for _ in range(60):
+            collector.store.add(Report(os.urandom(16), collector.survey.policy.id, 0, (0,)))
+        token = collector.settings.team_token.read_text().strip()
+        team = Visit(context, f"{url}/team#{token}")
+        team.page.get_by_text("61 reports").wait_for()
+        team.page.get_by_text("hardly come from this policy").wait_for()
+        team.accessible()
+        Visit(context, f"{url}/team#wrong").page.get_by_text("not the team's").wait_for()
+        context.close()
