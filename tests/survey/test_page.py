@@ -206,7 +206,9 @@ def test_without_a_connection_reports_wait_and_outlive_a_kill(machine, world, tm
     one.page.reload()  # the service worker has the page
     through(one.sees("Health at work")).send().sees("Kept until there is a connection").accessible()
     one.page.get_by_text("1 waiting on this device").first.wait_for()
-    assert one.page.get_by_text("What was sent", exact=True).count() == 0  # what was drawn is shown when it has left
+    assert (
+        one.page.get_by_text("What was sent", exact=True).count() == 0
+    )  # what was drawn is shown when it has left
     [name] = [name for name in one.kept() if name.startswith("queue")]
     entry = json.loads(one.kept()[name])
     assert set(entry) == {"policy", "id", "mode", "reports", "token"}

@@ -24,10 +24,11 @@ from masquerade.survey.survey_file import Survey
 
 PAGE: Final = "survey.html"
 WORKER: Final = "service-worker.js"
+PRINTED: Final = ("check_letter", "noscript", "sheet_")  # texts that no script needs
 LEAST_BODY: Final = 512
 STEP: Final = 256
-_MOST_WORDS: Final = 12  # of a row, among the vectors in the page
-_MOST_CHANNELS: Final = 4
+_MOST_WORDS: Final = 8  # of a row, among the vectors in the page
+_MOST_CHANNELS: Final = 3
 _TOKEN_DIGITS: Final = 192  # 32 bytes of input and 64 of output
 
 
@@ -61,7 +62,7 @@ def build(survey: Survey) -> Built:
         WORKER: worker.encode(),
         "masquerade.js": asset("masquerade.js").encode(),
         "vectors.json": _json({"draws": _vectors(survey.policy, words=100, rows=None)}),
-        "policy.json": _json(survey.policy.to_dict()),
+        "policy.json": (json.dumps(survey.policy.to_dict(), indent=1, ensure_ascii=False) + "\n").encode(),
         "letter.html": letter(survey, digest).encode(),
         "sheets.html": sheets(survey).encode(),
     }
@@ -131,7 +132,10 @@ def page_values(survey: Survey) -> dict[str, Any]:
         ],
         "mechanism": mechanism(policy),
         "columns": columns,
-        "words": survey.words,
+        "words": {
+            language: {name: text for name, text in own.items() if not name.startswith(PRINTED)}
+            for language, own in survey.words.items()
+        },
         "vectors": own,
         "firstLabel": _first_label(policy, columns),
         "size": body_size(survey),

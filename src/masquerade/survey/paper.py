@@ -82,7 +82,10 @@ def sheets(survey: Survey) -> str:
         ):
             found.append((question.text[language], _sheets(question, channel, language)))
     return _template("sheets.html.j2").render(
-        language=language, title=survey.text(survey.spec.title)[language], questions=found
+        language=language,
+        title=survey.text(survey.spec.title)[language],
+        questions=found,
+        words=survey.words[language],
     )
 
 
@@ -105,7 +108,7 @@ def _sheets(question: Question, channel: Channel, language: str) -> list[Sheet]:
 def _sheet(answer: str, row: list[tuple[str, int, int]]) -> Sheet:
     total = math.lcm(*(denominator for _, _, denominator in row))
     weights = [(label, numerator * total // denominator) for label, numerator, denominator in row]
-    throws = next((k for k in range(1, MOST_DICE + 1) if 6**k >= total), 0)
+    throws = _dice(total)
     dice = ranges(weights, total, 6**throws) if throws else None
     days = ranges(weights, total, DAYS) if total <= DAYS else None
     return Sheet(
@@ -113,8 +116,8 @@ def _sheet(answer: str, row: list[tuple[str, int, int]]) -> Sheet:
         _sectors(weights, total),
         None
         if dice is None
-        else [(label, f"{_thrown(a, throws)} – {_thrown(b, throws)}") for label, a, b in dice],
-        None if days is None else [(label, f"{a + 1} – {b + 1}") for label, a, b in days],
+        else [(label, _between(_thrown(a, throws), _thrown(b, throws))) for label, a, b in dice],
+        None if days is None else [(label, _between(str(a + 1), str(b + 1))) for label, a, b in days],
         throws,
     )
 
@@ -131,6 +134,16 @@ def ranges(weights: list[tuple[str, int]], total: int, words: int) -> list[tuple
             found.append((label, start, start + weight * each - 1))
             start += weight * each
     return found
+
+
+def _dice(total: int) -> int:
+    """Return how many dice to throw: as few as throw again seldom; 0 if there would be too many."""
+    enough = [k for k in range(1, MOST_DICE + 1) if 6**k >= total]
+    return next((k for k in enough if 6 * (6**k % total) <= 6**k), enough[0] if enough else 0)
+
+
+def _between(first: str, last: str) -> str:
+    return first if first == last else f"{first} – {last}"
 
 
 def _thrown(word: int, throws: int) -> str:

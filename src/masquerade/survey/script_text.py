@@ -19,6 +19,7 @@ TOKEN: Final = re.compile(
     r"|(?P<other>[A-Za-z0-9_$]+|.)",
     re.DOTALL,
 )
+SHORTER: Final = {"const": "let"}  # what is never assigned again may be called so, too
 WORD: Final = re.compile(r"[A-Za-z0-9_$]")
 
 
@@ -48,6 +49,7 @@ def compact(script: str) -> str:
     gap = ""
     for match in TOKEN.finditer(script):
         kind, token = match.lastgroup, match.group()
+        token = SHORTER.get(token, token) if kind == "other" else token
         if kind in {"blank", "comment"}:
             gap = "\n" if "\n" in token or gap == "\n" else " "
             continue

@@ -4,7 +4,7 @@ const questions = Object.fromEntries(S.questions.map((q) => [q.name, q]));
 const MODES = ["device", "spinner", "dice", "birthday"];
 let lang = S.languages.find((l) => navigator.languages.some((n) => n.split("-")[0] === l.split("-")[0])) ?? S.languages[0];
 let screen = start, answers = {}, blocks = {}, order = [], mode = 0, token = null, last = null, moved = false;
-let code = crypto.getRandomValues(new Uint8Array(16)), invitation = location.hash.slice(1);
+let code, invitation = location.hash.slice(1);
 
 const t = (key, values = {}) => S.words[lang][key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
 function h(tag, attributes = {}, ...inner) {
@@ -17,7 +17,13 @@ function h(tag, attributes = {}, ...inner) {
   node.append(...inner.flat(9).filter((one) => one != null && one !== false));
   return node;
 }
-const paragraphs = (told) => told.split(/\n\s*\n/).map((one) => h("p", {}, one));
+const $ = (id) => document.getElementById(id), random = (n) => crypto.getRandomValues(new Uint8Array(n));
+const p = (...inner) => h("p", {}, ...inner), note = (...inner) => h("div", { class: "note" }, ...inner);
+const buttons = (...inner) => h("div", { class: "row" }, ...inner);
+const fold = (key, ...inner) => h("details", {}, h("summary", {}, t(key)), ...inner);
+const field = (key, name) => h("label", {}, t(key), h("input", { type: "text", name, autocapitalize: "none", spellcheck: "false" }));
+const paragraphs = (told) => told.split(/\n\s*\n/).map((one) => p(one));
+code = random(16);
 const hex = (b) => [...b].map((one) => one.toString(16).padStart(2, "0")).join("");
 const unhex = (given) => Uint8Array.from(given.match(/../g) ?? [], (one) => parseInt(one, 16));
 const sha256 = async (b) => new Uint8Array(await crypto.subtle.digest("SHA-256", b));
@@ -87,7 +93,7 @@ function flush() {
 }
 async function told() {
   const n = (await queued()).length;
-  document.getElementById("queue").replaceChildren(...(n ? [t("waiting", { n }), " ", h("button", { type: "button", onclick: flush }, t("again"))] : []));
+  $("queue").replaceChildren(...(n ? [t("waiting", { n }), " ", h("button", { type: "button", onclick: flush }, t("again"))] : []));
 }
 
 function show(next) {
@@ -101,8 +107,8 @@ function render() {
   document.title = S.title[lang];
   const choose = h("select", { "aria-label": t("language"), onchange: (e) => { lang = e.target.value; render(); told(); } },
     S.languages.map((l) => h("option", { value: l, lang: l, selected: l === lang }, new Intl.DisplayNames([l], { type: "language" }).of(l))));
-  document.getElementById("head").replaceChildren(...[screen !== start && h("b", {}, S.title[lang]), S.languages.length > 1 && choose].filter(Boolean));
-  document.getElementById("main").replaceChildren(...[screen()].flat(9).filter((one) => one != null && one !== false));
+  $("head").replaceChildren(...[screen !== start && h("b", {}, S.title[lang]), S.languages.length > 1 && choose].filter(Boolean));
+  $("main").replaceChildren(...[screen()].flat(9).filter((one) => one != null && one !== false));
   if (moved) document.querySelector("h1").focus();
   if (moved) scrollTo(0, 0);
 }
@@ -143,21 +149,21 @@ function spinner(row, labels, own, at) {
 }
 function explained(q, chosen) {
   const group = groupOf(q.name), place = groups().indexOf(group), channel = group.channel;
-  if (mode) return channel || group.deal ? [h("p", {}, t("mode_text"))] : [h("p", {}, h("b", {}, t("clear")))];
+  if (mode) return channel || group.deal ? [p(t("mode_text"))] : [p(h("b", {}, t("clear")))];
   const keep = ([size, same, other]) => chance(BigInt(same), BigInt(same) + BigInt(other) * BigInt(size - 1));
   if (group.deal) {
     const { members, cells } = blocksOf(group), at = members[blocks[place]];
     const size = blocks[place] < cells ? at.reduce((n, j) => n * group.sizes[j], 1) : 2 ** group.k;
-    return [h("p", {}, t("odds_block", { p: keep(group.channels[size]) }))];
+    return [p(t("odds_block", { p: keep(group.channels[size]) }))];
   }
-  if (!channel) return [h("p", {}, h("b", {}, t("clear")))];
+  if (!channel) return [p(h("b", {}, t("clear")))];
   const plain = !Array.isArray(channel[0]);
-  if (group.names.length > 1) return [h("p", {}, plain ? t("odds_joint", { n: group.names.length, p: keep(channel) }) : t("how_text"))];
+  if (group.names.length > 1) return [p(plain ? t("odds_joint", { n: group.names.length, p: keep(channel) }) : t("how_text"))];
   const labels = labelsOf(group), given = q.answers[lang], row = (i) => rowOf(channel, i), said = [];
   if (given.length === 2 && labels.length === 2)
     said.push(t("odds_two", { a: given[0], r: labels[0], p: odds(row(0), 0), b: given[1], q: odds(row(1), 0) }));
   else if (plain) said.push(t("odds_same", { p: keep(channel) }));
-  return [said.map((one) => h("p", {}, one)), chosen == null ? h("p", {}, t("spinner_choose")) : spinner(row(chosen), labels, given[chosen])];
+  return [said.map((one) => p(one)), chosen == null ? p(t("spinner_choose")) : spinner(row(chosen), labels, given[chosen])];
 }
 
 // Which questions are asked: those of the blocks that were dealt, and those whose conditions hold.
@@ -175,18 +181,18 @@ function start() {
   const who = [["who_team", "no"], ["who_hacker", "no"], ["who_court", "no"], ["who_screen", "yes"], ["who_device", "yes"]];
   form.append(...[
     S.panel && recovery(),
-    S.own && h("p", {}, h("label", {}, t("mode"), h("br"), h("select", { name: "mode" }, MODES.map((name, i) => h("option", { value: i }, t(`mode_${name}`)))))),
+    S.own && p(h("label", {}, t("mode"), h("br"), h("select", { name: "mode" }, MODES.map((name, i) => h("option", { value: i }, t(`mode_${name}`)))))),
     h("p", { id: "problem", class: "bad", role: "alert" }),
-    h("div", { class: "row" }, button(t("begin"), null, true)),
+    buttons(button(t("begin"), null, true)),
   ].filter(Boolean));
   return [
     title(S.title[lang]), paragraphs(S.consent[lang]),
-    h("div", { class: "note" }, h("p", {}, t("promise"))),
+    note(p(t("promise"))),
     h("h2", {}, t("who")),
     h("table", {}, h("tbody", {}, who.map(([name, answer]) => h("tr", {}, h("th", { scope: "row" }, t(name)), h("td", { class: answer === "no" ? "good" : "" }, t(answer)))))),
-    S.clear && h("p", {}, t("clear_some")), h("p", {}, t(S.panel ? "stored_panel" : "not_stored")),
-    last === "mark" ? h("div", { class: "note" }, h("p", {}, t("answered")), button(t("anew"), () => { last = null; show(start); })) : form,
-    h("details", {}, h("summary", {}, t("how")), h("p", {}, t("how_text"))),
+    S.clear && p(t("clear_some")), p(t(S.panel ? "stored_panel" : "not_stored")),
+    last === "mark" ? note(p(t("answered")), button(t("anew"), () => { last = null; show(start); })) : form,
+    fold("how", p(t("how_text"))),
     checking(), withdrawing(),
     h("h2", {}, t("contact")), paragraphs(S.contact[lang]),
   ];
@@ -194,11 +200,11 @@ function start() {
 function recovery() {
   const shown = h("code", {});
   checked(code).then((b) => (shown.textContent = spell(b)));
-  return h("div", { class: "note" }, h("h2", {}, t("recovery")), h("p", {}, t("recovery_new")), h("p", {}, shown),
+  return note(h("h2", {}, t("recovery")), p(t("recovery_new")), p(shown),
     h("label", { class: "choice" }, h("input", { type: "checkbox", name: "written" }), t("recovery_kept")),
-    h("details", {}, h("summary", {}, t("recovery_old")), h("p", {}, h("label", {}, t("recovery_label"), h("input", { type: "text", name: "code", autocapitalize: "none", spellcheck: "false" })))));
+    fold("recovery_old", p(field("recovery_label", "code"))));
 }
-const problem = (told) => { document.getElementById("problem").textContent = told; };
+const problem = (told) => { $("problem").textContent = told; };
 async function begin(event) {
   event.preventDefault();
   const form = new FormData(event.target);
@@ -233,7 +239,7 @@ async function dealt() {
 async function invited() {
   let state = await get("token");
   if (!state && !invitation) return problem(t("invited"));
-  if (!state) await put("token", (state = { invitation, input: crypto.getRandomValues(new Uint8Array(32)), blind: randomBlind() }));
+  if (!state) await put("token", (state = { invitation, input: random(32), blind: randomBlind() }));
   try { history.replaceState(null, "", location.pathname + location.search); } catch { /* pages from disk */ }
   if (!state.output) {
     let reply;
@@ -255,7 +261,7 @@ async function invited() {
 const question = (i) => () => {
   const names = asked(), q = questions[names[i]], group = groupOf(q.name), chosen = answers[q.name];
   const given = mode && group.channel ? labelsOf(group) : q.answers[lang];
-  const told = h("div", { class: "note" }, explained(q, chosen)), wrong = h("p", { class: "bad", role: "alert" });
+  const told = note(explained(q, chosen)), wrong = h("p", { class: "bad", role: "alert" });
   const choose = (value) => { answers[q.name] = value; wrong.textContent = ""; told.replaceChildren(...explained(q, value).flat(9)); };
   return [
     h("p", { class: "step", id: "step" }, t("progress", { i: i + 1, n: names.length })),
@@ -265,10 +271,10 @@ const question = (i) => () => {
       if (answers[q.name] == null) { wrong.textContent = t("required"); event.target.querySelector("input").focus(); }
       else show(i + 1 < asked().length ? question(i + 1) : review);
     } },
-      h("fieldset", {}, h("legend", {}, title(q.text[lang])), q.help && h("p", {}, q.help[lang]),
+      h("fieldset", {}, h("legend", {}, title(q.text[lang])), q.help && p(q.help[lang]),
         given.map((label, value) => h("label", { class: "choice" },
           h("input", { type: "radio", name: "answer", value, checked: value === chosen, onchange: () => choose(value) }), label))),
-      wrong, h("div", { class: "row" }, button(t("back"), () => show(i ? question(i - 1) : start)), button(t("next"), null, true)), told),
+      wrong, buttons(button(t("back"), () => show(i ? question(i - 1) : start)), button(t("next"), null, true)), told),
   ];
 };
 addEventListener("keydown", (event) => {
@@ -279,10 +285,10 @@ addEventListener("keydown", (event) => {
 const shownAnswer = (q) => (mode && groupOf(q.name).channel ? labelsOf(groupOf(q.name)) : q.answers[lang])[answers[q.name]];
 function review() {
   return [
-    title(t("review")), h("p", {}, t("review_text")),
+    title(t("review")), p(t("review_text")),
     h("ul", { class: "given" }, asked().map((name, i) => h("li", {}, h("span", {}, questions[name].text[lang]), h("b", {}, shownAnswer(questions[name])),
       h("button", { type: "button", "aria-label": `${t("change")}: ${questions[name].text[lang]}`, onclick: () => show(question(i)) }, t("change"))))),
-    h("div", { class: "row" }, button(t("back"), () => show(question(asked().length - 1))), button(t("send"), send, true)),
+    buttons(button(t("back"), () => show(question(asked().length - 1))), button(t("send"), send, true)),
   ];
 }
 // The codes of everybody's questions: whoever was not shown one answers with what stands for that.
@@ -297,12 +303,12 @@ async function send() {
   moved = true;
   render();
   const reports = mode ? S.columns.map((column) => codes[column.name]) : await disguise(S.mechanism, codes, words, blocks);
-  const secret = crypto.getRandomValues(new Uint8Array(10)), id = hex((await sha256(Uint8Array.from([...text.encode("masquerade withdrawal"), ...secret]))).subarray(0, 16));
+  const secret = random(10), id = hex((await sha256(Uint8Array.from([...text.encode("masquerade withdrawal"), ...secret]))).subarray(0, 16));
   const spun = mode ? [] : groups().filter((group) => group.channel && group.names.length === 1)
     .map((group) => ({ column: group.columns[0], row: rowOf(group.channel, codes[group.names[0]]), name: group.names[0], at: codes[group.names[0]] }));
   const open = new Set(asked());
   answers = {};
-  code = crypto.getRandomValues(new Uint8Array(16));
+  code = random(16);
   await put(`queue ${id}`, { policy: S.policy, id, mode, reports, token });
   await Promise.all([drop("blocks"), drop("token")]);
   const what = (await flush())[id];
@@ -314,10 +320,10 @@ const waiting = (id, reports, secret) => {
     clearInterval(poll);
     if (await get("mark")) show(sent(reports, [], null, secret));
   }, 500);
-  return () => [title(t("waiting_title")), h("p", {}, t("waiting", { n: 1 })), withdrawal(secret)];
+  return () => [title(t("waiting_title")), p(t("waiting", { n: 1 })), withdrawal(secret)];
 };
 const sent = (reports, spun, open, secret) => () => [
-  title(t("sent")), h("p", {}, t("sent_text")),
+  title(t("sent")), p(t("sent_text")),
   h("table", { class: "wide" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, t("asked")), h("th", { scope: "col" }, t("was_sent")))),
     h("tbody", {}, S.columns.map((column, i) => {
       const q = questions[column.name], turned = (!open || open.has(column.name)) && spun.find((one) => one.column === i);
@@ -326,18 +332,18 @@ const sent = (reports, spun, open, secret) => () => [
     }))),
   withdrawal(secret),
 ];
-const withdrawal = (secret) => h("div", { class: "note" }, h("p", {}, t("withdraw_code")), h("p", {}, h("code", {}, spell(secret))),
-  h("p", {}, S.closes ? t("withdraw_until", { day: S.closes }) : t("withdraw_open")));
+const withdrawal = (secret) => note(p(t("withdraw_code")), p(h("code", {}, spell(secret))),
+  p(S.closes ? t("withdraw_until", { day: S.closes }) : t("withdraw_open")));
 function withdrawing() {
   const output = h("p", { role: "status" });
-  return h("details", {}, h("summary", {}, t("withdraw")), h("form", { autocomplete: "off", onsubmit: async (event) => {
+  return fold("withdraw", h("form", { autocomplete: "off", onsubmit: async (event) => {
     event.preventDefault();
     let reply = null;
     try { reply = await post("withdraw", { code: hex(unspell(new FormData(event.target).get("secret"))) }); } catch { /* told below */ }
     output.textContent = t(reply?.ok ? "withdrawn" : reply ? "withdraw_none" : "no_token");
     if (reply?.ok) await drop("mark");
-  } }, h("label", {}, t("withdraw_label"), h("input", { type: "text", name: "secret", autocapitalize: "none", spellcheck: "false" })),
-    h("div", { class: "row" }, button(t("withdraw"), null)), output));
+  } }, field("withdraw_label", "secret"),
+    buttons(button(t("withdraw"), null)), output));
 }
 
 // "Check this page": the vectors that were built in, those of a file, and 10,000 draws.
@@ -354,9 +360,9 @@ async function check(more = []) {
 }
 function checking() {
   const output = h("p", { role: "status" }), input = h("input", { type: "file", accept: ".json", id: "vectors" });
-  return h("details", {}, h("summary", {}, t("check")), h("p", {}, t("check_text")),
-    h("p", {}, h("label", { for: "vectors" }, t("check_file")), h("br"), input),
-    h("div", { class: "row" }, button(t("check_run"), async () => {
+  return fold("check", p(t("check_text")),
+    p(h("label", { for: "vectors" }, t("check_file")), h("br"), input),
+    buttons(button(t("check_run"), async () => {
       const more = input.files[0] ? JSON.parse(await input.files[0].text()).draws : [];
       output.textContent = t("check_done", await check(more));
     })), output);

@@ -53,8 +53,7 @@ function mapped(b) {
   const w2 = mod(1n - s * s), w3 = mod(1n + s * s);
   return [mod(w0 * w3), mod(w2 * w1), mod(w1 * w3), mod(w0 * w2)];
 }
-const GENERATOR = decode(bytes(number(Uint8Array.from(
-  "e2f2ae0a6abc4e71a884a961c500515f58e30b6aa582dd8db6a65945e08d2d76".match(/../g), (h) => parseInt(h, 16)))));
+const GENERATOR = decode(bytes(0x762d8de04559a6b68ddd82a56a0be3585f5100c561a984a8714ebc6a0aaef2e2n));
 
 const ascii = (text) => new TextEncoder().encode(text);
 const joined = (...parts) => Uint8Array.from(parts.flatMap((part) => [...part]));
