@@ -84,7 +84,7 @@ class AxisMaps:
 
     def sizes(self, axes: Sequence[int]) -> tuple[int, ...]:
         """Return the sizes of the given table axes."""
-        return tuple(self.shape[axis] for axis in axes)
+        return tuple([self.shape[axis] for axis in axes])
 
     def apply(self, observed: Floats) -> Floats:
         """Return the table that the observed array stands for (linear, unbiased if the maps are)."""
@@ -158,15 +158,18 @@ class AxisMaps:
             contract(observed, [None if m.matrix is None else m.matrix**power for m in self.maps])
         )
 
-    def mixed_sums(self, observed: Floats, axis: int, own: int, whole: int) -> Floats:
-        """Return Σ_x observed[x]·maps[x, t]^own·maps[x, sum of t along an axis]^whole for every cell t."""
-        matrices = [
-            (None if m.matrix is None else m.matrix ** (own + whole))
-            if axis not in m.axes
-            else self.matrix(m) ** own * self._summed(m, axis) ** whole
-            for m in self.maps
-        ]
-        return self.arrange(contract(observed, matrices))
+    def mixed_sums(self, observed: Floats, axis: int, order: int) -> list[Floats]:
+        """Return Σ_x observed[x]·maps[x, t]^(order − j)·maps[x, sum of t along an axis]^j for j = 0 … order.
+
+        Cost: one contraction for all of them.
+        """
+        place = next(i for i, m in enumerate(self.maps) if axis in m.axes)
+        own, whole = self.matrix(self.maps[place]), self._summed(self.maps[place], axis)
+        matrices = [None if m.matrix is None else m.matrix**order for m in self.maps]
+        matrices[place] = np.hstack([own ** (order - j) * whole**j for j in range(order + 1)])
+        cells = contract(observed, matrices)
+        apart = cells.reshape(*cells.shape[:place], order + 1, -1, *cells.shape[place + 1 :])
+        return [self.arrange(each) for each in np.moveaxis(apart, place, 0)]
 
     def ends(self) -> tuple[Floats, Floats]:
         """Return the smallest and the largest maps[x, t] over all x, for every cell t."""
@@ -174,27 +177,28 @@ class AxisMaps:
 
     def share_ends(self, axis: int, shares: Floats) -> tuple[Floats, Floats]:
         """Return ends of maps[x, t] − share[t]·maps[x, sum of t along an axis] over all x, or wider ones."""
-        ones = [(np.ones(prod(self.sizes(m.axes))),) * 2 for m in self.maps]
-        inside = [axis in m.axes for m in self.maps]
-        others = self._ends(
-            [one if here else self._map_ends(m) for m, one, here in zip(self.maps, ones, inside, strict=True)]
-        )
-        own = self._ends(
-            [self._map_ends(m) if here else one for m, one, here in zip(self.maps, ones, inside, strict=True)]
-        )
-        whole = self._ends(
-            [
-                (self._summed(m, axis).min(axis=0), self._summed(m, axis).max(axis=0)) if here else one
-                for m, one, here in zip(self.maps, ones, inside, strict=True)
-            ]
-        )
+        inside = next(m for m in self.maps if axis in m.axes)
+        summed = self._summed(inside, axis)
+        own = [self._along(inside, end) for end in self._map_ends(inside)]
+        whole = [self._along(inside, end) for end in (summed.min(axis=0), summed.max(axis=0))]
         gaps = [a - shares * b for a in own for b in whole]
-        corners = [a * gap for a in others for gap in (np.minimum.reduce(gaps), np.maximum.reduce(gaps))]
-        return np.minimum.reduce(corners), np.maximum.reduce(corners)
+        low, high = np.minimum.reduce(gaps), np.maximum.reduce(gaps)
+        for m in self.maps:
+            if m is not inside:
+                others = [self._along(m, end) for end in self._map_ends(m)]
+                corners = [a * b for a in (low, high) for b in others]
+                low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
+        return low, high
 
     def matrix(self, axis_map: AxisMap) -> Floats:
         """Return the matrix of a map as it is multiplied with."""
         return np.eye(prod(self.sizes(axis_map.axes))) if axis_map.matrix is None else axis_map.matrix
+
+    def _along(self, axis_map: AxisMap, cells: Floats) -> Floats:
+        """Return the cells of a map along its axes of the table, and one along the others."""
+        kept = sorted(axis_map.axes)
+        turned = cells.reshape(self.sizes(axis_map.axes)).transpose([axis_map.axes.index(i) for i in kept])
+        return turned.reshape([size if i in kept else 1 for i, size in enumerate(self.shape)])
 
     def _summed(self, axis_map: AxisMap, axis: int) -> Floats:
         """Return a matrix whose columns are summed along one of its axes, and repeated there."""

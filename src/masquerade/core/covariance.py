@@ -172,6 +172,14 @@ class LinearCovariance(BlockCovariance):
         """Return the shape of the table."""
         return self.values.shape
 
+    def diagonal(self, kind: Kind = "population") -> Floats:
+        """Return the variance of every cell."""
+        check_kind(kind)
+        raw = _sum_of([part.maps.power_sums(part.squares, 2) for part in self.parts])
+        for table, counted in self.apart:
+            raw = raw - counted * table * table
+        return raw - (self.values * (self.values / max(self.n, 1)) if kind == "population" else self.fixed)
+
     def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
         """Return the covariance blocks of cells that differ only along `axes`."""
         check_kind(kind)
@@ -218,7 +226,7 @@ class LinearCovariance(BlockCovariance):
     def heaviest(self) -> float:
         """Return a bound on what any report weighs in any cell."""
         maps = [
-            float(np.prod([1.0 if m.matrix is None else np.abs(m.matrix).max() for m in part.maps.maps]))
+            prod([float(np.abs(m.matrix).max()) for m in part.maps.maps if m.matrix is not None])
             * max(map(abs, part.ends))
             for part in self.parts
         ]
@@ -246,17 +254,19 @@ class LinearCovariance(BlockCovariance):
 
     def share_spread(self, axis: int, shares: Floats) -> ShareSpread:
         """Return how the reports scatter behind N̂_t − share·N̂, N̂ the sum along an axis, for every cell t."""
-        mixed = {
-            (order - whole, whole): _sum_of(
-                part.maps.mixed_sums(part.powers[order - 2], axis, order - whole, whole)
-                for part in self.parts
-            )
+        sums = {
+            order: [
+                _sum_of(each)
+                for each in zip(
+                    *(part.maps.mixed_sums(part.powers[order - 2], axis, order) for part in self.parts),
+                    strict=True,
+                )
+            ]
             for order in (3, 4)
-            for whole in range(order + 1)
         }
-        third = sum(comb(3, j) * (-shares) ** j * mixed[3 - j, j] for j in range(4))
-        fourth = sum(comb(4, j) * (-shares) ** j * mixed[4 - j, j] for j in range(5))
-        with_whole = sum(comb(2, j) * (-shares) ** j * mixed[2 - j, j + 1] for j in range(3))
+        third = sum(comb(3, j) * (-shares) ** j * sums[3][j] for j in range(4))
+        fourth = sum(comb(4, j) * (-shares) ** j * sums[4][j] for j in range(5))
+        with_whole = sum(comb(2, j) * (-shares) ** j * sums[3][j + 1] for j in range(3))
         ends = [times_ends(_as_ends(part.ends), part.maps.share_ends(axis, shares)) for part in self.parts]
         return ShareSpread(
             np.asarray(third),

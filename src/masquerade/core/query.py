@@ -30,13 +30,15 @@ class Query:
         names = (by,) if isinstance(by, str) else tuple(by)
         pairs = where.items() if isinstance(where, Mapping) else where
         conditions = tuple(
-            sorted(((name, category(label)) for name, label in pairs), key=lambda pair: str(pair[0]))
+            sorted([(name, category(label)) for name, label in pairs], key=lambda pair: str(pair[0]))
+            if pairs
+            else ()
         )
-        asked = [*names, *(name for name, _ in conditions)]
-        for name in asked:
+        asked = [*names, *[name for name, _ in conditions]] if conditions else names
+        for place, name in enumerate(asked):
             if not isinstance(name, str):
                 raise SchemaError(f"A query names variables by text. Got a {type(name).__name__} instead.")
-            if asked.count(name) > 1:
+            if name in asked[:place]:
                 raise SchemaError(f"Variable {name!r} is named twice in one query.")
         object.__setattr__(self, "by", names)
         object.__setattr__(self, "where", conditions)

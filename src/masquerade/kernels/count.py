@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from math import prod
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -148,13 +149,17 @@ def _cells(data: Coded, used: Sequence[int]) -> int:
 
 
 def _count_blocks(data: Coded, plan: Sequence[Block], multiplicity: Counts | None, rows: int) -> list[Counts]:
-    cells = [_cells(data, block.columns) for block in plan]
-    small = [i for i, n in enumerate(cells) if n <= _FEW_CELLS and multiplicity is None and plan[i].columns]
-    together = small if len(small) >= _TOGETHER else []
-    apart = sorted(set(range(len(plan))) - set(together))
-    found = dict(zip(together, _count_together(data, [plan[i] for i in together], rows), strict=True))
-    found |= zip(apart, _count_apart(data, [plan[i] for i in apart], multiplicity, rows), strict=True)
-    return [found[i].reshape([data.sizes[c] for c in block.columns]) for i, block in enumerate(plan)]
+    shapes = [[data.sizes[c] for c in block.columns] for block in plan]
+    small = [i for i, shape in enumerate(shapes) if shape and prod(shape) <= _FEW_CELLS]
+    if multiplicity is not None or len(small) < _TOGETHER:
+        small = []
+    large = sorted({*range(len(plan))} - {*small})
+    found: list[tuple[int, Counts]] = []
+    if small:
+        found += zip(small, _count_together(data, [plan[i] for i in small], rows), strict=True)
+    if large:
+        found += zip(large, _count_apart(data, [plan[i] for i in large], multiplicity, rows), strict=True)
+    return [table.reshape(shapes[i]) for i, table in sorted(found, key=itemgetter(0))]
 
 
 def _count_apart(data: Coded, plan: Sequence[Block], multiplicity: Counts | None, rows: int) -> list[Counts]:
@@ -180,8 +185,6 @@ def _count_apart(data: Coded, plan: Sequence[Block], multiplicity: Counts | None
 
 def _count_together(data: Coded, plan: Sequence[Block], rows: int) -> list[Counts]:
     """Count many small blocks in one compiled loop; threads share out rows, or else blocks."""
-    if not plan:
-        return []
     used = sorted({c for block in plan for c in block.columns})
     place = {c: i for i, c in enumerate(used)}
     widths = np.array([len(block.columns) for block in plan])

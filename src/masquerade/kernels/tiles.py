@@ -91,12 +91,12 @@ def tiles(part: slice) -> Iterator[slice]:
 
 def threads_for(rows: int) -> int:
     """Return how many threads are worth starting for that many rows."""
-    return max(1, min(os.cpu_count() or 1, rows // SHARE))
+    return 1 if rows < 2 * SHARE else min(os.cpu_count() or 1, rows // SHARE)
 
 
 def run(work: Callable[[P], T], parts: Sequence[P]) -> list[T]:
     """Apply work to each part, on several threads if there are several parts."""
-    threads = min(os.cpu_count() or 1, len(parts))
+    threads = 1 if len(parts) < 2 else min(os.cpu_count() or 1, len(parts))
     if threads < 2:
         return [work(part) for part in parts]
     with ThreadPoolExecutor(threads) as pool:
