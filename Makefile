@@ -6,13 +6,17 @@ LOCK := requirements
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 CODE := src experiments tests benchmarks scripts/lock scripts/sbom
 
-.PHONY: demo test coverage fuzz servers lint bench bench-large dist lock clean
+.PHONY: demo test test-slow coverage fuzz servers lint bench bench-large dist lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/masquerade demo --out demo
 
 test: $(VENV)/.installed-test lint servers
 	$(BIN)/python -m pytest -n auto
+
+# studies that take long, and further cases of what `make test` tries once
+test-slow: $(VENV)/.installed-test servers
+	$(BIN)/python -m pytest -n auto -m slow
 
 # the same tests, watched: slower, and fails below the share of lines in pyproject.toml
 coverage: $(VENV)/.installed-test servers

@@ -222,6 +222,7 @@ class Subject:
     oracle: Oracle | None = None
     truth: Tally | None = None
     messages: Callable[[], int] | None = None
+    most_fitted: int = MOST_FITTED
     answers: dict[Query, CountTable] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -245,7 +246,7 @@ class Subject:
 
     def fitted(self, query: Query) -> bool:
         """Tell whether a table is small enough to fit models to; a condition is fitted with what it cuts."""
-        return bool(query.by) and prod(self.source.schema.shape(query.names)) <= MOST_FITTED
+        return bool(query.by) and prod(self.source.schema.shape(query.names)) <= self.most_fitted
 
     def allowed(self, *queries: Query) -> bool:
         """Tell whether the source would answer all of these."""

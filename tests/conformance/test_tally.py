@@ -11,7 +11,12 @@ from tests.conformance.sources import PEOPLE, SERVED, SOURCES, Source
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, SchemaError
-from masquerade.testing import CHECKS, Oracle, Subject
+from masquerade.testing import CHECKS, MOST_FITTED, Oracle, Subject
+
+# Reports that do not tell all truths apart make fits slow: larger tables are fitted where evidence is made in
+# another way, and smaller ones everywhere.
+FITTED = {"disguised records", "DuckDB, summed up by the engine", "merged", "pooled parties"}
+FEW_CELLS = 8
 
 pytestmark = pytest.mark.parametrize(
     ("source", "name"),
@@ -54,7 +59,9 @@ def subject(source: Source, name: str) -> Subject:
     """Return a source with what it must answer; a normal bound needs thousands of records."""
     known = oracle(name, samples=source.samples, clear=source.clear, records=source.records)
     asked = QUERIES if source.clear else queries_of(name)
-    return Subject(made(source, name), asked, known, truth(name) if source.records == RECORDS else None)
+    fitted = MOST_FITTED if source.name in FITTED or name not in BEYOND else FEW_CELLS
+    nearby = truth(name) if source.records == RECORDS else None
+    return Subject(made(source, name), asked, known, nearby, most_fitted=fitted)
 
 
 @pytest.fixture

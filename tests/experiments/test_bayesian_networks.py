@@ -390,6 +390,7 @@ def test_the_joint_distribution_is_that_of_the_larger_network():
     assert networks.kl_from_truth(networks.network()) == pytest.approx(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [figure_5_9, figure_5_10])
 def test_noise_adds_links_and_the_design_effect_takes_them_away(module, found):
     frame = found[module]

@@ -69,6 +69,7 @@ def test_a_wrong_table_would_be_told(rotation):
     assert verdicts.count("differs") == len(verdicts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [7, 8])
 def test_double_projection_has_its_theoretical_variance(twice, number):
     frame = twice[number]
@@ -77,6 +78,7 @@ def test_double_projection_has_its_theoretical_variance(twice, number):
     assert 0.1 < surprises.mean() < 10  # and the spread is not so wide that anything would pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [7, 8])
 def test_double_projection_is_far_off_only_where_both_parties_are_needed(twice, number):
     frame = twice[number]
@@ -90,6 +92,7 @@ def test_double_projection_is_far_off_only_where_both_parties_are_needed(twice, 
     assert all(item.why for item in differing)
 
 
+@pytest.mark.slow
 def test_four_times_the_trials_halve_the_standard_error(twice):
     # reported standard errors of a parameter with many records, where the ratio is nearly linear
     label = "P(D− | B−, E+)"
@@ -121,6 +124,7 @@ def test_the_k_anonymity_tables_come_out_as_printed():
     assert k_anonymity_tables.EXPERIMENT.table(frame).shape == (15, 6)
 
 
+@pytest.mark.slow
 def test_everything_can_be_drawn_and_tabulated(rotation, twice):
     frames = {table_6: rotation, table_7: twice[7], table_8: twice[8]}
     with house_style():

@@ -378,6 +378,7 @@ def test_census_itemsets_are_found_at_moderate_disguise():
     assert found["false_negative"].max() <= itemsets.REASONABLE
 
 
+@pytest.mark.slow
 def test_census_trees_are_at_the_papers_level():
     needed("adult")
     frame = rows_of(figure_7_8.EXPERIMENT, [{"p": 0.3}], 1).set_index("tree")
@@ -387,6 +388,7 @@ def test_census_trees_are_at_the_papers_level():
     assert accuracy[classification.TESTED] > accuracy[classification.PRINTED]
 
 
+@pytest.mark.slow
 def test_breast_cancer_trees_are_at_the_papers_level():
     needed("breast-cancer-wisconsin")
     records = figure_7_9.records()
@@ -396,7 +398,9 @@ def test_breast_cancer_trees_are_at_the_papers_level():
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(figure_1, "adult"), (figure_2, "breast-cancer-wisconsin")], ids=["adult", "breast"]
+    ("module", "name"),
+    [pytest.param(figure_1, "adult", marks=pytest.mark.slow), (figure_2, "breast-cancer-wisconsin")],
+    ids=["adult", "breast"],
 )
 def test_naive_bayes_is_at_the_papers_level(module, name):
     needed(name)

@@ -261,7 +261,12 @@ def alive(process):
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 @pytest.mark.parametrize(
     ("jobs", "number", "code"),
-    [(1, signal.SIGINT, 130), (2, signal.SIGINT, 130), (2, signal.SIGTERM, 143), (2, signal.SIGKILL, -9)],
+    [
+        pytest.param(1, signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param(2, signal.SIGINT, 130),
+        pytest.param(2, signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(2, signal.SIGKILL, -9),
+    ],
 )
 def test_an_interrupted_command_leaves_no_process_and_goes_on_later(tmp_path, calls, jobs, number, code):
     out = tmp_path / "out"

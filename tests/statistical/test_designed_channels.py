@@ -41,7 +41,7 @@ def test_unary_bits_count_many_categories():
     bits = pd.DataFrame(np.repeat(np.eye(40, dtype=bool), truth, axis=0), columns=list(policy.schema))
     queries = [mq.Query(where={name: True}) for name in policy.schema]
     estimates, claimed = [], []
-    for seed in range(60):
+    for seed in range(30):
         tables = mq.tally(mq.simulate(bits, policy, seed=seed), policy).answer(queries)
         estimates.append([float(table.values) for table in tables])
         claimed.append([float(table.stderr("given_records")) ** 2 for table in tables])

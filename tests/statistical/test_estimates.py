@@ -85,12 +85,14 @@ def test_dissertation_table_2_1_is_estimated_without_bias_and_with_correct_error
     tables = list(simulated(table_2_1_policy(0.5), ("X1", "X2"), TABLE_2_1, n, seed=21))
     assert_unbiased([table.values for table in tables], n * TABLE_2_1)
     assert_variance([table.values for table in tables], [table.stderr() ** 2 for table in tables])
-    inside = [within(table, n * TABLE_2_1) for table in tables]
+    inside = [within(table, n * TABLE_2_1) for table in tables[::4]]
     frequent = n * TABLE_2_1 >= 30
     assert_coverage([cells[frequent] for cells in inside], 0.95, slack=0.005)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_random_joint_policies_have_correct_errors_and_coverage(seed):
     policy, n = random_joint_policy(seed), 4000
     truth = np.random.default_rng(seed).dirichlet(np.full(12, 2.0))
@@ -100,7 +102,7 @@ def test_random_joint_policies_have_correct_errors_and_coverage(seed):
     assert_variance([table.values for table in tables], [table.stderr() ** 2 for table in tables])
     frequent = expected >= 30
     assert frequent.any()
-    assert_coverage([within(table, expected)[frequent] for table in tables], 0.95, slack=0.005)
+    assert_coverage([within(table, expected)[frequent] for table in tables[::4]], 0.95, slack=0.005)
 
 
 def within(table: CountTable, expected: np.ndarray) -> np.ndarray:

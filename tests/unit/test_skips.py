@@ -51,7 +51,9 @@ def test_a_reason_may_be_given_so_often_and_no_more(allowed):
     assert line == f"{allowed.most + 1} because {allowed.reason!r}, at most {allowed.most} may be"
 
 
-@pytest.mark.parametrize(("reason", "code"), [("no fork here", 0), ("not today", 1)])
+@pytest.mark.parametrize(
+    ("reason", "code"), [pytest.param("no fork here", 0, marks=pytest.mark.slow), ("not today", 1)]
+)
 def test_a_run_that_leaves_out_another_test_fails_in_whatever_process_it_ran(reason, code, tmp_path):
     test = tmp_path / "test_left_out.py"
     test.write_text(f"import pytest\n\n\ndef test_it():\n    pytest.skip({reason!r})\n")

@@ -18,7 +18,7 @@ def channels(draw):
     return np.insert(P, np.sort(rng.integers(0, K + extra + 1, empty)), 0.0, axis=1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(channels(), st.booleans())
 def test_inverts_the_channel_and_keeps_totals(P, with_prior):
     prior = np.arange(1.0, len(P) + 1) if with_prior else None

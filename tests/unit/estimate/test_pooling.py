@@ -50,7 +50,7 @@ def three(generator):
 
 def test_the_pool_is_unbiased_and_surer_than_its_surest_sample():
     generator = np.random.default_rng(1)
-    runs = 150
+    runs = 80
     found, claimed, projected = np.zeros((3, runs, 3))
     for run in range(runs):
         [table] = mq.Merged(three(generator)).answer([X])

@@ -75,6 +75,7 @@ def test_sampling_follows_the_parameters():
     assert set(frame["L"]) <= {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_parameters_from_disguised_records_are_right_with_right_errors():
     """Node D of the papers' network, both parents disguised, over repeated samples."""
     structure, policy = {name: ELEVEN_NODES[name] for name in "SBTLEAD"}, eleven_nodes_policy()

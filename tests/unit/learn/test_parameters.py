@@ -106,7 +106,14 @@ def test_standard_errors_are_the_gradient_through_the_whole_covariance(case, alp
         assert table.stderr[cell] ** 2 == pytest.approx(variance, rel=1e-9)
 
 
-@pytest.mark.parametrize(("noise", "n"), [(None, 60), ("0.2", 150), ("0.4", 400)])
+@pytest.mark.parametrize(
+    ("noise", "n"),
+    [
+        pytest.param(None, 60, marks=pytest.mark.slow),
+        ("0.2", 150),
+        pytest.param("0.4", 400, marks=pytest.mark.slow),
+    ],
+)
 def test_intervals_cover_where_little_is_known(noise, n):
     """Rows with few records, many of them flagged: coverage falls short by at most 0.02 beyond chance (1e-6).
 

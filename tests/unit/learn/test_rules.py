@@ -210,7 +210,9 @@ def test_every_source_gives_the_same_model(name):
         np.testing.assert_allclose(getattr(quick, column), getattr(slow, column), rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "joint" else pytest.mark.slow) for name in POLICIES]
+)
 def test_supports_are_unbiased_with_right_standard_errors(name):
     """False alarm ≤ 2e-6 a policy: two checks at 1e-6 over all sets together."""
     n, runs = 400, 300

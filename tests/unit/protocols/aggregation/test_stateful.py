@@ -195,6 +195,6 @@ def test_rounds_do_end_with_counts_here():
 
 
 PHASES = (Phase.explicit, Phase.generate)  # keys are fresh in every run: there is nothing to shrink
-SETTINGS = settings(max_examples=20, stateful_step_count=40, derandomize=True, deadline=None, phases=PHASES)
+SETTINGS = settings(max_examples=8, stateful_step_count=40, derandomize=True, deadline=None, phases=PHASES)
 TestRounds, TestRoundsOnACircle = Rounds.TestCase, RoundsOnACircle.TestCase
 TestRounds.settings = TestRoundsOnACircle.settings = SETTINGS

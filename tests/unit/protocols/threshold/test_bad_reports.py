@@ -154,7 +154,7 @@ def test_padding_that_is_not_zero_and_lengths_beyond_the_part_are_malformed(insi
     assert verdicts(insiders, reports) == [Verdict.OPENED] * 3 + [Verdict.MALFORMED] * 2
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(2, 10), st.data())
 def test_shares_are_corrected_up_to_the_bound(k, data):
     """Of m shares any (m − k)/2 may be bad, however many draws that would take."""
