@@ -14,6 +14,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
 from masquerade.core.words import printable
 from masquerade.sources.expectation import Mean, expect, indicators_of, mean_of
+from masquerade.sources.imputation import imputed
 from masquerade.sources.query_plan import layouts_of
 from masquerade.sources.record_store import Codes, Store
 from masquerade.sources.report_tally import Missing, ReportTally
@@ -94,6 +95,16 @@ class Records(ReportTally):
         """
         self.check_complete()
         return indicators_of(self, over)
+
+    def imputed(
+        self, over: Sequence[str], m: int, *, prior: float = 0.5, seed: int = 0
+    ) -> list[dict[str, NDArray[np.intp]]]:
+        """Return category codes of some variables for every record, drawn m times from what reports tell.
+
+        See `masquerade.sources.imputation`; `mq.stats.impute` makes frames of them.
+        """
+        self.check_complete()
+        return imputed(self, over, m, prior=prior, seed=seed)
 
     def _split(self) -> tuple[Store, ...]:
         observed = self.policy.observed

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from masquerade.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from masquerade.stats.effects import change as change
     from masquerade.stats.effects import difference as difference
     from masquerade.stats.effects import mantel_haenszel as mantel_haenszel
     from masquerade.stats.effects import odds_ratio as odds_ratio
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from masquerade.stats.hypotheses import independence as independence
     from masquerade.stats.hypotheses import marginal_homogeneity as marginal_homogeneity
     from masquerade.stats.hypotheses import trend as trend
+    from masquerade.stats.imputation import Imputations as Imputations
+    from masquerade.stats.imputation import Pooled as Pooled
+    from masquerade.stats.imputation import impute as impute
+    from masquerade.stats.imputation import rubin as rubin
     from masquerade.stats.percentages import shares as shares
     from masquerade.stats.regression import Regression as Regression
     from masquerade.stats.regression import linear as linear

@@ -277,6 +277,54 @@ def _logit(share: float) -> float:
     return -np.inf if share <= 0 else np.inf if share >= 1 else float(np.log(share / (1 - share)))
 
 
+def change(
+    data: Tally | CountTable,
+    before: str,
+    after: str,
+    *,
+    category: Category | None = None,
+    where: Where = None,
+    level: float = 0.95,
+) -> Estimates:
+    """Return by how much the prevalence of a category changed among the same people, between two variables.
+
+    Of a panel whose waves were disguised under one memo, declare both waves as a `panel` channel: who answers
+    the same again reports the same, so the errors of the two waves go together, and less of them is left.
+
+    Formula: Σ_ij ([j = c] − [i = c])N̂_ij/N̂, its error by the delta method on the joint table; the p-value is
+    of no change, with the variance that the counts have then.
+    """
+    table = table_of(data, (before, after), where)
+    first, second = table.axes
+    if first.categories != second.categories:
+        raise InputError(f"{before!r} and {after!r} have other categories: no change is defined.")
+    code, total = category_of(first, category), table.total
+    if total <= 0:
+        raise InputError("No records are seen by the estimates: there is no change to tell.")
+    weights = np.zeros(table.values.shape)
+    weights[:, code] += 1
+    weights[code, :] -= 1
+    value = float(np.sum(weights * table.values)) / total
+    stderr = np.sqrt(squared_error(table, (weights - value) / total))
+    variance = null_variance(table, weights / total, value)
+    half = quantile(level) * stderr
+    return Estimates(
+        f"Change of {before} = {first.categories[code]} to {after}{given_text(where)}",
+        "change",
+        ("change",),
+        ((f"{after} − {before}",),),
+        np.array([value]),
+        np.array([stderr]),
+        np.array([value - half]),
+        np.array([value + half]),
+        table.n,
+        level,
+        0.0,
+        np.array([normal_p(value / np.sqrt(variance)) if variance > 0 else float("nan")]),
+        in_percent=True,
+    )
+
+
 def mantel_haenszel(
     data: Tally | CountTable,
     outcome: str,
