@@ -10,6 +10,7 @@ CODE := src experiments tests benchmarks scripts/lock scripts/sbom
 
 demo: $(VENV)/.installed
 	$(BIN)/masquerade demo --out demo
+	@echo "A survey that disguises in the browser: $(BIN)/masquerade survey demo (pip install 'masquerade[services]')"
 
 test: $(VENV)/.installed-test lint servers
 	$(BIN)/python -m pytest -n auto

@@ -75,8 +75,8 @@ def build_page(
     if json:
         emit({"sha256": built.digest, "files": {name: len(content) for name, content in built.files.items()}})
         return
-    say(f"wrote {counted(len(built.files), 'file')} into {out}; sha256 of survey.html, to be published:")
-    emit(f"{built.digest}\n")
+    emit(f"{built.digest}  survey.html\n")
+    say(f"wrote {counted(len(built.files), 'file')} into {out}; its sha256 is above, to be published.")
 
 
 @survey_app.command("serve")
