@@ -180,6 +180,12 @@ def test_options_of_the_learners_reach_them(world):
             learn.structure(source, correction=learn.scores.Constant(64), restarts=1, seed=3, tabu=2),
         ),
         (
+            "structure --max-parents 1 --resample 4 --seed 2",
+            learn.structure(source, max_parents=1).with_frequencies(
+                learn.resampled_network(source, samples=4, seed=2, max_parents=1).frequency
+            ),
+        ),
+        (
             "structure --correction none --score aic",
             learn.structure(source, correction=learn.scores.Uncorrected(), score="aic"),
         ),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import masquerade as mq
 from masquerade.cli import options
-from masquerade.cli.output import listed, say, warnings_said, watched
+from masquerade.cli.output import Watch, listed, say, warnings_said, watched
 from masquerade.core.errors import InputError
 from masquerade.core.tally import Selected
 from masquerade.learn.option_kinds import names_in
@@ -93,6 +93,7 @@ class Records:
     url: str | None
     verbose: bool
     unsure: str | None = None
+    _watch: Watch | None = None
 
     @cached_property
     def policy(self) -> Policy:
@@ -127,6 +128,7 @@ class Records:
         with warnings_said(), watched(doing) as watch, ExitStack() as stack:
             if self.verbose:
                 stack.enter_context(_log_said())
+            self._watch = watch
             records, self.unsure = self._opened(stack, what)
             read: dict[str, Any] = {"schema": self.policy} if self.clear else {"policy": self.policy}
             read |= {"weights": self.weights, "id": self.person, "accept_incomplete": self.accept_incomplete}
@@ -134,6 +136,11 @@ class Records:
             source = mq.tally(records, **read, watch=watch)
             say_missing(getattr(source, "missing", None))
             yield Selected(source, self.chosen) if self.chosen else source
+
+    def advance(self, done: int, total: int) -> None:
+        """Show how many steps of how many are done, where the source shows how far it is."""
+        if self._watch is not None:
+            self._watch(done / total)
 
     def _check(self) -> None:
         """Refuse what cannot work before anything is read."""

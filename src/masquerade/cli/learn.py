@@ -69,7 +69,7 @@ def _run(
     output.check_target(out, overwrite=overwrite)
     picture = None
     with records.opened("learning") as source:
-        model = entry.learnt(source, options)
+        model = entry.learnt(source, options, records.advance)
         if plot is not None and entry.draw is not None:
             picture = output.picture_of(entry.draw(source, model), plot)
     # a model that cannot be JSON is refused before anything is written

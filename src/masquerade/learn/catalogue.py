@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import masquerade.learn as learn  # noqa: PLR0402  (its own package, whose names load when they are used)
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.plugins import load_plugin, plugins
+from masquerade.core.tally import Cached
 from masquerade.learn import option_kinds as kinds
 
 if TYPE_CHECKING:
@@ -55,8 +56,9 @@ class Learner:
 
     `needs` lists options of which exactly one must be given. `learn` takes a source of counts and the options
     by name, and returns a model with `summary` and `to_dict`; `model` returns its class, which `from_dict`
-    reads back. `asks` tells whether a table of some variables may be asked for, given the options: parties
-    consent to no other. `draw` makes a picture of the source and the model; None where there is none.
+    reads back. If it learns `in_steps` it takes `progress` too, which is told how many of how many are done.
+    `asks` tells whether a table of some variables may be asked for, given the options: parties consent to no
+    other. `draw` makes a picture of the source and the model; None where there is none.
     Without `command` there is no ``masquerade learn NAME``.
     """
 
@@ -71,6 +73,7 @@ class Learner:
     draw: Callable[[Tally, Any], Any] | None = None
     example: str = ""
     command: bool = True
+    in_steps: bool = False
 
     def read(
         self, typed: Options, schema: Schema, called: Callable[[Option], str] = lambda option: option.name
@@ -96,10 +99,13 @@ class Learner:
             found[name] = None if value is None else option.kind.read(value, schema, called(option))
         return found
 
-    def learnt(self, source: Tally, options: Options) -> Any:
-        """Return the model that is learnt from a source."""
+    def learnt(
+        self, source: Tally, options: Options, progress: Callable[[int, int], None] | None = None
+    ) -> Any:
+        """Return the model that is learnt from a source; `progress` is told of steps where there are some."""
         shown = {option.name for option in self.options if option.for_summary}
-        return self.learn(source, **{name: value for name, value in options.items() if name not in shown})
+        told = {name: value for name, value in options.items() if name not in shown}
+        return self.learn(source, **told, **({"progress": progress} if self.in_steps else {}))
 
     def summary(self, model: Any, options: Options) -> str:
         """Return a model for reading, as the options say."""
@@ -165,6 +171,21 @@ def _tree(source: Tally, *, significance: float | None = 0.05, **options: Any) -
     return learn.decision_tree(source, significance=None if significance == 1 else significance, **options)
 
 
+def _structure(
+    source: Tally,
+    *,
+    resample: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Any:
+    asked = Cached(source) if resample else source
+    found = learn.structure(asked, **options)
+    if not resample:
+        return found
+    drawn = learn.resampled_network(asked, samples=resample, progress=progress, **options)
+    return found.with_frequencies(drawn.frequency)
+
+
 def _asked_by_network(options: Options, names: Collection[str]) -> bool:
     asked, structure = set(names), options.get("structure")
     if structure is not None:
@@ -227,7 +248,7 @@ def _entries() -> Iterable[Learner]:
         "structure",
         "structure of a Bayesian network",
         "Find the links of a Bayesian network over all variables of the policy, with the strength of each.",
-        _late("structure"),
+        _structure,
         (
             Option(
                 "order",
@@ -250,12 +271,19 @@ def _entries() -> Iterable[Learner]:
             Option("forbidden", kinds.LINKS, (), "A link that must not; repeat for more."),
             Option("tabu", kinds.whole(0), 10, "Moves that climbing may go on without a gain."),
             Option("restarts", kinds.whole(0), 0, "Times that climbing starts again."),
-            Option("seed", kinds.whole(0), 0, "Seed of the restarts."),
+            Option("seed", kinds.whole(0), 0, "Seed of the restarts and of the samples."),
+            Option(
+                "resample",
+                kinds.whole(0),
+                0,
+                "Samples drawn anew from the reports: how often each link is found in them.",
+            ),
         ),
         model=lambda: learn.LearnedStructure,
         asks=_asked_by_structure,
         draw=lambda source, found: learn.bayesian_network(source, found).plot(),
         example="--out structure.json",
+        in_steps=True,
     )
     yield Learner(
         "rules",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ class Strength:
     `p_value` are those of `link_tests`: the chance of reports so far from independence if the link were not
     there and had been chosen beforehand. A search picks the largest of many statistics, so this is neither
     the probability of the link nor an honest significance level: it ranks links and exposes doubtful ones.
+    `frequency` is how often the link was found in samples drawn anew from the reports, None where none were.
     Files of earlier versions hold G² of estimated counts instead, and its `design_effect`.
     """
 
@@ -41,11 +42,13 @@ class Strength:
     df: float
     p_value: float
     design_effect: float | None = None
+    frequency: float | None = None
 
     def figures(self) -> dict[str, float]:
         """Return the figures by name."""
         older = {} if self.design_effect is None else {"design_effect": self.design_effect}
-        return {"statistic": self.statistic, **older, "df": self.df, "p_value": self.p_value}
+        drawn = {} if self.frequency is None else {"frequency": self.frequency}
+        return {"statistic": self.statistic, **older, "df": self.df, "p_value": self.p_value, **drawn}
 
 
 def link_strengths(source: Tally, structure: Mapping[str, Sequence[str]]) -> tuple[Strength, ...]:
@@ -93,6 +96,11 @@ class LearnedStructure:
         """Return what data can tell of the directions."""
         return cpdag(self.structure)
 
+    def with_frequencies(self, frequency: Mapping[Link, float]) -> LearnedStructure:
+        """Return the structure with how often each link was found in samples (`resampled_network`)."""
+        told = [replace(s, frequency=frequency.get((s.parent, s.child), 0.0)) for s in self.strengths]
+        return replace(self, strengths=tuple(told))
+
     def to_networkx(self) -> Any:
         """Return a networkx.DiGraph; links carry the figures of their `Strength` as attributes."""
         graph = to_networkx(self.structure)
@@ -109,14 +117,19 @@ class LearnedStructure:
         width = max([4, *(len(f"{a} → {b}") for a, b in self.links)])
         older = any(s.design_effect is not None for s in self.strengths)
         columns = ("G²", "design effect") if older else ("deviance", "")
+        drawn = any(s.frequency is not None for s in self.strengths)
         head = f"{'link':<{width}}{columns[0]:>12}{'df':>8}{columns[1]:>{15 * older}}{'p-value':>12}"
+        head += f"{'found in':>11}" * drawn
         rows = [
             f"{f'{s.parent} → {s.child}':<{width}}{s.statistic:>12.1f}{s.df:>8.1f}"
             f"{f'{s.design_effect or 1:>15.2f}' if older else ''}{s.p_value:>12.2g}"
+            f"{'' if s.frequency is None else f'{s.frequency:>11.0%}'}"
             for s in sorted(self.strengths, key=lambda s: (s.p_value, -s.statistic))
         ]
-        note = "p-values are those of links chosen beforehand: they rank links, they are no probabilities"
-        return "\n".join([title, head, *rows, note, *self._untold()])
+        notes = ["p-values are those of links chosen beforehand: they rank links, they are no probabilities"]
+        if drawn:
+            notes.append("found in: samples drawn anew from the reports in which the link was found too")
+        return "\n".join([title, head, *rows, *notes, *self._untold()])
 
     def _untold(self) -> list[str]:
         """Return what is to be said of arrows that a search drew and the counts cannot tell."""
@@ -177,9 +190,9 @@ def texts(values: object) -> tuple[str, ...]:
 
 def strength_of(values: Mapping[str, Any]) -> Strength:
     """Return the strength that plain values describe; anything else is a `KeyError` or `TypeError`."""
-    older = [values["design_effect"]] if "design_effect" in values else []
-    figures = [values["statistic"], values["df"], values["p_value"], *older]
-    if not all(type(figure) in (int, float) and figure >= 0 for figure in figures):
+    figures = {name: values[name] for name in ("statistic", "df", "p_value")}
+    figures |= {name: values[name] for name in ("design_effect", "frequency") if name in values}
+    if not all(type(figure) in (int, float) and figure >= 0 for figure in figures.values()):
         raise TypeError("the figures of a strength must be numbers from 0")
     parent, child = texts([values["parent"], values["child"]])
-    return Strength(parent, child, *map(float, figures))
+    return Strength(parent, child, **{name: float(figure) for name, figure in figures.items()})

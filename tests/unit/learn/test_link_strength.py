@@ -2,12 +2,16 @@
 
 import json
 
+import pandas as pd
 import pytest
 
+import masquerade as mq
 from masquerade.core.errors import InputError
+from masquerade.learn.catalogue import learner
 from masquerade.learn.graph import to_networkx
 from masquerade.learn.link_strength import LearnedStructure, Strength
 
+SOURCE = mq.tally(pd.DataFrame({"a": list("xxyy") * 20, "b": list("uuvv") * 20, "c": list("pqpq") * 20}))
 CHAIN = {"a": (), "b": ("a",), "c": ("b",)}
 
 
@@ -33,6 +37,21 @@ def test_structures_are_saved_and_read_back():
     assert "3 nodes, 2 links by K2, score bic, likelihood" in text
     assert text.index("b → c") < text.index("a → b")  # weakest last
     assert before.cpdag().undirected == {frozenset("ab"), frozenset("bc")}
+
+
+def test_strengths_say_how_often_samples_have_the_link():
+    plain = learned()
+    drawn = plain.with_frequencies({("a", "b"): 0.75, ("a", "c"): 1.0})
+    assert {(s.parent, s.child): s.frequency for s in drawn.strengths} == {("a", "b"): 0.75, ("b", "c"): 0.0}
+    assert LearnedStructure.from_dict(json.loads(json.dumps(drawn.to_dict()))).strengths == drawn.strengths
+    assert "75%" in drawn.summary()
+    assert "found in" not in plain.summary()
+    done = []
+    options = learner("structure").read({"resample": 2, "max_parents": 1}, SOURCE.schema)
+    found = learner("structure").learnt(SOURCE, options, lambda *step: done.append(step))
+    assert done == [(1, 2), (2, 2)]
+    assert all(s.frequency in {0.0, 0.5, 1.0} for s in found.strengths)
+    assert found.strengths
 
 
 def test_structures_of_earlier_versions_keep_their_design_effects():
