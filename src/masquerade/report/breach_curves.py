@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from masquerade.channels.privacy import PolicyPrivacy
 
 MOST_CURVES = 8
+WIDEST_LABEL = 32  # letters of labels that stand two abreast
 
 
 def breach_plot(
@@ -60,7 +61,7 @@ def breach_plot(
         axes.legend(
             loc="lower left",
             bbox_to_anchor=(-0.02, 1.0),
-            ncols=2,
+            ncols=2 if max(len(str(line.get_label())) for line in axes.lines) <= WIDEST_LABEL else 1,
             handlelength=2.6,
             columnspacing=1.2,
             title=title or None,

@@ -56,7 +56,10 @@ def open_frame(axes: Axes) -> None:
 def svg(figure: Figure, name: str) -> str:
     """Return a figure as SVG to stand in a page: colours by name, identifiers that begin with `name`."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    # the ground is the page's, which may be dark
+    figure.savefig(
+        buffer, format="svg", facecolor="none", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    )
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)

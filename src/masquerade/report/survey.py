@@ -138,7 +138,9 @@ def survey_page(found: SurveyFindings, title: str, files: Mapping[str, str | Non
             "p_text": p_text,
             "bounds": bounds(figures),
             "record_gamma": gamma_text(figures.record_gamma),
-            "breach": _drawn(breach_plot(figures), "breach") if found.policy.disguised else "",
+            "breach": _drawn(breach_plot(figures, new_axes(7.2, 4.4), rare=True), "breach")
+            if found.policy.disguised
+            else "",
             "disclosures": disclosed(figures.guarantee),
             "assumptions": figures.guarantee.assumptions,
             "policy_id": found.policy.id,
