@@ -34,8 +34,9 @@ AtNode = Annotated[
 def serve_randomness(file: SettingsFile) -> None:
     """Serve as randomness server until told to stop; the epoch in the file is opened with a new key.
 
-    The key is in memory only: a server that stops before the epoch is closed ends it, and a new epoch needs a
-    new name. Example: masquerade collect randomness serve randomness.yaml
+    Unless the file names a secret to seal the key under, it is in memory only: a server that stops before the
+    epoch is closed ends it, and a new epoch needs a new name. Example: masquerade collect randomness serve
+    randomness.yaml
     """
     from masquerade.services.collect.randomness_server import RandomnessService  # noqa: PLC0415
 

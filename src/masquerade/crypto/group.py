@@ -16,7 +16,7 @@ from math import isqrt, prod
 from typing import Any, ClassVar, Literal, NoReturn, final
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.errors import DecodingError, LogOutOfRange
+from masquerade.crypto.errors import DecodingError, KeySpent, LogOutOfRange
 
 SCALAR_SIZE = 32
 LARGEST = 10**7  # number that is searched for
@@ -27,19 +27,32 @@ _DIGEST, _BLOCK = 64, 128  # of SHA-512
 class Secret:
     """A number between 1 and the group's order less one that nobody else may learn.
 
-    It does not print itself and cannot be copied by pickling; `reveal` is the one way out.
+    It does not print itself and cannot be copied by pickling; `reveal` is the one way out. `wipe` overwrites
+    the bytes that are kept here. Numbers that Python made of them, and copies that libraries took, are freed
+    without being overwritten: nothing in Python can promise more.
     """
 
-    __slots__ = ("_encoded", "group")
+    __slots__ = ("_held", "group")
 
     def __init__(self, group: Group, encoded: bytes) -> None:
         if group.decode_scalar(encoded) == 0:
             raise InputError("A secret must not be zero.")
-        self.group, self._encoded = group, encoded
+        self.group, self._held = group, bytearray(encoded)
+
+    @property
+    def _encoded(self) -> bytes:
+        """The number as libraries take it."""
+        if not any(self._held):
+            raise KeySpent("This secret was destroyed.")
+        return bytes(self._held)
 
     def reveal(self) -> int:
         """Return the number, for sharing it or for arithmetic whose result is published."""
         return int.from_bytes(self._encoded, self.group.byteorder)
+
+    def wipe(self) -> None:
+        """Overwrite the secret; from then on it is refused as `KeySpent`."""
+        self._held[:] = bytes(len(self._held))
 
     def __repr__(self) -> str:
         return f"Secret({self.group.name})"

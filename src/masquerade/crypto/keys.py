@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from masquerade.core.atomic import write_new
 from masquerade.core.errors import FileError, InputError
@@ -51,6 +52,14 @@ def expand(secret: bytes, info: bytes, size: int) -> bytes:
     `info` is taken as it is: new purposes use `derive`, which frames label and context.
     """
     return HKDF(hashes.SHA256(), size, salt=None, info=info).derive(secret)
+
+
+def stretch(passphrase: bytes, salt: bytes) -> bytes:
+    """Return a key from a passphrase, or from whatever else is secret, by scrypt (RFC 7914).
+
+    Cost: 64 MiB and about a quarter of a second, for whoever guesses too.
+    """
+    return Scrypt(salt=salt, length=KEY_SIZE, n=2**16, r=8, p=1).derive(passphrase)
 
 
 @final

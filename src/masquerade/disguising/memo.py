@@ -30,7 +30,7 @@ from masquerade.core.errors import FileError, InputError, UnknownValue
 from masquerade.core.json_text import parse_json
 from masquerade.core.private_file import locked, read_private
 from masquerade.crypto.keys import expand
-from masquerade.crypto.symmetric import BlockFunction, code
+from masquerade.crypto.symmetric import BlockFunction, code, same
 from masquerade.disguising.report_draws import Codes, Draws
 from masquerade.kernels.draw import report_of_word
 
@@ -104,7 +104,7 @@ class Memo:
         try:
             with locked(self.path):
                 found = Memo.load(self.path)
-                if found.secret != self.secret:
+                if not same(found.secret, self.secret):
                     raise FileError(
                         f"{self.path}: another memo was made here meanwhile. Nothing was released; begin "
                         "again, and people are disguised as that memo does."

@@ -23,7 +23,7 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.symmetric import KeyedStream, code, seal, unseal
+from masquerade.crypto.symmetric import KeyedStream, code, same, seal, unseal
 from masquerade.estimate.rotation import Normals, Reduction, rotated
 from masquerade.estimate.walsh import product_columns
 from masquerade.protocols import codec
@@ -177,7 +177,7 @@ class ProjectionOwner(Member):
     def _take(self, given: SealedSecret) -> SecretReceipt:
         first = self.members[0]
         secret = unseal(self.secret(first, _LABEL), given.sealed, given.session)
-        if len(secret) != SECRET_BYTES or self._secret not in {None, secret}:
+        if len(secret) != SECRET_BYTES or not (self._secret is None or same(self._secret, secret)):
             raise SealBroken("Another secret was dealt in this session already.")
         self._secret = secret
         return SecretReceipt(given.session)

@@ -9,7 +9,7 @@ import pytest
 from tests.services.collect.world import K, World, context, labels
 
 from masquerade.core.errors import InputError, QueryRefused
-from masquerade.crypto.errors import SealBroken
+from masquerade.crypto.errors import KeySpent, SealBroken
 from masquerade.services.collect.client import AGREEMENT, Submission
 from masquerade.services.collect.results import opened_rows
 from masquerade.services.common.settings import load
@@ -68,6 +68,45 @@ def test_a_randomness_server_that_is_started_again_has_lost_the_key(world, capfd
     world.start("randomness")
     status = world.operate("randomness", "status")
     assert (status["epoch"], status["state"], status["evaluations"]) == ("summer", "open", 0)
+
+
+def test_an_epoch_survives_a_restart_with_its_key_sealed(tmp_path):
+    world = World(tmp_path / "world")
+    secret, text = world.folder / "randomness" / "sealing", world.files["randomness"].read_text()
+    secret.write_text("a passphrase that nobody guesses\n")
+    secret.chmod(0o600)
+    world.files["randomness"].write_text(f"{text}sealing: sealing\n")
+    with world.served(), world.collection() as to:
+        made = world.everybody(to, world.rows[: K - 1])
+        once = world.folder / "randomness" / "state" / "once"
+        [sealed] = once.glob("epoch-key-*.sealed")
+        key = world.running["randomness"][1]._server._keys["spring"].secret
+        number = key.reveal()
+        assert number.to_bytes(32, "little") not in sealed.read_bytes()
+        world.stop("randomness")
+        for changed_text in (text, f"{text}sealing: missing\n"):  # without the secret it does not start
+            world.files["randomness"].write_text(changed_text)
+            with pytest.raises(InputError, match=r"is sealed|sealing: the file cannot be read"):
+                world.start("randomness")
+        world.files["randomness"].write_text(f"{text}sealing: sealing\n")
+        secret.write_text("another passphrase altogether\n")
+        with pytest.raises(InputError, match="sealed under another secret"):
+            world.start("randomness")
+        secret.write_text("a passphrase that nobody guesses\n")
+        world.start("randomness")
+        assert world.operate("randomness", "status")["state"] == "open"
+        made += world.everybody(to, [world.rows[K - 1]])  # under the same key, in the same class
+        key = world.running["randomness"][1]._server._keys["spring"].secret
+        assert key.reveal() == number
+        world.operate("randomness", "close")
+        with pytest.raises(KeySpent, match="destroyed"):
+            key.reveal()
+        assert not any(key._held)
+        assert not sealed.exists()
+        world.restart("randomness")  # and no key comes back
+        assert world.operate("randomness", "status")["state"] == "closed"
+        assert all(one.deliver() for one in made)
+        assert world.operate("collector", "open")["opened"] == K
 
 
 def test_a_collector_that_is_started_again_keeps_its_reports(world):

@@ -60,6 +60,27 @@ def check_endorsements(terms: wire.Terms, asked: wire.Invitation, roster: bytes,
             raise aborted(reason, "miner")
 
 
+def shown_cheat(terms: wire.Terms, invitation: bytes, roster: bytes, vote: bytes) -> str:
+    """Return whose vote a miner shows as invalid, after checking that it is: that user cheated.
+
+    Whoever has what the users of a round have can check it. A vote that is valid, or that nobody signed in
+    this round, aborts and names the miner: it lies about a cheat.
+    """
+    asked = wire.Invitation.decode(invitation, terms)
+    booth = opened_booth(terms, invitation, roster)
+    try:
+        signed = wire.Signed.decode(vote)
+        signed.check(terms)
+    except (DecodingError, SealBroken):
+        raise aborted("What is shown as a cheat was signed by nobody.", "miner") from None
+    due = (wire.Step.VOTE, asked.number)
+    if (signed.step, signed.number) != due or signed.user not in asked.users:
+        raise aborted("What is shown as a cheat is no vote of this round.", "miner")
+    if not booth.invalid([(signed.user, signed.payload)], workers=1):
+        raise aborted(f"The vote of {signed.user} that is shown as a cheat is valid.", "miner")
+    return signed.user
+
+
 _FAULTS = {
     wire.Step.KEYS: (
         "This is not the roster of this round.",
@@ -241,7 +262,8 @@ class Round:
 
     `message` is what users are to get next; `receive` takes their answers, in any order and also twice;
     `advance` goes on when all are there. A user who is missing, refuses or cheats aborts the round
-    (`RoundAborted`): the masks of all others cancel only together. `tables` holds the counts at the end.
+    (`RoundAborted`): the masks of all others cancel only together. `tables` holds the counts at the end;
+    `evidence` the invalid votes that were signed, by user, for others to check (`shown_cheat`).
     """
 
     def __init__(
@@ -260,6 +282,7 @@ class Round:
         self.phase: Phase = "keys"
         self.message = self._opening = self.invitation.encode(terms)
         self.tables: dict[Question, Counts] = {}
+        self.evidence: dict[str, bytes] = {}
         self._received: dict[str, bytes] = {}
         self._voted = False
         self._booth: ballots.Booth | None = None
@@ -326,6 +349,7 @@ class Round:
         votes = [(signed.user, signed.payload) for signed in map(wire.Signed.decode, parts)]
         cheats = booth.invalid(votes, workers=self.workers)
         if cheats:
+            self.evidence = {user: self._received[user] for user in cheats}
             raise self._aborted(f"The votes of {', '.join(cheats[:5])} are not proved valid.", cheats)
         try:
             counts = booth.frequencies([payload for _, payload in votes], workers=self.workers)

@@ -109,6 +109,7 @@ class Holder:
         statement = opening_statement(rows, self.key.shares[self.name], partial)
         transcript = wire.transcript_for(self.terms, self.name, wire.OPENING, roster=self.key.id, query=mixed)
         proof = prove(statement, [Knows((self._secret,))], transcript)
+        self._secret.wipe()  # whoever opens with it does so once
         return self._signed(wire.OPENING, b"".join([point.encode() for point in partial]) + proof)
 
     def _signed(self, kind: str, payload: bytes) -> bytes:

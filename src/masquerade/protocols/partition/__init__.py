@@ -16,6 +16,11 @@ Meyerson & Williams's algorithm in three phases, none of which shows a row to an
 Who learns what: `partition_guarantee`. Distances are known to all, by name: that is what the talk's solution
 costs. Comparing all pairs is slow: more than 300 people are refused unless the cost is accepted.
 
+A crash ends the session, and nothing is done twice. The shares of key holders and the keys of the randomness
+server are in memory alone: one that is started again has another share, which the board of keys shows, so that
+what was encrypted stays closed. That a row has left, and which credential was evaluated, is in the ledgers of
+people and of the randomness server, which last: the row goes into no second session unless its person agrees.
+
 The text of the paper (Zhong, Yang, Wright: Privacy-enhancing k-anonymization of customer data, PODS 2005) was
 not at hand: this is a reconstruction from the talk's slides with the proofs that it needs.
 """

@@ -4,10 +4,11 @@ The randomness server evaluates the oblivious function once for each credential 
 what it evaluates. Without it, whoever holds the reports could try every quasi-identifier; with it, every try
 costs a credential. An oblivious function alone does not stop that: the ledger does.
 
-An epoch is *open*, when requests are evaluated, and then *closed*: its key, which was nowhere but in memory,
-is destroyed, and a signed closing says so. A collector takes no report before it has seen that closing, so
-nobody who holds reports can have anything evaluated. A server that is restarted has lost its keys: the epochs
-that were open can only be closed.
+An epoch is *open*, when requests are evaluated, and then *closed*: its key, which was in memory, and sealed
+on the disk where the server was given a secret for that, is destroyed, and a signed closing says so. A
+collector takes no report before it has seen that closing, so nobody who holds reports can have anything
+evaluated. A server that is restarted without sealed keys has lost them: epochs that were open can only be
+closed.
 
 The collector waits for the closing, takes reports, and opens once: opened twice, with one report more the
 second time, the difference would be one person's row.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn, Self
 
@@ -35,6 +36,7 @@ from masquerade.protocols.durable_store import Layout as StoreLayout
 from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.threshold import messages as wire
 from masquerade.protocols.threshold.class_opening import Opening, Readable, open_reports
+from masquerade.protocols.threshold.sealed_keys import SealedKeys
 
 SERVER = "randomness server"
 
@@ -218,7 +220,8 @@ class RandomnessServer:
     """Evaluates blinded elements, each credential's once an epoch.
 
     `seed` is 32 secret bytes that outlive a restart: the server's credentials follow from it, and so does its
-    identity unless `signing` is that; the keys of epochs do not. `ledger` remembers who was served.
+    identity unless `signing` is that; the keys of epochs do not. `ledger` remembers who was served; `sealed`
+    keeps the keys of open epochs, if they are to survive a restart.
     """
 
     def __init__(
@@ -228,6 +231,7 @@ class RandomnessServer:
         *,
         signing: SigningKey | None = None,
         together: int = TOGETHER,
+        sealed: SealedKeys | None = None,
     ) -> None:
         if len(seed) != KEY_SIZE:
             raise InputError(f"A randomness server is made from {KEY_SIZE} bytes. Got {len(seed)} instead.")
@@ -239,7 +243,23 @@ class RandomnessServer:
         self._ledger, self._together = ledger, together
         self._keys: dict[str, oprf.ServerKey] = {}
         self._epochs = {wire.Notice.decode(notice).digest: epoch for epoch, notice in ledger.epochs().items()}
-        self._lock = threading.RLock()
+        self._lock, self._sealed = threading.RLock(), sealed
+        if sealed is not None:
+            self._keys = dict(self._found(sealed))
+
+    def _found(self, sealed: SealedKeys) -> Iterator[tuple[str, oprf.ServerKey]]:
+        """Yield the keys of open epochs that were sealed, which must be those of their notices."""
+        for epoch, notice in self._ledger.epochs().items():
+            number = None if self._ledger.finished(epoch) else sealed.find(epoch)
+            if number is not None:
+                key = oprf.key_of(number)
+                if key.public != wire.Notice.decode(notice).public:
+                    raise SealBroken(f"The sealed key of epoch {epoch!r} is not the one of its notice.")
+                yield epoch, key
+
+    def holds(self, epoch: str) -> bool:
+        """Tell whether the key of an epoch is here."""
+        return epoch in self._keys
 
     @property
     def identity(self) -> bytes:
@@ -264,6 +284,8 @@ class RandomnessServer:
             notice = wire.Notice.signed(agreed, key.public, self._signing)
             if not self._ledger.begin(agreed.epoch, notice.encode()):
                 raise InputError(f"Epoch {agreed.epoch!r} has been: the name of an epoch is used once.")
+            if self._sealed is not None:
+                self._sealed.keep(agreed.epoch, group.encode_scalar(key.secret.reveal()))
             self._keys[agreed.epoch], self._epochs[notice.digest] = key, agreed.epoch
             return notice.encode()
 
@@ -305,7 +327,11 @@ class RandomnessServer:
             notice = self._ledger.notice(epoch)
             if notice is None:
                 raise InputError(f"There has been no epoch {epoch!r}.")
-            self._keys.pop(epoch, None)
+            key = self._keys.pop(epoch, None)
+            if key is not None:
+                key.secret.wipe()
+            if self._sealed is not None:
+                self._sealed.destroy(epoch)
             self._ledger.finish(epoch)
             digest = hashlib.sha256(notice).digest()
             return wire.Closing.signed(digest, self._ledger.spent(epoch), self._signing).encode()

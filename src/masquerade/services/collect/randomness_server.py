@@ -1,8 +1,9 @@
 """The randomness server as a service.
 
 It evaluates once for each credential in each epoch, remembered in the part of its state that no backup brings
-back. The key of an epoch is nowhere but in the memory of this process: a server that is started again has
-lost it, says so, and can only close the epoch. A new epoch has a new name.
+back. The key of an epoch is in the memory of this process and, where the settings name a file for `sealing`,
+sealed in that same part: then an epoch goes on after a restart. Without it a server that is started again has
+lost the key, says so, and can only close the epoch. A new epoch has a new name.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal
+from masquerade.core.private_file import read_private
 from masquerade.crypto.keys import derive
 from masquerade.protocols.threshold.messages import REFUSALS, Closing, Notice
 from masquerade.protocols.threshold.roles import EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.sealed_keys import SealedKeys
 from masquerade.services.collect.messages import MOST_ENROLLED, Batch
 from masquerade.services.collect.server import CollectServer, digest_of
 from masquerade.services.collect.settings import RandomnessSettings
@@ -48,9 +51,8 @@ class RandomnessService(CollectServer):
         super().begin(files)
         self._ledger = files.enter_context(closing(EvaluationLedger(self.once / LEDGER)))
         seed = derive(self.identity.reveal(), "collect randomness server")
-        self._server = RandomnessServer(seed, self._ledger, signing=self.identity)
+        self._server = RandomnessServer(seed, self._ledger, signing=self.identity, sealed=self._sealed())
         known = self._ledger.notice(self.epoch)
-        self._has_key = known is None
         if known is None:
             self.check_only()
             known = self._server.open(self.terms.encode())
@@ -63,12 +65,24 @@ class RandomnessService(CollectServer):
         if self.condition == KEY_LOST:
             self.log.warning("key lost", code=KEY_LOST)
 
+    def _sealed(self) -> SealedKeys | None:
+        """Return where keys are sealed; one that is sealed already is not given up for want of the secret."""
+        file = self.settings.sealing
+        if file is not None:
+            return SealedKeys(self.once, read_private(file, "a secret for sealing").strip())
+        if SealedKeys.has(self.once, self.epoch) and not self._ledger.finished(self.epoch):
+            raise InputError(
+                f"The key of epoch {self.epoch!r} is sealed, and the settings no longer name the file that "
+                "it was sealed under (sealing). Name it again."
+            )
+        return None
+
     @property
     def condition(self) -> str:
         """Return "open", "closed" or "key_lost"."""
         if self._ledger.finished(self.epoch):
             return CLOSED
-        return OPEN if self._has_key else KEY_LOST
+        return OPEN if self._server.holds(self.epoch) else KEY_LOST
 
     def may_open(self, epoch: str, notice: bytes) -> bool:  # noqa: ARG002
         """Tell whether an earlier epoch was closed: no report leaves before that."""

@@ -113,6 +113,9 @@ class RandomnessSettings(CollectSettings):
     collector: common.Name
     """The other server, a peer with a `url` and, for https://, `fingerprints`."""
 
+    sealing: common.SecretFile | None = None
+    """A passphrase or random bytes, at least 16: sealed under it, the epoch's key survives a restart."""
+
     @model_validator(mode="after")
     def _others(self) -> Self:
         self._other(self.collector, "collector")

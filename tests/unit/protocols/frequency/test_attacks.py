@@ -24,7 +24,7 @@ from masquerade.protocols.frequency.ballots import (
     validity,
 )
 from masquerade.protocols.frequency.messages import Gathered, Signed, Step
-from masquerade.protocols.frequency.roles import Round, User, opened_booth, setting_of
+from masquerade.protocols.frequency.roles import Round, User, opened_booth, setting_of, shown_cheat
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 from masquerade.protocols.people.questions import Question
 from masquerade.simulation import people_from
@@ -231,6 +231,40 @@ def test_a_vote_is_worth_nothing_in_another_round_or_by_another_user():
     renumbered = Signed(moved.user, Step.VOTE, 2, moved.payload, moved.signature)
     with pytest.raises(SealBroken):
         second.receive(renumbered.encode())
+
+
+def test_an_invalid_vote_is_evidence_and_a_miner_that_lies_about_a_cheat_is_named():
+    village = Village(4)
+    current = village.round()
+    opening = current.message
+    village.step(current)
+    roster = current.message
+    village.step(current)
+    honest = {}
+
+    def spoilt(name, reply):
+        honest[name] = reply
+        vote = payload(reply)
+        return (
+            reply if name != "u2" else village.signed("u2", Step.VOTE, 1, vote[:-1] + bytes([vote[-1] ^ 1]))
+        )
+
+    with pytest.raises(RoundAborted) as stopped:
+        village.step(current, spoilt)
+    assert stopped.value.culprits == ("u2",)
+    assert list(current.evidence) == ["u2"]
+
+    def shown(vote):
+        return shown_cheat(village.terms, opening, roster, vote)
+
+    assert shown(current.evidence["u2"]) == "u2"
+    cheat = Signed.decode(current.evidence["u2"])
+    forged = Signed("u1", Step.VOTE, 1, cheat.payload, cheat.signature).encode()
+    other = village.signed("u2", Step.VOTE, 2, cheat.payload)
+    for lie in (honest["u1"], honest["u2"], forged, other, b"nothing"):
+        with pytest.raises(RoundAborted) as said:
+            shown(lie)
+        assert said.value.culprits == ("miner",)
 
 
 def test_old_invitations_and_those_of_other_epochs_are_refused():

@@ -130,6 +130,21 @@ def test_disguised_records_go_through_several_mixes_as_the_same_reports():
         mixed_again(mix, ledgers, "winter", **again)
 
 
+def test_a_leader_that_is_started_again_has_another_share_and_opens_nothing():
+    mix = Mix(4)
+    batch = mix.miner.batch(mix.submissions())
+    again = Leader("leader 0", mix.identities["leader 0"], mix.terms)
+    with pytest.raises(RoundAborted, match="another share of mine"):
+        again.take_key(mix.keys)
+    with pytest.raises(InputError, match="key shares of all holders come first"):
+        again.shuffle(batch, Board(()).encode())
+    _, endorsed = mix.mixed(batch)
+    mix.leaders[0].open(endorsed)
+    assert not any(mix.leaders[0]._secret._held)  # a share that has opened is overwritten
+    with pytest.raises(KeySpent):
+        mix.leaders[0]._secret.reveal()
+
+
 # submissions
 
 

@@ -1,0 +1,82 @@
+"""Keys of open epochs on the disk, sealed under a secret that lies elsewhere: they survive a restart.
+
+Whoever has both, the folder and the secret, has the keys. A key is destroyed by overwriting and removing its
+file; a disk may keep what it replaced, so what was removed is safe only as long as the secret is: take a new
+one for every epoch, or one that the operating system forgets, and keep the folder out of backups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Final
+
+from masquerade.core.atomic import sync_folder, write_whole
+from masquerade.core.errors import FileError, InputError
+from masquerade.core.private_file import read_private
+from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.crypto.keys import stretch
+from masquerade.crypto.symmetric import seal, unseal
+
+LEAST_SECRET: Final = 16
+_SALT: Final = 16
+_CONTEXT: Final = b"masquerade epoch key 1 "
+_ENDING: Final = ".sealed"
+
+
+class SealedKeys:
+    """The sealed keys in a folder, by epoch; `secret` is a passphrase or a key, of at least 16 bytes."""
+
+    def __init__(self, folder: Path, secret: bytes) -> None:
+        if len(secret) < LEAST_SECRET:
+            raise InputError(
+                f"Keys are sealed under at least {LEAST_SECRET} bytes. Got {len(secret)} instead."
+            )
+        self._folder, self._secret = folder, bytearray(secret)
+
+    @staticmethod
+    def has(folder: Path, epoch: str) -> bool:
+        """Tell whether a folder has the sealed key of an epoch."""
+        return _place(folder, epoch).exists()
+
+    def keep(self, epoch: str, number: bytes) -> None:
+        """Keep the key of an epoch; it is on the disk when this returns."""
+        salt = os.urandom(_SALT)
+        sealed = seal(stretch(bytes(self._secret), salt), number, _CONTEXT + epoch.encode())
+        write_whole(_place(self._folder, epoch), salt + sealed, private=True)
+
+    def find(self, epoch: str) -> bytes | None:
+        """Return the key of an epoch, None if there is none; a `FileError` if the secret is another one."""
+        place = _place(self._folder, epoch)
+        try:
+            data = read_private(place, "a sealed key")
+        except FileNotFoundError:
+            return None
+        try:
+            return unseal(stretch(bytes(self._secret), data[:_SALT]), data[_SALT:], _CONTEXT + epoch.encode())
+        except (DecodingError, SealBroken):
+            raise FileError(
+                f"{place}: was sealed under another secret, or is damaged. With the right one the epoch goes "
+                "on; without the file it has lost its key and can only be closed."
+            ) from None
+
+    def destroy(self, epoch: str) -> None:
+        """Overwrite and remove the key of an epoch."""
+        place = _place(self._folder, epoch)
+        try:
+            with place.open("r+b") as stream:
+                stream.write(bytes(place.stat().st_size))
+                stream.flush()
+                os.fsync(stream.fileno())
+            place.unlink()
+            sync_folder(place.parent)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            reason = (error.strerror or "input/output error").lower()
+            raise FileError(f"{place}: the key cannot be destroyed ({reason}).") from None
+
+
+def _place(folder: Path, epoch: str) -> Path:
+    return folder / f"epoch-key-{hashlib.sha256(epoch.encode()).hexdigest()[:16]}{_ENDING}"
