@@ -17,7 +17,7 @@ Who learns what: `partition_guarantee`. Distances are known to all, by name: tha
 costs. Comparing all pairs is slow: more than 300 people are refused unless the cost is accepted.
 
 A crash ends the session, and nothing is done twice. The shares of key holders and the keys of the randomness
-server are in memory alone: one that is started again has another share, which the board of keys shows, so that
+server are in memory alone: one that is started again has another share, which the board of keys shows, and
 what was encrypted stays closed. That a row has left, and which credential was evaluated, is in the ledgers of
 people and of the randomness server, which last: the row goes into no second session unless its person agrees.
 

@@ -13,8 +13,8 @@ users lower k to k − 2c for every class, and that ⌈k/2⌉ of them know f.
 
 State is in memory, and a crash gives nothing away. A dealer that is gone has forgotten f, as it must: points
 that were not handed out never are, and the epoch goes on with those that were, or ends. A user sends the same
-row again or none: nothing is drawn. Whoever collects opens classes by itself, so that opening them again tells
-it nothing that its submissions did not.
+row again or none: nothing is drawn. Whoever collects opens classes by itself: opening them again tells it
+nothing that its submissions did not.
 """
 
 from __future__ import annotations
