@@ -46,6 +46,8 @@ from masquerade.services.common.client import json_object
 from masquerade.services.parties import messages as party_messages
 from masquerade.services.parties.linkage import Linkage
 from masquerade.services.parties.settings import MinerSettings, PartySettings
+from masquerade.services.survey.example import body_of, write_example
+from masquerade.services.survey.messages import report_of
 from masquerade.services.survey.settings import SurveySettings
 from masquerade.sources import joined
 from masquerade.survey.survey_file import Survey
@@ -215,8 +217,23 @@ def _files(folder: Path) -> Iterator[Target]:
     )
     (folder / "survey-policy.yaml").write_bytes(form)
     yield file("survey", Survey.load, ".yaml", survey, weight=2)
+    yield _survey_report(folder)
     yield file("json-file", read_json, ".json", b'{"a": [1, 2.5, "x", {"b": null}]}', weight=8)
     yield _package()
+
+
+def _survey_report(folder: Path) -> Target:
+    place = folder / "collected-survey"
+    if not place.exists():
+        write_example(place, "https://survey.example.org")
+    survey = Survey.load(place / "survey.yaml")
+    versions = {survey.policy.id: survey.policy}
+    seed = body_of(survey, (0, 1, 1, 2), name="ab" * 16).rstrip()
+
+    def run(data: bytes) -> None:
+        report_of(json_object(data), versions, own_chance=True)
+
+    return Target("survey-report", run, _seeds("survey-report", seed), weight=8, plain=True)
 
 
 def _policy(path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.core.private_file import read_private
 from masquerade.crypto import oprf
@@ -30,15 +30,15 @@ from masquerade.services.common.problems import NotAdmitted, NotFound
 from masquerade.services.common.server import run
 from masquerade.services.common.service import VERSION_HEADER, VERSIONS, Service
 from masquerade.services.survey.figures import figures
+from masquerade.services.survey.messages import bytes_of, report_of
 from masquerade.services.survey.settings import SurveySettings
-from masquerade.services.survey.store import Report, SurveyStore
+from masquerade.services.survey.store import SurveyStore
 from masquerade.survey.page import PAGE, WORKER, body_size, build, content_policy
 from masquerade.survey.script_text import asset
 from masquerade.survey.survey_file import Survey
 
 TEAM: Final = "team"
 RESPONDENT: Final = Peer("respondent")
-FIELDS: Final = {"policy", "id", "mode", "reports", "token"}
 TOKEN: Final = re.compile(r"[0-9a-f]{192}")
 PLACES: Final = ("reports", "token", "withdraw", "team")
 _FIGURES_SECONDS: Final = 5.0
@@ -93,6 +93,9 @@ class SurveyCollector:
             anonymous=RESPONDENT,
             unlogged=("reports", "token", "withdraw"),
         )
+        routes = service.app.router.routes
+        # behind a proxy everybody is this machine: nobody may watch the counters move
+        routes[:] = [route for route in routes if getattr(route, "path", "") != "/metrics"]
         page, worker = self.built.files[PAGE], self.built.files[WORKER]
         shown = {
             "/": (page, "text/html; charset=utf-8"),
@@ -107,7 +110,7 @@ class SurveyCollector:
                 headers["Content-Security-Policy"] += "; " + content_policy(
                     content.decode(), "connect-src 'self'"
                 )
-            service.app.router.routes.insert(0, Route(place, _file(content, headers), methods=["GET"]))
+            routes.insert(0, Route(place, _file(content, headers), methods=["GET"]))
         service.app.add_middleware(
             BrowserDoor, per_minute=self.settings.limits.per_minute, secured=self.settings.tls is not None
         )
@@ -139,27 +142,13 @@ class SurveyCollector:
             raise InputError(f"Messages of this survey have {self._size:,} bytes, all of them.")
         values = json_object(call.body)
         if call.place == "reports":
-            self.store.add(self.report_of(values))
+            found = report_of(values, self._versions, own_chance=self.survey.spec.own_chance)
+            self.store.add(replace(found, token=self._token(values["token"])))
         elif call.place == "token":
             return self._signed(values)
         elif call.place == "withdraw":
             self._withdraw(values)
         return b""
-
-    def report_of(self, values: Mapping[str, Any]) -> Report:
-        """Return the report in a message, after comparing everything with its policy."""
-        if set(values) != FIELDS:
-            raise InputError("A report says its policy, id, mode, reports and token, and nothing else.")
-        policy = self._versions.get(values["policy"]) if isinstance(values["policy"], str) else None
-        if policy is None:
-            raise InputError("This is a report under another policy than those of this survey.")
-        mode = values["mode"]
-        if type(mode) is not int or mode not in (range(4) if self.survey.spec.own_chance else (0,)):
-            raise InputError("The mode is not one of this survey.")
-        token = self._token(values["token"])
-        return Report(
-            _bytes_of(values["id"], 16, "id"), policy.id, mode, _codes(values["reports"], policy), token
-        )
 
     def _token(self, given: object) -> bytes | None:
         """Return the digest of a token that our key signed; None where none is needed."""
@@ -178,14 +167,14 @@ class SurveyCollector:
         code = values.get("invitation")
         if self.key is None or set(values) != {"invitation", "blinded"} or not isinstance(code, str):
             raise InputError("A token is asked for with an invitation and a blinded element.")
-        element = _bytes_of(values["blinded"], oprf.POINT_SIZE, "blinded")
+        element = bytes_of(values["blinded"], oprf.POINT_SIZE, "blinded")
         point = ristretto255.decode(element)
         self.store.exchange(code[:100], element)
         [evaluated], proof = oprf.evaluate(self.key, [point])
         return json.dumps({"evaluated": evaluated.encode().hex(), "proof": proof.hex()}).encode()
 
     def _withdraw(self, values: Mapping[str, Any]) -> None:
-        if set(values) != {"code"} or not self.store.withdraw(_bytes_of(values["code"], 10, "code")):
+        if set(values) != {"code"} or not self.store.withdraw(bytes_of(values["code"], 10, "code")):
             raise NotFound("There is no report with this code.")
 
     def _figures(self) -> bytes:
@@ -204,28 +193,6 @@ def load_token_key(settings: SurveySettings) -> oprf.ServerKey:
         return oprf.key_of(bytes.fromhex(text))
     except ValueError:
         raise InputError("token_key: is no key of tokens; masquerade survey init makes one.") from None
-
-
-def _bytes_of(given: object, size: int, name: str) -> bytes:
-    if not isinstance(given, str) or not re.fullmatch(f"[0-9a-f]{{{2 * size}}}", given):
-        raise InputError(f"{name!r} must be {2 * size} hexadecimal digits.")
-    return bytes.fromhex(given)
-
-
-def _codes(given: object, policy: Policy) -> tuple[int, ...]:
-    variables = policy.observed.variables
-    if not isinstance(given, list) or len(given) != len(variables):
-        raise InputError(f"'reports' must be a list of {len(variables)} codes.")
-    for code, variable in zip(given, variables, strict=True):
-        if type(code) is not int or not 0 <= code < len(variable):
-            raise InputError(f"'reports': a code of {variable.name!r} is not one of its categories.")
-    place_of = {variable.name: place for place, variable in enumerate(variables)}
-    for group in policy.groups:
-        if group.response is not None:
-            block, own = (given[place_of[name]] for name in group.reports)
-            if own >= group.response.block_classes[block]:
-                raise InputError(f"'reports': {group.reports[1]!r} is no class of its block.")
-    return tuple(given)
 
 
 def _file(content: bytes, headers: Mapping[str, str]) -> Callable[[Request], Any]:

@@ -131,12 +131,14 @@ def answer_as_people(
             progress(done)
 
 
-def body_of(survey: Survey, codes: tuple[int, ...], mode: int = 0, token: str | None = None) -> bytes:
+def body_of(
+    survey: Survey, codes: tuple[int, ...], *, token: str | None = None, name: str | None = None
+) -> bytes:
     """Return what a page sends for a report."""
     values = {
         "policy": survey.policy.id,
-        "id": secrets.token_hex(16),
-        "mode": mode,
+        "id": name or secrets.token_hex(16),
+        "mode": 0,
         "reports": list(codes),
         "token": token,
     }
