@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,10 +25,11 @@ from masquerade.crypto import oprf
 from masquerade.crypto.keys import token_digest
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.crypto.symmetric import same
+from masquerade.services.common import logs, problems
 from masquerade.services.common.client import json_object
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.peers import PLAIN, Peer
-from masquerade.services.common.problems import NotAdmitted, NotFound
+from masquerade.services.common.problems import Busy, NotAdmitted, NotFound
 from masquerade.services.common.server import run
 from masquerade.services.common.service import VERSION_HEADER, VERSIONS, Service
 from masquerade.services.survey.figures import figures
@@ -40,7 +43,7 @@ from masquerade.survey.survey_file import Survey
 TEAM: Final = "team"
 RESPONDENT: Final = Peer("respondent")
 TOKEN: Final = re.compile(r"[0-9a-f]{192}")
-PLACES: Final = ("reports", "token", "withdraw", "team")
+PLACES: Final = ("token", "withdraw", "team")
 _FIGURES_SECONDS: Final = 5.0
 _MOST_ADDRESSES: Final = 100_000
 _MESSAGE_HEADERS: Final = (
@@ -70,6 +73,7 @@ class SurveyCollector:
         self.store.register(self.survey.policy)
         self._versions = self.store.versions()
         self._shown: tuple[float, bytes] = (-math.inf, b"")
+        self._log = logs.Logger(settings.name)
 
     def close(self) -> None:
         """Let go of files."""
@@ -91,7 +95,7 @@ class SurveyCollector:
             handler=self.handle,
             places=PLACES,
             anonymous=RESPONDENT,
-            unlogged=("reports", "token", "withdraw"),
+            unlogged=("token", "withdraw"),
         )
         routes = service.app.router.routes
         # behind a proxy everybody is this machine: nobody may watch the counters move
@@ -104,6 +108,7 @@ class SurveyCollector:
             "/manifest.json": (self.built.files["manifest.json"], "application/json"),
             "/team": (asset("team.html").encode(), "text/html; charset=utf-8"),
         }
+        routes.insert(0, Route("/v1/reports", partial(self._report, service), methods=["POST"]))
         for place, (content, kind) in shown.items():
             headers = {"Content-Type": kind, "Content-Security-Policy": "frame-ancestors 'none'"}
             if place == "/team":
@@ -138,17 +143,46 @@ class SurveyCollector:
             if call.peer.name != TEAM:
                 raise NotAdmitted("This is for the fieldwork team, who have its token.")
             return self._figures()
-        if len(call.body) != self._size:
-            raise InputError(f"Messages of this survey have {self._size:,} bytes, all of them.")
+        self._check_size(call.body)
         values = json_object(call.body)
-        if call.place == "reports":
-            found = report_of(values, self._versions, own_chance=self.survey.spec.own_chance)
-            self.store.add(replace(found, token=self._token(values["token"])))
-        elif call.place == "token":
+        if call.place == "token":
             return self._signed(values)
-        elif call.place == "withdraw":
-            self._withdraw(values)
+        self._withdraw(values)
         return b""
+
+    async def _report(self, service: Service, request: Request) -> Response:
+        """Take a report, without a thread of its own: all that wait share the next write. No line is logged."""
+        try:
+            service.jobs.check_open()
+            values = json_object(await self._body(request))
+            found = report_of(values, self._versions, own_chance=self.survey.spec.own_chance)
+            await asyncio.wrap_future(self.store.submit(replace(found, token=self._token(values["token"]))))
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception as error:  # noqa: BLE001  (the page learns of it only what `problems` lets out)
+            status, told = problems.encode(error)
+            if status >= 500:
+                self._log.warning("report failed", error=type(error).__name__)
+            return Response(told, status, media_type="application/json")
+        return Response()
+
+    async def _body(self, request: Request) -> bytes:
+        """Return a body of the one length that all have; a longer one is not read to its end."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.settings.limits.seconds):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > self._size:
+                        break
+        except TimeoutError:
+            raise Busy("The body did not arrive in time.") from None
+        self._check_size(body)
+        return bytes(body)
+
+    def _check_size(self, body: Sized) -> None:
+        if len(body) != self._size:
+            raise InputError(f"Messages of this survey have {self._size:,} bytes, all of them.")
 
     def _token(self, given: object) -> bytes | None:
         """Return the digest of a token that our key signed; None where none is needed."""

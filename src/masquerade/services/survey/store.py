@@ -127,13 +127,17 @@ class SurveyStore:
 
         `KeySpent` where its token, or its id, came with another report; `Ended` after the survey was closed.
         """
+        return self.submit(report).result()
+
+    def submit(self, report: Report) -> Future[bool]:
+        """Keep a report with others that come meanwhile, as `add` does; the result comes when it is kept."""
         done: Future[bool] = Future()
         with self._starting:
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write, name="survey writer", daemon=True)
                 self._writer.start()
         self._waiting.put((report, done))
-        return done.result()
+        return done
 
     def _write(self) -> None:
         """Write groups of reports until told to end."""
