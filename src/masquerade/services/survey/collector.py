@@ -151,7 +151,7 @@ class SurveyCollector:
         return b""
 
     async def _report(self, service: Service, request: Request) -> Response:
-        """Take a report, without a thread of its own: all that wait share the next write. No line is logged."""
+        """Take a report, without a thread of its own: all that wait share the next write, unlogged."""
         try:
             service.jobs.check_open()
             values = json_object(await self._body(request))
