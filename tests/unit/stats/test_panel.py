@@ -67,7 +67,8 @@ def test_the_change_is_unbiased_and_its_error_is_right_and_smaller_than_of_fresh
     assert_variance(values, errors**2)
     waves = {"first": ["yes", "no"], "second": ["yes", "no"]}
     fresh = mq.Policy.build(waves, {name: mq.channels.binary("0.25") for name in waves})
-    independent = mq.stats.change(mq.tally(frame, fresh), "first", "second")
+    people = pd.DataFrame({"first": seen // 2, "second": seen % 2}).replace({0: "yes", 1: "no"})
+    independent = mq.stats.change(mq.tally(mq.simulate(people, fresh, seed=1), fresh), "first", "second")
     assert errors.mean() < 0.6 * independent.stderr[0]
 
 
