@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from masquerade.plan.planner import plan as plan
     from masquerade.sources.projection import projected as projected
     from masquerade.sources.projection_seeded import simulate_projected as simulate_projected
+    from masquerade.sources.survey_records import SurveyRecords as SurveyRecords
     from masquerade.sources.tally import tally as tally
 
 __version__ = "0.2.0.dev0"

@@ -26,6 +26,7 @@ PUBLIC = [
     "QueryRefused",
     "Refusal",
     "Schema",
+    "SurveyRecords",
     "Tally",
     "Variable",
     "anonymity",

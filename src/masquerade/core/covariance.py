@@ -345,6 +345,47 @@ class IndependentCovariance(BlockCovariance):
 
 
 @dataclass(frozen=True, slots=True)
+class FactorCovariance(BlockCovariance):
+    """Covariance RᵀR of the rows (many, *shape) of a factor: deviations of clusters, or of replicates.
+
+    `given` is the covariance given the records, which such rows say nothing about.
+    """
+
+    rows: Floats
+    given: Covariance
+    names: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the table."""
+        return self.rows.shape[1:]
+
+    def within(self, axes: Sequence[int | str], kind: Kind = "population") -> Floats:
+        """Return the covariance blocks of cells that differ only along `axes`."""
+        check_kind(kind)
+        if kind == "given_records":
+            return self.given.within(axes, kind)
+        inner = self.positions(axes)
+        blocks = np.stack([self.in_blocks(row, inner) for row in self.rows])
+        return np.asarray(np.einsum("r...i,r...j->...ij", blocks, blocks))
+
+    def between(self, first: Floats, second: Floats, kind: Kind = "population") -> Floats:
+        """Return the covariances of sums of cells, for every weights of both along their first axes."""
+        check_kind(kind)
+        if kind == "given_records":
+            return self.given.between(first, second, kind)
+        flat = self.rows.reshape(len(self.rows), -1)
+        a, b = (weights.reshape(len(weights), -1) @ flat.T for weights in (first, second))
+        return np.asarray(a @ b.T)
+
+    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> FactorCovariance:
+        """Return the covariance of the table summed or sliced to the axes `keep`."""
+        names = tuple(self.names[axis] for axis in keep) if self.names else ()
+        rows = np.stack([reduce_cells(row, keep, at) for row in self.rows])
+        return FactorCovariance(rows, self.given.reduced(keep, at), names)
+
+
+@dataclass(frozen=True, slots=True)
 class SumCovariance(BlockCovariance):
     """Covariance of a sum of independent tables: pooling adds operators."""
 

@@ -1,0 +1,183 @@
+"""Records of a complex survey: strata, clusters, replicate weights; errors by how the people were drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from masquerade.channels.policy import Policy
+from masquerade.core.axes import Floats
+from masquerade.core.covariance import FactorCovariance
+from masquerade.core.errors import InputError, Refusal
+from masquerade.core.query import Query
+from masquerade.core.schema import Schema
+from masquerade.core.table import CountTable
+from masquerade.estimate.evidence import GaussianEvidence
+from masquerade.frames.file_reader import open_batches
+from masquerade.frames.native import columns_of
+from masquerade.sources.records import Records
+from masquerade.sources.tally import tally
+
+Method = Literal["bootstrap", "jackknife", "brr"]
+METHODS: tuple[Method, ...] = ("bootstrap", "jackknife", "brr")
+
+
+class SurveyRecords:
+    """A `Tally` over records of a complex survey, disguised or clear.
+
+    `weights`, `strata`, `clusters` and `fpc` name columns: survey weights, the stratum and the primary unit
+    that a person was drawn with, and how many units (people, without clusters) the stratum has in the
+    population, for the finite-population correction. Or `replicates` are columns of replicate weights, made
+    by `method`; `scale` is what squared deviations of the replicates are multiplied with, where it is not 1/R
+    (bootstrap, brr) or (R − 1)/R (jackknife); of Fay's brr with ε it is 1/(R(1 − ε)²).
+    Shares of such tables are Hájek's: estimated numbers over the estimated number of people.
+
+    Formula: Σ_h (1 − f_h) n_h/(n_h − 1) Σ_c (z_hc − z̄_h)(z_hc − z̄_h)ᵀ over clusters c of stratum h, z the
+    sums of weight times unbiased indicators, f_h = n_h/N_h; of replicates scale·Σ_r (N̂_r − N̂)(N̂_r − N̂)ᵀ. A
+    correction for a finite population holds for the draw of people; what the disguise adds is put back.
+    Reference: Cochran (1977); Binder (1983); Wolter (2007) for replicates; Hájek (1971).
+    Error: intervals are by the normal distribution: with fewer than some thirty clusters they are too short.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        policy: Policy | None = None,
+        *,
+        weights: str,
+        strata: str | None = None,
+        clusters: str | None = None,
+        fpc: str | None = None,
+        replicates: Sequence[str] = (),
+        method: Method = "bootstrap",
+        scale: float | None = None,
+        schema: Schema | Policy | None = None,
+    ) -> None:
+        if replicates and (strata or clusters or fpc):
+            raise InputError("Replicate weights hold the design already: leave strata, clusters and fpc out.")
+        if isinstance(replicates, str) or method not in METHODS:
+            raise InputError(
+                f"List the columns of 'replicates'; 'method' is {', '.join(METHODS)}. Got {method!r}."
+            )
+        extra = [name for name in (weights, strata, clusters, fpc, *replicates) if name is not None]
+        columns = _columns(data, extra)
+        if policy is None and schema is None:
+            raise InputError("Clear records of a survey need a 'schema' that lists their categories.")
+        self.records: Records = tally(data, policy, schema=schema, weights=weights, engine="memory")
+        self.schema, self.guarantee, self.n = self.records.schema, self.records.guarantee, self.records.n
+        self.clusters = _numbered(columns, clusters, self.n)
+        self.strata = (
+            np.zeros(self.n, dtype=np.intp) if strata is None else _numbered(columns, strata, self.n)
+        )
+        self.fraction = self._fractions(None if fpc is None else _floats(columns[fpc], fpc))
+        self.replicates = [_floats(columns[name], name) for name in replicates]
+        count = max(len(self.replicates), 1)
+        self.scale = (
+            scale if scale is not None else (count - 1) / count if method == "jackknife" else 1 / count
+        )
+
+    def __repr__(self) -> str:
+        """Show how many records of which variables."""
+        return f"SurveyRecords({self.n:,} records, {self.schema!r})"
+
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return why queries would be refused."""
+        return self.records.check(queries)
+
+    def answer(self, queries: Sequence[Query]) -> list[CountTable]:
+        """Answer a batch; errors are those of the survey's design."""
+        return [
+            self._designed(query, table)
+            for query, table in zip(queries, self.records.answer(queries), strict=True)
+        ]
+
+    def _designed(self, query: Query, table: CountTable) -> CountTable:
+        names = (*query.by, *(name for name, _ in query.where))
+        gains = self.records.indicators(names).reshape(self.n, *self.schema.shape(names))
+        at: tuple[Any, ...] = tuple(self.schema[name].code(label) for name, label in query.where)
+        cells = gains[(..., *at)].reshape(self.n, -1)
+        if self.replicates:
+            own = self.records.weights
+            safe = np.where(own > 0, own, 1.0) if own is not None else np.ones(self.n)
+            each = np.stack([(weights / safe) @ cells for weights in self.replicates])
+            rows = np.sqrt(self.scale) * (each - cells.sum(axis=0))
+        else:
+            rows = self._linearised(cells, table)
+        covariance = FactorCovariance(
+            rows.reshape(-1, *table.values.shape), table.covariance, tuple(query.by)
+        )
+        return CountTable(table.axes, table.values, table.n, GaussianEvidence.of(table.values, covariance))
+
+    def _linearised(self, cells: Floats, table: CountTable) -> Floats:
+        """Return rows whose squares add up to the variance between the clusters of every stratum."""
+        count = int(self.clusters.max(initial=-1)) + 1
+        sums = np.zeros((count, cells.shape[1]))
+        np.add.at(sums, self.clusters, cells)
+        of = np.zeros(count, dtype=np.intp)
+        of[self.clusters] = self.strata
+        sizes = np.bincount(of)
+        means = np.zeros((len(sizes), cells.shape[1]))
+        np.add.at(means, of, sums)
+        means /= np.maximum(sizes, 1)[:, None]
+        factor = np.sqrt((1 - self.fraction) * sizes / np.maximum(sizes - 1, 1))
+        rows = factor[of][:, None] * (sums - means[of])
+        if not np.any(self.fraction):
+            return np.asarray(rows)
+        # the disguise is drawn anew for everybody: what it adds has no finite population
+        share = float(np.average(self.fraction[self.strata]))
+        given = table.covariance.dense(kind="given_records")
+        values, vectors = np.linalg.eigh(given)
+        return np.concatenate([rows, np.sqrt(np.maximum(share * values, 0.0))[:, None] * vectors.T])
+
+    def _fractions(self, sizes: Floats | None) -> Floats:
+        """Return the sampling fraction of every stratum; refuse strata of one cluster."""
+        pairs = np.unique(np.stack([self.strata, self.clusters]), axis=1)
+        counts = np.bincount(pairs[0], minlength=int(self.strata.max(initial=0)) + 1)
+        if len(np.unique(pairs[1])) < pairs.shape[1]:
+            raise InputError("A cluster lies in two strata: number clusters anew in every stratum.")
+        lonely = int(np.count_nonzero(counts == 1))
+        if lonely:
+            raise InputError(
+                f"{lonely} strata have one cluster only: how it varies is not known. Merge strata."
+            )
+        if sizes is None:
+            return np.zeros(len(counts))
+        whole = np.zeros(len(counts))
+        whole[self.strata] = sizes
+        if np.any(whole[self.strata] != sizes) or np.any(whole < counts):
+            raise InputError(
+                "The column 'fpc' holds one number for each stratum: its units in the population, which are "
+                "not fewer than those drawn."
+            )
+        return np.asarray(counts / np.maximum(whole, 1))
+
+
+def _columns(data: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return columns of a frame or of files."""
+    if isinstance(data, str) or hasattr(data, "__fspath__"):
+        with open_batches(data, []) as files:
+            return dict(pa.Table.from_batches(list(files.select(list(names)))).to_pydict())
+    frame = columns_of(data)
+    return {name: frame[name].to_pylist() for name in names}
+
+
+def _numbered(columns: dict[str, Any], name: str | None, rows: int) -> NDArray[np.intp]:
+    """Return the number of the unit that every record belongs to; each is its own without a column."""
+    if name is None:
+        return np.arange(rows)
+    values = [str(value) for value in columns[name]]
+    return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.intp)
+
+
+def _floats(values: Sequence[Any], name: str) -> Floats:
+    try:
+        found = np.array([float(value) for value in values])
+    except (TypeError, ValueError):
+        raise InputError(f"Column {name!r} must hold numbers, none missing.") from None
+    if not np.isfinite(found).all() or np.any(found < 0):
+        raise InputError(f"Column {name!r} must hold finite numbers, none below 0.")
+    return found
