@@ -18,7 +18,14 @@ import numpy as np
 import yaml
 
 from masquerade.core.errors import InputError, PolicyError
-from masquerade.core.json_text import MOST_DEPTH, MOST_DIGITS, check_plain, parse_json, read_text
+from masquerade.core.json_text import (
+    MOST_DEPTH,
+    MOST_DIGITS,
+    check_plain,
+    exact_decimal,
+    parse_json,
+    read_text,
+)
 
 MOST_YAML = 1 << 20  # bytes; longer ones are written as JSON, which is read a hundred times faster
 MOST_VALUES = 1 << 20  # of YAML, anchors written out
@@ -57,7 +64,13 @@ PolicyLoader.add_implicit_resolver("tag:yaml.org,2002:float", DECIMAL, list("-+.
 
 
 def _construct_decimal(loader: PolicyLoader, node: yaml.ScalarNode) -> Decimal:
-    return Decimal(_short(node, str(loader.construct_scalar(node))))
+    digits = _short(node, str(loader.construct_scalar(node)))
+    if not DECIMAL.match(digits):  # a tag says that it is a number
+        raise yaml.constructor.ConstructorError(None, None, "no number", node.start_mark)
+    try:
+        return exact_decimal(digits)
+    except InputError as error:
+        raise PolicyError(f"line {node.start_mark.line + 1}: {error}") from None
 
 
 def _construct_whole(loader: PolicyLoader, node: yaml.ScalarNode) -> int:

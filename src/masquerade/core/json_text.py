@@ -18,6 +18,7 @@ from masquerade.core.errors import FileError, InputError
 MOST_BYTES = 1 << 24
 MOST_DEPTH = 100
 MOST_DIGITS = 300  # a whole number of so many still fits into floating point
+MOST_EXPONENT = 10_000  # of decimals: 1e999999999999 is short to write, and fills the memory as a number
 
 
 def parse_json(text: str | bytes, *, exact: bool = False, most: int = MOST_BYTES) -> Any:
@@ -80,13 +81,16 @@ def _whole(digits: str) -> int:
 
 
 def exact_decimal(digits: str) -> Decimal:
-    """Return a decimal as it is written; one too long, or with an exponent beyond counting, is refused."""
+    """Return a decimal as it is written; one too long is refused, and one that no whole number could hold."""
     if len(digits) > MOST_DIGITS:
         raise InputError(f"a number has more than {MOST_DIGITS} digits.")
     try:
-        return Decimal(digits)
+        exact = Decimal(digits)
     except InvalidOperation:
-        raise InputError("a number has too large an exponent.") from None
+        exact = Decimal("Infinity")
+    if not exact.is_finite() or abs(exact.adjusted()) > MOST_EXPONENT:
+        raise InputError(f"a number has an exponent beyond {MOST_EXPONENT:,}.")
+    return exact
 
 
 def _finite(digits: str) -> float:
