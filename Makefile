@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
-CODE := src experiments tests benchmarks scripts/lock scripts/sbom
+CODE := src experiments tests benchmarks scripts/advisories scripts/lock scripts/sbom
 
 .PHONY: demo test test-slow coverage fuzz servers lint bench bench-large dist lock clean
 
@@ -51,6 +51,7 @@ dist: $(VENV)/.installed-release
 lock:
 	$(PYTHON) scripts/lock $(UPGRADE)
 	$(PYTHON) scripts/sbom
+	$(PYTHON) scripts/advisories
 
 clean:
 	rm -rf $(VENV) demo build dist .coverage coverage.xml .pytest_cache .mypy_cache .ruff_cache

@@ -1,9 +1,6 @@
-"""Plans against what happens: errors of 200 random plans, power in 12 settings, optimal prefix sums, speed.
+"""Plans against what happens: errors of 200 random plans, power in 12 settings, speed.
 
-    python -m benchmarks.plans [--replicates 10000] [--runs 4000] [--large] [--json FILE]
-
-Where blocks are dealt, a tenth of the replicates are drawn: each has a map of its own. `--large` adds
-cumulative counts of 32 categories, which take minutes.
+python -m benchmarks.plans [--replicates 10000] [--runs 4000] [--json FILE]
 """
 
 import argparse
@@ -19,7 +16,6 @@ from masquerade.estimate.inverse import unbiased_map
 from masquerade.plan.power import associated, needed, pair_of_axes, symmetric_matrix
 
 PLANS = 200
-PUBLISHED = {8: 27.84, 16: 89.61, 32: 252.6}  # average variance of McKenna et al. (2020), prefix sums, ε = 1
 RARE = np.array([0.03, 0.97])
 EVEN = np.array([0.5, 0.5])
 THREE = np.array([0.2, 0.3, 0.5])
@@ -60,7 +56,7 @@ def realised(place, replicates):
     )
     item = made.errors[int(rng.integers(len(made.errors)))]
     if made.design == "dealt blocks":
-        return made.design, dealt_errors(made, item.table, n, replicates // 10, rng) / item.stderr(n)
+        return made.design, dealt_errors(made, item.table, n, replicates, rng) / item.stderr(n)
     law, estimate, truth = reports_of(made, item.table)
     drawn = rng.multinomial(n, law / law.sum(), size=replicates)
     errors = drawn / n @ estimate - truth
@@ -133,7 +129,6 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--replicates", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=4000)
-    parser.add_argument("--large", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = [realised(place, options.replicates) for place in range(PLANS)]
@@ -148,21 +143,6 @@ def main():
         print(
             f"power planned 0.80, found {share:.3f} with {n:,} people{' (rare)' if rare else ''}", flush=True
         )
-    prefix = []
-    for size in (8, 10, 16, *((32,) if options.large else ())):
-        design, seconds = clock(
-            lambda size=size: mq.channels.optimal_design(size, epsilon=1, queries="cumulative")
-        )
-        rows_asked = np.tri(size)
-        gains = (design.channel.inverse @ rows_asked.T) ** 2
-        spread = design.channel.matrix @ gains.sum(1) - (rows_asked**2).sum(0)
-        average = design.value - float(np.trace(rows_asked.T @ rows_asked)) / size
-        entry = {"categories": size, "average": average, "worst": float(spread.max()), "gap": design.gap}
-        prefix.append(entry | {"seconds": seconds, "reports": design.channel.reports})
-        print(
-            f"prefix sums of {size}: average variance {average:.4f}, gap {design.gap}, {seconds:.1f} s",
-            flush=True,
-        )
     questions = mq.Schema({f"q{i}": ["yes", "no"] for i in range(30)})
     made, seconds = clock(lambda: mq.plan(questions, privacy=2, n=100_000))
     _, curve = clock(made.curve)
@@ -171,9 +151,7 @@ def main():
         result = {
             "plans": {"count": PLANS, "least": ratios.min(), "most": ratios.max(), "designs": designs},
             "powers": powers,
-            "prefix": prefix,
             "speed": {"plan_30": seconds, "curve_30": curve},
-            "published": PUBLISHED,
         }
         keep(options.json, result)
 

@@ -25,6 +25,9 @@ NAMES = (
     "frequency",
     "aggregation",
     "threshold",
+    "plans",
+    "plan_tree",
+    "prefix_sums",
     "parties",
     "parties_network",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import matplotlib.image
 from tests.e2e.test_cli_app import ok, refused
@@ -67,10 +68,22 @@ def test_all_designs_are_compared_and_drawn(tmp_path):
         picture,
         "--picture",
         "queries",
+        "--report",
+        tmp_path / "plan.html",
     )
     assert "one joint channel" in done.stdout
     assert "bytes" in done.stdout
     assert matplotlib.image.imread(picture).shape[0] > 100
+    page = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 3  # nothing is to be reached: no people needed
+    assert "smoker×region" in page
+    assert "one joint channel ←" in page
+    assert "rises to at most 50%" in page
+    assert "kind: for_epsilon" in page
+    assert not re.findall(r'(?:src|href)="(?!#)|url\((?!#)|@import|<script', page)
+    assert "ends in .html" in refused(
+        "plan", survey(tmp_path), "--epsilon", 1, "--n", 9, "--report", "plan.pdf"
+    )
 
 
 def test_json_has_everything(tmp_path):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -63,6 +66,26 @@ def test_everything_that_is_asked_for_is_pinned_to_a_version_that_does(name):
         package = canonicalize_name(requirement.name)
         assert package in pins, f"{package}: run scripts/lock"
         assert requirement.specifier.contains(pins[package]), f"{package}: run scripts/lock"
+
+
+def test_every_pinned_package_has_a_verdict_in_the_dated_snapshot_of_advisories():
+    script = runpy.run_path(str(ROOT / "scripts" / "advisories"))
+    kept = json.loads((FOLDER / "advisories.json").read_text(encoding="utf-8"))
+    pins = {name: version for file in SETS for name, version in pinned(file).items()}
+    assert script["pinned"]() == pins  # none is skipped
+    assert not script["problems"](kept, pins), "run scripts/advisories"
+    assert date.fromisoformat(kept["asked"]) <= datetime.now(UTC).date()
+    assert all(len(said["why"]) > 40 for said in kept["reviewed"].values())
+    # what is skipped, affected or unanswered would be told, and so would a source that knows nothing
+    name, version = next(iter(pins.items()))
+    for packages in (
+        {key: entry for key, entry in kept["packages"].items() if key != name},
+        kept["packages"] | {name: {"version": "0", "verdict": "none known"}},
+        kept["packages"] | {name: {"version": version, "verdict": "affected"}},
+        kept["packages"] | {name: {"version": version, "verdict": "unanswered"}},
+    ):
+        assert script["problems"](kept | {"packages": packages, "reviewed": {}}, {name: version})
+    assert script["problems"](kept | {"control": {"verdict": "none known"}}, pins)
 
 
 @pytest.mark.parametrize("name", SETS)

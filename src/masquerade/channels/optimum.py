@@ -22,7 +22,7 @@ from masquerade.channels.staircase import DesignProblem
 from masquerade.core.axes import Floats
 from masquerade.core.errors import ChannelError
 
-MOST_CATEGORIES = 64  # of designs for queries other than the categories' own counts
+MOST_CATEGORIES = 128  # of designs for queries other than the categories' own counts
 MOST_LISTED = 4096  # subsets, as reports
 NEGLIGIBLE = 1e-7  # of the largest weight
 RIDGE = 1e-6  # keeps every category estimable where the queries alone would not
@@ -147,8 +147,7 @@ def optimal_design(
         certain: float | None = solution.bound
         blocks = columns > 1.0
     else:
-        first = np.concatenate([np.eye(categories, dtype=bool), np.tri(categories, dtype=bool)[:-1]])
-        blocks, solution, certain = column_generation.generate(theta, wanted, float(bound), first)
+        blocks, solution, certain = column_generation.designed(theta, wanted, float(bound))
         problem = DesignProblem(np.where(blocks, float(bound), 1.0), theta, wanted)
     if certain is not None and wanted is not inner:
         asked = DesignProblem(problem.columns, theta, inner, problem.limits, problem.most)

@@ -67,6 +67,9 @@ def command(
             "Which: error or people needed against ε, the tables' errors, the smallest associations found."
         ),
     ] = "error",
+    report: Annotated[
+        str | None, option("Write a page with all pictures, tables and the policy, as .html.", "FILE")
+    ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -80,6 +83,9 @@ def command(
     output.check_plot(plot, overwrite=overwrite)
     _check_out(out, json=json)
     output.check_target(out, overwrite=overwrite)
+    if report is not None and not report.lower().endswith((".html", ".htm")):
+        raise InputError(f"{report}: a report is a page; its name ends in .html.")
+    output.check_target(report, overwrite=overwrite)
     made = make_plan(
         _variables(variables),
         privacy=_privacy(epsilon, gamma, breach),
@@ -97,6 +103,11 @@ def command(
         axes = getattr(made, f"plot_{picture}")()
         output.write_whole(plot, output.picture_of(axes, plot), overwrite=overwrite)
         output.say(f"the picture is drawn in {plot}.")
+    if report is not None:
+        from masquerade.report.plan import plan_html  # noqa: PLC0415  (loads matplotlib)
+
+        output.write_whole(report, plan_html(made).encode(), overwrite=overwrite)
+        output.say(f"the report is in {report}.")
     if json:
         output.emit(made.to_dict())
     elif out != "-":

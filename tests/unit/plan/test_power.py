@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from masquerade.core.errors import InputError
+from masquerade.plan import power as power_module
 from masquerade.plan.power import (
+    FEWEST,
     PairReports,
     associated,
     detectable,
@@ -89,3 +91,39 @@ def test_a_joint_report_counts_only_what_margins_cannot_explain():
         for b in np.linspace(0.3, 0.5, 101)
     )
     assert reports.divergence(truth) == pytest.approx(0.5 * best, rel=1e-3)
+
+
+DIFFER = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+
+
+def test_fitted_runs_agree_with_tables_where_both_can_be_had():
+    reports = pair_of_axes(symmetric_matrix(2, 19.0), symmetric_matrix(2, 19.0))
+    truth = associated(np.array([0.03, 0.97]), np.array([0.03, 0.97]), 0.2)
+    tables, fits = (
+        way(reports, truth, 900, 3.841) for way in (power_module._simulated, power_module._simulated_fits)
+    )
+    # 4,000 and 1,000 runs of one event: five standard errors of the difference
+    assert abs(tables - fits) < 5 * np.sqrt(tables * (1 - tables) * (1 / 4000 + 1 / 1000))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ((1.0, symmetric_matrix(4, 30.0, 64)),),
+        ((0.3, symmetric_matrix(4, 8.0, 8)), (0.2, DIFFER @ symmetric_matrix(2, 8.0, 4))),
+    ],
+    ids=["joint", "blocks"],
+)
+def test_rare_reports_of_designs_that_are_not_square_are_simulated(parts, monkeypatch):
+    reports = PairReports((2, 2), parts)
+    even = np.array([0.5, 0.5])
+    independent = np.outer(even, even)
+    # as often as it says, where nothing is to be found
+    size = power_module._simulated_fits(reports, independent, 2000, 3.841)
+    assert abs(size - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 1000)
+    truth = associated(even, even, 0.3)
+    n = needed(reports, truth)
+    assert n * reports.rarest(truth) > FEWEST
+    formula = power(reports, truth, n)
+    monkeypatch.setattr(power_module, "FEWEST", 1e9)
+    assert abs(power(reports, truth, n) - formula) < 0.05

@@ -1,0 +1,96 @@
+"""A plan as one HTML page that needs nothing from outside: what it will tell, and what else was compared."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from masquerade import __version__
+from masquerade.channels import policy_text
+from masquerade.core.words import percent
+from masquerade.plan.expected_errors import LEVEL, quantile
+from masquerade.report.style import filled, svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from masquerade.plan.result import Plan
+
+
+def plan_html(plan: Plan) -> str:
+    """Return the page."""
+    content = {
+        "version": __version__,
+        "plan": plan,
+        "lines": plan.explain().split("\n"),
+        "queries": [_query(row) for row in plan.queries.to_dict(orient="records")],
+        "designs": [_design(row) for row in plan.alternatives.to_dict(orient="records")],
+        "targeted": plan.goal.targeted,
+        "floors": plan.task.floors_known,
+        "policy": policy_text.write(plan.policy_values(), "yaml"),
+        "pictures": _pictures(plan),
+    }
+    return filled("masquerade.report", "plan.html.j2", content)
+
+
+def _query(row: dict[Any, Any]) -> dict[str, str]:
+    """Return what is expected of a table, in words."""
+    return {
+        "name": row["query"],
+        "cells": f"{row['cells']:,}",
+        "margin": _points(row["margin"]),
+        "worst": _points(row["worst_margin"]),
+        "floor": _points(quantile(LEVEL) * row["floor"]),
+    }
+
+
+def _design(row: dict[Any, Any]) -> dict[str, Any]:
+    """Return what a design would be, in words."""
+    return {
+        "name": row["design"],
+        "chosen": row["chosen"],
+        "margin": _points(row["margin"]),
+        "needed": "never" if math.isinf(row["needed_n"]) else f"{row['needed_n']:,.0f}",
+        "variable": f"{row['epsilon_variable']:.3g}",
+        "record": f"{row['epsilon_record']:.3g}",
+        "central": f"{row['epsilon_central']:.3g}",
+        "reports": f"{row['reports']:,.0f}" if row["reports"] < 1e7 else f"{row['reports']:.1e}",
+        "bytes": f"{row['bytes']}",
+    }
+
+
+def _points(share: float) -> str:
+    return f"±{100 * share:.3g}" if math.isfinite(share) else "–"
+
+
+def _pictures(plan: Plan) -> list[dict[str, Any]]:
+    """Return every picture as SVG, which is ours and needs no escaping, with its words."""
+    drawn = [
+        (
+            "error",
+            "The error of each design",
+            "The margin of the widest table against ε. What is shaded no mechanism can reach.",
+            plan.plot_error,
+        ),
+        ("queries", "The error of each table", "Margins at 95%, the widest first.", plan.plot_queries),
+    ]
+    if plan.goal.targeted:
+        shown = ("needed", "How many people it takes", "People against ε, a line a design.", plan.plot_needed)
+        drawn.insert(1, shown)
+    if plan.detectable():
+        power = percent(0.8)
+        words = f"The smallest association of each pair that a test at 5% finds with a chance of {power}."
+        drawn.append(("detectable", "What can be found", words, plan.plot_detectable))
+    return [
+        {"heading": heading, "caption": caption, "alt": caption, "svg": _drawn(draw(), name)}
+        for name, heading, caption, draw in drawn
+    ]
+
+
+def _drawn(axes: Axes, name: str) -> Markup:
+    figure: Any = axes.figure
+    figure.set_facecolor("none")
+    axes.set_facecolor("none")
+    return Markup(svg(figure, name))  # noqa: S704
