@@ -1,4 +1,4 @@
-"""Cumulative counts at ε = 1: the variance of optimal channels beside published ones, from 8 to 128 categories.
+"""Cumulative counts at ε = 1: variances of optimal channels beside published ones, of 8 to 128 categories.
 
     python -m benchmarks.prefix_sums [--sizes 8 16 32 64 128] [--json FILE]
 

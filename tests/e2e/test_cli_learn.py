@@ -530,3 +530,20 @@ def test_rows_that_are_missing_are_refused_until_accepted(frozen, tmp_path):
         told = ok(*asked[name], "--accept-incomplete")
         assert "note: rows are missing, not at random: 7 of 9 reports" in " ".join(told.stderr.split())
         assert told.stdout
+
+
+def test_rules_from_dealt_blocks_are_as_wide_as_the_blocks(tmp_path):
+    names = ["q0", "q1", "q2", "q3"]
+    listed = "\n".join(f'  {name}: {{categories: ["yes", "no"]}}' for name in names)
+    blocks = f"blocks:\n- {{variables: [{', '.join(names)}], k: 3, gamma: 20}}\n"
+    rules = tmp_path / "policy.yaml"
+    rules.write_text(f"masquerade: 1\nvariables:\n{listed}\n{blocks}", encoding="utf-8")
+    rng = np.random.default_rng(1)
+    first = rng.random(20_000) < 0.4
+    columns = [first, first ^ (rng.random(20_000) < 0.1), rng.random(20_000) < 0.5, rng.random(20_000) < 0.3]
+    frame = pd.DataFrame({name: np.where(own, "yes", "no") for name, own in zip(names, columns, strict=True)})
+    mq.simulate(frame, mq.Policy.load(rules), 1).to_csv(tmp_path / "reports.csv", index=False)
+    asked = ["learn", "rules", tmp_path / "reports.csv", "--policy", rules, "--min-support", "0.1"]
+    found = json.loads(ok(*asked, "--max-len", "3", "--json").stdout)
+    assert "q1" in json.dumps(found)
+    assert "can be asked" in refused(*asked)  # rules of four variables do not follow from blocks of three

@@ -6,16 +6,18 @@ The hostile inputs of the corpus first, then mutations for some ten seconds of a
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from masquerade.core.errors import MasqueradeError
-from tests.fuzz.run import Outcome, each_seed, fuzz
+from tests.fuzz.run import MOST_MEMORY, MOST_SECONDS, Outcome, each_seed, fuzz
 from tests.fuzz.targets import CORPUS, targets
 from tests.vectors.message_vectors import message_classes
 
 INPUTS = 40_000
+KEPT = Path(__file__).parents[2] / "benchmarks" / "results" / "fuzz.json"
 
 
 def told(outcome: Outcome) -> list[tuple[str, str, str]]:
@@ -34,6 +36,16 @@ def test_mutated_inputs_do_no_harm(tmp_path: Path):
     assert not told(outcome)
     assert outcome.inputs == INPUTS
     assert outcome.by_target.keys() == targets(tmp_path).keys()
+
+
+def test_two_million_inputs_did_no_harm(tmp_path: Path):
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    assert kept["inputs"] >= 2_000_000
+    assert kept["by_target"].keys() <= targets(tmp_path).keys()
+    assert min(kept["by_target"].values()) >= 1000
+    assert not kept["failures"]
+    assert kept["slowest_seconds"] <= MOST_SECONDS
+    assert kept["memory_mib"] <= MOST_MEMORY / 2**20
 
 
 def test_every_class_of_messages_is_a_target(tmp_path: Path):

@@ -1,11 +1,13 @@
 """What benchmarks say of limits and estimates."""
 
 import json
+import math
 from pathlib import Path
 
 from benchmarks.frequency import Took, row, shown
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "frequency.json"
+KEPT = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = KEPT / "frequency.json"
 
 
 def test_a_missed_limit_is_flagged_and_an_estimate_limits_nothing():
@@ -22,3 +24,24 @@ def test_no_limit_is_missed_in_the_figures_that_are_kept():
     limits = {item["name"]: item["limit"] for item in kept if item["limit"] is not None}
     assert len(limits) == 4
     assert [item["name"] for item in kept if item["clock"] > limits.get(item["name"], item["clock"])] == []
+
+
+def test_plans_are_kept_that_tell_what_happens():
+    kept = json.loads((KEPT / "plans.json").read_text(encoding="utf-8"))
+    assert kept["plans"]["count"] == 200
+    assert 0.97 < kept["plans"]["least"] < kept["plans"]["most"] < 1.03
+    assert kept["plans"]["designs"]["dealt blocks"] > 20
+    assert len(kept["powers"]) == 12
+    for setting in kept["powers"]:
+        assert abs(setting["found"] - 0.8) <= (0.05 if setting["rare"] else 0.02)
+    assert kept["speed"]["plan_30"] < 1
+    assert kept["speed"]["curve_30"] < 3
+
+
+def test_optimal_prefix_sums_are_below_published_ones():
+    kept = json.loads((KEPT / "prefix_sums.json").read_text(encoding="utf-8"))
+    found = {design["categories"]: design for design in kept["designs"]}
+    assert found[8]["average"] <= 23.04
+    assert found[8]["gap"] < 1e-6
+    assert found[32]["average"] <= 231.5
+    assert all(design["gamma"] <= math.e for design in kept["designs"])

@@ -380,3 +380,33 @@ def test_dealt_blocks_go_through_a_mix():
     n, (table,) = found.model
     assert n == 12
     assert table.total == pytest.approx(12)
+
+
+def test_blocks_beside_a_variable_whose_channel_differs_by_stratum():
+    variables = {**YES_NO, "s": {"categories": ["x", "y"]}, "z": {"categories": [False, True]}}
+    variables["z"]["channel"] = {"kind": "binary", "p": "0.1"}
+    entry = {"variables": list(NAMES), "k": 2, "gamma": 6}
+    values = {"masquerade": 1, "variables": variables, "blocks": [entry]}
+    strata = {"by": "s", "channels": {"y": {"z": {"kind": "binary", "p": "0.3"}}}}
+    policy = mq.Policy.from_dict(values | {"strata": strata})
+    rng = np.random.default_rng(5)
+    a, s = rng.random(3000) < 0.3, rng.random(3000) < 0.5
+    flips = {
+        "b": a ^ (rng.random(3000) < 0.2),
+        "c": rng.random(3000) < 0.5,
+        "d": ~a,
+        "z": a ^ (rng.random(3000) < 0.1),
+    }
+    frame = pd.DataFrame({"a": a, **flips, "s": np.where(s, "y", "x")})
+    queries = [mq.Query(by=("a", "b")), mq.Query(by=("a", "z"))]
+    exact = np.concatenate([table.values.ravel() for table in mq.tally(frame, schema=policy).answer(queries)])
+    found, claimed = [], []
+    for seed in range(150):
+        answers = mq.tally(mq.simulate(frame, policy, seed), policy).answer(queries)
+        found.append(np.concatenate([table.values.ravel() for table in answers]))
+        claimed.append(np.concatenate([table.stderr("given_records").ravel() ** 2 for table in answers]))
+    assert_unbiased(np.array(found), exact)
+    assert_variance(np.array(found), np.array(claimed))
+    taken = {"by": "s", "channels": {"y": {"a": {"kind": "binary", "p": "0.3"}}}}
+    with pytest.raises(PolicyError):
+        mq.Policy.from_dict(values | {"strata": taken})
