@@ -9,7 +9,7 @@ CODE := src experiments tests benchmarks scripts/advisories scripts/lock scripts
 .PHONY: demo test test-slow coverage fuzz servers lint bench bench-large dist lock clean
 
 demo: $(VENV)/.installed
-	$(BIN)/masquerade demo --out demo
+	$(BIN)/masquerade demo --out demo --overwrite
 	@echo "A survey that disguises in the browser: $(BIN)/masquerade survey demo (pip install 'masquerade[services]')"
 
 test: $(VENV)/.installed-test lint servers

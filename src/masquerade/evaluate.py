@@ -22,6 +22,7 @@ from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
 from masquerade.core.intervals import quantile
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.shown import Printed
 from masquerade.core.spread import Spread, score_interval
 from masquerade.core.tally import RecordTally, Selected, Tally
 from masquerade.core.words import printable
@@ -56,8 +57,8 @@ class Classifier(Protocol):
         """Return the predicted labels of rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Accuracy:
+@dataclass(frozen=True, slots=True, repr=False)
+class Accuracy(Printed):
     """The share of records that are predicted right: unbiased, so it may lie outside [0, 1]."""
 
     value: float

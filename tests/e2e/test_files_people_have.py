@@ -316,3 +316,34 @@ def test_disguised_files_carry_their_policy_along(name, tmp_path):
         beside.write_text(beside.read_text().replace("0.1", "0.2"))
         with pytest.raises(mq.MasqueradeError, match="not the one they were disguised under"):
             mq.tally(out)
+
+
+def test_results_go_to_papers_and_models_are_shown(tmp_path):
+    (tmp_path / "a.csv").write_text("sex,kids\n" + "f,0\nm,1\nm,2\n" * 50)
+    policy = mq.Policy.build(SCHEMA, {"sex": mq.channels.binary("1/10")})
+    disguised = tmp_path / "d.parquet"
+    mq.disguise_file(
+        tmp_path / "a.csv", disguised, saved(policy, tmp_path)
+    )  # policies and data by their paths
+    assert mq.tally(disguised, tmp_path / "p.yaml").n == 150
+    assert mq.privacy(tmp_path / "p.yaml").policy_id == policy.id
+    assert mq.disguise(tmp_path / "a.csv", tmp_path / "p.yaml").num_rows == 150
+    for command in (("estimate", disguised, "--by", "sex"), ("stats", "shares", disguised, "--of", "sex")):
+        paper = tmp_path / f"{command[0]}.tex"
+        ok(*command, "--out", paper)
+        assert paper.read_text().startswith("\\begin{table}")
+        ok(*command, "--out", tmp_path / f"{command[0]}.md")
+        assert "| --- |" in (tmp_path / f"{command[0]}.md").read_text()
+        assert "ends in" in refused(*command, "--out", tmp_path / "t.docx")
+    model = tmp_path / "m.json"
+    ok("learn", "naive-bayes", disguised, "--target", "sex", "--out", model)
+    assert "Naive Bayes of sex" in ok("show", model).stdout
+    ok("show", model, "--plot", tmp_path / "m.png", "--out", tmp_path / "m.html")
+    assert (tmp_path / "m.png").stat().st_size > 1000
+    assert "<table>" in (tmp_path / "m.html").read_text()
+
+
+def test_the_demo_overwrites_nothing(tmp_path):
+    (tmp_path / "policy.yaml").write_text("mine")
+    assert "exists already" in refused("demo", "--out", tmp_path, "--n", 200)
+    assert (tmp_path / "policy.yaml").read_text() == "mine"

@@ -18,6 +18,7 @@ from masquerade.anonymity.hierarchy import Hierarchy, as_hierarchies
 from masquerade.anonymity.lattice import Kinds, Ladder, finest_nodes, nodes_for
 from masquerade.anonymity.local_search import Board, fewest_stars, new_board
 from masquerade.core.errors import InputError, did_you_mean
+from masquerade.core.shown import Printed
 from masquerade.core.words import counted, printable
 
 Words = tuple[str | None, ...]
@@ -58,8 +59,8 @@ class Utility:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Anonymized:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Anonymized(Printed):
     """A k-anonymous table: `frame`, and for every row its class in `groups`.
 
     `levels` says for every row and quasi-identifier how it is shown: 0 as it was, the column's entry of

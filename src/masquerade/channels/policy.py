@@ -572,6 +572,16 @@ def _known(schema: Schema, name: str, where: str) -> Variable:
     return schema[name]
 
 
+def policy_of(given: Policy | Mapping[str, Any] | str | Path) -> Policy:
+    """Return a policy given as such, as a path or as plain values."""
+    if isinstance(given, (str, Path)):
+        return Policy.load(given)
+    if isinstance(given, Mapping):
+        return Policy.from_dict(given)
+    check_policy(given)
+    return given
+
+
 def check_policy(policy: object) -> None:
     """Refuse a path or a dict where a policy is due."""
     if not isinstance(policy, Policy):

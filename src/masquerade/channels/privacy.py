@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from masquerade.channels import measures
 from masquerade.channels.channel import MOST_ENTRIES, Channel
 from masquerade.channels.class_response import ClassResponse
-from masquerade.channels.policy import Group, Policy
+from masquerade.channels.policy import Group, Policy, policy_of
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Category
+from masquerade.core.shown import Printed
 from masquerade.core.words import category_text, gamma_words, log_gamma, printable
 
 ANYONE = "whoever sees the disguised records"
@@ -59,7 +61,7 @@ class ChannelPrivacy:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyPrivacy:
+class PolicyPrivacy(Printed):
     """What a whole policy guarantees."""
 
     policy_id: str
@@ -96,16 +98,17 @@ class PolicyPrivacy:
 
 
 def privacy(
-    policy: Policy,
+    policy: Policy | str | Path,
     priors: Mapping[str, Sequence[float]] | None = None,
     beliefs: Sequence[float] = (0.01, 0.05, 0.1, 0.5),
     threshold: float = 0.0,
 ) -> PolicyPrivacy:
-    """Return every figure that the policy's channels imply.
+    """Return every figure that the channels of a policy (or of the policy in a file) imply.
 
     `priors` are distributions of variables (uniform where none is given) for entropy, anonymity and
     vulnerability; `beliefs` are the ρ1 whose bound ρ2* is wanted; γ and ε need neither.
     """
+    policy = policy_of(policy)
     given = dict(priors or {})
     for name in given:
         if name not in policy.schema:

@@ -23,12 +23,13 @@ from masquerade.cli import (
     predict,
     privacy,
     report,
+    show,
     simulate,
     stats,
     survey,
     tls,
 )
-from masquerade.cli.options import HELP, Json, PluginGroup, option
+from masquerade.cli.options import HELP, Json, Overwrite, PluginGroup, option
 from masquerade.cli.output import emit, say, silence_stdout
 from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.core.plugins import plugins
@@ -150,12 +151,13 @@ def demo(
     *,
     out: Annotated[Path, option("Folder for the files it makes.", None, "--out", "-o")] = Path("demo"),
     n: Annotated[int, option("How many people to make up.", None, "--n", min=100)] = 20_000,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Disguise made-up people, count them, and write a report to look at."""
     from masquerade.report.demo import run_demo  # noqa: PLC0415  (loads everything)
 
-    result = run_demo(out, n)
+    result = run_demo(out, n, overwrite=overwrite)
     shown = {"text": result.text, "report": str(result.report)}
     emit(shown if json else result.text.rstrip("\n") + "\n")
 
@@ -168,6 +170,7 @@ app.add_typer(learn.app, name="learn")
 app.command("predict")(predict.command)
 app.command("privacy")(privacy.command)
 app.command("report")(report.command)
+app.command("show")(show.command)
 app.add_typer(policy.app, name="policy")
 app.add_typer(anonymize.app, name="anonymize")
 app.add_typer(simulate.app, name="simulate")

@@ -15,10 +15,12 @@ from masquerade.cli import output
 from masquerade.cli.data_source import Records, over_records
 from masquerade.cli.options import Json, Out, Overwrite, flag, option
 from masquerade.core.errors import InputError
+from masquerade.core.shown import Shown
 from masquerade.core.words import category_text
 from masquerade.learn.option_kinds import category_called, names_in, variable_named
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import RenderableType
 
     from masquerade.core.covariance import Kind
@@ -84,6 +86,12 @@ def command(
         (misfit and records.weights is not None, "--misfit counts records and takes no --weights."),
     )
     output.check_target(out, overwrite=overwrite)
+    exporting = form == "text" and ending not in {"", ".txt"} and out not in {None, "-"}
+    if exporting:
+        output.refuse((len(queries) > 1, "A file of this kind holds one table: give one --by, or --json."))
+        from masquerade.report.export import check_ending, exported  # noqa: PLC0415
+
+        check_ending(str(out))
     with records.opened("counting", "estimates are") as source:
         untestable = misfit and not hasattr(source, "misfit")
         output.refuse((untestable, "--misfit tests reports; this source has none to show."))
@@ -106,7 +114,10 @@ def command(
     else:
         parts = [part for answer in found for part in (*answer.parts(rows), "")]
         text = output.render(*parts[:-1], to_file=out not in {None, "-"})
-    output.emit(text, out, overwrite=overwrite)
+    if exporting:
+        output.write_whole(str(out), exported(found[0].shown, str(out)), overwrite=overwrite)
+    else:
+        output.emit(text, out, overwrite=overwrite)
     if misfit and form == "csv":
         for answer in found:
             output.say(answer.misfit_words)
@@ -143,6 +154,31 @@ def _split(text: str, schema: Schema) -> tuple[Variable, str]:
     if not places or not text[: places[0]].strip():
         raise InputError(f"--where {text!r}: a condition is given as VARIABLE=CATEGORY.")
     return variable_named(text[: places[0]].strip(), schema, "--where"), ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CellResult(Shown):
+    """A table of counts as it is written to a file."""
+
+    title: str
+    rows: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...]
+
+    @property
+    def heading(self) -> str:
+        """Return what was counted."""
+        return self.title
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Return what to know about it."""
+        return self.notes
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for each cell."""
+        import pandas as pd  # noqa: PLC0415
+
+        return pd.DataFrame(list(self.rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +225,15 @@ class _Answer:
                 "reliable": self.misfit.reliable,
             }
         return plain
+
+    @property
+    def shown(self) -> CellResult:
+        """Return the table as a result with rows and remarks."""
+        cells = [(*labels, *figures) for labels, figures in self.cells()]
+        columns = [name if name not in FIGURES else f"{name}_" for name in self.query.by]
+        rows = [dict(zip((*columns, *FIGURES), cell, strict=True)) for cell in cells]
+        notes = [f"({self.level:.0%} intervals)", *([self.misfit_words] if self.misfit else [])]
+        return CellResult(f"{self.title}, n = {self.table.n:,}", tuple(rows), tuple(notes))
 
     @property
     def title(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import masquerade as mq
@@ -44,6 +43,10 @@ def command(run: Callable[..., Shown]) -> Callable[..., Shown]:
         kept = {name: typed.pop(name) for name in ("json", "out", "overwrite", "plot")}
         output.check_plot(kept["plot"], overwrite=kept["overwrite"])
         output.check_target(kept["out"], overwrite=kept["overwrite"])
+        if kept["out"] not in {None, "-"} and not kept["json"]:
+            from masquerade.report.export import check_ending  # noqa: PLC0415
+
+            check_ending(kept["out"])
         level = typed.get("level", 0.95)
         output.refuse((not 0 < level < 1, f"--level must be between 0 and 1, such as 0.95. Got {level:g}."))
         with records.opened("counting", "figures are") as source:
@@ -66,23 +69,19 @@ def command(run: Callable[..., Shown]) -> Callable[..., Shown]:
 
 
 def give(result: Any, *, json: bool, out: str | None, overwrite: bool, plot: str | None) -> None:
-    """Write a result as text, JSON or CSV, by what was asked or the name of the file; and draw it."""
+    """Write a result as text or JSON, or as the ending of a file says; and draw it."""
     if plot is not None:
         if not hasattr(result, "plot"):
             raise InputError(f"A {type(result).__name__} has no picture: leave --plot out.")
         picture = output.picture_of(result.plot(), plot)
         output.write_whole(plot, picture, overwrite=overwrite)
         output.say(f"it is drawn in {plot}.")
-    ending = Path(out or "").suffix.lower()
-    if json or ending == ".json":
-        text = output.as_json(result.to_dict())
-    elif ending == ".csv":
-        text = result.to_frame().to_csv(index=False)
-    elif ending in {".html", ".htm"}:
-        text = result._repr_html_() + "\n"
-    else:
-        text = result.summary() + "\n"
-    output.emit(text, out, overwrite=overwrite)
+    if out is not None and out != "-" and not json:
+        from masquerade.report.export import exported  # noqa: PLC0415  (few results are exported)
+
+        output.write_whole(out, exported(result, out), overwrite=overwrite)
+        return
+    output.emit(result.to_dict() if json else result.summary() + "\n", out, overwrite=overwrite)
 
 
 def _conditions(texts: Sequence[str] | None, schema: Schema) -> dict[str, Category]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
+from masquerade.core.shown import Printed
 from masquerade.core.words import gamma_words, log_gamma, printable
 
 Integrity = Literal["none", "detects", "identifies"]
@@ -36,7 +37,7 @@ class Disclosure:
 
 
 @dataclass(frozen=True, slots=True)
-class Guarantee:
+class Guarantee(Printed):
     """What a way of answering counts reveals, and what must hold for that to be true."""
 
     disclosures: tuple[Disclosure, ...]

@@ -5,6 +5,7 @@ Nothing is loaded before a picture is asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -99,6 +100,28 @@ def dot_plot(
             frameon=False,
             fontsize=9,
         )
+    return axes
+
+
+def chi_square_plot(
+    statistic: float, df: float, ax: Axes | None = None, *, xlabel: str, title: str = ""
+) -> Axes:
+    """Draw the density of χ² and where a statistic lies in it; what is beyond is shaded."""
+    axes = new_axes(6.4, 2.6) if ax is None else ax
+    middle, end = max(df, 0.5), max(statistic * 1.15, df + 5 * np.sqrt(2 * max(df, 0.5)))
+    x = np.linspace(end / 400, end, 400)
+    logs = (middle / 2 - 1) * np.log(x) - x / 2
+    logs -= math.lgamma(middle / 2) + middle / 2 * math.log(2)
+    y = np.minimum(np.exp(logs), 0.6)  # of one degree of freedom it has no end at 0
+    axes.plot(x, y, color=ESTIMATE, linewidth=1.6)
+    axes.fill_between(x, y, where=(x >= statistic).tolist(), color=ESTIMATE, alpha=0.25)
+    axes.axvline(statistic, color=LINE, linewidth=1.4)
+    axes.set_ylim(bottom=0)
+    axes.set_yticks([])
+    axes.set_xlabel(xlabel)
+    axes.set_title(shortened(title, 80), loc="left", fontsize=10)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(MUTED)
     return axes
 
 

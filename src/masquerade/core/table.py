@@ -17,6 +17,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.evidence import PROJECTIONS, Evidence, Fit, Projection
 from masquerade.core.intervals import Interval, count_interval, quantile
 from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.shown import html_of, latex_of, markdown_of
 from masquerade.core.simultaneous import MOST_CELLS, Simultaneous, bonferroni, check_simultaneous, max_t
 from masquerade.core.spread import ROUNDING, score_interval, unbiased_factor
 from masquerade.core.words import printable
@@ -214,6 +215,18 @@ class CountTable:
     def __repr__(self) -> str:
         """Show the table."""
         return self.summary(max_rows=20)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return html_of(self)
+
+    def to_markdown(self) -> str:
+        """Return the cells as a Markdown table."""
+        return markdown_of(self)
+
+    def to_latex(self) -> str:
+        """Return the cells as a LaTeX table (booktabs)."""
+        return latex_of(self)
 
     def _critical(self, level: float, kind: Kind, simultaneous: Simultaneous | None) -> float:
         """Return how many standard errors intervals reach."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from masquerade.channels.policy import Policy, check_policy
+from masquerade.channels.policy import Policy, check_policy, policy_of
 from masquerade.core.errors import UnknownValue
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import (
@@ -49,7 +49,7 @@ class Release:
 def disguise_file(
     source: str | Path | Sequence[str | Path],
     target: str | Path,
-    policy: Policy,
+    policy: Policy | str | Path,
     *,
     memo: str | Path | None = None,
     id: str | None = None,  # noqa: A002  (the word users know)
@@ -65,8 +65,7 @@ def disguise_file(
     looking, as far as `dialect` does not say. The policy travels in the file's metadata (or next to it, in
     ``<target>.masquerade.json``). On any error nothing is left behind.
     """
-    remembered = memo_of(memo, id)
-    check_policy(policy)
+    remembered, policy = memo_of(memo, id), policy_of(policy)
     kept = checked_keep(keep, policy)
     read = [*policy.schema, *kept, *([id] if id else [])]
     with open_batches(source, list(dict.fromkeys(read)), dialect=dialect) as batches:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from masquerade.channels.policy import Policy, check_policy
+import pyarrow as pa
+from pyarrow import ipc
+
+from masquerade.channels.policy import Policy, policy_of
 from masquerade.core.errors import InputError
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import (
@@ -17,6 +21,7 @@ from masquerade.disguising.columns import (
     refuse_disguised,
     shown_columns,
 )
+from masquerade.disguising.files import disguise_file
 from masquerade.disguising.memo import chosen_draws, memo_of
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
 from masquerade.frames.baskets import Baskets
@@ -26,7 +31,7 @@ from masquerade.frames.native import columns_of, rebuild
 
 def disguise(
     frame: Any,
-    policy: Policy,
+    policy: Policy | str | Path,
     *,
     memo: str | Path | None = None,
     id: str | None = None,  # noqa: A002  (the word users know)
@@ -35,13 +40,17 @@ def disguise(
 ) -> Any:
     """Return the frame (or baskets) with every variable of the policy disguised; other columns are left out.
 
+    A frame may be given by the path of a file: then an Arrow table comes back (`disguise_file` writes one).
+    The policy may be the path of its file.
     Randomness comes from the operating system and cannot be seeded. With `memo` (a file) and `id` (a
     column) the same person's same value gets the same report in every release. `keep` passes columns on
     undisguised; `shuffle` breaks the order of the rows. An unknown or missing value is refused by row and
     column before anything is drawn. A Spark data frame is disguised on its executors: without a memo the
     reports are kept in Spark's checkpoint folder, so that no second evaluation draws them anew.
     """
-    check_policy(policy)
+    policy = policy_of(policy)
+    if isinstance(frame, (str, Path)):
+        return _disguise_whole(frame, policy, memo=memo, person=id, keep=keep, shuffle=shuffle)
     if isinstance(frame, Baskets):
         return _disguise_baskets(frame, policy, [memo, id, *keep, shuffle or None])
     if type(frame).__module__.startswith("pyspark.sql."):
@@ -64,6 +73,23 @@ def disguise(
     if shuffle:
         result = _shuffled(result, columns.rows)
     return with_metadata(result, marks(policy, said, remembered))
+
+
+def _disguise_whole(
+    path: str | Path,
+    policy: Policy,
+    *,
+    memo: str | Path | None,
+    person: str | None,
+    keep: Sequence[str],
+    shuffle: bool,
+) -> Any:
+    """Return the records of a file disguised, as an Arrow table."""
+    with tempfile.TemporaryDirectory(prefix="masquerade-") as folder:
+        target = Path(folder) / "disguised.arrow"
+        disguise_file(path, target, policy, memo=memo, id=person, keep=keep, shuffle=shuffle)
+        with pa.OSFile(str(target)) as file:
+            return ipc.open_file(file).read_all()
 
 
 def _disguise_baskets(baskets: Baskets, policy: Policy, others: Sequence[object]) -> Baskets:

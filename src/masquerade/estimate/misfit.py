@@ -9,15 +9,17 @@ from math import prod
 import numpy as np
 
 from masquerade.core.axes import Floats, contract
+from masquerade.core.shown import Printed, p_text
 from masquerade.estimate.em import ROUNDING, maximum_likelihood
 from masquerade.estimate.likelihood import likelihood
 
 SMALL = 5.0  # expected counts below this make the chi-square approximation doubtful
 SMALL_SHARE = 0.2
+DOUBTFUL = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Misfit:
+@dataclass(frozen=True, slots=True, repr=False)
+class Misfit(Printed):
     """How badly the likeliest truth explains the observed table.
 
     A small `p_value` flags records disguised under another policy, or respondents who did not follow it.
@@ -29,6 +31,14 @@ class Misfit:
     degrees: int
     p_value: float
     reliable: bool
+
+    def summary(self) -> str:
+        """Return the test in a line, and what it says."""
+        doubt = "" if self.reliable else " (rough: many cells expect fewer than 5 records)"
+        found = f"Misfit: G² = {self.statistic:.2f}, df = {self.degrees}, p = {p_text(self.p_value)}{doubt}"
+        if self.p_value >= DOUBTFUL:
+            return f"{found}\nNothing speaks against this policy (which does not prove it)."
+        return f"{found}\nThese reports are unusual for this policy, or no truth explains them."
 
 
 def misfit(observed: Floats, channels: Sequence[Floats | None], samples: int = 1) -> Misfit:

@@ -15,6 +15,7 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, SchemaError, did_you_mean
 from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.shown import Printed
 from masquerade.core.table import cell_frame
 from masquerade.core.words import printable
 from masquerade.learn.graph import reached
@@ -28,8 +29,8 @@ MAX_CELLS = 2**22
 Engine = Literal["built-in", "pyagrum"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Distribution:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Distribution(Printed):
     """A joint distribution of some variables, given what is known of others."""
 
     axes: tuple[Variable, ...]

@@ -15,24 +15,28 @@ if TYPE_CHECKING:
 
 BOX_WIDTH, BOX_HEIGHT, BAR_HEIGHT = 0.88, 0.52, 0.085
 INCHES_PER_LEAF, INCHES_PER_LEVEL = 1.45, 1.35
-WIDEST, NARROWEST = 120.0, 5.5
+WIDEST, NARROWEST = 11.0, 5.5  # a page on its side
 LONGEST_LABEL = 18
 
 
-def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int) -> Axes:
+def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int | None) -> Axes:
     """Draw the first `max_depth` levels; a dashed frame marks a node with more below it.
+
+    Without a depth so many levels as stand on a page, and at least one. A drawing is never wider than a page:
+    what is, shrinks.
 
     Every box has the records by estimate with their standard error, the most probable class with the error
     of its probability, and a bar of all class probabilities. Cost: one box a node drawn.
     """
-    if max_depth < 0:
+    if max_depth is not None and max_depth < 0:
         raise InputError(f"The 'max_depth' of a drawing must not be negative. Got {max_depth} instead.")
-    across, shown = _positions(tree, max_depth)
+    across, shown = _positions(tree, _fitting(tree) if max_depth is None else max_depth)
     levels = 1 + max(tree.nodes[place].depth for place in shown)
-    width = min(max(INCHES_PER_LEAF * (1 + max(across.values())), NARROWEST), WIDEST)
+    width = max(INCHES_PER_LEAF * (1 + max(across.values())), NARROWEST)
     height = INCHES_PER_LEVEL * (levels - 0.4) + 0.7
-    axes = plots.new_axes(width, height) if ax is None else ax
-    size = 1.0 if ax is None else plots.room(ax, width, height)
+    shrunk = min(WIDEST / width, 1.0)
+    axes = plots.new_axes(width * shrunk, max(height * shrunk, 2.0)) if ax is None else ax
+    size = shrunk if ax is None else plots.room(ax, width, height)
     for place in shown:
         _draw_branches(axes, tree, place, across, size)
     for place in shown:
@@ -44,6 +48,17 @@ def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int) -> Axes:
         axes.set_aspect(INCHES_PER_LEVEL / INCHES_PER_LEAF)
     axes.set_axis_off()
     return axes
+
+
+def _fitting(tree: DecisionTree) -> int:
+    """Return how many levels stand on a page beside each other, at least one."""
+    depth = 1
+    while depth < tree.depth:
+        across, _ = _positions(tree, depth + 1)
+        if INCHES_PER_LEAF * (1 + max(across.values())) > WIDEST:
+            break
+        depth += 1
+    return depth
 
 
 def _positions(tree: DecisionTree, max_depth: int) -> tuple[dict[int, float], list[int]]:

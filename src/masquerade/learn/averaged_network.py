@@ -10,6 +10,7 @@ import numpy as np
 
 from masquerade.core.errors import InputError, Refusal
 from masquerade.core.query import Query
+from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Cached, Tally, check_source
 from masquerade.core.words import printable
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AveragedNetwork:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class AveragedNetwork(Printed):
     """How often each link occurred among several structures, and the structure of the frequent ones."""
 
     structure: dict[str, tuple[str, ...]]

@@ -16,6 +16,7 @@ from masquerade.core.intervals import Flags, normal_interval, ratio_errors
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.query import Query
 from masquerade.core.schema import Variable
+from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import counted, printable
@@ -52,8 +53,8 @@ class Distribution:
         return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NaiveBayes(LogScores, Saved):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class NaiveBayes(Printed, LogScores, Saved):
     """P(class) and P(feature | class) with standard errors; row c of a feature's table is class c.
 
     A class that nothing speaks for (estimated count ≤ 0) has probability 0, uniform rows with infinite

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from masquerade.core.query import Query
+from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 from masquerade.core.words import printable
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tables:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Tables(Printed):
     """Some tables of counts, as they are."""
 
     tables: tuple[CountTable, ...]

@@ -19,6 +19,7 @@ from masquerade.core.palette import ESTIMATE
 from masquerade.core.plots import new_axes, shortened
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Variable
+from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import printable
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 BIN = re.compile(r"^([\[(])(-?[0-9.]+(?:e[-+]?[0-9]+)?|-inf), (-?[0-9.]+(?:e[-+]?[0-9]+)?|inf)([\])])$")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Density:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Density(Printed):
     """A density that is constant within bins, with a standard error for each."""
 
     name: str

@@ -14,6 +14,7 @@ from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.intervals import Flags
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.shown import Printed
 from masquerade.core.supports import Item, Sets, Supports, ask
 from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import printable
@@ -49,8 +50,8 @@ class Level:
     ends: tuple[Floats, Floats] | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Itemsets:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Itemsets(Printed):
     """Frequent sets of items, by their estimated supports.
 
     `levels` hold every set that may be frequent, `chosen` marks those reported. A set is undecided if the

@@ -17,6 +17,7 @@ from masquerade.core.intervals import normal_interval
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
+from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import counted, printable
@@ -43,8 +44,8 @@ MOST_LIKELY_CELLS = 2**14  # beyond, the most likely table takes minutes and "au
 MOST_ERROR_WORK = 2**27  # cells × coefficients beyond which standard errors are left out
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LinearClassifier(CodedClassifier, Saved):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LinearClassifier(Printed, CodedClassifier, Saved):
     """A linear discriminant of two classes, or one for each of several against the rest.
 
     Row d of `coefficients` has an intercept first, then one number per column of `names`. With two classes

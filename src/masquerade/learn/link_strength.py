@@ -14,6 +14,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.link_test import link_tests
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
+from masquerade.core.shown import Printed
 from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import printable
 from masquerade.learn.graph import Link, PartialGraph, ancestral_order, cpdag, links, to_networkx
@@ -77,8 +78,8 @@ def in_order(schema: Schema, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in schema if name in names)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LearnedStructure:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LearnedStructure(Printed):
     """A structure, the strength of its links, and the rule that found it."""
 
     structure: dict[str, tuple[str, ...]]

@@ -16,6 +16,7 @@ from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.json_text import read_text
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
+from masquerade.core.shown import Printed, html_of
 from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import printable
 from masquerade.learn import _bif, model_file
@@ -67,8 +68,8 @@ class HasStructure(Protocol):
         """Return the parents of every node."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BayesianNetwork:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class BayesianNetwork(Printed):
     """A directed acyclic graph over variables with a conditional table for each."""
 
     tables: tuple[ConditionalTable, ...]
@@ -167,25 +168,27 @@ class BayesianNetwork:
         Under the name of a node stand its number of categories and the largest standard error among its
         reliable rows; a dashed frame marks a node with rows that are not reliable.
         """
-        boxes = {}
+        boxes, known = {}, False
         for table in self.tables:
             text = f"{len(table.child)} categories"
             if table.evidence is not None and table.reliable.any():
+                known = True
                 text += f", ±{table.stderr[table.reliable].max():.2g}"
             boxes[table.child.name] = Box(table.child.name, text, doubtful=not table.reliable.all())
         doubtful = any(box.doubtful for box in boxes.values())
-        note = "dashed: has parameters from too few records" if doubtful else ""
+        notes = ["±: largest standard error of a probability"] if known else []
+        notes += ["dashed: has parameters from too few records"] if doubtful else []
+        note = "; ".join(notes)
         return network_plot(self.structure, boxes, ax, note=note)
 
     @printable
     def summary(self) -> str:
         """Return every parameter with its standard error."""
-        blocks = []
-        for table in self.tables:
-            given = f" | {', '.join(parent.name for parent in table.parents)}" if table.parents else ""
-            frame = table.to_frame().to_string(index=False, float_format=lambda x: f"{x:.4f}")
-            blocks.append(f"P({table.child.name}{given})\n{frame}")
-        return "\n\n".join(blocks)
+        return "\n\n".join(table.summary() for table in self.tables)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: a table for every node."""
+        return "".join(html_of(table) for table in self.tables)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the network as plain JSON values."""

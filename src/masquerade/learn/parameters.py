@@ -23,8 +23,10 @@ from masquerade.core.intervals import (
 )
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Variable
+from masquerade.core.shown import Printed
 from masquerade.core.spread import ShareSpread, share_interval
 from masquerade.core.table import CountTable, cell_frame, cell_labels
+from masquerade.core.words import printable
 from masquerade.learn import model_file
 
 if TYPE_CHECKING:
@@ -59,8 +61,8 @@ class Evidence:
     spread: ShareSpread | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ConditionalTable:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ConditionalTable(Printed):
     """P(child | parents) with standard errors; parents are the leading axes, the child is the last.
 
     Estimates may be negative or above one: that is information, and only `projected` takes it away
@@ -122,6 +124,13 @@ class ConditionalTable:
         return replace(
             self, probabilities=clipped / clipped.sum(axis=-1, keepdims=True), unbiased=self.estimate
         )
+
+    @printable
+    def summary(self) -> str:
+        """Return every parameter with its standard error."""
+        given = f" | {', '.join(parent.name for parent in self.parents)}" if self.parents else ""
+        frame = self.to_frame().to_string(index=False, float_format=lambda x: f"{x:.4f}")
+        return f"P({self.child.name}{given})\n{frame}"
 
     def to_frame(self, level: float = 0.95) -> pd.DataFrame:
         """Return a pandas frame: parents, child, probability, stderr, lower, upper, reliable, a row each."""

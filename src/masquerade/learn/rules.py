@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.intervals import Flags, Interval, RatioErrors, normal_interval, quantile
 from masquerade.core.plots import Dots, dot_plot
+from masquerade.core.shown import Printed
 from masquerade.core.spread import ShareSpread, share_interval, unbiased_factor
 from masquerade.core.supports import Item, Sets, Supports, ask
 from masquerade.core.tally import Tally, check_source
@@ -69,8 +71,8 @@ LATER = (  # columns that files of earlier versions do not have
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rules:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Rules(Printed):
     """Rules lhs ⇒ rhs between frequent itemsets, one entry of every column per rule.
 
     `lhs` and `rhs` hold places of items, −1 pads short ones. `stderr`, `lower` and `upper` belong to the
@@ -237,6 +239,10 @@ class Rules:
                 + (" ?" if undecided[i] else "")
             )
         return "\n".join([title, *lines, *more(len(self), len(order)), *([PICKED] if len(self) else [])])
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the best rules as they are printed."""
+        return f"<pre>{escape(self.summary())}</pre>"
 
     def plot(self, ax: Axes | None = None, max_rows: int = 20, by: str = "lift") -> Axes:
         """Draw the confidences of the best rules with their intervals; undecided ones are hollow."""

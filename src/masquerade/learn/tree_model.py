@@ -14,6 +14,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.intervals import count_interval
 from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.shown import Printed
 from masquerade.core.words import counted, printable
 from masquerade.learn import model_file
 from masquerade.learn._information_gain import entropy
@@ -85,7 +86,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DecisionTree(Saved):
+class DecisionTree(Printed, Saved):
     """A tree of questions about one categorical variable each, one branch per category.
 
     `nodes` stand in breadth-first order, the root first, the branches of a node side by side.
@@ -270,8 +271,8 @@ class DecisionTree(Saved):
             lines.append(f"leaves with fewer than five standard errors of records: {doubtful:,}")
         return "\n".join([*lines, "", self.to_text(SUMMARY_DEPTH)])
 
-    def plot(self, ax: Axes | None = None, max_depth: int = 4) -> Axes:
-        """Draw the first `max_depth` levels: boxes with bars of classes, branches with their categories."""
+    def plot(self, ax: Axes | None = None, max_depth: int | None = None) -> Axes:
+        """Draw the first levels (without `max_depth` those that fit a page): boxes with bars of classes."""
         from masquerade.learn._tree_plot import tree_plot  # noqa: PLC0415  (matplotlib is slow to load)
 
         return tree_plot(self, ax, max_depth)

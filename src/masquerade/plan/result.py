@@ -16,6 +16,7 @@ from masquerade.channels.policy import Policy
 from masquerade.channels.policy_file import FORMAT
 from masquerade.core.axes import Floats
 from masquerade.core.schema import Schema
+from masquerade.core.shown import Printed
 from masquerade.core.words import counted, epsilon_text, gamma_text, percent, printable
 from masquerade.plan.candidates import Candidate, Joint, Split, Task
 from masquerade.plan.central import ASSUMPTION, central_epsilon
@@ -34,7 +35,7 @@ SHOWN = 8  # tables in the words of a plan
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Printed):
     """The best mask for a purpose; see `masquerade.plan.plan`."""
 
     task: Task

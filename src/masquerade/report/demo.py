@@ -17,6 +17,7 @@ from masquerade import __version__
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError
 from masquerade.core.words import gamma_text
+from masquerade.disguising.columns import carried
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.report import pictures
 from masquerade.report.guarantee_words import bounds, disclosed
@@ -72,14 +73,18 @@ class _Picture:
 TITLES = _Row("", "truth", "naive", "naive off", "estimate", "std. error", "off, in s.e.", "")
 
 
-def run_demo(out: Path, n: int = 20_000) -> DemoResult:
+def run_demo(out: Path, n: int = 20_000, *, overwrite: bool = False) -> DemoResult:
     """Disguise n simulated people, estimate from the disguised records, and write three files into `out`.
 
     The population is always the same; the disguise is drawn from the operating system, so that results
     differ a little from run to run. The files (report, policy, disguised records) are written only once
-    everything has been computed, each whole or not at all; earlier ones of the same names are replaced.
+    everything has been computed, each whole or not at all; earlier ones of the same names are replaced only
+    if that is said by `overwrite`.
     """
     out = Path(out)
+    for name in (REPORT, POLICY, RECORDS):
+        if (out / name).exists() and not overwrite:
+            raise FileError(f"{out / name}: exists already; name a new folder, or say --overwrite.")
     study = run_study(n)
     page = filled("masquerade.report", "demo.html.j2", _content(study))
     report, policy, records = out / REPORT, out / POLICY, out / RECORDS
@@ -92,8 +97,8 @@ def run_demo(out: Path, n: int = 20_000) -> DemoResult:
         raise FileError(f"{out}: no directory can be made here ({error.strerror}).") from None
     study.policy.save(policy)
     batch = pa.RecordBatch.from_pandas(study.disguised, preserve_index=False)
-    schema, said = batch.schema.remove_metadata(), {"policy": study.policy.id}
-    with AtomicWriter(records, schema, said, overwrite=True) as writer:
+    schema, said = batch.schema.remove_metadata(), {"policy": study.policy.id} | carried(study.policy)
+    with AtomicWriter(records, schema, said, overwrite=overwrite) as writer:
         writer.write(batch)
     write_whole(report, page)
     return DemoResult(text, report, policy, records, study)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from masquerade.channels.designs import bin_labels
-from masquerade.channels.policy import Policy, check_policy
+from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Category, Field, Schema, Variable, category
@@ -302,13 +302,3 @@ def clear_input(
     numeric = labels.dtype.kind in "biuf"
     categories = _number_labels(labels.astype(np.float64)) if numeric else tuple(map(str, labels))
     return ClearInput(Variable(own, categories), labels, learnt_columns(columns, bins, small, len(labels)))
-
-
-def policy_of(given: AnyPolicy) -> Policy:
-    """Return a policy given as such, as a path or as plain values."""
-    if isinstance(given, (str, Path)):
-        return Policy.load(given)
-    if isinstance(given, Mapping):
-        return Policy.from_dict(given)
-    check_policy(given)
-    return given

@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from masquerade.channels.policy import Policy
+from masquerade.channels.policy import Policy, policy_of
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
@@ -32,7 +32,6 @@ from masquerade.sklearn._input import (
     NumberColumn,
     Rows,
     clear_input,
-    policy_of,
     said_of_rows,
 )
 from masquerade.sources.records import Records

@@ -11,8 +11,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from masquerade.anonymity.mgas import Bins, mgas
+from masquerade.channels.policy import policy_of
 from masquerade.core.errors import InputError
-from masquerade.sklearn._input import AnyPolicy, policy_of, said_of_rows
+from masquerade.sklearn._input import AnyPolicy, said_of_rows
 
 Mode = Literal["order", "mean"]
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from masquerade.channels.policy import Policy, check_policy
+from masquerade.channels.policy import Policy, check_policy, policy_of
 from masquerade.core.errors import (
     InputError,
     MasqueradeWarning,
@@ -56,13 +56,13 @@ OURS = frozenset({"", "builtins", "ibis", "masquerade", "pandas", "pathlib", "po
 
 
 @overload
-def tally(data: Baskets, policy: Policy | None = None) -> BasketRecords: ...
+def tally(data: Baskets, policy: Policy | str | Path | None = None) -> BasketRecords: ...
 
 
 @overload
 def tally(
     data: Any,
-    policy: Policy | None = None,
+    policy: Policy | str | Path | None = None,
     *,
     schema: Schema | Policy | None = None,
     weights: str | None = None,
@@ -75,7 +75,7 @@ def tally(
 @overload
 def tally(
     data: Any,
-    policy: Policy | None = None,
+    policy: Policy | str | Path | None = None,
     *,
     schema: Schema | Policy | None = None,
     weights: str | None = None,
@@ -88,7 +88,7 @@ def tally(
 
 def tally(
     data: Any,
-    policy: Policy | None = None,
+    policy: Policy | str | Path | None = None,
     *,
     schema: Schema | Policy | None = None,
     weights: str | None = None,
@@ -102,9 +102,9 @@ def tally(
     Files are paths or patterns like ``people/*.parquet``, or what `open_batches` opened; each is opened once.
     A table is an Ibis table or a Spark data frame.
 
-    With a `policy`, `data` are records disguised by it; what we disguised carries it along, and needs none
-    to be given. Without one they are clear; their categories come
-    from `schema` (or the variables of a policy), and only if none is given from the data themselves.
+    With a `policy` (or its path), `data` are records disguised by it; files that we disguised carry it along
+    and need none. Without one they are clear; their categories come from `schema` (or the variables of a
+    policy), and only if none is given from the data themselves.
     `weights` names a column of survey weights; `id` names the person, and a person's second record is
     refused, since repeated records would make the standard errors too small.
 
@@ -117,12 +117,11 @@ def tally(
     Data that say that records are missing, not at random, refuse every question with the code
     ``incomplete``, unless you say `accept_incomplete`: answers are then about the records that are there.
     """
+    policy = None if policy is None else policy_of(policy)
     if isinstance(data, Baskets):
         return _basket_tally(data, policy, [schema, weights, id])
-    if policy is not None:
-        check_policy(policy)
-        if schema is not None:
-            raise InputError("Give 'policy' for disguised records or 'schema' for clear ones, not both.")
+    if policy is not None and schema is not None:
+        raise InputError("Give 'policy' for disguised records or 'schema' for clear ones, not both.")
     options: dict[str, Any] = {"schema": schema, "weights": weights, "id": id, "watch": watch}
     options["accept_incomplete"] = accept_incomplete
     if opener := opener_of(data, engine):

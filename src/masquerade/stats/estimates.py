@@ -10,7 +10,7 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
-from masquerade.core.plots import Dots, dot_plot
+from masquerade.core.plots import Dots, chi_square_plot, dot_plot
 from masquerade.core.schema import Category
 from masquerade.core.shown import Shown, p_text
 from masquerade.core.words import category_text
@@ -179,6 +179,12 @@ class TestResult(Shown):
         import pandas as pd  # noqa: PLC0415
 
         return pd.DataFrame({self.symbol: [self.statistic], "df": [self.df], "p_value": [self.p_value]})
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw how the statistic scatters if the hypothesis holds (χ², nearly), and where it is."""
+        return chi_square_plot(
+            self.statistic, self.df, ax, xlabel=f"{self.symbol}, p {p_text(self.p_value)}", title=self.heading
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

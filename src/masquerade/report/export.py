@@ -1,0 +1,45 @@
+"""Results as files for papers and spreadsheets: LaTeX, Markdown, HTML, CSV, Excel, JSON or text."""
+
+from __future__ import annotations
+
+import io
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from masquerade.core.errors import InputError
+from masquerade.core.shown import html_of, latex_of, markdown_of
+
+ENDINGS = (".txt", ".md", ".tex", ".html", ".htm", ".csv", ".tsv", ".xlsx", ".json")
+
+
+def check_ending(path: str | Path) -> None:
+    """Refuse, before any work, a file whose ending says nothing."""
+    ending = Path(path).suffix.lower()
+    if ending not in ENDINGS:
+        raise InputError(f"{path}: a result is written to a file that ends in {', '.join(ENDINGS)}.")
+    if ending == ".xlsx" and find_spec("openpyxl") is None:
+        raise InputError(f"{path}: Excel files need openpyxl: pip install 'masquerade[files]'")
+
+
+def exported(result: Any, path: str | Path) -> bytes:
+    """Return a result as the bytes of a file with this name."""
+    check_ending(path)
+    ending = Path(path).suffix.lower()
+    if ending == ".xlsx":
+        buffer = io.BytesIO()
+        result.to_frame().to_excel(buffer, index=False)
+        return buffer.getvalue()
+    writers = {
+        ".md": markdown_of,
+        ".tex": latex_of,
+        ".html": lambda result: html_of(result) + "\n",
+        ".htm": lambda result: html_of(result) + "\n",
+        ".csv": lambda result: result.to_frame().to_csv(index=False),
+        ".tsv": lambda result: result.to_frame().to_csv(index=False, sep="\t"),
+        ".json": lambda result: json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n",
+    }
+    write = writers.get(ending, lambda result: f"{result.summary()}\n")
+    text: str = write(result)
+    return text.encode()
