@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def exported(result: Any, path: str | Path) -> bytes:
         buffer = io.BytesIO()
         result.to_frame().to_excel(buffer, index=False)
         return buffer.getvalue()
-    writers = {
+    writers: dict[str, Callable[[Any], str]] = {
         ".md": markdown_of,
         ".tex": latex_of,
         ".html": lambda result: html_of(result) + "\n",
@@ -41,5 +42,4 @@ def exported(result: Any, path: str | Path) -> bytes:
         ".json": lambda result: json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n",
     }
     write = writers.get(ending, lambda result: f"{result.summary()}\n")
-    text: str = write(result)
-    return text.encode()
+    return write(result).encode()
