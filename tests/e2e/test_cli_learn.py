@@ -418,7 +418,7 @@ def test_clear_rows_may_be_read_by_the_policy(world):
     rows = rows_of(ok(*arguments, "-p", world / "bins.yaml", "--clear").stdout)
     labels = np.array(model.schema["age"].categories)[people()["age"]]
     assert [row["smoker"] for row in rows] == model.predict(people().assign(age=labels)).tolist()
-    assert "column 'age', row 1" in refused(*arguments)
+    assert "column 'age', rows 1, 2" in refused(*arguments)
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -494,7 +494,7 @@ def test_rows_that_do_not_fit_are_refused(world):
     (world / "other.yaml").write_text(POLICY.replace("[0, 1, 2]", "[0, 1, 2, 3]"))
     before = files(world)
     line = refused("predict", world / "perhaps.csv", *asked)
-    assert "column 'cough', row 1" in line
+    assert "column 'cough', rows 1, 2" in line
     assert "perhaps'" not in line
     assert "cough" in refused("predict", world / "few.csv", *asked)
     assert "--policy" in refused("predict", world / "own.csv", *asked)

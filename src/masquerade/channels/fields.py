@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from masquerade.channels.channel import Channel
 from masquerade.channels.designs import bin_labels
 from masquerade.channels.policy_file import VariableSpec
 from masquerade.core.errors import PolicyError, SchemaError, did_you_mean
-from masquerade.core.schema import Category, Field, Variable
+from masquerade.core.schema import Category, Field, Schema, Variable
 
 
 def field_of(name: str, entry: VariableSpec) -> Field:
@@ -94,3 +96,26 @@ def category_named(variable: Variable, label: Category, where: str) -> Category:
         hint = did_you_mean(label, variable.categories)
         raise PolicyError(f"{where}: {label!r} is not a category of {variable.name!r}.{hint}")
     return meant[0]
+
+
+def known_variable(schema: Schema, name: str, where: str) -> Variable:
+    """Return a variable of the schema; errors say where in the policy it is named."""
+    if name not in schema:
+        raise PolicyError(f"{where}: there is no variable {name!r}.{did_you_mean(name, schema)}")
+    return schema[name]
+
+
+def matrix_spec(channel: Channel) -> dict[str, Any]:
+    """Return a channel as a policy file writes it when it comes from code: by its probabilities."""
+    spec: dict[str, Any] = {"kind": "matrix", "rows": [[str(p) for p in row] for row in channel.rows]}
+    columns = {column.name: list(column.categories) for column in channel.columns}
+    return (
+        spec
+        | ({} if channel.labels is None else {"reports": list(channel.labels)})
+        | ({"columns": columns} if columns else {})
+    )
+
+
+def without_none(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that have a value."""
+    return {key: value for key, value in entry.items() if value is not None}

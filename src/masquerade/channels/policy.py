@@ -18,10 +18,17 @@ from masquerade.channels.basic import identity
 from masquerade.channels.channel import MOST_ENTRIES, Channel
 from masquerade.channels.channel_spec import ChannelSpec
 from masquerade.channels.class_response import ClassResponse
-from masquerade.channels.fields import category_named, field_of, recodes_in_file
+from masquerade.channels.fields import (
+    category_named,
+    field_of,
+    known_variable,
+    matrix_spec,
+    recodes_in_file,
+    without_none,
+)
 from masquerade.channels.policy_file import FORMAT, BlocksSpec, PolicySpec, StrataSpec, explain
 from masquerade.core.atomic import write_whole
-from masquerade.core.errors import ChannelError, InputError, PolicyError, SchemaError, did_you_mean
+from masquerade.core.errors import ChannelError, InputError, PolicyError, SchemaError
 from masquerade.core.schema import Category, Field, Schema, Variable
 
 Columns = str | Sequence[str]
@@ -172,12 +179,12 @@ class Policy:
             group = self.group(field.variable.name)
             alone = len(group.names) == 1 and group.names not in self.report_names and not group.response
             if alone and (group.disguised or group.channel.labels):
-                entry["channel"] = _matrix_spec(group.matrix_channel)
+                entry["channel"] = matrix_spec(group.matrix_channel)
             variables[field.variable.name] = entry
         joint = [
             {"variables": list(group.names)}
             | ({"report": _one_or_all(group.reports)} if group.own_report else {})
-            | {"channel": _matrix_spec(group.channel)}
+            | {"channel": matrix_spec(group.channel)}
             for group in self.groups
             if (len(group.names) > 1 or group.names in self.report_names)
             and isinstance(group.channel, Channel)
@@ -196,7 +203,7 @@ class Policy:
         return (
             {"masquerade": FORMAT, "variables": variables}
             | ({"joint": joint} if joint else {})
-            | ({"blocks": [_without_none(entry) for entry in blocks]} if blocks else {})
+            | ({"blocks": [without_none(entry) for entry in blocks]} if blocks else {})
         )
 
     def select(self, names: Iterable[str]) -> Policy:
@@ -468,7 +475,7 @@ def _resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
             entries = _within_bounds(entries, built.weights.size, where)
     for i, joint in enumerate(spec.joint):
         where = f"joint[{i}]"
-        variables = [_known(schema, name, where) for name in joint.variables]
+        variables = [known_variable(schema, name, where) for name in joint.variables]
         names = tuple(joint.variables)
         if any((name,) in channels for name in names):
             raise PolicyError(f"{where}: a variable disguised jointly cannot have a channel of its own too.")
@@ -489,13 +496,13 @@ def _resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
 def _strata_of(
     spec: PolicySpec, strata: StrataSpec, schema: Schema, entries: int
 ) -> tuple[str, dict[Category, dict[str, Channel]]]:
-    by = _known(schema, strata.by, "strata.by")
+    by = known_variable(schema, strata.by, "strata.by")
     own: dict[Category, dict[str, Channel]] = {}
     for label, specs in strata.channels.items():
         chosen = own.setdefault(category_named(by, label, "strata.channels"), {})
         for name, channel in specs.items():
             where = f"strata.channels.{label}"
-            variable = _known(schema, name, where)
+            variable = known_variable(schema, name, where)
             chosen[name] = _built(channel, [variable], spec.variables[name].bins, f"{where}.{name}")
             entries = _within_bounds(entries, chosen[name].weights.size, where)
     return by.name, own
@@ -504,7 +511,7 @@ def _strata_of(
 def _dealt_in(
     spec: BlocksSpec, schema: Schema, channels: Mapping[tuple[str, ...], object], where: str, entries: int
 ) -> ClassResponse:
-    variables = [_known(schema, name, where) for name in spec.variables]
+    variables = [known_variable(schema, name, where) for name in spec.variables]
     if any(name in names for names in channels for name in spec.variables):
         raise PolicyError(f"{where}: a variable that is dealt in blocks cannot have another channel too.")
     try:
@@ -542,10 +549,6 @@ def _check_telling(names: tuple[str, ...], channel: Channel, sizes: tuple[int, .
         )
 
 
-def _without_none(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in entry.items() if value is not None}
-
-
 def _built(
     spec: ChannelSpec, variables: Sequence[Variable], bins: Sequence[Any] | None, where: str
 ) -> Channel:
@@ -563,13 +566,6 @@ def _within_bounds(entries: int, more: int, where: str) -> int:
     if entries + more > MOST_POLICY_ENTRIES:
         raise PolicyError(f"{where}: the channels of this policy are too large together; use smaller groups.")
     return entries + more
-
-
-def _known(schema: Schema, name: str, where: str) -> Variable:
-    """Return a variable of the schema; errors say where in the policy it is named."""
-    if name not in schema:
-        raise PolicyError(f"{where}: there is no variable {name!r}.{did_you_mean(name, schema)}")
-    return schema[name]
 
 
 def policy_of(given: Policy | Mapping[str, Any] | str | Path) -> Policy:
@@ -591,19 +587,9 @@ def check_policy(policy: object) -> None:
         )
 
 
-def _matrix_spec(channel: Channel) -> dict[str, Any]:
-    spec: dict[str, Any] = {"kind": "matrix", "rows": [[str(p) for p in row] for row in channel.rows]}
-    columns = {column.name: list(column.categories) for column in channel.columns}
-    return (
-        spec
-        | ({} if channel.labels is None else {"reports": list(channel.labels)})
-        | ({"columns": columns} if columns else {})
-    )
+def _one_or_all(columns: tuple[str, ...]) -> str | list[str]:
+    return columns[0] if len(columns) == 1 else list(columns)
 
 
 def _plain(report: Columns | None) -> str | list[str] | None:
     return report if report is None or isinstance(report, str) else list(report)
-
-
-def _one_or_all(columns: tuple[str, ...]) -> str | list[str]:
-    return columns[0] if len(columns) == 1 else list(columns)

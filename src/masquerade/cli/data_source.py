@@ -17,7 +17,6 @@ import masquerade as mq
 from masquerade.cli import options
 from masquerade.cli.output import Watch, listed, say, warnings_said, watched
 from masquerade.core.errors import InputError
-from masquerade.core.tally import Selected
 from masquerade.learn.option_kinds import names_in
 
 if TYPE_CHECKING:
@@ -135,6 +134,8 @@ class Records:
             read["engine"] = "auto" if self.engine in ELSEWHERE else self.engine
             source = mq.tally(records, **read, watch=watch)
             say_missing(getattr(source, "missing", None))
+            from masquerade.core.tally import Selected  # noqa: PLC0415  (loads numpy)
+
             yield Selected(source, self.chosen) if self.chosen else source
 
     def advance(self, done: int, total: int) -> None:

@@ -65,9 +65,13 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
     _learner: ClassVar[Callable[..., Any]]
     _needs_table: ClassVar = False
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from clear or disguised records, each of which may count for its survey weight."""
-        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    def fit(self, X: Any, y: Any, survey_weight: Any = None) -> Self:
+        """Learn from clear or disguised records.
+
+        Each may count for its survey weight, which is no repetition of records: standard errors and tests
+        account for it.
+        """
+        weights = None if survey_weight is None else np.asarray(survey_weight, dtype=np.float64)
         if self.policy is None:
             missing = said_of_rows(X, y, None, accepted=self.accept_incomplete)
             X, y = validate_data(self, X, y, dtype=None)

@@ -114,7 +114,7 @@ def test_estimators_need_the_columns_of_their_features_only(disguised):
     some = DisguisedNaiveBayes(POLICY, target="a", features=features).fit(disguised[["b"]], disguised["a"])
     assert np.allclose(some.model_.prior, whole.model_.prior)
     double = DisguisedNaiveBayes(POLICY, target="a", features=features).fit(
-        disguised[["b"]], disguised["a"], sample_weight=np.full(len(disguised), 2.0)
+        disguised[["b"]], disguised["a"], survey_weight=np.full(len(disguised), 2.0)
     )
     assert np.allclose(double.model_.prior, whole.model_.prior, atol=1e-3)  # but for what alpha adds
     ones = (disguised["a"] == "x").to_numpy(float)

@@ -46,7 +46,7 @@ def test_a_schema_decides_what_is_known():
     schema = mq.Schema({"sex": ["f", "m", "x"]})
     (table,) = mq.tally(FRAME, schema=schema).answer([mq.Query(by="sex")])
     assert table.values.tolist() == [4, 2, 0]
-    with pytest.raises(UnknownValue, match="column 'sex', row 2"):
+    with pytest.raises(UnknownValue, match="column 'sex', rows 2, 5"):
         mq.tally(FRAME, schema=mq.Schema({"sex": ["f"]}))
     with pytest.raises(SchemaError, match="no column 'age'"):
         mq.tally(FRAME, schema=mq.Schema({"age": [1]}))
