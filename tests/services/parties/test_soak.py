@@ -1,6 +1,8 @@
 """Processes that are killed and disks that are full while sessions run: a few here, many in the benchmark."""
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 from benchmarks.soak import (
@@ -72,3 +74,15 @@ def test_two_live_sessions_that_race_on_one_memo_and_others_that_are_killed_draw
     assert {party: memo_of(deployment, party) for party in OWNERS} == memos
     for party, said in draws(deployment).items():
         assert {name: said[name] for name in DRAWN_ONCE} == DRAWN_ONCE, party
+
+
+def test_what_the_kept_sessions_came_to():
+    """Every session came to its end, whatever was killed or full, and nothing was drawn twice."""
+    kept = json.loads(Path("benchmarks/results/soak.json").read_text(encoding="utf-8"))
+    assert kept["states"] == {"done": kept["sessions"]}
+    assert kept["with_faults"] >= 80
+    assert kept["unsaid"] == 0
+    assert all(set(run.values()) == {1} for run in kept["models_by_text"])  # another draw, another model
+    for run in kept["draws"]:
+        for said in run.values():
+            assert {name: said[name] for name in DRAWN_ONCE} == DRAWN_ONCE
