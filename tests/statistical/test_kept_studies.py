@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from benchmarks import design_coverage
 from benchmarks.link_null import MOST_LINKED, SETTINGS
 from benchmarks.structure_noise import (
     LEVELS,
@@ -77,3 +78,21 @@ def test_bayesian_scores_link_what_is_independent_as_seldom_as_stated():
     linked = {row["setting"]: row["linked"] for row in rows if "linked" in row}
     assert len(linked) == 12
     assert all(share <= MOST_LINKED[name.split(",")[0]] for name, share in linked.items())
+
+
+def test_intervals_and_tests_of_indirect_questions_hold_as_often_as_stated():
+    """Thirteen designs, three analyses, two sizes; one slope of too few people is on the safe side."""
+    rows = json.loads((RESULTS / "design_coverage.json").read_text(encoding="utf-8"))
+    wanted = set(
+        product(design_coverage.DESIGNS, ("prevalence", "regression", "test"), design_coverage.SIZES)
+    )
+    assert {(row["design"], row["analysis"], row["n"]) for row in rows} == wanted
+    assert min(row["runs"] for row in rows) >= 2000
+    low, high = design_coverage.BAND
+    outside = {
+        (row["design"], row["analysis"], row["n"]) for row in rows if not low <= row["coverage"] <= high
+    }
+    assert outside == {("list experiment", "regression", 2000)}
+    assert all(row["coverage"] < 0.97 for row in rows)
+    for row in design_coverage.run("cheater detection", 2000, 8):
+        assert row["coverage"] > 0.5  # the code still runs, and covers

@@ -304,6 +304,16 @@ class Layout:
             plan = self._planned[query] = self._planned_anew(query)
         return plan
 
+    def latent(self, names: Sequence[str]) -> QueryPlan:
+        """Return how reports of variables come about, for a model of them, whether or not a table follows."""
+        query = Query(by=tuple(names))
+        query.check(self.schema)
+        groups = {self._owner[name] for name in names}
+        missing = [name for place in groups for name in self.groups[place].names if name not in names]
+        if missing:
+            raise NotEstimable(f"A model of {', '.join(names)} needs what was reported with them: {missing}.")
+        return self._planned_anew(query, checked=False)
+
     def refusals(self, query: Query) -> list[Refusal]:
         """Return why a query cannot be answered from disguised records."""
         if query in self._planned:
@@ -320,7 +330,7 @@ class Layout:
             return [Refusal("too_many_cells", reason, query)]
         return []
 
-    def _planned_anew(self, query: Query) -> QueryPlan:
+    def _planned_anew(self, query: Query, *, checked: bool = True) -> QueryPlan:
         """Plan a query.
 
         A group touched by `by` becomes one observed axis, its conditions select columns of the map; a group
@@ -354,7 +364,7 @@ class Layout:
             if kept:
                 positions = tuple(query.by.index(name) for name in kept)
                 plain = channel.is_identity and len(kept) == len(used.names)
-                matrix = None if plain else _undone(used, places, dict(given))
+                matrix = None if plain else _undone(used, places, dict(given), checked=checked)
                 axis_map = AxisMap(positions, matrix)
                 axes.append(
                     Axis(used.reports, used.report_sizes, used.sizes, channel, places, axis_map, given)
@@ -435,7 +445,7 @@ def _counted(column: str, size: int) -> QueryPlan:
     return QueryPlan((axis,), (), AxisMaps((size,), (axis.map,)))
 
 
-def _undone(group: Group, asked: tuple[int, ...], given: dict[int, int]) -> Floats:
+def _undone(group: Group, asked: tuple[int, ...], given: dict[int, int], *, checked: bool = True) -> Floats:
     """Return the map from a group's reports to the cells asked for; an error names the variables.
 
     Formula: G = W⁻¹Pᵀ(PW⁻¹Pᵀ)⁺L for the summing matrix L of the cells, allowed exactly if PG = L.
@@ -446,7 +456,7 @@ def _undone(group: Group, asked: tuple[int, ...], given: dict[int, int]) -> Floa
     if len(group.names) > 1:
         chosen = _cells_of(channel.generalised, group.sizes, asked, given)
         summing = _cells_of(np.eye(channel.truths), group.sizes, asked, given)
-        if estimable(channel.matrix, chosen, summing):
+        if not checked or estimable(channel.matrix, chosen, summing):
             return chosen
         raise NotEstimable(_not_told(group))
     try:

@@ -16,6 +16,7 @@ from masquerade.core.axes import AxisMaps, Floats, times_ends
 from masquerade.core.covariance import LinearCovariance
 from masquerade.core.covariance import Part as CovariancePart
 from masquerade.core.errors import InputError, Refusal
+from masquerade.core.evidence import Fit
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
 from masquerade.core.table import CountTable
@@ -138,6 +139,29 @@ class ReportTally(ABC):
             raise InputError("A posterior is of reports without a condition: ask for the larger table.")
         generator = np.random.default_rng(seed)
         return posterior_of(table.evidence.parts, table.axes, table.n, prior, generator)
+
+    def fit(self, names: Sequence[str], generators: Iterable[Iterable[str] | str]) -> Fit:
+        """Fit a log-linear model to the reports of variables, where their table alone does not follow too.
+
+        A model with fewer parameters than reports may tell truths apart that different tables do not: see
+        `mq.channels.self_protective_no`. The fit's `contrast` has standard errors, its `deviance` the misfit.
+        """
+        parts = self.parts(1)
+        if len(parts) > 1 or self.weighted:
+            raise InputError("Such a fit is of one stratum at a time, and of unweighted records.")
+        self.check_complete()
+        [(plan, sums)] = observed_by(parts[0], [parts[0].layout.latent(names)])
+        values = plan.maps.apply(sums.firsts)
+        covariance = LinearCovariance((CovariancePart(sums.squares, plan.maps),), values, values, self.n)
+        reports = replace(plan.reports(sums.firsts), told=None)
+        places = [
+            [list(names).index(name) for name in ([own] if isinstance(own, str) else own)]
+            for own in generators
+        ]
+        found = ReportEvidence.of([reports], values, covariance).fit(places)
+        if found.df < 0:
+            raise InputError("The model has more parameters than the reports tell: leave terms out.")
+        return found
 
     def misfit(self, names: Sequence[str]) -> Misfit:
         """Test whether the reports of some variables can have come from this policy at all.

@@ -311,7 +311,7 @@ def change(
     return Estimates(
         f"Change of {before} = {first.categories[code]} to {after}{given_text(where)}",
         "change",
-        ("change",),
+        ("waves",),
         ((f"{after} − {before}",),),
         np.array([value]),
         np.array([stderr]),

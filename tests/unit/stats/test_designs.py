@@ -9,9 +9,10 @@ from math import inf
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize
 
 import masquerade as mq
-from masquerade.core.errors import ChannelError, PolicyError, QueryRefused
+from masquerade.core.errors import ChannelError, InputError, PolicyError, QueryRefused
 
 YES = {"x": ["yes", "no"]}
 CONTROL = (8, 132, 222, 227, 0)
@@ -264,3 +265,41 @@ def test_designs_are_written_and_read_and_say_what_is_wrong():
         mq.Policy.build(
             {"items": [0, 1], "x": ["yes", "no"]}, {names: mq.channels.list_experiment(1)}, {names: ["y"]}
         )
+
+
+def test_a_self_protective_no_is_told_by_a_model_of_the_items():
+    """Independent items: shares and the share of who says no to all, against a search of the likelihood."""
+    item = mq.channels.forced_response("1/6", "1/6")
+    names = ("a", "b", "c", "rule")
+    variables = dict.fromkeys(names[:3], ("yes", "no")) | {"rule": ("follows", "protective")}
+    channel = mq.channels.self_protective_no([item] * 3)
+    policy = mq.Policy.build(variables, {names: channel})
+    shares, protective = np.array([0.3, 0.4, 0.25]), 0.15
+    rates = 1 / 6 + 2 / 3 * shares
+    profiles = np.array([np.prod(np.where(row, 1 - rates, rates)) for row in np.ndindex(2, 2, 2)])
+    chances = (1 - protective) * profiles + protective * (np.arange(8) == 7)
+    counts = np.random.default_rng(6).multinomial(20_000, chances)
+    labels = [("yes", "no")[i] for i in range(2)]
+    seen = {tuple(labels[i] for i in row): int(counts[k]) for k, row in enumerate(np.ndindex(2, 2, 2))}
+    source = mq.tally(records(seen, policy.observed), policy)
+    with pytest.raises(QueryRefused, match="no table can be asked"):
+        source.answer([mq.Query(by=("a",))])
+    fit = source.fit(names, ["a", "b", "c", "rule"])
+    assert (fit.df, fit.converged) == (3, True)
+    weights = np.zeros((4, 2, 2, 2, 2))
+    weights[0, 0], weights[1, :, 0], weights[2, :, :, 0], weights[3, ..., 1] = 1, 1, 1, 1
+    found = fit.contrast(weights / 20_000)
+    truth = np.append(shares, protective)
+    assert np.all(np.abs(found.value - truth) < 5 * found.stderr)
+
+    def minus(parameters):
+        rate = 1 / 6 + 2 / 3 * parameters[:3]
+        said = np.array([np.prod(np.where(row, 1 - rate, rate)) for row in np.ndindex(2, 2, 2)])
+        return -counts @ np.log((1 - parameters[3]) * said + parameters[3] * (np.arange(8) == 7))
+
+    best = minimize(
+        minus, truth, method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-9, "maxiter": 4000}
+    )
+    np.testing.assert_allclose(found.value, best.x, atol=1e-4)
+    with pytest.raises(InputError, match="more parameters"):
+        source.fit(names, [["a", "b", "c", "rule"]])
