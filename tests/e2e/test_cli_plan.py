@@ -80,7 +80,7 @@ def test_all_designs_are_compared_and_drawn(tmp_path):
     assert page.count(" ←") == 1
     assert "rises to at most 50%" in page
     assert "masquerade: 1" in page
-    assert not re.findall(r'(?:src|href)="(?!#)|url\((?!#)|@import|<script', page)
+    assert not re.findall(r'(?:src|href)="(?!#|data:)|url\((?!#)|@import|<script', page)
     assert "ends in .html" in refused(
         "plan", survey(tmp_path), "--epsilon", 1, "--n", 9, "--report", "plan.pdf"
     )
