@@ -157,7 +157,7 @@ def impute(
     refused. Every frame has shares of its own, drawn from their posterior distribution with the Dirichlet
     `prior`: frames from one best guess of them would show too little doubt. Repeatable by its `seed`.
 
-    Reference: Rubin (1987). Error: measured, see docs/numerics.md.
+    Reference: Rubin (1987). Error: `benchmarks/statistics_coverage.py imputation` measures it.
     """
     schema = schema_of(source)
     if not isinstance(source, ImputingTally):
