@@ -1,6 +1,6 @@
 """Cumulative counts at ε = 1: variances of optimal channels beside published ones, of 8 to 128 categories.
 
-    python -m benchmarks.prefix_sums [--sizes 8 16 32 64 128] [--json FILE]
+    python -m benchmarks.prefix_sums [--sizes 8 16 32 128] [--json FILE]
 
 Σ of the queries' variances for one record: the average over the truths that a record may have, and the worst.
 Published: McKenna, Maity, Mazumdar & Miklau (2020), their code's average for 8 to 32 categories and
@@ -40,7 +40,7 @@ def measured(size):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--sizes", type=int, nargs="*", default=[8, 16, 32, 64, 128])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[8, 16, 32, 128])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = []

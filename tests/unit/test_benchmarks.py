@@ -44,4 +44,5 @@ def test_optimal_prefix_sums_are_below_published_ones():
     assert found[8]["average"] <= 23.04
     assert found[8]["gap"] < 1e-6
     assert found[32]["average"] <= 231.5
+    assert found[128]["worst"] < 1750
     assert all(design["gamma"] <= math.e for design in kept["designs"])
