@@ -12,5 +12,6 @@ except ImportError as error:
 
 from masquerade.sklearn.classifiers import DisguisedLinear, DisguisedNaiveBayes, DisguisedTree
 from masquerade.sklearn.discretizer import MGASDiscretizer
+from masquerade.sklearn.scorers import SCORERS
 
-__all__ = ["DisguisedLinear", "DisguisedNaiveBayes", "DisguisedTree", "MGASDiscretizer"]
+__all__ = ["SCORERS", "DisguisedLinear", "DisguisedNaiveBayes", "DisguisedTree", "MGASDiscretizer"]

@@ -141,6 +141,18 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return accuracy(self._predictor(), self._tested(self._records(X, y, weights)))
 
+    def tested_on(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Records]:
+        """Return the predictor and the test records as it sees them, for the measures of `mq.evaluate`."""
+        check_is_fitted(self)
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        given = self._input
+        if isinstance(given, ClearInput):
+            missing = said_of_rows(X, y, None, accepted=self.accept_incomplete)
+            X, y = validate_data(self, X, y, dtype=None, reset=False)
+            return self._predictor(), given.records(X, y, weights, missing)
+        validate_data(self, X, skip_check_array=True, reset=False)
+        return self._predictor(), self._tested(self._records(X, y, weights))
+
     def _records(self, X: Any, y: Any, weights: Floats | None) -> Records:
         assert isinstance(self._input, DisguisedInput)  # noqa: S101  (called with a policy only)
         if y is None:
@@ -173,29 +185,10 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in shared}
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class DisguisedNaiveBayes(DisguisedClassifier):
-    """Naive Bayes for scikit-learn: `masquerade.learn.naive_bayes`; on clear labels it is CategoricalNB.
+class _OnReports(DisguisedClassifier):
+    """An estimator that can be told that the rows it predicts are disguised."""
 
-    With a policy, `predict_on` says what the rows given to `predict` and `predict_proba` are: "clear", or
-    "disguised" by that policy, when the most likely *true* class is predicted from the reports. `score`
-    always takes disguised records, and gives the accuracy that those predictions have.
-    See `DisguisedClassifier` for the other parameters and for the attributes, `feature_names_in_` among them.
-    """
-
-    _learner: ClassVar = staticmethod(naive_bayes)
-    alpha: float = 1.0
-    predict_on: PredictOn = "clear"
-
-    def predict_log_proba(self, X: Any) -> Floats:
-        """Return the logarithms of `predict_proba`."""
-        rows = self._rows(X)
-        found: Floats = self._predictor().predict_log_proba(rows)[:, self._order]
-        return found
-
-    def _options(self) -> dict[str, Any]:
-        self._on_reports()
-        return {"alpha": self.alpha}
+    predict_on: PredictOn
 
     def _on_reports(self) -> bool:
         if self.predict_on not in ("clear", "disguised"):
@@ -236,10 +229,36 @@ class DisguisedNaiveBayes(DisguisedClassifier):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DisguisedTree(DisguisedClassifier):
+class DisguisedNaiveBayes(_OnReports):
+    """Naive Bayes for scikit-learn: `masquerade.learn.naive_bayes`; on clear labels it is CategoricalNB.
+
+    With a policy, `predict_on` says what the rows given to `predict` and `predict_proba` are: "clear", or
+    "disguised" by that policy, when the most likely *true* class is predicted from the reports. `score`
+    always takes disguised records, and gives the accuracy that those predictions have.
+    See `DisguisedClassifier` for the other parameters and for the attributes, `feature_names_in_` among them.
+    """
+
+    _learner: ClassVar = staticmethod(naive_bayes)
+    alpha: float = 1.0
+    predict_on: PredictOn = "clear"
+
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Return the logarithms of `predict_proba`."""
+        rows = self._rows(X)
+        found: Floats = self._predictor().predict_log_proba(rows)[:, self._order]
+        return found
+
+    def _options(self) -> dict[str, Any]:
+        self._on_reports()
+        return {"alpha": self.alpha}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DisguisedTree(_OnReports):
     """Decision tree for scikit-learn: `masquerade.learn.decision_tree`, whose parameters it takes.
 
-    It predicts clear rows. See `DisguisedClassifier` for `policy`, `target`, `features`, `bins`, and for
+    With a policy, `predict_on` says whether the rows it predicts are "clear" or "disguised", as for
+    `DisguisedNaiveBayes`. See `DisguisedClassifier` for `policy`, `target`, `features`, `bins`, and for
     the attributes, `feature_names_in_` among them.
     """
 
@@ -249,6 +268,13 @@ class DisguisedTree(DisguisedClassifier):
     min_records: float = 1.0
     significance: float | None = 0.05
     prune: float | None = None
+    predict_on: PredictOn = "clear"
+
+    def _options(self) -> dict[str, Any]:
+        self._on_reports()
+        own = super()._options()
+        own.pop("predict_on")
+        return own
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
