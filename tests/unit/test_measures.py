@@ -40,13 +40,13 @@ def models(source):
 
 
 def test_on_clear_records_they_are_scikit_learns(trained):
-    rows = people(3000, 2)
+    rows = people(1500, 2)
     test = mq.tally(rows, schema=mq.Schema(SCHEMA))
     truth = rows["a"].to_numpy()
     for name, model in models(trained).items():
         found = mq.evaluate.confusion(model, test)
         said = model.predict(rows)
-        assert np.allclose(found.shares * 3000, confusion_matrix(truth, said)), name
+        assert np.allclose(found.shares * 1500, confusion_matrix(truth, said)), name
         assert found.balanced.value == pytest.approx(balanced_accuracy_score(truth, said)), name
         assert mq.evaluate.balanced_accuracy(model, test).value == found.balanced.value
         scores = model.predict_proba(rows)[:, 1]
@@ -55,9 +55,9 @@ def test_on_clear_records_they_are_scikit_learns(trained):
         low = scores < 0.2
         if low.any():
             assert bins.observed[0] == pytest.approx(np.mean(truth[low] == "yes"))
-        assert bins.records.sum() == 3000
-        share = confusion_matrix(truth, said) / 3000
-        assert np.allclose(found.stderr**2, share * (1 - share) / 3000, rtol=2e-3, atol=1e-12)
+        assert bins.records.sum() == 1500
+        share = confusion_matrix(truth, said) / 1500
+        assert np.allclose(found.stderr**2, share * (1 - share) / 1500, rtol=2e-3, atol=1e-12)
     assert "AUC 0." in mq.evaluate.roc_auc(model, test).summary()
     for result in (found, bins):
         assert result._repr_html_().startswith("<div>")
@@ -65,10 +65,10 @@ def test_on_clear_records_they_are_scikit_learns(trained):
 
 
 def test_on_disguised_records_they_are_unbiased_and_know_their_errors(trained):
-    """False alarms: 1e-6 each, from 40 disguises of new people against 50,000 clear ones."""
+    """False alarms: 1e-6 each, from 100 disguises of new people against 50,000 clear ones."""
     model = mq.learn.naive_bayes(trained, "a")
     many = mq.tally(people(50_000, 5), schema=mq.Schema(SCHEMA))
-    drawn = [mq.tally(mq.simulate(people(1500, 100 + i), POLICY, seed=i), POLICY) for i in range(40)]
+    drawn = [mq.tally(mq.simulate(people(1000, 5000 + i), POLICY, seed=i), POLICY) for i in range(100)]
     for measure in (mq.evaluate.roc_auc, mq.evaluate.balanced_accuracy):
         truth, found = measure(model, many), [measure(model, source) for source in drawn]
         values = np.array([item.value for item in found])
