@@ -1,0 +1,86 @@
+"""Trees and networks that predict disguised rows: their reports are weighed by how likely each truth is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.axes import Floats
+from masquerade.core.schema import Schema, Variable
+from masquerade.learn.prediction_rows import labels_of, row_codes
+from masquerade.learn.tree_model import DecisionTree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DisguisedTreeView:
+    """A decision tree of disguised rows; `features` have the labels of the reports.
+
+    Formula: on the way down a row is at every branch with P(branch | node, its report) ∝ the branch's share
+    of records times P(report | category), as C4.5 weighs rows with missing values.
+    Reference: Quinlan (1993), chapter 3, for rows whose value is unknown.
+    Error: reports of features that are asked further down are not used higher up.
+    """
+
+    tree: DecisionTree
+    features: tuple[Variable, ...]
+    channels: Mapping[str, Floats]
+
+    @property
+    def target(self) -> Variable:
+        """Return what is predicted."""
+        return self.tree.target
+
+    def predict_proba(self, frame: Any) -> Floats:
+        """Return P(class | reports), rows × classes."""
+        asked = [feature.name for feature in self.features if feature.name in self.tree.used]
+        names = asked or [self.features[0].name]
+        codes = row_codes(frame, Schema(self.features), names)
+        rows = len(codes[names[0]])
+        found = np.zeros((rows, len(self.target)))
+        open_places = [(0, np.ones(rows))]
+        while open_places:
+            place, weight = open_places.pop()
+            node = self.tree.nodes[place]
+            if node.split is None:
+                found += weight[:, None] * node.probabilities
+                continue
+            shares = self.tree.shares(place)
+            likely = self.channels[node.split.feature][:, codes[node.split.feature]] * shares[:, None]
+            total = likely.sum(axis=0)
+            likely = np.where(total > 0, likely / np.where(total > 0, total, 1.0), shares[:, None])
+            open_places += [
+                (branch, weight * part) for branch, part in zip(node.split.branches, likely, strict=True)
+            ]
+        return found
+
+    def predict(self, frame: Any) -> NDArray[Any]:
+        """Return the most probable class of every row; the first of equals."""
+        return labels_of(self.target, np.argmax(self.predict_proba(frame), axis=1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DisguisedNetworkView:
+    """A node of a Bayesian network, predicted from disguised rows of all others: exactly, by summing."""
+
+    target: Variable
+    features: tuple[Variable, ...]
+    joint: Floats  # P(reports of the features …, target)
+
+    def predict_proba(self, frame: Any) -> Floats:
+        """Return P(class | reports), rows × classes."""
+        codes = row_codes(frame, Schema(self.features), [feature.name for feature in self.features])
+        found = self.joint[tuple(codes[feature.name] for feature in self.features)]
+        total = found.sum(axis=1, keepdims=True)
+        return np.asarray(np.where(total > 0, found / np.where(total > 0, total, 1.0), self._prior))
+
+    def predict(self, frame: Any) -> NDArray[Any]:
+        """Return the most probable class of every row; the first of equals."""
+        return labels_of(self.target, np.argmax(self.predict_proba(frame), axis=1))
+
+    @property
+    def _prior(self) -> Floats:
+        return np.asarray(self.joint.reshape(-1, len(self.target)).sum(axis=0))
