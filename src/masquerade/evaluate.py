@@ -21,19 +21,17 @@ from masquerade.core.axes import Floats, contract
 from masquerade.core.covariance import contrast_spread_of
 from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
 from masquerade.core.intervals import quantile
-from masquerade.core.palette import ESTIMATE, LINE
-from masquerade.core.plots import Dots, dot_plot, new_axes
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.shown import Printed
 from masquerade.core.spread import Spread, score_interval
-from masquerade.core.table import CountTable, cell_frame
+from masquerade.core.table import CountTable
 from masquerade.core.tally import RecordTally, Selected, Tally
-from masquerade.core.words import category_text, printable
+from masquerade.core.words import printable
 from masquerade.learn.bayes import NaiveBayes
-from masquerade.learn.performance import Calibration, Confusion, Measure
 from masquerade.learn.disguised_views import DisguisedNetworkView, DisguisedTreeView
 from masquerade.learn.network import BayesianNetwork
+from masquerade.learn.performance import Calibration, Confusion, Measure
 from masquerade.learn.prediction_rows import LogScores, labels_of, row_codes, summed_logs
 from masquerade.learn.tree_model import DecisionTree
 from masquerade.sources.expectation import MOST_TRUTHS
@@ -41,22 +39,9 @@ from masquerade.sources.query_plan import marginal_group
 from masquerade.sources.records import Records
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
+    pass
 
 __all__ = [
-    "Accuracy",
-    "Calibration",
-    "Confusion",
-    "DisguisedView",
-    "Measure",
-    "accuracy",
-    "balanced_accuracy",
-    "calibration",
-    "confusion",
-    "disguised_view",
-    "roc_auc",
-]
     "Accuracy",
     "Calibration",
     "Confusion",
