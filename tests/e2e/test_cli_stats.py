@@ -98,7 +98,6 @@ def test_results_go_into_files_by_their_names(survey, monkeypatch):
         (["mean", "--of", "dose", "--scores", "a"], "numbers with commas"),
         (["shares", "--of", "drug", "--where", "sex"], "VARIABLE=CATEGORY"),
         (["shares", "--of", "drug", "--level", "95"], "--level must be between 0 and 1"),
-        (["independence", "--of", "sex,drug", "--plot", "u.png"], "has no picture"),
     ],
 )
 def test_mistakes_are_a_line_each(options, saying, survey, monkeypatch):

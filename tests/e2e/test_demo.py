@@ -159,7 +159,7 @@ def test_nobody_is_refused(tmp_path, n):
 def test_existing_directory_keeps_what_is_not_ours(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "report.html").write_text("old")
-    result = run_demo(tmp_path, n=50)
+    result = run_demo(tmp_path, n=50, overwrite=True)
     assert result.report.read_text(encoding="utf-8") != "old"
     assert {path.name for path in tmp_path.iterdir()} == FILES | {"notes.txt"}
 
@@ -182,7 +182,7 @@ def test_no_half_written_report_when_the_disk_fails(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(FileError, match=r"cannot be written \(no space left on device\)"):
-        run_demo(tmp_path, n=50)
+        run_demo(tmp_path, n=50, overwrite=True)
     assert (tmp_path / "report.html").read_text() == "old"
     assert {path.name for path in tmp_path.iterdir()} <= FILES
 
