@@ -272,9 +272,10 @@ def brute_force(model, policy, row):
                 codes = np.unravel_index(report, group.report_sizes)
                 shown = {
                     name: policy.observed[name].categories[code]
-                    for name, code in zip(group.names, codes, strict=True)
+                    for name, code in zip(group.reports, codes, strict=True)
                 }
-                if all(shown[name] == row[name] for name in group.names if name in tables):
+                own_columns = group.reports != group.names and tables.keys() & set(group.names)
+                if all(shown[name] == row[name] for name in group.reports if own_columns or name in tables):
                     sums += float(p)
             chance *= sums
         result[c] += chance

@@ -315,6 +315,7 @@ def test_a_target_in_the_middle_and_weights(policy, clear, disguised):
 
 def test_what_cannot_be_read_is_refused(policy, disguised):
     X, y = disguised[FEATURES], disguised["ill"]
+    unmarked = pd.DataFrame(X[["region"]].to_dict("list"))
     refused = [
         (DisguisedNaiveBayes(policy), disguised, y, "leave the column out"),
         (DisguisedNaiveBayes(policy), X.to_numpy()[:, :2], y, "needs the 3 columns cough, age, region"),
@@ -322,8 +323,9 @@ def test_what_cannot_be_read_is_refused(policy, disguised):
         (DisguisedNaiveBayes(policy), X, y[:-1], "inconsistent numbers of samples"),
         (DisguisedNaiveBayes(policy, target="il"), X, y, "Did you mean 'ill'"),
         (DisguisedNaiveBayes(policy, predict_on="both"), X, y, "'clear' or 'disguised'"),
-        (DisguisedNaiveBayes(predict_on="disguised"), X[["region"]], y, "needs the policy"),
-        (DisguisedNaiveBayes(bins=1), X[["region"]], y, "'bins'"),
+        (DisguisedNaiveBayes(), X[["region"]], y, "disguised under policy"),
+        (DisguisedNaiveBayes(predict_on="disguised"), unmarked, y.to_numpy(), "needs the policy"),
+        (DisguisedNaiveBayes(bins=1), unmarked, y.to_numpy(), "'bins'"),
         (DisguisedTree(policy, features=["size"]), X, y, "no variable 'size'"),
     ]
     for estimator, rows, classes, reason in refused:

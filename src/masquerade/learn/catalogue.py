@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import masquerade.learn as learn  # noqa: PLR0402  (its own package, whose names load when they are used)
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.plugins import load_plugin, plugins
-from masquerade.core.tally import Cached
 from masquerade.learn import option_kinds as kinds
 
 if TYPE_CHECKING:
@@ -178,6 +177,8 @@ def _structure(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Any:
+    from masquerade.core.tally import Cached  # noqa: PLC0415  (loads NumPy, which help does not need)
+
     asked = Cached(source) if resample else source
     found = learn.structure(asked, **options)
     if not resample:

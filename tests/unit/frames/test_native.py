@@ -232,9 +232,11 @@ class TestMetadata:
         assert marked.schema.metadata[b"mine"] == b"1"
         assert rebuild(marked, {"v": None}).schema.metadata == {b"mine": b"1"}
 
-    def test_polars_carries_none(self):
+    def test_polars_carries_it_and_the_frame_given_does_not(self):
         frame = of_polars(YES, pl.String)
-        assert with_metadata(frame, POLICY) is frame
+        marked = with_metadata(frame, POLICY)
+        assert marked.equals(frame)
+        assert metadata_of(marked) == POLICY
         assert metadata_of(frame) == {}
 
 

@@ -109,7 +109,7 @@ def test_what_is_not_for_others_stays(error):
 
 def test_a_message_cannot_command_a_terminal():
     _, got = over(InputError("one\x1b[2Jtwo\nthree\u202efour"))
-    assert str(got) == "one [2Jtwo three four"
+    assert str(got) == r"one\x1b[2Jtwo three\u202efour"
     hostile = json.dumps({"error": "input", "message": "a\x1b]0;b\x07" + "c" * 5000}).encode()
     assert "\x1b" not in str(problems.decode(422, hostile, party="north"))
     assert len(str(problems.decode(422, hostile, party="north"))) <= problems.LONGEST_TEXT
