@@ -190,7 +190,7 @@ def test_one_of_each_is_told_as_one(tmp_path):
         (["-k", 2, "--quasi", "age,,sex", "--out", "x.csv"], "single commas"),
         (["-k", 2, "--quasi", "age", "--sensitive", "age", "--out", "x.csv"], "is a quasi-identifier"),
         (["-k", 2, "--quasi", "age", "--keep", "age", "--out", "x.csv"], "is a quasi-identifier"),
-        (["-k", 2, "--quasi", "age", "--out", "x.txt"], "kind of file"),
+        (["-k", 2, "--quasi", "age", "--out", "x.doc"], "kind of file"),
         (["-k", 2, "--quasi", "age", "--out", "people.csv", "--overwrite"], "also the input"),
         (["-k", 2, "--quasi", "age", "--hierarchies", "no.yaml", "--out", "x.csv"], "cannot be read"),
         (["-k", 2, "--quasi", "age", "--out", "-", "--json"], "choose one"),

@@ -133,6 +133,7 @@ def core_seconds() -> float:
     return sum(item.ru_utime + item.ru_stime for item in used)
 
 
+@pytest.mark.slow
 def test_quick_reproduction_of_everything(tmp_path):
     before = core_seconds()
     told = json.loads(ok("reproduce", "all", "--quick", "--jobs", 2, "--out", tmp_path, "--json").stdout)

@@ -81,7 +81,8 @@ class CountTable:
         seen that would tell, it is what a single one would have weighed, and not 0. The square of that of the
         population is unbiased: n/(n − 1) times the variance of `covariance`.
         """
-        variance, heaviest = self.covariance.diagonal(kind), heaviest_of(self.covariance)
+        variance = np.asarray(self.covariance.diagonal(kind), dtype=np.float64)
+        heaviest = heaviest_of(self.covariance)
         if heaviest is not None and kind == "population":
             variance = variance * unbiased_factor(self.n)
         # a single report adds less than (2·heaviest)²: only next to nothing tells that none was seen
