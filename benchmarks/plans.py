@@ -1,4 +1,4 @@
-"""Plans against what happens: errors of 200 random plans, power in 12 settings, speed.
+"""Plans against what happens: errors of 200 random plans, power in 15 settings, speed.
 
 python -m benchmarks.plans [--replicates 10000] [--runs 4000] [--json FILE]
 """
@@ -20,7 +20,7 @@ RARE = np.array([0.03, 0.97])
 EVEN = np.array([0.5, 0.5])
 THREE = np.array([0.2, 0.3, 0.5])
 FOUR = np.array([0.4, 0.3, 0.2, 0.1])
-# margins, γ of both channels, φ, rule; the last three have rare categories
+# margins, γ of both channels, φ, rule; those with rare categories may be further off
 SETTINGS = (
     (EVEN, EVEN, 4.0, 4.0, 0.1, "test"),
     (EVEN, EVEN, 7 / 3, 7 / 3, 0.2, "test"),
@@ -34,6 +34,9 @@ SETTINGS = (
     (RARE, EVEN, 19.0, 4.0, 0.1, "test"),
     (RARE, THREE, 19.0, 9.0, 0.15, "test"),
     (RARE, RARE, 19.0, 19.0, 0.2, "test"),
+    (FOUR, EVEN, 8.0, 3.0, 0.12, "test"),
+    (np.array([0.25, 0.75]), THREE, 5.0, 8.0, 0.18, "bic"),
+    (np.array([0.2, 0.8]), np.array([0.2, 0.8]), 12.0, 12.0, 0.1, "test"),
 )
 
 
@@ -156,12 +159,13 @@ def main():
     questions = mq.Schema({f"q{i}": ["yes", "no"] for i in range(30)})
     made, seconds = clock(lambda: mq.plan(questions, privacy=2, n=100_000))
     _, curve = clock(made.curve)
-    print(f"a plan for 30 questions {seconds:.2f} s, its curve {curve:.2f} s")
+    _, optimum = clock(lambda: mq.channels.optimal_design(10, epsilon=1, queries="cumulative"))
+    print(f"a plan for 30 questions {seconds:.2f} s, its curve {curve:.2f} s; 10 categories {optimum:.2f} s")
     if options.json:
         result = {
             "plans": {"count": PLANS, "least": ratios.min(), "most": ratios.max(), "designs": designs},
             "powers": powers,
-            "speed": {"plan_30": seconds, "curve_30": curve},
+            "speed": {"plan_30": seconds, "curve_30": curve, "optimum_10": optimum},
         }
         keep(options.json, result)
 
