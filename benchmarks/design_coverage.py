@@ -126,7 +126,7 @@ class Study:
         policy = mq.Policy.build({"g": ["a", "b"], **design.variables}, {key: design.channel})
         sizes = [len(variable) for variable in policy.observed.variables]
         rows = [design.truths(share) @ design.channel.matrix / 2 for share in shares]
-        groups = 1 if design.channel.reading is None else sizes[1]
+        groups = 1 if design.channel.sampled is None else sizes[1]
         return cls(policy, np.array(rows).reshape(sizes), groups)
 
     def drawn(self, n: int, generator: np.random.Generator) -> CountedReports:

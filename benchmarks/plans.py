@@ -69,24 +69,24 @@ def realised(place, replicates):
 def dealt_errors(made, table, n, replicates, rng):
     """Return the realised standard error where blocks are dealt: each run is estimated by its own map."""
     group = made.policy.group(table[0])
-    reading = group.channel.reading(tuple(sorted(group.names.index(name) for name in table)))
+    sampled = group.channel.sampled(tuple(sorted(group.names.index(name) for name in table)))
     truth = np.ones(1)
     for name in table:
         truth = np.kron(truth, made.task.shares[name])
-    names = np.unique(reading.sample)
+    names = np.unique(sampled.sample)
     total, done = 0.0, 0
     while done < replicates:
         runs = min(BATCH, replicates - done)
-        sizes = rng.multinomial(n, reading.shares, size=runs)
-        drawn = np.zeros((runs, len(reading.sample)))
+        sizes = rng.multinomial(n, sampled.shares, size=runs)
+        drawn = np.zeros((runs, len(sampled.sample)))
         for sample in names:
-            own = np.flatnonzero(reading.sample == sample)
-            law = truth @ reading.chances[:, own]
+            own = np.flatnonzero(sampled.sample == sample)
+            law = truth @ sampled.chances[:, own]
             if 0 <= sample < sizes.shape[1] and law.sum() > 0:
                 drawn[:, own] = rng.multinomial(sizes[:, sample], law / law.sum())
         # the map of `unbiased_map` for each run: W⁻¹Aᵀ(AW⁻¹Aᵀ)⁻¹, at even truths
-        shares = np.column_stack([sizes / n, np.zeros(runs)])[:, reading.sample]
-        used = reading.chances[None, :, :] * shares[:, None, :]
+        shares = np.column_stack([sizes / n, np.zeros(runs)])[:, sampled.sample]
+        used = sampled.chances[None, :, :] * shares[:, None, :]
         weight = used.mean(axis=1, keepdims=True)
         scaled = np.divide(used, weight, out=np.zeros_like(used), where=weight > 0)
         right = np.einsum("rkm,rm->rk", scaled, drawn)[:, :, None]

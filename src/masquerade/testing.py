@@ -120,7 +120,7 @@ def _blocks_of(frame: Any, policy: Policy) -> list[_Block]:
 def _dealt_group(policy: Policy) -> Group | None:
     """Return the variables that are dealt in blocks, or whose people are dealt into groups, if there are."""
     return next(
-        (each for each in policy.groups if each.response is not None or each.matrix_channel.reading), None
+        (each for each in policy.groups if each.response is not None or each.matrix_channel.sampled), None
     )
 
 
@@ -192,7 +192,7 @@ def _undone_group(group: Group, frame: Any, policy: Policy) -> Floats:
     counts = [dealt.count(label) for label in policy.observed[group.reports[0]].categories]
     if not isinstance(group.channel, Channel):
         return undone_matrix(_dealt_channel(group, counts))
-    if group.channel.reading is None:
+    if group.channel.sampled is None:
         return undone(group.channel)
     P = np.array([[float(p) for p in row] for row in group.channel.rows]).reshape(
         group.channel.truths, len(counts), -1

@@ -28,6 +28,7 @@ def test_effects_cover_in_a_short_run():
 
 def test_intervals_next_to_nothing_cover_in_a_short_run():
     rows = study.rare(20, seed=12)
+    assert len(rows) == 16
     for row in rows:
         within(row["coverage"], 0.93, 1.0, 20, len(rows))
 

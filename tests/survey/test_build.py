@@ -79,6 +79,7 @@ def test_manifest_letter_worker_and_digest_speak_of_the_same_page(built):
     letter = made.files["letter.html"].decode()
     assert " ".join(digest[i : i + 8] for i in range(0, 64, 8)) in letter
     assert 'lang="de"' in letter
+    assert "Some answers are sent as they are" in letter  # age is not disguised
     assert "<svg" in letter  # the address as a QR code
 
 

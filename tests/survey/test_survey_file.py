@@ -51,6 +51,11 @@ def test_a_survey_has_words_in_every_language(tmp_path):
     assert len(survey.spec.issuer) == 64
 
 
+def test_a_page_that_disguises_nothing_promises_nothing(tmp_path):
+    with pytest.raises(InputError, match="nothing is disguised"):
+        loaded(tmp_path, policy=POLICY.replace(", channel: {kind: binary, p: 0.25}", ""))
+
+
 def test_all_that_is_wrong_is_said_at_once(tmp_path):
     def change(values):
         values |= {"collector": "http://elsewhere.org", "closes": "soon", "languages": ["en", "xx"]}

@@ -68,7 +68,9 @@ def test_on_disguised_records_they_are_unbiased_and_know_their_errors(trained):
     """False alarms: 1e-6 each, from 100 disguises of new people against 50,000 clear ones."""
     model = mq.learn.naive_bayes(trained, "a")
     many = mq.tally(people(50_000, 5), schema=mq.Schema(SCHEMA))
-    drawn = [mq.tally(mq.simulate(people(1000, 5000 + i), POLICY, seed=i), POLICY) for i in range(100)]
+    drawn = [
+        mq.tally(mq.simulate(people(1000, 90_000 + i), POLICY, seed=70_000 + i), POLICY) for i in range(100)
+    ]
     for measure in (mq.evaluate.roc_auc, mq.evaluate.balanced_accuracy):
         truth, found = measure(model, many), [measure(model, source) for source in drawn]
         values = np.array([item.value for item in found])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.channels import measures
-from masquerade.channels.reading import Reading
+from masquerade.channels.sampled_channel import SampledChannel
 from masquerade.core.axes import Floats
 from masquerade.core.errors import ChannelError, SingularChannel
 from masquerade.core.words import log_gamma
@@ -138,7 +138,7 @@ class Channel:
         return self.truths == self.reports and bool(own.all())
 
     @cached_property
-    def reading(self) -> Reading | None:
+    def sampled(self) -> SampledChannel | None:
         """What reports tell whose first column is a group, dealt whatever the truth; None for all others.
 
         The groups of a survey design are samples whose sizes are known, and are not estimated again.
@@ -152,7 +152,7 @@ class Channel:
         common = np.gcd.reduce(weights, axis=1, keepdims=True)
         if np.any(weights // common != weights[0] // common[0]):
             return None
-        return Reading.of_groups(self.matrix, groups)
+        return SampledChannel.of_groups(self.matrix, groups)
 
     @cached_property
     def gamma(self) -> Fraction | float:

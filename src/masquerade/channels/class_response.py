@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from masquerade.channels.channel import MOST_ENTRIES, Channel
 from masquerade.channels.designs import for_gamma
 from masquerade.channels.rationals import rational
-from masquerade.channels.reading import Reading
+from masquerade.channels.sampled_channel import SampledChannel
 from masquerade.core.errors import ChannelError
 from masquerade.core.words import log_gamma
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Codes = NDArray[np.integer[Any]]
 MOST_BLOCKS = 2**20
-MOST_READINGS = 4096
+MOST_SAMPLED = 4096
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class ClassResponse:
         after[:, :-1] = np.cumprod(sizes[:, :0:-1], axis=1)[:, ::-1]
         return after
 
-    def reading(self, places: tuple[int, ...]) -> Reading:
+    def sampled(self, places: tuple[int, ...]) -> SampledChannel:
         """Return what the reports tell about the variables at these places.
 
         Formula: a symmetric channel over J classes is one over any lumping of them into J_T equal ones:
@@ -191,11 +191,11 @@ class ClassResponse:
         Reference: Ma (2006), Proposition 7.2, for lumpable channels.
         Cost: O(blocks that hold one of the variables · classes · k).
         """
-        return _reading(self, places)
+        return _sampled_channel(self, places)
 
     def estimable(self, places: Sequence[int]) -> bool:
         """Tell whether the table of the variables at these places can be estimated."""
-        return not places or self.reading(tuple(sorted(places))).estimable
+        return not places or self.sampled(tuple(sorted(places))).estimable
 
     @property
     def order(self) -> int:
@@ -218,9 +218,9 @@ def _class_channel(classes: int, gamma: Fraction) -> Channel:
     return for_gamma(classes, gamma)
 
 
-@lru_cache(maxsize=MOST_READINGS)
-def _reading(response: ClassResponse, places: tuple[int, ...]) -> Reading:
-    """Return the reading of some variables; `places` are in order."""
+@lru_cache(maxsize=MOST_SAMPLED)
+def _sampled_channel(response: ClassResponse, places: tuple[int, ...]) -> SampledChannel:
+    """Return what reports tell about some variables; `places` are in order."""
     sizes = tuple(response.sizes[place] for place in places)
     truths = np.stack(np.unravel_index(np.arange(prod(sizes)), sizes), axis=1)  # truths × asked
     where = np.full(len(response.sizes), -1, dtype=np.int64)
@@ -262,7 +262,7 @@ def _reading(response: ClassResponse, places: tuple[int, ...]) -> Reading:
     weights = response.dealing.weights[0].astype(np.float64)
     shares = np.zeros(int(dealt.max(initial=0)) + 1)
     np.add.at(shares, dealt, weights / weights.sum())
-    return Reading(lump.ravel(), np.array(sample, dtype=np.int32), possible, dealt, shares)
+    return SampledChannel(lump.ravel(), np.array(sample, dtype=np.int32), possible, dealt, shares)
 
 
 def _truth_classes(

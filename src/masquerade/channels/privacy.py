@@ -200,8 +200,8 @@ def _dealt_figures(
     """
     if place is None:
         return None, None, None, None, None, None
-    reading = response.reading((place,))
-    matrix = reading.channel(reading.shares)
+    sampled = response.sampled((place,))
+    matrix = sampled.channel(sampled.shares)
     anonymity = measures.k_anonymity(matrix, prior, threshold)
     return (
         measures.entropy(measures.check_prior(prior, len(matrix))),

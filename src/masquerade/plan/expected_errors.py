@@ -144,15 +144,15 @@ def _dealt_part(
     """Return the moments of variables that are dealt in blocks, beside others that are not."""
     places = [group.names.index(name) for name in names]
     inside = tuple(sorted(places))
-    reading = response.reading(inside)
-    if not reading.estimable:
+    sampled = response.sampled(inside)
+    if not sampled.estimable:
         return None
     theta, own = np.ones(1), np.ones(1)
     for place in inside:
         theta = np.multiply.outer(theta, shares[group.names[place]]).ravel()
     for name in names:
         own = np.multiply.outer(own, shares[name]).ravel()
-    moments = (theta @ reading.channel(reading.shares)) @ reading.inverse**2
+    moments = (theta @ sampled.channel(sampled.shares)) @ sampled.inverse**2
     table = moments.reshape([group.sizes[place] for place in inside])
     return AxisMoments(np.transpose(table, [inside.index(place) for place in places]).ravel(), own)
 

@@ -225,7 +225,7 @@ def _split_of(plan: QueryPlan, columns: dict[str, NDArray[Any]], rows: int) -> _
 def joint(axis: Axis, columns: dict[str, NDArray[Any]]) -> Truths:
     """Return the joint report code of the columns of an axis."""
     codes = np.ravel_multi_index([columns[name] for name in axis.columns], axis.sizes)
-    return np.asarray(codes if axis.reading is None else axis.reading.lump[codes], dtype=np.intp)
+    return np.asarray(codes if axis.sampled is None else axis.sampled.lump[codes], dtype=np.intp)
 
 
 def _exact(split: _Split, f: Function, rows: int) -> Floats:

@@ -18,7 +18,7 @@ from masquerade.channels.basic import identity
 from masquerade.channels.channel import Channel
 from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.policy import Group, Policy
-from masquerade.channels.reading import Reading
+from masquerade.channels.sampled_channel import SampledChannel
 from masquerade.core.axes import AxisMap, AxisMaps, Floats
 from masquerade.core.covariance import Samples
 from masquerade.core.errors import NotEstimable, Refusal, SingularChannel
@@ -42,14 +42,14 @@ class Axis:
 
     `asked` are the places among the truths' variables of those that the map's table axes stand for; `given`
     are the places and codes of those that the query has conditions on. Reports of dealt blocks are lumped to
-    what they tell about these variables (a `Reading`); once it is known how many records each block has, the
-    axis is `settled` on a channel, and knows the `samples` that its reports fall into.
+    what they tell about these variables (a `SampledChannel`); once it is known how many records each block
+    has, the axis is `settled` on a channel, and knows the `samples` that its reports fall into.
     """
 
     columns: tuple[str, ...]
     sizes: tuple[int, ...]
     truth_sizes: tuple[int, ...]
-    channel: Channel | Reading
+    channel: Channel | SampledChannel
     asked: tuple[int, ...]
     map: AxisMap
     given: Conditions = ()
@@ -57,16 +57,16 @@ class Axis:
     samples: Floats | None = None
 
     @property
-    def reading(self) -> Reading | None:
+    def sampled(self) -> SampledChannel | None:
         """What dealt blocks tell about the variables; None for other reports."""
-        return self.channel if isinstance(self.channel, Reading) else None
+        return self.channel if isinstance(self.channel, SampledChannel) else None
 
     @property
     def matrix(self) -> Floats | None:
         """Return the chances of reports (truths × reports), None for clear columns."""
         if self.settled is not None:
             return self.settled
-        if isinstance(self.channel, Reading):
+        if isinstance(self.channel, SampledChannel):
             return self.channel.channel(self.channel.shares)
         return None if self.channel.is_identity else self.channel.matrix
 
@@ -130,7 +130,7 @@ class QueryPlan:
         object.__setattr__(self, "columns", tuple([name for axis in self.axes for name in axis.columns]))
         object.__setattr__(self, "observed_shape", tuple([prod(axis.sizes) for axis in self.axes]))
         for place, axis in enumerate(self.axes):
-            if axis.reading is not None:
+            if axis.sampled is not None:
                 object.__setattr__(self, "dealt", place)
                 break
 
@@ -147,9 +147,9 @@ class QueryPlan:
         if self.dealt is None:
             return self
         axis = self.axes[self.dealt]
-        reading = axis.reading
-        assert reading is not None  # noqa: S101  (for the type checker: that is what `dealt` finds)
-        channel, inverse, samples = reading.settled(blocks)
+        sampled = axis.sampled
+        assert sampled is not None  # noqa: S101  (for the type checker: that is what `dealt` finds)
+        channel, inverse, samples = sampled.settled(blocks)
         chosen = _cells_of(inverse, axis.truth_sizes, axis.asked, dict(axis.given))
         own = replace(axis, map=AxisMap(axis.map.axes, chosen), settled=channel, samples=samples)
         axes = (*self.axes[: self.dealt], own, *self.axes[self.dealt + 1 :])
@@ -174,15 +174,15 @@ class QueryPlan:
         """Return a table of columns with the reports of dealt blocks lumped to what they tell."""
         if self.dealt is None:
             return observed
-        reading = self.axes[self.dealt].reading
-        assert reading is not None  # noqa: S101  (for the type checker: that is what `dealt` finds)
+        sampled = self.axes[self.dealt].sampled
+        assert sampled is not None  # noqa: S101  (for the type checker: that is what `dealt` finds)
         if observed.ndim == 1:
             return np.asarray(
-                np.bincount(reading.lump, weights=observed, minlength=len(reading.sample)), dtype=np.float64
+                np.bincount(sampled.lump, weights=observed, minlength=len(sampled.sample)), dtype=np.float64
             )
         front = np.moveaxis(observed, self.dealt, 0)
-        result = np.zeros((len(reading.sample), *front.shape[1:]))
-        np.add.at(result, reading.lump, front)
+        result = np.zeros((len(sampled.sample), *front.shape[1:]))
+        np.add.at(result, sampled.lump, front)
         return np.moveaxis(result, 0, self.dealt)
 
     @property
@@ -218,9 +218,9 @@ class QueryPlan:
         if self.dealt is None:
             return None
         axis = self.axes[self.dealt]
-        if axis.reading is None or axis.samples is None:
+        if axis.sampled is None or axis.samples is None:
             return None
-        return Samples(self.dealt, axis.reading.sample, axis.samples)
+        return Samples(self.dealt, axis.sampled.sample, axis.samples)
 
     def _told(self) -> int | None:
         """Return how many combinations of truths the reports tell apart; None for all."""
@@ -373,7 +373,7 @@ class Layout:
                 vector = np.ascontiguousarray(_undone(used, places, dict(given))[:, 0])
                 hidden = None if channel.is_identity else channel
                 factors.append(Factor(used.reports, used.report_sizes, vector, used.sizes, hidden, given))
-        if sum(axis.reading is not None for axis in axes) > 1:
+        if sum(axis.sampled is not None for axis in axes) > 1:
             raise NotEstimable(
                 f"{', '.join(query.names)}: not all are dealt in the same blocks or groups. Ask about those "
                 "of one deal at a time, or deal all of them together."
@@ -404,23 +404,23 @@ class Layout:
         response = group.response
         if response is not None:
             names = tuple(touched)
-            reading = response.reading(tuple(group.names.index(name) for name in touched))
-            if not reading.estimable:
+            sampled = response.sampled(tuple(group.names.index(name) for name in touched))
+            if not sampled.estimable:
                 raise NotEstimable(_blocks_needed(group, response, touched))
         else:
-            names, found = group.names, group.matrix_channel.reading
+            names, found = group.names, group.matrix_channel.sampled
             assert found is not None  # noqa: S101  (for the type checker: asked before)
-            reading = found
+            sampled = found
         sizes = tuple(group.sizes[group.names.index(name)] for name in names)
         asked = tuple(i for i, name in enumerate(names) if name in by)
         given = tuple((i, conditions[name]) for i, name in enumerate(names) if name in conditions)
-        matrix = _cells_of(reading.inverse, sizes, asked, dict(given))
-        if not reading.estimable:
+        matrix = _cells_of(sampled.inverse, sizes, asked, dict(given))
+        if not sampled.estimable:
             summing = _cells_of(np.eye(prod(sizes)), sizes, asked, dict(given))
-            if not estimable(reading.channel(reading.shares), matrix, summing):
+            if not estimable(sampled.channel(sampled.shares), matrix, summing):
                 raise NotEstimable(_not_told(group))
         axis_map = AxisMap(tuple(by.index(names[i]) for i in asked), matrix)
-        return Axis(group.reports, group.report_sizes, sizes, reading, asked, axis_map, given)
+        return Axis(group.reports, group.report_sizes, sizes, sampled, asked, axis_map, given)
 
 
 def layouts_of(policy: Policy) -> tuple[Layout, ...]:
@@ -435,7 +435,7 @@ def refusal_of(error: SingularChannel, query: Query | None = None) -> Refusal:
 
 def _in_groups(group: Group) -> bool:
     """Tell whether a column of the report names a group of people, whose size is known."""
-    return group.response is None and group.matrix_channel.reading is not None
+    return group.response is None and group.matrix_channel.sampled is not None
 
 
 @lru_cache(maxsize=256)

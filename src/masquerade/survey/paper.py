@@ -62,6 +62,7 @@ def letter(survey: Survey, digest: str) -> str:
         digest=[digest[i : i + 8] for i in range(0, 64, 8)],
         closes=spec.closes,
         panel=spec.panel,
+        clear=len(survey.policy.disguised) < len(survey.policy.schema),
         code=Markup(in_svg(f"{spec.collector}/")),  # noqa: S704  (an address that was checked)
     )
 

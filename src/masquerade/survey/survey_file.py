@@ -254,6 +254,8 @@ def _problems(survey: Survey) -> Iterator[str]:
         )
     for place in ("title", "contact", "consent"):
         yield from _untold(getattr(spec, place), place, spec.languages)
+    if not survey.policy.disguised:
+        yield "policy: nothing is disguised, and the page promises that answers are."
     yield from _question_problems(survey)
 
 

@@ -49,13 +49,13 @@ def test_reports_are_lumped_to_what_they_tell_about_some_variables(response):
     np.testing.assert_allclose(P.sum(axis=1), 1)
     for size in (1, 2, 3):
         for places in combinations(range(len(response.sizes)), size):
-            reading = response.reading(places)
-            lumped = np.zeros((len(truths), len(reading.sample)))
-            np.add.at(lumped.T, reading.lump, P.T)
+            sampled = response.sampled(places)
+            lumped = np.zeros((len(truths), len(sampled.sample)))
+            np.add.at(lumped.T, sampled.lump, P.T)
             codes = np.ravel_multi_index(
                 tuple(truths[:, i] for i in places), [response.sizes[i] for i in places]
             )
-            np.testing.assert_allclose(lumped, reading.channel(reading.shares)[codes], atol=1e-15)
+            np.testing.assert_allclose(lumped, sampled.channel(sampled.shares)[codes], atol=1e-15)
             # the rank test of a query on the whole channel agrees with that on the lumped one
             summing = np.eye(max(codes) + 1)[codes]
             beyond = summing - P @ np.linalg.lstsq(P, summing, rcond=1e-12)[0]
@@ -79,9 +79,9 @@ def test_records_are_classed_as_the_blocks_say_and_gamma_is_that_of_the_mechanis
 def total(variables: int, k: int, epsilon: float, cells: Fraction) -> float:
     """Return the second moment of a record's part in all pair tables, summed, at even truths."""
     gamma = Fraction(np.exp(epsilon)).limit_denominator(10**9)
-    reading = ClassResponse((2,) * variables, k, gamma, cells).reading((0, 1))
-    reports = reading.channel(reading.shares).mean(axis=0)
-    return comb(variables, 2) * float(np.sum(reports[:, None] * reading.inverse**2))
+    sampled = ClassResponse((2,) * variables, k, gamma, cells).sampled((0, 1))
+    reports = sampled.channel(sampled.shares).mean(axis=0)
+    return comb(variables, 2) * float(np.sum(reports[:, None] * sampled.inverse**2))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ SMALLEST_RATIO = 1e-9  # singular values further apart than this tell nothing
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class SampledChannel:
     """What the reports of people who were dealt blocks, or groups of a survey design, tell about variables.
 
     Blocks that share the asked variables, and how they ask for them, are one sample. `lump` gives for every
@@ -32,8 +32,8 @@ class Reading:
     shares: Floats
 
     @classmethod
-    def of_groups(cls, matrix: Floats, groups: int) -> Reading:
-        """Return the reading of reports (group, answer), where the group is dealt whatever the truth is."""
+    def of_groups(cls, matrix: Floats, groups: int) -> SampledChannel:
+        """Return the channel to reports (group, answer), where the group is dealt whatever the truth is."""
         answers = matrix.shape[1] // groups
         shares = matrix[0].reshape(groups, answers).sum(axis=1)
         of = np.repeat(np.arange(groups, dtype=np.int32), answers)
