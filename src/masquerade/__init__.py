@@ -10,6 +10,7 @@ from masquerade.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade import anonymity as anonymity
+    from masquerade import audit as audit
     from masquerade import channels as channels
     from masquerade import data as data
     from masquerade import evaluate as evaluate

@@ -30,6 +30,7 @@ PUBLIC = [
     "Tally",
     "Variable",
     "anonymity",
+    "audit",
     "basket_policy",
     "channels",
     "data",

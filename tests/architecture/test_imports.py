@@ -23,6 +23,7 @@ ABOVE = (
     "simulation",
     "survey",
     "services",
+    "audit",
     "sklearn",
     "cli",
 )  # who may know both a learner and a source

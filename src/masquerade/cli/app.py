@@ -13,6 +13,7 @@ import typer
 import masquerade
 from masquerade.cli import (
     anonymize,
+    audit,
     collect,
     disguise,
     estimate,
@@ -169,6 +170,7 @@ app.add_typer(stats.app, name="stats")
 app.add_typer(learn.app, name="learn")
 app.command("predict")(predict.command)
 app.command("privacy")(privacy.command)
+app.add_typer(audit.app, name="audit")
 app.command("report")(report.command)
 app.command("show")(show.command)
 app.add_typer(policy.app, name="policy")

@@ -1,0 +1,226 @@
+"""What an audit says: claims with their evidence, tables, and what was not covered."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from masquerade.core.shown import Printed
+from masquerade.core.words import counted, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Verdict = Literal["contradicted", "at risk", "not covered", "not contradicted", "proved"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)  # what must be read first comes first
+WIDTH = 96
+MOST_ROWS = 40
+CLASSES: dict[Verdict, str] = {
+    "contradicted": "contradicted",
+    "at risk": "risk",
+    "not covered": "open",
+    "not contradicted": "stands",
+    "proved": "proved",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One claim, what speaks for or against it, and what to do.
+
+    *proved* is said of what was enumerated whole; draws and files can only leave a claim *not contradicted*.
+    *at risk* is no broken claim, but something to be known before a release. `value` is the figure of the
+    claim, `low` and `high` its limits at `level` where it was measured.
+    """
+
+    about: str
+    verdict: Verdict
+    says: str
+    attack: str = ""
+    assumption: str = ""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    level: float | None = None
+    repair: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON; what has no number is null."""
+        numbers = {name: _number(getattr(self, name)) for name in ("value", "low", "high", "level")}
+        texts = {name: getattr(self, name) for name in ("attack", "assumption", "repair")}
+        return {"about": self.about, "verdict": self.verdict, "says": self.says} | numbers | texts
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTable:
+    """Figures beside the words."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    note: str = ""
+
+    @property
+    def figures(self) -> tuple[bool, ...]:
+        """Tell for every column whether it holds numbers."""
+        columns = range(len(self.columns))
+        return tuple(all(isinstance(row[i], (int, float, NoneType)) for row in self.rows) for i in columns)
+
+    def written(self) -> list[list[str]]:
+        """Return the rows as text."""
+        return [[_text(value) for value in row] for row in self.rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        rows = [[_number(value) if isinstance(value, float) else value for value in row] for row in self.rows]
+        return {"title": self.title, "columns": list(self.columns), "rows": rows, "note": self.note}
+
+
+@dataclass(frozen=True, repr=False)
+class Audit(Printed):
+    """What an audit found: see `findings`, `tables`, `summary()`, `to_dict()` and `to_html()`."""
+
+    title: str
+    findings: tuple[Finding, ...]
+    tables: tuple[AuditTable, ...] = ()
+    not_covered: tuple[str, ...] = ()
+
+    @property
+    def contradicted(self) -> bool:
+        """Tell whether a claim does not hold."""
+        return any(finding.verdict == "contradicted" for finding in self.findings)
+
+    @property
+    def exit_code(self) -> int:
+        """Return what the command exits with: 1 if a claim is contradicted."""
+        return int(self.contradicted)
+
+    def of(self, verdict: Verdict) -> tuple[Finding, ...]:
+        """Return the findings with a verdict."""
+        return tuple(finding for finding in self.findings if finding.verdict == verdict)
+
+    @property
+    def ordered(self) -> tuple[Finding, ...]:
+        """The findings, what must be read first coming first."""
+        return tuple(finding for verdict in VERDICTS for finding in self.of(verdict))
+
+    @property
+    def headline(self) -> str:
+        """How many claims stand how, in a sentence."""
+        counts = [(verdict, len(self.of(verdict))) for verdict in VERDICTS]
+        told = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+        first = "A CLAIM IS CONTRADICTED." if self.contradicted else "No claim is contradicted."
+        return f"{first} {counted(len(self.findings), 'finding')}: {told or 'none'}."
+
+    def with_(
+        self,
+        findings: Iterable[Finding] = (),
+        tables: Iterable[AuditTable] = (),
+        not_covered: Iterable[str] = (),
+    ) -> Audit:
+        """Return the audit with more findings, tables and things not covered."""
+        missing = dict.fromkeys((*self.not_covered, *not_covered))
+        return Audit(self.title, (*self.findings, *findings), (*self.tables, *tables), tuple(missing))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for every finding."""
+        import pandas as pd  # noqa: PLC0415  (loaded when a frame is asked for)
+
+        return pd.DataFrame([finding.to_dict() for finding in self.ordered])
+
+    @printable
+    def summary(self) -> str:
+        """Return words first, then tables."""
+        lines = [self.title, self.headline, ""]
+        said: set[str] = {""}  # what many findings assume, or need, is said once
+        for finding in self.ordered:
+            lines += _wrapped(f"[{finding.verdict}] {finding.about}: {finding.says}")
+            lines += [] if finding.assumption in said else _wrapped(f"Assumed: {finding.assumption}", 2)
+            lines += [] if finding.repair in said else _wrapped(f"Repair: {finding.repair}", 2)
+            said |= {finding.assumption, finding.repair}
+        for table in self.tables:
+            lines += ["", *_table_lines(table)]
+        if self.not_covered:
+            lines += ["", "Not covered"]
+            lines += [line for text in self.not_covered for line in _wrapped(f"- {text}", 2)]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "title": self.title,
+            "contradicted": self.contradicted,
+            "findings": [finding.to_dict() for finding in self.ordered],
+            "tables": [table.to_dict() for table in self.tables],
+            "not_covered": list(self.not_covered),
+        }
+
+    def to_html(self) -> str:
+        """Return one HTML page that needs nothing from outside."""
+        from masquerade import __version__  # noqa: PLC0415  (pages only)
+        from masquerade.report.style import filled  # noqa: PLC0415  (pages only)
+
+        tables = [
+            {
+                "title": table.title,
+                "columns": table.columns,
+                "left": [not figures for figures in table.figures],
+                "rows": table.written(),
+                "note": table.note,
+            }
+            for table in self.tables
+        ]
+        content = {"audit": self, "tables": tables, "classes": CLASSES, "version": __version__}
+        return filled("masquerade.report", "audit.html.j2", content)
+
+
+def _wrapped(text: str, indent: int = 0) -> list[str]:
+    first, other = " " * indent, " " * (indent + 2)
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first if indent else "", subsequent_indent=other, break_on_hyphens=False
+    )
+
+
+def _table_lines(table: AuditTable) -> list[str]:
+    shown = [list(table.columns), *table.written()[:MOST_ROWS]]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(table.columns))]
+    lines = [_aligned(row, widths, table.figures) for row in shown]
+    left = len(table.rows) - MOST_ROWS
+    more = [f"({left:,} more rows)"] if left > 0 else []
+    return [table.title, *lines, *more, *(_wrapped(table.note) if table.note else [])]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    cells = [
+        cell.rjust(width) if figures else cell.ljust(width)
+        for cell, width, figures in zip(row, widths, right, strict=True)
+    ]
+    return "  ".join(cells).rstrip()
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, float):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    if value == int(value) and abs(value) >= 100:
+        return f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.2e}"
+    return (
+        f"{value:.3f}"
+        if 1e-3 <= abs(value) < 100 or value == 0
+        else f"{value:,.1f}"
+        if 100 <= abs(value) < 1e7
+        else f"{value:.2e}"
+    )
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is None or math.isfinite(value) else None
