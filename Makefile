@@ -27,8 +27,8 @@ coverage: $(VENV)/.installed-test servers
 fuzz: $(VENV)/.installed-test
 	NUMBA_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --inputs 2000000 --out benchmarks/results/fuzz.json
 
-servers:
-	scripts/install-servers
+servers: $(VENV)/bin/python
+	scripts/install-servers $(VENV)/node
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check $(CODE)

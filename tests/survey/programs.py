@@ -1,13 +1,14 @@
-"""The programs that tests of the page run: Node, and Debian's Chromium by Playwright."""
+"""The programs that tests of the page run: Node with its packages, and Debian's Chromium and Firefox."""
 
 from __future__ import annotations
 
 import shutil
+import sys
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from tests.skips import in_ci
-
-HOW = "run scripts/install-servers as root, or install it yourself"
 
 
 def node() -> str:
@@ -20,12 +21,28 @@ def chromium() -> str:
     return _found("chromium", ("chromium", "chromium-browser", "google-chrome"))
 
 
+def firefox() -> str:
+    """Return where Firefox is; where it is missing the test is left out, in CI it fails."""
+    return _found("firefox", ("firefox-esr", "firefox"))
+
+
+def packages() -> Path:
+    """Return the folder with the packages of Node that tests/survey/node locks."""
+    place = Path(sys.prefix) / "node"
+    if not (place / "installed.json").exists():
+        _missing("packages of Node", f"run scripts/install-servers {place}")
+    return place
+
+
 def _found(what: str, names: tuple[str, ...]) -> str:
-    for name in names:
-        path = shutil.which(name)
-        if path is not None:
-            return path
-    reason = f"Browser: {what} is missing: {HOW}"
+    found = [path for path in map(shutil.which, names) if path is not None]
+    return (
+        found[0] if found else _missing(what, "run scripts/install-servers as root, or install it yourself")
+    )
+
+
+def _missing(what: str, how: str) -> NoReturn:
+    reason = f"Browser: {what} missing: {how}"
     if in_ci():
         pytest.fail(reason)
     pytest.skip(reason)

@@ -250,6 +250,9 @@ def test_chromium_meets_the_vectors_of_python(visit, tmp_path):
     number = int(shown.inner_text().split()[0])
     assert f"{number} test vectors, 0 wrong" in shown.inner_text()
     assert number >= sum(len(row["words"]) for draw in made["draws"] for row in draw["rows"])
+    meet = Path(__file__).with_name("meet.mjs").read_text().replace("export ", "")
+    told = one.page.evaluate(f"async (text) => {{ {meet}\nreturn meet(text); }}", json.dumps(made))
+    assert told == {"met": vectors.count(made), "missed": 0}
 
 
 def test_ten_thousand_respondents_leave_no_answer_and_give_unbiased_shares(machine, tmp_path, capfd):
@@ -282,7 +285,8 @@ def test_ten_thousand_respondents_leave_no_answer_and_give_unbiased_shares(machi
         drawn = one.page.evaluate(
             """async ([truths, n]) => { const found = [];
               for (let i = 0; i < n; i++) { const [pills, nights] = truths[i % truths.length];
-                found.push(await masquerade.disguise({pills, nights})); } return found; }""",
+                found.push(await masquerade.disguise(masquerade.survey.mechanism, {pills, nights})); }
+              return found; }""",
             [truths, n],
         )
         sent = "".join(one.posted())
@@ -388,7 +392,7 @@ def test_a_panel_draws_alike_from_its_code_and_keeps_none(machine, tmp_path):
               let n = 0;
               for (let i = 0; i < 2000; i++) {
                 const key = await m.panelKey(crypto.getRandomValues(new Uint8Array(16)), m.survey.policy);
-                n += (await m.disguise(codes, m.memoWords(key)))[1] === 0;
+                n += (await m.disguise(m.survey.mechanism, codes, m.memoWords(key)))[1] === 0;
               }
               return n; }"""
         )

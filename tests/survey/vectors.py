@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ def number(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest(), "little")
 
 
+@cache
 def made() -> dict[str, Any]:
     """Return all vectors; the same ones every time."""
     draws = [

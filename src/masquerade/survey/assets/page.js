@@ -368,7 +368,7 @@ function checking() {
     })), output);
 }
 
-window.masquerade = Object.freeze({ survey: S, check, disguise: (codes, words, dealtBlocks) => disguise(S.mechanism, codes, words, dealtBlocks), intervals, reportOfWord, rowOf, draw, memoWords, panelKey });
+window.masquerade = Object.freeze({ survey: S, check, disguise, intervals, reportOfWord, rowOf, draw, memoWords, panelKey });
 addEventListener("online", flush);
 (async () => {
   if (await get("mark")) last = "mark";
