@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 from contextlib import contextmanager
 
@@ -13,6 +14,7 @@ from masquerade.services.common.settings import load
 from masquerade.services.survey.collector import SurveyCollector
 from masquerade.services.survey.example import write_example
 from masquerade.services.survey.settings import SurveySettings
+from masquerade.services.survey.store import Report
 from masquerade.survey import Survey
 
 
@@ -29,8 +31,20 @@ def change(file, **values):
     file.write_text(yaml.safe_dump({k: v for k, v in content.items() if v is not None}, sort_keys=False))
 
 
+def report(codes=(0, 1, 1, 2), name=None, token=None, policy="p" * 64):
+    return Report(name or secrets.token_bytes(16), policy, 0, tuple(codes), token)
+
+
+def store_url(postgres, folder):
+    """Return the address of a new database, without its password, which lies in a file."""
+    own, secret = postgres.fresh_database(), folder / "pgpass"
+    secret.write_text(f"*:*:*:*:{own.password}\n")
+    secret.chmod(0o600)
+    return f"postgresql://{own.user}@127.0.0.1:{own.port}/{own.database}?passfile={secret}"
+
+
 @contextmanager
-def collecting(folder, *, invited=False, policy=None, per_minute=10**9, **survey):
+def collecting(folder, *, invited=False, policy=None, per_minute=10**9, settings=None, **survey):
     """Serve the example, changed as told, and give (collector, address, client)."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
@@ -39,7 +53,8 @@ def collecting(folder, *, invited=False, policy=None, per_minute=10**9, **survey
         if policy is not None:
             (folder / "policy.yaml").write_text(yaml.safe_dump(policy, sort_keys=False))
     change(folder / "survey.yaml", collector=address, **survey)
-    change(folder / "collector.yaml", listen={"port": port}, limits={"per_minute": per_minute})
+    own = {"listen": {"port": port}, "limits": {"per_minute": per_minute}}
+    change(folder / "collector.yaml", **own, **(settings or {}))
     collector = SurveyCollector(load(folder / "collector.yaml", SurveySettings, environment={}))
     try:
         with (

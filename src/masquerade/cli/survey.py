@@ -127,12 +127,13 @@ def status(settings: Settings, *, json: Json = False) -> None:
 
     Example: masquerade survey status collector.yaml
     """
+    from masquerade.services.survey.collector import open_store  # noqa: PLC0415  (loads the web server)
     from masquerade.services.survey.figures import figures  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
-    survey = Survey.load(checked(settings, "survey").survey)
-    with _store(settings) as store:
-        store.register(survey.policy)
+    chosen = checked(settings, "survey")
+    survey = Survey.load(chosen.survey)
+    with open_store(chosen, survey) as store:
         found = figures(store, survey)
     emit(found if json else _shown(found))
 
@@ -242,7 +243,7 @@ def demo(
 def _store(settings: Path) -> AbstractContextManager[SurveyStore]:
     from masquerade.services.survey.store import SurveyStore  # noqa: PLC0415
 
-    return SurveyStore(checked(settings, "survey").state)
+    return SurveyStore(checked(settings, "survey").place)
 
 
 def _shown(found: dict[str, Any]) -> str:

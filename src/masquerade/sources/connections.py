@@ -79,13 +79,13 @@ def _connected(psycopg: Any, url: str | None) -> Any:
     try:
         connection = psycopg.connect(url or "", **ours)
     except psycopg.Error as error:
-        raise EngineError(f"PostgreSQL: no connection by {settings}: {_why(error)}.") from None
+        raise EngineError(f"PostgreSQL: no connection by {settings}: {why_not(error)}.") from None
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     connection.read_only = True
     return connection
 
 
-def _why(error: Exception) -> str:
+def why_not(error: Exception) -> str:
     """Return why there is no connection, in words of our own."""
     said = str(error).lower()
     reasons = {

@@ -120,6 +120,7 @@ def page_values(survey: Survey) -> dict[str, Any]:
         "contact": survey.text(spec.contact),
         "consent": survey.text(spec.consent),
         "closes": spec.closes,
+        "deleted": spec.delete_after,
         "panel": spec.panel,
         "clear": len(policy.disguised) < len(policy.schema),
         "own": spec.own_chance,

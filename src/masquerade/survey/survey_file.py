@@ -84,6 +84,7 @@ class SurveySpec(_Part):
     questions: list[QuestionSpec] = Field(min_length=1, max_length=MOST_QUESTIONS)
     order: Literal["fixed", "random"] = "fixed"
     closes: str | None = None
+    delete_after: str | None = None
     panel: bool = False
     own_chance: bool = False
     issuer: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
@@ -233,8 +234,7 @@ def _problems(survey: Survey) -> Iterator[str]:
             "collector: must be an address such as https://survey.example.org, without a path; http only of "
             "this machine."
         )
-    if spec.closes is not None and not _is_day(spec.closes):
-        yield "closes: must be a day, such as 2027-01-31; quote it."
+    yield from _day_problems(spec)
     if len(set(spec.languages)) < len(spec.languages):
         yield "languages: one is named twice."
     if spec.panel and spec.own_chance:
@@ -257,6 +257,15 @@ def _problems(survey: Survey) -> Iterator[str]:
     if not survey.policy.disguised:
         yield "policy: nothing is disguised, and the page promises that answers are."
     yield from _question_problems(survey)
+
+
+def _day_problems(spec: SurveySpec) -> Iterator[str]:
+    if spec.closes is not None and not _is_day(spec.closes):
+        yield "closes: must be a day, such as 2027-01-31; quote it."
+    if spec.delete_after is not None and not _is_day(spec.delete_after):
+        yield "delete_after: must be a day, such as 2027-12-31; quote it."
+    elif (spec.delete_after or "9") < (spec.closes or ""):
+        yield "delete_after: must not be before 'closes'."
 
 
 def _own_chance_problems(survey: Survey) -> Iterator[str]:

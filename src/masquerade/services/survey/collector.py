@@ -7,6 +7,7 @@ import json
 import math
 import re
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import replace
@@ -19,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.core.private_file import read_private
 from masquerade.crypto import oprf
 from masquerade.crypto.keys import token_digest
@@ -34,8 +35,9 @@ from masquerade.services.common.server import run
 from masquerade.services.common.service import VERSION_HEADER, VERSIONS, Service
 from masquerade.services.survey.figures import figures
 from masquerade.services.survey.messages import bytes_of, report_of
+from masquerade.services.survey.quotas import Quota
 from masquerade.services.survey.settings import SurveySettings
-from masquerade.services.survey.store import SurveyStore
+from masquerade.services.survey.store import SurveyStore, today
 from masquerade.survey.page import PAGE, WORKER, body_size, build, content_policy
 from masquerade.survey.script_text import asset
 from masquerade.survey.survey_file import Survey
@@ -45,6 +47,7 @@ RESPONDENT: Final = Peer("respondent")
 TOKEN: Final = re.compile(r"[0-9a-f]{192}")
 PLACES: Final = ("token", "withdraw", "team")
 _FIGURES_SECONDS: Final = 5.0
+_HOUSE_SECONDS: Final = 3600.0
 _MOST_ADDRESSES: Final = 100_000
 _MESSAGE_HEADERS: Final = (
     (b"access-control-allow-origin", b"*"),
@@ -69,15 +72,37 @@ class SurveyCollector:
                 "is there and anybody may answer."
             )
         self._size = body_size(self.survey)
-        self.store = SurveyStore(settings.state)
-        self.store.register(self.survey.policy)
+        self._log = logs.Logger(settings.name)
+        self.store = open_store(settings, self.survey)
         self._versions = self.store.versions()
         self._shown: tuple[float, bytes] = (-math.inf, b"")
-        self._log = logs.Logger(settings.name)
+        self._ending = threading.Event()
+        self._keeper = threading.Thread(target=self._keep_house, name="survey keeper", daemon=True)
+        self.keep_promises()
+        self._keeper.start()
 
     def close(self) -> None:
         """Let go of files."""
+        self._ending.set()
+        self._keeper.join()
         self.store.close()
+
+    def keep_promises(self) -> None:
+        """Delete what is to be deleted by now, and signs of order; at the start, and every hour."""
+        day = self.survey.spec.delete_after
+        if day is not None and today() > day:
+            self.store.end()
+            number = self.store.erase()
+            if number:
+                self._log.info("deleted as the page promises", reports=number, after=day)
+        self.store.tidy()
+
+    def _keep_house(self) -> None:
+        while not self._ending.wait(_HOUSE_SECONDS):
+            try:
+                self.keep_promises()
+            except MasqueradeError as error:
+                self._log.warning("deletion failed; it is tried again", error=type(error).__name__)
 
     def service(self) -> Service:
         """Return the service: places for pages, files to look at, and a door that browsers come through."""
@@ -217,6 +242,18 @@ class SurveyCollector:
             shown = json.dumps(figures(self.store, self.survey)).encode()
             self._shown = (time.monotonic(), shown)
         return shown
+
+
+def open_store(settings: SurveySettings, survey: Survey) -> SurveyStore:
+    """Return the store that settings name, for this version of the survey, with its quotas."""
+    store = SurveyStore(settings.place)
+    try:
+        store.register(survey.policy)
+        store.limit([Quota(it.variable, it.answer, it.most) for it in settings.quotas])
+    except BaseException:
+        store.close()
+        raise
+    return store
 
 
 def load_token_key(settings: SurveySettings) -> oprf.ServerKey:

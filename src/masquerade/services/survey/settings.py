@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from masquerade.services.common import settings as common
+
+
+def _postgres_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ValueError("must be an address such as postgresql://user@host/database.")
+    if parts.password is not None or "password=" in parts.query:
+        raise ValueError("must not hold a password; ~/.pgpass or PGPASSWORD has it.")
+    return value
 
 
 class SurveyLimits(common.Limits):
@@ -22,6 +33,17 @@ class SurveyLimits(common.Limits):
     """The most messages a minute from one address, which is never kept: in memory, and forgotten."""
 
 
+class QuotaSettings(common.Strict):
+    """At most so many reports with an answer; whoever comes then is told that the survey is closed."""
+
+    variable: str
+    """A column of the reports."""
+    answer: bool | int | str
+    """One of its categories: of a disguised variable that of the report, which chance drew."""
+    most: int = Field(ge=1)
+    """How many are taken."""
+
+
 class SurveySettings(common.Strict):
     """The collector of a survey."""
 
@@ -35,14 +57,31 @@ class SurveySettings(common.Strict):
     """Where pages reach the collector."""
     tls: common.Tls | None = None
     """Its certificate and key; without them it listens on this machine alone, behind a proxy that has one."""
-    state: common.AnyPath
-    """A folder for reports and invitations, made if it is not there."""
+    state: common.AnyPath | None = None
+    """A folder for reports and invitations, made if it is not there; or else `store`."""
+    store: Annotated[str, AfterValidator(_postgres_url)] | None = None
+    """PostgreSQL in place of a folder, `postgresql://user@host/database`; `~/.pgpass` has the password."""
     token_key: common.SecretFile | None = None
     """The key that signs blind tokens (`masquerade survey init` makes it); without it anybody may answer."""
     team_token: common.SecretFile | None = None
     """The token of the fieldwork team, for the page that shows how far it is (`masquerade tls token`)."""
+    quotas: tuple[QuotaSettings, ...] = ()
+    """Answers of which enough is enough."""
     limits: SurveyLimits = SurveyLimits()
     """How much is taken and worked on."""
+
+    @property
+    def place(self) -> str | Path:
+        """Return where reports and invitations are kept."""
+        kept = self.store or self.state
+        assert kept is not None  # noqa: S101  (checked below)
+        return kept
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.state is None) == (self.store is None):
+            raise ValueError("needs a state (a folder) or a store (postgresql://…), one of them.")
+        return self
 
     @model_validator(mode="after")
     def _local_without_tls(self) -> Self:

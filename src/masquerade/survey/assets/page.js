@@ -191,6 +191,7 @@ function start() {
     h("h2", {}, t("who")),
     h("table", {}, h("tbody", {}, who.map(([name, answer]) => h("tr", {}, h("th", { scope: "row" }, t(name)), h("td", { class: answer === "no" ? "good" : "" }, t(answer)))))),
     S.clear && p(t("clear_some")), p(t(S.panel ? "stored_panel" : "not_stored")),
+    S.deleted && p(t("deleted", { day: S.deleted })),
     last === "mark" ? note(p(t("answered")), button(t("anew"), () => { last = null; show(start); })) : form,
     fold("how", p(t("how_text"))),
     checking(), withdrawing(),

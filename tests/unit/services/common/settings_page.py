@@ -38,7 +38,7 @@ from masquerade.services.parties.session import Goal, KindName, LearnerName, Ses
 from masquerade.services.parties.settings import KINDS as PARTIES
 from masquerade.services.parties.settings import Consent, DataSettings
 from masquerade.services.survey.settings import KINDS as SURVEYS
-from masquerade.services.survey.settings import SurveyLimits
+from masquerade.services.survey.settings import QuotaSettings, SurveyLimits
 
 ON_PAGE = Written(
     Path(__file__).parents[4] / "docs" / "settings.md",
@@ -67,6 +67,7 @@ TITLES: dict[type[BaseModel], str] = {
     Limits: "`limits`",
     OpenLimits: "`limits` of a collection",
     SurveyLimits: "`limits` of a survey",
+    QuotaSettings: "A quota",
     DataSettings: "`data`",
     Consent: "A consent",
     Goal: "`learn`",

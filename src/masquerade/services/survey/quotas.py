@@ -1,0 +1,96 @@
+"""Quotas: so many reports with an answer, and then no more of them.
+
+A collector sees reports, not answers. Of a variable that is not disguised they are the same, and a quota is
+what it always was. Of a disguised one a quota counts what was drawn: when it is full, people are turned away
+by chance, not by what they answered, and estimates of that variable from those who are left are biased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError, did_you_mean
+from masquerade.core.schema import Category
+from masquerade.services.common.problems import Ended
+
+ANSWERS, REPORTS = "answers", "reports"
+MEANING = {
+    ANSWERS: "counts answers: this variable is not disguised.",
+    REPORTS: "counts what was drawn, not what was answered; when it is full, estimates of this variable are "
+    "biased: chance decides who is turned away.",
+}
+
+
+@dataclass(frozen=True)
+class Quota:
+    """At most so many reports in which a column has a category."""
+
+    variable: str
+    category: Category
+    most: int
+
+
+class QuotaCounts:
+    """How far quotas are, under every version of a survey; who keeps reports counts them here."""
+
+    def __init__(self, quotas: Sequence[Quota], versions: Mapping[str, Policy]) -> None:
+        self.quotas, self._places = tuple(quotas), dict[str, list[tuple[int, int] | None]]()
+        self._versions, self._counts = dict(versions), [0] * len(quotas)
+        problems = [told for i, quota in enumerate(quotas) for told in self._problems(i, quota)]
+        if problems:
+            raise InputError("\n  ".join(["quotas:", *problems]) if len(problems) > 1 else problems[0])
+        for name, policy in versions.items():
+            columns = [variable.name for variable in policy.observed.variables]
+            self._places[name] = [
+                (columns.index(quota.variable), policy.observed[quota.variable].code(quota.category))
+                if quota.variable in columns and quota.category in policy.observed[quota.variable].categories
+                else None
+                for quota in quotas
+            ]
+
+    def _problems(self, place: int, quota: Quota) -> Iterable[str]:
+        where = f"quotas.{place}"
+        found = [policy.observed for policy in self._versions.values() if quota.variable in policy.observed]
+        if not found:
+            known = {name for policy in self._versions.values() for name in policy.observed}
+            yield (
+                f"{where}.variable: reports have no column {quota.variable!r}."
+                f"{did_you_mean(quota.variable, sorted(known))}"
+            )
+        elif all(quota.category not in one[quota.variable].categories for one in found):
+            hint = did_you_mean(quota.category, found[0][quota.variable].categories)
+            yield f"{where}.answer: {quota.category!r} is not a category of {quota.variable!r}.{hint}"
+
+    def refused(self, policy: str, codes: Sequence[int]) -> Ended | None:
+        """Return why a report is not taken, None if it is."""
+        full = any(self._counts[i] >= self.quotas[i].most for i in self._met(policy, codes))
+        return Ended("Enough people have answered like this: the quota is full.") if full else None
+
+    def count(self, policy: str, codes: Sequence[int], by: int = 1) -> None:
+        """Count a report that was kept, or withdrawn (by = -1)."""
+        for i in self._met(policy, codes):
+            self._counts[i] += by
+
+    def recount(self, reports: Iterable[tuple[str, int, str, tuple[int, ...]]]) -> None:
+        """Count everything anew."""
+        self._counts = [0] * len(self.quotas)
+        for policy, _, _, codes in reports:
+            self.count(policy, codes)
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Return how far each quota is, and what it counts."""
+        found = []
+        for quota, count in zip(self.quotas, self._counts, strict=True):
+            disguised = any(quota.variable not in policy.schema or quota.variable in policy.disguised
+                            for policy in self._versions.values())  # fmt: skip
+            basis = REPORTS if disguised else ANSWERS
+            found.append({"variable": quota.variable, "answer": str(quota.category), "count": count,
+                          "most": quota.most, "counts": basis, "meaning": MEANING[basis]})  # fmt: skip
+        return found
+
+    def _met(self, policy: str, codes: Sequence[int]) -> Iterable[int]:
+        places = self._places.get(policy, ())
+        return [i for i, at in enumerate(places) if at is not None and codes[at[0]] == at[1]]
