@@ -22,7 +22,15 @@ for (const c of o.vectors.filter((c) => c.inputs.length === 1)) {
     expect(await ends(forged).then(() => false, () => true));
   }
 }
-// what is drawn of fresh words: counts of a binary and of a wide row
-const row = [[0, "3"], [1, "1"]], counts = [0, 0];
-for (let i = 0; i < 20000; i++) counts[await m.draw(row, m.freshWords)]++;
-console.log(JSON.stringify({ met, missed, counts }));
+// what is drawn of fresh words, and of the keys of as many members of a panel: twice each, in case one differs
+const row = [[0, "3"], [1, "1"]], fresh = [0, 0], keyed = [0, 0], people = 20000, policy = "ab".repeat(32);
+for (let i = 0; i < people; i++) fresh[await m.draw(row, m.freshWords)]++;
+let changed = 0;
+const member = async () => {
+  const secret = crypto.getRandomValues(new Uint8Array(16)), words = m.memoWords(await m.panelKey(secret, policy));
+  const first = await m.draw(row, words, 1, 0);
+  keyed[first]++;
+  if (first !== (await m.draw(row, words, 1, 0))) changed++;
+};
+for (let i = 0; i < people; i += 100) await Promise.all(Array.from({ length: 100 }, member));
+console.log(JSON.stringify({ met, missed, fresh, keyed, changed }));

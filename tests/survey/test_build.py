@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from fractions import Fraction
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -18,10 +19,11 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.services.survey.example import write_example
 from masquerade.survey import Survey, build
+from masquerade.survey.consequences import surest, surest_of, surest_of_all
 from masquerade.survey.mechanism import mechanism
-from masquerade.survey.page import page_values
+from masquerade.survey.page import page_of, page_values
 from masquerade.survey.paper import ranges
-from masquerade.survey.qr import in_svg, in_terminal, qr_code
+from masquerade.survey.qr import in_svg, in_terminal
 from masquerade.survey.script_text import compact, literal
 
 
@@ -43,12 +45,12 @@ def test_two_builds_are_the_same_bytes(built):
 def test_the_page_is_small_and_asks_nobody_but_the_collector(built):
     survey, made = built
     page = made.files["survey.html"].decode()
-    values = page_values(survey)
-    own = ("words", "questions", "columns", "title", "contact", "consent", "mechanism", "vectors")
-    texts = sum(len(literal(values[name]).encode()) for name in own)
-    assert (
-        len(page.encode()) - texts <= 30_000
-    )  # with the code for tokens; without the survey's own texts and numbers
+    for panel in (False, True):  # by invitation, and with all that a panel needs beside
+        whole = Survey(survey.spec.model_copy(update={"panel": panel}), survey.policy)
+        values = page_values(whole)
+        told = ("words", "questions", "columns", "title", "contact", "consent", "firstLabel")
+        texts = sum(len(literal(values[name]).encode()) for name in told)
+        assert len(page_of(whole).encode()) - texts <= 30_000  # the policy's numbers and its vectors count
     addresses = set(re.findall(r"https?://[\w.:/-]+", page))
     assert addresses == {"https://survey.example.org", "http://www.w3.org/2000/svg"}
     assert not re.search(r"<(?:link|img|iframe|script)[^>]*(?:src|href)=", page)
@@ -87,9 +89,17 @@ def test_texts_cannot_end_the_script():
     assert literal({"a": "</script><!--"}) == '{"a":"\\u003c/script>\\u003c!--"}'
 
 
-def test_scripts_lose_blanks_and_nothing_else():
+def test_scripts_lose_blanks_and_long_names_and_nothing_else():
     script = 'const a = 1; // one\nlet b = a + +a,\n  c = "a  b"; /* x\n y */ f(/ a\\/b /g);\nreturn a\n'
     assert compact(script) == 'let a=1;let b=a+ +a,c="a  b";f(/ a\\/b /g);return a'
+    long = """function outer({ first, second: other }, [, third] = [], ...rest) {
+      const { length } = rest, inner = (one) => ({ first, one, other: one.first });
+      return `${inner({ first: third }).first} and ${`first ${length}`}`;
+    }"""
+    assert compact(long) == (
+        "function h({first:b,second:g},[,f]=[],...e){let{length:d}=e,c=(a)=>({first:b,one:a,other:a.first});"
+        "return`${c({first:f}).first} and ${`first ${d}`}`;}"
+    )
 
 
 def test_sheets_lead_through_the_channel_exactly():
@@ -129,20 +139,43 @@ def test_every_kind_of_policy_becomes_a_page_mechanism(name):
     assert sorted(columns) == list(range(len(policy.observed)))
 
 
-def test_qr_codes_are_those_that_a_reader_read():
-    """Digests of codes that jsQR 1.4 decoded to these texts."""
-    read = {
-        "http://127.0.0.1:8765/": QR[0],
-        "https://survey.example.org/#" + "x" * 24: QR[1],
-        "t" * 213: QR[2],
-    }
-    for text, digest in read.items():
-        modules = "\n".join("".join(map(str, row)) for row in qr_code(text))
-        assert hashlib.sha256(modules.encode()).hexdigest()[:16] == digest
-    assert len(in_terminal("a").splitlines()) == 15
+def test_the_address_is_a_qr_code_in_terminal_and_letter():
+    lines = in_terminal("http://127.0.0.1:8765/").splitlines()
+    assert len(lines) == 17
+    assert all(line.startswith("\033[97;40m") for line in lines)
     assert in_svg("a").startswith("<svg")
-    with pytest.raises(InputError, match="too long"):
-        qr_code("t" * 214)
 
 
-QR = ("e4d7d3172c18cfd7", "c0fc98e2b5a182f3", "a0a2a6cb7512ad59")
+@pytest.mark.parametrize("name", POLICIES)
+def test_nobody_is_made_surer_than_the_page_says(name):
+    """Of every answer and pair of answers by every report, from even odds; and somebody is made so sure."""
+    policy = Policy.from_dict(POLICIES[name])
+    found = surest_of(policy)
+    for variable in policy.schema:
+        group = next(group for group in policy.groups if variable in group.names)
+        if not group.disguised:
+            assert found[variable] is None
+            continue
+        k, m = found[variable].values()
+        response = group.response
+        sizes = [] if response is None else sorted(set(response.block_classes.tolist()))
+        own = [response.channel_of(size) for size in sizes] or [
+            next(g for g in policy.groups_of(label) if variable in g.names).matrix_channel
+            for label in policy.strata or (None,)
+        ]
+        sure = max(
+            Fraction(row[report], row[report] + other.get(report, 0))
+            for channel in own
+            for row, other in permutations([channel.row(code) for code in range(channel.truths)], 2)
+            for report in row
+        )
+        assert Fraction(k - 1, m) < sure <= Fraction(k, m)
+
+
+def test_together_what_is_drawn_apart_tells_more_and_the_page_says_so(built):
+    survey, made = built
+    assert surest_of(survey.policy)["pills"] == {"k": 75, "m": 100}
+    # γ of 3, 3 and 14/3 multiply to 42
+    assert surest_of_all(survey.policy) == {"k": 98, "m": 100}
+    assert "can be at most 98 of 100 sure" in made.files["letter.html"].decode()
+    assert surest(float("inf")) == {"k": 100, "m": 100}

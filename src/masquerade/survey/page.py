@@ -17,6 +17,7 @@ from typing import Any, Final
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
 from masquerade.core.atomic import write_whole
+from masquerade.survey.consequences import surest_of, surest_of_all
 from masquerade.survey.mechanism import channel_rows, mechanism, vectors
 from masquerade.survey.paper import letter, sheets
 from masquerade.survey.script_text import asset, compact_style, script_of
@@ -79,7 +80,8 @@ def build(survey: Survey) -> Built:
 
 def page_of(survey: Survey) -> str:
     """Return the page: markup, style, script and survey in one, fixed by hashes in its content policy."""
-    parts = ["masquerade.js", *(["tokens.js"] if survey.spec.issuer else []), "page.js"]
+    further = {"tokens.js": survey.spec.issuer is not None, "qr.js": survey.spec.panel}
+    parts = ["masquerade.js", *(name for name, needed in further.items() if needed), "page.js"]
     script = script_of(parts, page_values(survey))
     style = compact_style(asset("page.css"))
     first = survey.languages[0]
@@ -111,6 +113,7 @@ def page_values(survey: Survey) -> dict[str, Any]:
     spec, policy = survey.spec, survey.policy
     own = _vectors(policy, words=1, rows=2)[:_MOST_CHANNELS]
     columns = _columns(survey)
+    bounds = surest_of(policy)
     return {
         "id": survey_id(survey),
         "policy": policy.id,
@@ -123,12 +126,13 @@ def page_values(survey: Survey) -> dict[str, Any]:
         "deleted": spec.delete_after,
         "panel": spec.panel,
         "clear": len(policy.disguised) < len(policy.schema),
+        "bound": surest_of_all(policy),
         "own": spec.own_chance,
         "issuer": spec.issuer,
         "order": spec.order,
         "questions": [
             {"name": q.name, "text": q.text, "help": q.help, "answers": q.answers, "shown": q.shown,
-             "notAsked": q.not_asked}
+             "notAsked": q.not_asked, "bound": bounds[q.name]}
             for q in survey.questions
         ],
         "mechanism": mechanism(policy),

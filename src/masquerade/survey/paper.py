@@ -16,6 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from masquerade.channels.channel import Channel
+from masquerade.survey.consequences import surest_of_all
 from masquerade.survey.qr import in_svg
 from masquerade.survey.script_text import asset
 from masquerade.survey.survey_file import Question, Survey
@@ -51,7 +52,7 @@ class Sheet:
 
 def letter(survey: Survey, digest: str) -> str:
     """Return the letter to respondents, with the page's sha256, in every language."""
-    spec = survey.spec
+    spec, clear = survey.spec, len(survey.policy.disguised) < len(survey.policy.schema)
     return _template("letter.html.j2").render(
         languages=survey.languages,
         words=survey.words,
@@ -62,7 +63,9 @@ def letter(survey: Survey, digest: str) -> str:
         digest=[digest[i : i + 8] for i in range(0, 64, 8)],
         closes=spec.closes,
         panel=spec.panel,
-        clear=len(survey.policy.disguised) < len(survey.policy.schema),
+        clear=clear,
+        drawn="except" if clear else "no",
+        surest=surest_of_all(survey.policy),
         code=Markup(in_svg(f"{spec.collector}/")),  # noqa: S704  (an address that was checked)
     )
 

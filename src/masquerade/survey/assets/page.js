@@ -151,19 +151,20 @@ function explained(q, chosen) {
   const group = groupOf(q.name), place = groups().indexOf(group), channel = group.channel;
   if (mode) return channel || group.deal ? [p(t("mode_text"))] : [p(h("b", {}, t("clear")))];
   const keep = ([size, same, other]) => chance(BigInt(same), BigInt(same) + BigInt(other) * BigInt(size - 1));
+  if (!channel && !group.deal) return [p(h("b", {}, t("clear")))];
+  const bound = p(t("bound", { p: t("of", q.bound) }));
   if (group.deal) {
     const { members, cells } = blocksOf(group), at = members[blocks[place]];
     const size = blocks[place] < cells ? at.reduce((n, j) => n * group.sizes[j], 1) : 2 ** group.k;
-    return [p(t("odds_block", { p: keep(group.channels[size]) }))];
+    return [p(t("odds_block", { p: keep(group.channels[size]) })), bound];
   }
-  if (!channel) return [p(h("b", {}, t("clear")))];
   const plain = !Array.isArray(channel[0]);
-  if (group.names.length > 1) return [p(plain ? t("odds_joint", { n: group.names.length, p: keep(channel) }) : t("how_text"))];
+  if (group.names.length > 1) return [p(plain ? t("odds_joint", { n: group.names.length, p: keep(channel) }) : t("how_text")), bound];
   const labels = labelsOf(group), given = q.answers[lang], row = (i) => rowOf(channel, i), said = [];
   if (given.length === 2 && labels.length === 2)
     said.push(t("odds_two", { a: given[0], r: labels[0], p: odds(row(0), 0), b: given[1], q: odds(row(1), 0) }));
   else if (plain) said.push(t("odds_same", { p: keep(channel) }));
-  return [said.map((one) => p(one)), chosen == null ? p(t("spinner_choose")) : spinner(row(chosen), labels, given[chosen])];
+  return [said.map((one) => p(one)), chosen == null ? p(t("spinner_choose")) : spinner(row(chosen), labels, given[chosen]), bound];
 }
 
 // Which questions are asked: those of the blocks that were dealt, and those whose conditions hold.
@@ -178,7 +179,7 @@ function asked() {
 
 function start() {
   const form = h("form", { autocomplete: "off", novalidate: true, onsubmit: begin });
-  const who = [["who_team", "no"], ["who_hacker", "no"], ["who_court", "no"], ["who_screen", "yes"], ["who_device", "yes"]];
+  const drawn = S.clear ? "except" : "no", who = [["who_team", drawn], ["who_hacker", drawn], ["who_court", drawn], ["who_screen", "yes"], ["who_device", "yes"]];
   form.append(...[
     S.panel && recovery(),
     S.own && p(h("label", {}, t("mode"), h("br"), h("select", { name: "mode" }, MODES.map((name, i) => h("option", { value: i }, t(`mode_${name}`)))))),
@@ -189,8 +190,8 @@ function start() {
     title(S.title[lang]), paragraphs(S.consent[lang]),
     note(p(t("promise"))),
     h("h2", {}, t("who")),
-    h("table", {}, h("tbody", {}, who.map(([name, answer]) => h("tr", {}, h("th", { scope: "row" }, t(name)), h("td", { class: answer === "no" ? "good" : "" }, t(answer)))))),
-    S.clear && p(t("clear_some")), p(t(S.panel ? "stored_panel" : "not_stored")),
+    h("table", {}, h("tbody", {}, who.map(([name, answer]) => h("tr", {}, h("th", { scope: "row" }, t(name)), h("td", { class: answer === "yes" ? "" : "good" }, t(answer)))))),
+    p(t("bound_all", { p: t("of", S.bound) })), S.clear && p(t("clear_some")), p(t(S.panel ? "stored_panel" : "not_stored")),
     S.deleted && p(t("deleted", { day: S.deleted })),
     last === "mark" ? note(p(t("answered")), button(t("anew"), () => { last = null; show(start); })) : form,
     fold("how", p(t("how_text"))),
@@ -199,12 +200,16 @@ function start() {
   ];
 }
 function recovery() {
-  const shown = h("code", {});
-  checked(code).then((b) => (shown.textContent = spell(b)));
-  return note(h("h2", {}, t("recovery")), p(t("recovery_new")), p(shown),
+  const shown = h("code", {}), picture = h("div", { class: "qr" });
+  checked(code).then((b) => {
+    shown.textContent = spell(b);
+    picture.append(h("svg", { viewBox: "-4 -4 37 37", role: "img", "aria-label": t("recovery_qr") }, h("path", { d: squares(qr(spell(b))) })));
+  });
+  return note(h("h2", {}, t("recovery")), p(t("recovery_new")), p(shown), picture,
     h("label", { class: "choice" }, h("input", { type: "checkbox", name: "written" }), t("recovery_kept")),
     fold("recovery_old", p(field("recovery_label", "code"))));
 }
+const squares = (dark) => dark.flatMap((row, y) => row.map((on, x) => (on ? `M${x} ${y}h1v1h-1z` : ""))).join("");
 const problem = (told) => { $("problem").textContent = told; };
 async function begin(event) {
   event.preventDefault();
@@ -369,7 +374,7 @@ function checking() {
     })), output);
 }
 
-window.masquerade = Object.freeze({ survey: S, check, disguise, intervals, reportOfWord, rowOf, draw, memoWords, panelKey });
+window.masquerade = Object.freeze({ survey: S, check, disguise, intervals, reportOfWord, rowOf, draw, memoWords, panelKey, qr: S.panel && qr });
 addEventListener("online", flush);
 (async () => {
   if (await get("mark")) last = "mark";
