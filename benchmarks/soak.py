@@ -23,6 +23,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import resource
 import signal
 import statistics
@@ -224,7 +225,7 @@ class Deployment:
             process.join()
 
     def sizes(self):
-        """Return the open files, threads and resident MiB of every process."""
+        """Return the open files, threads and resident MiB of every process, and which process that was."""
         found = {}
         for name, process in self.processes.items():
             place = Path(f"/proc/{process.pid}")
@@ -232,6 +233,7 @@ class Deployment:
                 line.split(":\t", 1) for line in (place / "status").read_text().splitlines() if ":\t" in line
             )
             found[name] = {
+                "process": self.starts[name],
                 "files": len(list((place / "fd").iterdir())),
                 "threads": int(status["Threads"]),
                 "mib": round(int(status["VmRSS"].split()[0]) / 1024, 1),
@@ -410,23 +412,46 @@ def soak(folder, faults, tell=lambda _line: None, seconds=float("inf")):
         "draws": draws(deployment),
         "starts": dict(deployment.starts),
         "growth": growth(sizes[last + 1 :]),
+        "growth_of_long_lives": long_lives(sizes),
         "median_seconds": round(statistics.median(one["seconds"] for one in ended), 2),
         "refusals": sorted({reason for one in ended if one["state"] != "done" for reason in one["reasons"]}),
         "interruptions": Counter(
-            reason.split(":")[0][:120] for one in ended for reason in one["reasons"]
+            re.sub(r"https://\S+", "…", reason)[:120] for one in ended for reason in one["reasons"]
         ).most_common(12),
     }
 
 
 def growth(sizes):
-    """Return how processes grew over the sessions without faults, after the first third of them."""
+    """Return how processes grew over the sessions without faults."""
     if len(sizes) < 3:
         return {}
-    first, last = sizes[len(sizes) // 3], sizes[-1]
     return {
-        name: {what: round(last[name][what] - first[name][what], 1) for what in first[name]}
-        | {"at_the_end": last[name]}
-        for name in last
+        name: {"sessions": len(sizes), **_grown([one[name] for one in sizes]), "at_the_end": sizes[-1][name]}
+        for name in sizes[-1]
+    }
+
+
+def long_lives(sizes):
+    """Return how the process of every node grew that lived through most sessions, faults of others or not."""
+    found = {}
+    for name in sizes[-1]:
+        lives = {}
+        for one in sizes:
+            lives.setdefault(one[name]["process"], []).append(one[name])
+        longest = max(lives.values(), key=len)
+        found[name] = {"sessions": len(longest), **_grown(longest)}
+    return found
+
+
+def _grown(life):
+    """Return how the middle of the last third of some sizes differs from that of the second third."""
+    third = max(len(life) // 3, 1)
+    earlier, later = life[-2 * third : -third] or life[:1], life[-third:]
+    return {
+        what: round(
+            statistics.median(one[what] for one in later) - statistics.median(one[what] for one in earlier), 1
+        )
+        for what in ("files", "threads", "mib")
     }
 
 
@@ -434,7 +459,7 @@ def main():
     """Soak, print every session, and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sessions", type=int, default=200)
-    parser.add_argument("--quiet", type=int, default=30)
+    parser.add_argument("--quiet", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--json", type=Path)

@@ -125,7 +125,7 @@ def _bodies() -> Iterator[Target]:
     unpack = partial(arrow_stream.unpack, most_bytes=1000, most_rows=10, schema=schema)
     yield Target("arrow-stream", unpack, _seeds("arrow-stream", arrow_stream.pack(rows)), weight=8)
     linkage = bytes(24 * 3)
-    yield Target("linkage", Linkage.from_bytes, _seeds("linkage", linkage), weight=2)
+    yield Target("linkage", lambda data: Linkage.from_pieces([data]), _seeds("linkage", linkage), weight=2)
 
 
 def _party_message(kind: type[Any], data: bytes) -> None:

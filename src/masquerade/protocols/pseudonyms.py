@@ -14,6 +14,7 @@ where.
 from __future__ import annotations
 
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -157,23 +158,41 @@ def words_of(tags: Tags) -> tuple[Words, Words]:
 
 
 class SortedPseudonyms:
-    """Pseudonyms in order: which rows are in a part."""
+    """Pseudonyms in order: which rows are in a part. Of those that came in order nothing more is held."""
 
     def __init__(self, tags: Tags) -> None:
-        first, second = words_of(tags)
-        self.order: NDArray[np.intp] = np.argsort(first)
-        self._first = first[self.order]
-        if not np.all(self._first[1:] > self._first[:-1]):  # the first halves alone do not tell all apart
-            self.order = np.lexsort((second, first))
-            self._first = first[self.order]
-            if not increasing(self._first, second[self.order]):
-                raise InputError("A pseudonym names two rows of a block: a pseudonym names one record.")
+        self._tags, self._order = tags, None if _in_order(tags) else order_of(tags)
 
     def rows(self, part: int, parts: int) -> NDArray[np.intp]:
         """Return the rows of a part, by pseudonym."""
-        first, last = bounds_of(part, parts)
-        begin = np.searchsorted(self._first, first, side="left")
-        return self.order[begin : np.searchsorted(self._first, last, side="right")]
+        (first, last), all_rows = bounds_of(part, parts), range(len(self._tags))
+        begin = bisect_left(all_rows, int(first), key=self._first_word)
+        end = bisect_right(all_rows, int(last), key=self._first_word)
+        return np.arange(begin, end) if self._order is None else self._order[begin:end]
+
+    def _first_word(self, place: int) -> int:
+        row = place if self._order is None else self._order[place]
+        return int.from_bytes(self._tags[row, :8].tobytes(), "big")
+
+
+def _in_order(tags: Tags) -> bool:
+    """Tell whether pseudonyms come in order, looking at some at a time."""
+    cuts = range(0, len(tags), ROWS_AT_ONCE)
+    return all(increasing(*words_of(tags[at : at + ROWS_AT_ONCE + 1])) for at in cuts)
+
+
+def order_of(tags: Tags) -> NDArray[np.intp]:
+    """Return the order that sorts pseudonyms; one that stands there twice is refused."""
+    words = np.ascontiguousarray(tags).view(">u8")
+    first = words[:, 0].astype(np.uint64)
+    order = np.argsort(first)
+    first = first[order]
+    if not np.all(first[1:] > first[:-1]):  # the first halves alone do not tell all apart
+        first, second = words_of(tags)
+        order = np.lexsort((second, first))
+        if not increasing(first[order], second[order]):
+            raise InputError("A pseudonym names two rows of a block: a pseudonym names one record.")
+    return order
 
 
 def increasing(first: Words, second: Words) -> bool:

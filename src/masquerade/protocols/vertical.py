@@ -7,11 +7,12 @@ long as a part is joined, and are destroyed in the joining.
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,7 @@ from masquerade.protocols.session import Responder, Transport, ask
 _MOST_BLOCKS = 1000
 
 Structure = Mapping[str, Sequence[str]]
+Places = NDArray[np.integer[Any]]
 T = TypeVar("T")
 Variables = Annotated[tuple[codec.Name, ...], codec.Many(10_000)]
 PolicyText = Annotated[
@@ -374,12 +376,59 @@ def _check_policy(party: str, found: str, agreed: str) -> None:
         )
 
 
-class ClearCells(NamedTuple):
-    """Cells of one party: some rows, by pseudonym, of some variables, in clear."""
+@dataclass(frozen=True, eq=False)
+class ClearCells:
+    """Cells of one party in clear, a row for each pseudonym; all reports are drawn when some first leave."""
 
     codes: Mapping[str, Codes]
     tags: pseudonyms.Tags
     draws: Draws
+    _drawn: dict[str, Codes] = dataclasses.field(default_factory=dict, init=False, repr=False)
+
+    def clear(self, names: Sequence[str], rows: Places) -> dict[str, Codes]:
+        """Return cells of some pseudonyms as they are."""
+        return {name: self.codes[name][rows] for name in names}
+
+    def reports(self, policy: Policy, names: Sequence[str], rows: Places) -> dict[str, Codes]:
+        """Return reports of some pseudonyms; whatever is released later comes from the same draws."""
+        if not self._drawn:
+            self._drawn.update(_drawn(self.codes, policy, policy.observed.names, self.draws))
+        return {name: self._drawn[name][rows] for name in names}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RepeatedCells:
+    """Cells of one party whose reports a memo repeats: drawn as they are asked for, and never held.
+
+    `places` are the rows of `codes` that pseudonyms name; `draws` are how reports of some rows are drawn, the
+    same ones every time.
+    """
+
+    codes: Mapping[str, Codes]
+    tags: pseudonyms.Tags
+    places: Places
+    draws: Callable[[Places], Draws]
+
+    def clear(self, names: Sequence[str], rows: Places) -> dict[str, Codes]:
+        """Return cells of some pseudonyms as they are."""
+        at = self.places[rows]
+        return {name: self.codes[name][at] for name in names}
+
+    def reports(self, policy: Policy, names: Sequence[str], rows: Places) -> dict[str, Codes]:
+        """Draw reports of some pseudonyms."""
+        return _drawn(self.clear(tuple(self.codes), rows), policy, names, self.draws(self.places[rows]))
+
+
+def _drawn(
+    codes: Mapping[str, Codes], policy: Policy, names: Sequence[str], draws: Draws
+) -> dict[str, Codes]:
+    """Draw the reports of some names, each group of variables at its place in the policy."""
+    return {
+        name: column
+        for place, group in enumerate(policy.groups)
+        if group.names[0] in codes and not set(group.reports).isdisjoint(names)
+        for name, column in through(codes, [group], draws, None, place).items()
+    }
 
 
 class Site(Responder):
@@ -390,7 +439,9 @@ class Site(Responder):
 
     session: bytes
 
-    def __init__(self, name: str, policy: Policy, cells: Sequence[ClearCells], session: bytes) -> None:
+    def __init__(
+        self, name: str, policy: Policy, cells: Sequence[ClearCells | RepeatedCells], session: bytes
+    ) -> None:
         check_policy(policy)
         if policy.stratum_variable is not None:
             raise InputError("A policy with strata cannot be combined with other parties' policies.")
@@ -410,19 +461,6 @@ class Site(Responder):
         }
 
     @cached_property
-    def _reports(self) -> tuple[dict[str, Codes], ...]:
-        """Draw every report of this site, once: whatever is released later comes from here."""
-        return tuple(
-            {
-                name: column
-                for place, group in enumerate(self.policy.groups)
-                if group.names[0] in cells.codes
-                for name, column in through(cells.codes, [group], cells.draws, None, place).items()
-            }
-            for cells in self.cells
-        )
-
-    @cached_property
     def _sorted(self) -> tuple[pseudonyms.SortedPseudonyms, ...]:
         """Sort the pseudonyms of every block, once."""
         return tuple(pseudonyms.SortedPseudonyms(cells.tags) for cells in self.cells)
@@ -433,7 +471,7 @@ class Site(Responder):
             raise InputError(f"There are {request.parts} parts. Part {request.part + 1} was asked for.")
         policy = restricted(self.policy, request.names or self.policy.schema.names)
         blocks = tuple(
-            _packed(self._reports[block], self.cells[block].tags, names, rows, policy)
+            _packed(self.cells[block].reports(self.policy, names, rows), self.cells[block].tags[rows], policy)
             for block, names, rows in self._cut(policy, request.part, request.parts)
         )
         before = self.released.get(request.recipient, frozenset())
@@ -449,10 +487,7 @@ class Site(Responder):
     def clear(self, part: int, parts: int) -> list[ReceivedCells]:
         """Return a part of this site's cells as they are, for its own eyes."""
         return [
-            ReceivedCells(
-                {name: self.cells[block].codes[name][rows] for name in names},
-                self.cells[block].tags[rows],
-            )
+            ReceivedCells(self.cells[block].clear(names, rows), self.cells[block].tags[rows])
             for block, names, rows in self._cut(self.policy.undisguised(), part, parts)
         ]
 
@@ -479,28 +514,22 @@ class Site(Responder):
         ]
 
 
-def _packed(
-    reports: Mapping[str, Codes],
-    tags: pseudonyms.Tags,
-    names: Sequence[str],
-    rows: NDArray[np.intp],
-    policy: Policy,
-) -> bytes:
+def _packed(reports: Mapping[str, Codes], tags: pseudonyms.Tags, policy: Policy) -> bytes:
+    names = [name for name in policy.observed if name in reports]
     schema = schema_of(names, policy)
-    ids = pa.Array.from_buffers(
-        schema[0].type, len(rows), [None, pa.py_buffer(np.ascontiguousarray(tags[rows]))]
-    )
+    ids = pa.Array.from_buffers(schema[0].type, len(tags), [None, pa.py_buffer(np.ascontiguousarray(tags))])
     columns = [
-        pa.array(np.ascontiguousarray(reports[name][rows]), schema.field(place).type)
+        pa.array(np.ascontiguousarray(reports[name]), schema.field(place).type)
         for place, name in enumerate(names, start=1)
     ]
     return pack(pa.RecordBatch.from_arrays([ids, *columns], schema=schema))
 
 
-def _check_tags(cells: ClearCells) -> None:
+def _check_tags(cells: ClearCells | RepeatedCells) -> None:
     tags = cells.tags
     if tags.dtype != np.uint8 or tags.ndim != 2 or tags.shape[1] != pseudonyms.PSEUDONYM_SIZE:
         raise InputError(f"A pseudonym has {pseudonyms.PSEUDONYM_SIZE} bytes.")
-    for rows in map(len, cells.codes.values()):
+    sizes = [len(cells.places)] if isinstance(cells, RepeatedCells) else map(len, cells.codes.values())
+    for rows in sizes:
         if rows != len(tags):
             raise InputError(f"A block of {rows:,} rows needs as many pseudonyms. Got {len(tags):,} instead.")

@@ -63,7 +63,7 @@ class RecordBlock:
     keys: pa.Array | None
     rows: int
 
-    def take(self, rows: NDArray[np.intp]) -> RecordBlock:
+    def take(self, rows: NDArray[np.integer[Any]]) -> RecordBlock:
         """Return some records, in the order given."""
         keys = None if self.keys is None else self.keys.take(pa.array(rows))
         return RecordBlock({name: column[rows] for name, column in self.codes.items()}, keys, len(rows))
@@ -105,7 +105,7 @@ class LocalData:
                 _hash_texts(found, block.keys)
         return found.hexdigest()
 
-    def people(self, rows: NDArray[np.intp] | None = None) -> str:
+    def people(self, rows: NDArray[np.integer[Any]] | None = None) -> str:
         """Return the digest of a set of people: of all here, or of those in some places among the keys.
 
         Neither the order of records nor what is asked about people changes it; where nobody is named, the
@@ -113,34 +113,43 @@ class LocalData:
         """
         if self.nameless:
             return self.nameless
-        if len(self.blocks) == 1:
-            keys = _keys_of(self.whole).column
-        else:
-            keys = pa.array([str(key) for key in self.keys()], pa.string())
-        chosen = keys if rows is None else keys.take(pa.array(rows))
-        found = hashlib.sha256()
-        _hash_texts(found, chosen.take(pc.sort_indices(chosen)))
-        return found.hexdigest()
+        keys = self.keys().column
+        if len(self.blocks) > 1:
+            keys = keys.cast(pa.string())
+        everybody = rows is None or len(rows) == len(keys)
+        return people_digest(keys if everybody else keys.take(pa.array(rows)))
 
     @property
     def rows(self) -> int:
         """Return how many records there are, at most, over all blocks."""
         return sum(block.rows for block in self.blocks)
 
-    def keys(self) -> Sequence[Key]:
+    def keys(self) -> _KeyColumn:
         """Return the keys of all people here, each once, in order of appearance.
 
         Linking refuses a key that names two records; over several blocks that must be seen here.
         """
         if len(self.blocks) == 1:
             return _keys_of(self.whole)
-        found: dict[Key, None] = {}
-        for block in self.blocks:
-            listed = _keys_of(block)
-            if len(set(listed)) < len(listed):
-                raise InputError("A key names two records of this party: one record a person can be linked.")
-            found |= dict.fromkeys(listed)
-        return list(found)
+        columns = self._alike()
+        if any(pc.count_distinct(column).as_py() < len(column) for column in columns):
+            raise InputError("A key names two records of this party: one record a person can be linked.")
+        return _KeyColumn(pc.unique(pa.chunked_array(columns)))
+
+    def places_of_keys(self) -> list[NDArray[np.integer[Any]]]:
+        """Return, for every block, the place of each record's key among `keys`."""
+        listed = self.keys().column
+        return [pc.index_in(column, value_set=listed).to_numpy() for column in self._alike()]
+
+    def _alike(self) -> list[pa.Array]:
+        """Return the keys of every block as one type: whole numbers stand for their digits among texts."""
+        columns = [_keys_of(block).column for block in self.blocks]
+        if len({column.type for column in columns}) == 1:
+            return columns
+        for column in columns:
+            if not (pa.types.is_integer(column.type) or _is_text(column.type)):
+                raise InputError("A key is a text or a whole number.")
+        return [column.cast(pa.string()) for column in columns]
 
     def source(self, memo: Memo) -> Records:
         """Return a source over own records: clear, or their reports where the policy disguises."""
@@ -151,13 +160,14 @@ class LocalData:
         memo.saved(self.memo_id)
         return Records(reports, self.policy)
 
-    def draws(self, memo: Memo, block: RecordBlock) -> Draws:
-        """Return draws that the memo repeats: a person's value is disguised once and for all."""
+    def draws(self, memo: Memo, block: RecordBlock, rows: NDArray[np.integer[Any]] | None = None) -> Draws:
+        """Return draws for some rows that a memo repeats: a person's value is disguised once and for all."""
         if block.keys is None:
             if self.policy.disguised:
                 raise InputError("Disguising needs to know whose record it is: data.key in the settings.")
             return fresh_draws(Keystream())
-        draws, places = memo.draws(self.memo_id, _person_names(block.keys), "key"), self.places
+        keys = block.keys if rows is None else block.keys.take(pa.array(rows))
+        draws, places = memo.draws(self.memo_id, _person_names(keys), "key"), self.places
 
         def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
             return draws(codes, channel, rows, places[place & ~DEALING] | place & DEALING)
@@ -214,6 +224,35 @@ def read_local_data(settings: DataSettings, variables: Sequence[str], *, apart: 
     return LocalData(policy, blocks, whole.id, places, content, shared)
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def people_digest(keys: pa.Array) -> str:
+    """Return the sha256 of keys as texts in order: where each of them ends, then the texts.
+
+    They are brought into order some at a time, so that no second copy of them is held.
+    """
+    order, found, reached = pc.sort_indices(keys), hashlib.sha256(), 0
+    if pa.types.is_large_string(keys.type):  # digests of earlier versions have that none is missing
+        found.update(np.packbits(np.ones(len(keys), np.uint8), bitorder="little").data)
+    found.update(bytes(4))
+
+    def texts() -> Iterator[tuple[NDArray[np.int64], memoryview]]:
+        for at in range(0, len(keys), KEYS_AT_ONCE):
+            some = keys.take(order.slice(at, KEYS_AT_ONCE)).cast(pa.string())
+            _, offsets, text = some.buffers()
+            ends = np.frombuffer(offsets, np.int32, len(some) + 1)[1:].astype(np.int64)
+            yield ends, memoryview(b"" if text is None else text)[: ends[-1]]
+
+    for ends, _ in texts():
+        found.update((reached + ends).astype("<i4").data)
+        reached += int(ends[-1])
+    for _, text in texts():
+        found.update(text)
+    return found.hexdigest()
+
+
 def _hash_texts(found: hashlib._Hash, keys: pa.Array) -> None:
     """Hash keys as texts, in their order."""
     for buffer in pa.concat_arrays([keys.cast(pa.string())]).buffers():
@@ -240,10 +279,13 @@ def _read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: 
             if key is not None:
                 keys.append(batch.column(key))
     joined = pa.chunked_array(keys).combine_chunks() if keys else None
+    keys.clear()
+    if joined is not None and pa.types.is_dictionary(joined.type):
+        joined = joined.dictionary_decode()
     if joined is not None and joined.null_count:
         raise InputError(f"{paths[0]}: {joined.null_count:,} records have no value of {key!r}.")
     rows = sum(map(len, next(iter(parts.values())))) if parts else 0
-    return RecordBlock({name: np.concatenate(codes) for name, codes in parts.items()}, joined, rows)
+    return RecordBlock({name: np.concatenate(parts.pop(name)) for name in [*parts]}, joined, rows)
 
 
 def check_records(settings: PartySettings) -> None:

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import verify_signature
@@ -118,13 +116,13 @@ class Participant:
             # of this text and this epoch: pseudonyms of two sessions have nothing to do with each other
             session = hashlib.sha256(bytes.fromhex(self.spec.digest) + self.epoch).digest()[:SESSION_SIZE]
             tags = keyed_pseudonyms(keys, data.linking_key, session, most=self.limits.rows)
-            return Linkage.of(np.arange(len(keys)), tags)
+            return Linkage.of(None, tags)
         linker = self._players.get(LINKING.name)
         if not isinstance(linker, LinkingParty):
             raise _not_linked()
         if self.spec.kind.same_records:
             return Linkage.of(linker.rows, linker.common)
-        return Linkage.of(np.arange(len(linker.pseudonyms)), linker.pseudonyms)
+        return Linkage.of(None, linker.pseudonyms)
 
     def settle_links(self, found: Linkage) -> None:
         """Fix which records take part and under which pseudonyms, and let go of the masks of linking."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 
 from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
 from masquerade.services.common.release_ledger import Release, ReleaseLedger, SignedMark, check_known_end
@@ -17,6 +18,7 @@ SCOPE = "session"
 RELEASED, POOLS, ENDED, RECORDS, EPOCHS = "released", "pools", "ended", "records", "epochs"
 PEOPLE, TEXTS = "people", "texts"
 CANCELLED = "cancelled"
+LINKED = "linked"  # below a session: linked records, in pieces
 WITNESSED = "witnessed"  # by convener: the end of our ledger that it has seen and signed
 MOST_EPOCHS = 100
 DOUBT = (
@@ -65,7 +67,7 @@ class SessionStore:
             raise RoundAborted(reason, spent=False)
         with self._state.transaction():
             if before not in (None, epoch):
-                self._notes.delete(SCOPE, f"{name}/linked")
+                self.unlink(name)
             self._note(spec, epoch, ended=False)
             self._notes.put(RECORDS, name, records.encode())
             self._notes.put(TEXTS, name, spec.digest.encode())
@@ -100,7 +102,16 @@ class SessionStore:
 
     def unlink(self, session: str) -> None:
         """Destroy what was linked in a session."""
-        self._notes.delete(SCOPE, f"{session}/linked")
+        number = 0
+        while self._notes.delete(SCOPE, f"{session}/{LINKED}{number or ''}"):
+            number += 1
+
+    def _linked(self, session: str) -> Iterator[bytes]:
+        """Yield what is kept of linked records, piece by piece."""
+        number = 0
+        while (piece := self._notes.get(SCOPE, f"{session}/{LINKED}{number or ''}")) is not None:
+            yield piece
+            number += 1
 
     def pools(self) -> list[frozenset[str]]:
         """Return the parties of every pool that this one was part of."""
@@ -109,7 +120,7 @@ class SessionStore:
     def end(self, spec: SessionSpec, epoch: bytes) -> None:
         """Remember that a session is over; its pseudonyms are destroyed."""
         with self._state.transaction():
-            self._notes.delete(SCOPE, f"{spec.session}/linked")
+            self.unlink(spec.session)
             self._note(spec, epoch, ended=True)
             self._notes.put(ENDED, spec.session, epoch)
         self._state.replies.forget(f"sessions/{spec.session}")  # cells were sent under pseudonyms
@@ -123,7 +134,10 @@ class SessionStore:
         if len(linkage.rows) < least:
             reason = f"{len(linkage.rows):,} records take part; this node's file asks for {least:,}."
             raise QueryRefused([Refusal("too_few_records", reason)])
-        self._notes.put(SCOPE, f"{session}/linked", linkage.to_bytes())
+        with self._state.transaction():
+            self.unlink(session)
+            for number, piece in enumerate(linkage.to_pieces()):
+                self._notes.put(SCOPE, f"{session}/{LINKED}{number or ''}", piece)
 
     def check_people(self, session: str, people: str, exact: bool, *, others: bool) -> None:  # noqa: FBT001
         """Refuse other people than a session began with, or than earlier exact results were about.
@@ -173,8 +187,8 @@ class SessionStore:
 
     def linkage(self, session: str, epoch: bytes) -> Linkage | None:
         """Return which records take part in an epoch, None if they are not linked in it."""
-        data = self._notes.get(SCOPE, f"{session}/linked")
-        return None if data is None or self._epoch(session) != epoch else Linkage.from_bytes(data)
+        there = self._epoch(session) == epoch and self._notes.get(SCOPE, f"{session}/{LINKED}") is not None
+        return Linkage.from_pieces(self._linked(session)) if there else None
 
     def check_draw(self, draw: str, policy: str) -> None:
         """Refuse to draw reports anew where others of the same policy have left already."""

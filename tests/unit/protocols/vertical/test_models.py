@@ -206,7 +206,7 @@ def test_model_two_is_the_tally_of_the_joined_disguised_records():
     reports = {}
     for place in sites.values():
         order = np.lexsort(place.cells[0].tags.T[::-1])
-        reports |= {name: column[order] for name, column in place._reports[0].items()}
+        reports |= place.cells[0].reports(place.policy, place.policy.observed.names, order)
     labels = {n: np.array(eleven_nodes_policy().observed[n].categories)[c] for n, c in reports.items()}
     direct = learnt(mq.tally(pd.DataFrame(labels), eleven_nodes_policy()), ELEVEN_NODES)
     for name in ELEVEN_NODES:

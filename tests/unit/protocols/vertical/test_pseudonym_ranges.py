@@ -1,6 +1,7 @@
 """Sessions in parts: cut by ranges of pseudonyms, joined part by part, kept in a folder, resumed."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from tests.unit.protocols.vertical.test_attacks import PEOPLE, N, scattered
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError, RoundAborted
 from masquerade.data.example_networks import ELEVEN_NODES
+from masquerade.disguising.memo import Memo
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.pseudonyms import (
     MOST_PARTS,
@@ -33,7 +35,7 @@ from masquerade.protocols.pseudonyms import (
     parts_for,
 )
 from masquerade.protocols.session import LocalTransport
-from masquerade.protocols.vertical import CellRequest, DescriptionRequest, Site
+from masquerade.protocols.vertical import CellRequest, ClearCells, DescriptionRequest, RepeatedCells, Site
 from masquerade.sources.engine import Engine
 from masquerade.sources.joined import Miner
 
@@ -247,7 +249,7 @@ def test_one_part_cannot_hold_everything():
     for place in sites.values():
         tags = place.cells[0].tags.copy()
         tags[:, 0] = 0
-        place.cells = (place.cells[0]._replace(tags=tags),)
+        place.cells = (replace(place.cells[0], tags=tags),)
     with pytest.raises(RoundAborted, match="at most 1,020 rows"):
         Miner(AGREED, SESSION).records(carried(sites), rows_at_once=10)
 
@@ -256,3 +258,42 @@ def test_codes_travel_in_the_smallest_type():
     sites, _ = seeded_sites(10, seed=2)
     (batch,) = batches(sites["x"])
     assert batch.schema.types == [pa.binary(16), *[pa.uint8()] * (len(batch.schema) - 1)]
+
+
+def test_cells_of_a_memo_are_drawn_part_by_part_and_never_held(tmp_path):
+    """The same reports, whatever they are cut into, as all drawn at once."""
+    rows, (party, policy) = 700, next((name, it) for name, it in POLICIES.items() if "S" in it.schema)
+    generator, memo = np.random.default_rng(), Memo.kept(tmp_path / "memo.json")
+    keys = pa.array([f"person {place}" for place in range(rows)])
+    codes = {
+        name: generator.integers(0, len(policy.schema[name]), rows, dtype=np.uint8) for name in policy.schema
+    }
+    places = np.sort(generator.permutation(rows)[: rows - 50])
+    tags = generator.integers(0, 256, (len(places), 16), dtype=np.uint8)
+    tags = tags[np.lexsort(tags.T[::-1])]
+
+    def draws(some=None):
+        return memo.draws(policy.id, keys if some is None else keys.take(pa.array(some)), "key")
+
+    chosen = {name: column[places] for name, column in codes.items()}
+    whole = Site(party, policy, [ClearCells(chosen, tags, draws(places))], SESSION)
+    parts = Site(party, policy, [RepeatedCells(codes, tags, places, draws)], SESSION)
+    for site in (whole, parts):
+        for cut in (1, 7):
+            for part in range(cut):
+                for names in ((), tuple(policy.schema)[1:2]):
+                    asked = CellRequest(SESSION, "miner", names, part, cut).encode()
+                    assert site.receive(asked) == whole.receive(asked)
+    assert [list(cells.codes) for cells in parts.clear(0, 1)] == [list(codes)]
+    assert np.array_equal(parts.clear(0, 1)[0].codes["S"], chosen["S"])
+
+
+def test_pseudonyms_that_come_in_order_are_cut_as_others_are():
+    tags = np.random.default_rng().integers(0, 256, (999, 16), dtype=np.uint8)
+    ordered = tags[np.lexsort(tags.T[::-1])]
+    for part in range(5):
+        found = ordered[SortedPseudonyms(ordered).rows(part, 5)]
+        assert np.array_equal(found, tags[SortedPseudonyms(tags).rows(part, 5)])
+    ordered[500] = ordered[501]
+    with pytest.raises(InputError, match="names one record"):
+        SortedPseudonyms(ordered)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from masquerade.services.parties.kinds.base import Partition
 from masquerade.services.parties.kinds.with_miner import CellsRole, WithMiner
+from masquerade.services.parties.linkage import Linkage
 
 if TYPE_CHECKING:
     from masquerade.services.parties.local_data import RecordBlock
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 class _ScatteredCellsRole(CellsRole):
     """A party sends the cells of each of its files, which have other people and other variables."""
 
-    def blocks(self, part: Participant) -> Sequence[tuple[RecordBlock, NDArray[np.uint8]]]:
+    def blocks(self, part: Participant) -> Sequence[tuple[RecordBlock, Linkage]]:
         """Return every file with the pseudonyms of its people."""
         linkage = part.linked()
-        places = {key: place for place, key in enumerate(part.data.keys())}
         by_place = np.empty_like(linkage.tags)
         by_place[linkage.rows] = linkage.tags
         return [
-            (block, by_place[[places[key] for key in (block.keys.to_pylist() if block.keys else [])]])
-            for block in part.data.blocks
+            (block, Linkage.of(None, by_place[places]))
+            for block, places in zip(part.data.blocks, part.data.places_of_keys(), strict=True)
         ]
 
 

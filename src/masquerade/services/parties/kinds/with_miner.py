@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.vertical import CellRequest, ClearCells, DescriptionRequest, Site, restricted
+from masquerade.protocols.vertical import CellRequest, DescriptionRequest, RepeatedCells, Site, restricted
 from masquerade.services.parties.kinds.base import (
     Convener,
     Outflow,
@@ -21,7 +19,7 @@ from masquerade.services.parties.kinds.base import (
     SessionKind,
     Step,
 )
-from masquerade.services.parties.linkage import PSEUDONYMS
+from masquerade.services.parties.linkage import PSEUDONYMS, Linkage
 from masquerade.sources.joined import Miner
 
 if TYPE_CHECKING:
@@ -56,13 +54,14 @@ class CellsRole(Role):
         """Return a site; its draws come from the memo, and what was linked names its records."""
         memo = part.node.kept_memo().saved(part.data.memo_id)
         held = [
-            ClearCells(block.codes, tags, part.data.draws(memo, block)) for block, tags in self.blocks(part)
+            RepeatedCells(block.codes, found.tags, found.rows, partial(part.data.draws, memo, block))
+            for block, found in self.blocks(part)
         ]
         return Site(part.node.name, part.data.policy, held, part.epoch)
 
-    def blocks(self, part: Participant) -> Sequence[tuple[RecordBlock, NDArray[np.uint8]]]:
-        """Return the records that take part with their pseudonyms, block by block."""
-        return [(part.aligned(), part.linked().tags)]
+    def blocks(self, part: Participant) -> Sequence[tuple[RecordBlock, Linkage]]:
+        """Return the records that are held and which of them take part, block by block."""
+        return [(part.data.whole, part.linked())]
 
     def check(self, part: Participant, peer: str, message: bytes) -> None:
         """Let cells go to whoever asks for them."""
