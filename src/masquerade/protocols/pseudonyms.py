@@ -183,11 +183,10 @@ def _in_order(tags: Tags) -> bool:
 
 def order_of(tags: Tags) -> NDArray[np.intp]:
     """Return the order that sorts pseudonyms; one that stands there twice is refused."""
-    words = np.ascontiguousarray(tags).view(">u8")
-    first = words[:, 0].astype(np.uint64)
+    first = np.ascontiguousarray(tags).view(">u8")[:, 0].astype(np.uint64)
     order = np.argsort(first)
-    first = first[order]
-    if not np.all(first[1:] > first[:-1]):  # the first halves alone do not tell all apart
+    runs = (first[order[at : at + ROWS_AT_ONCE + 1]] for at in range(0, len(order), ROWS_AT_ONCE))
+    if not all(np.all(run[1:] > run[:-1]) for run in runs):  # the first halves alone do not tell all apart
         first, second = words_of(tags)
         order = np.lexsort((second, first))
         if not increasing(first[order], second[order]):

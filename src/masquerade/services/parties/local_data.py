@@ -229,34 +229,41 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def people_digest(keys: pa.Array) -> str:
-    """Return the sha256 of keys as texts in order: where each of them ends, then the texts.
-
-    They are brought into order some at a time, so that no second copy of them is held.
-    """
-    order, found, reached = pc.sort_indices(keys), hashlib.sha256(), 0
+    """Return the sha256 of keys as texts, brought into order some at a time: no second copy is held."""
+    found = hashlib.sha256()
     if pa.types.is_large_string(keys.type):  # digests of earlier versions have that none is missing
         found.update(np.packbits(np.ones(len(keys), np.uint8), bitorder="little").data)
-    found.update(bytes(4))
-
-    def texts() -> Iterator[tuple[NDArray[np.int64], memoryview]]:
-        for at in range(0, len(keys), KEYS_AT_ONCE):
-            some = keys.take(order.slice(at, KEYS_AT_ONCE)).cast(pa.string())
-            _, offsets, text = some.buffers()
-            ends = np.frombuffer(offsets, np.int32, len(some) + 1)[1:].astype(np.int64)
-            yield ends, memoryview(b"" if text is None else text)[: ends[-1]]
-
-    for ends, _ in texts():
-        found.update((reached + ends).astype("<i4").data)
-        reached += int(ends[-1])
-    for _, text in texts():
-        found.update(text)
+    _hash_runs(found, keys, pc.sort_indices(keys))
     return found.hexdigest()
 
 
 def _hash_texts(found: hashlib._Hash, keys: pa.Array) -> None:
     """Hash keys as texts, in their order."""
+    if pa.types.is_integer(keys.type) and keys.buffers()[0] is None:
+        _hash_runs(found, keys, None)
+        return
     for buffer in pa.concat_arrays([keys.cast(pa.string())]).buffers():
         found.update(b"" if buffer is None else buffer)
+
+
+def _hash_runs(found: hashlib._Hash, keys: pa.Array, order: pa.Array | None) -> None:
+    """Hash where each of some texts ends, then the texts, so many at a time."""
+
+    def texts() -> Iterator[tuple[NDArray[np.int64], memoryview]]:
+        for at in range(0, len(keys), KEYS_AT_ONCE):
+            some = slice(at, at + KEYS_AT_ONCE)
+            run = (keys[some] if order is None else keys.take(order[some])).cast(pa.string())
+            _, offsets, text = run.buffers()
+            ends = np.frombuffer(offsets, np.int32, len(run) + 1)[1:].astype(np.int64)
+            yield ends, memoryview(b"" if text is None else text)[: ends[-1]]
+
+    reached = 0
+    found.update(bytes(4))
+    for ends, _ in texts():
+        found.update((reached + ends).astype("<i4").data)
+        reached += int(ends[-1])
+    for _, text in texts():
+        found.update(text)
 
 
 def _read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: bool) -> RecordBlock:
@@ -285,7 +292,9 @@ def _read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: 
     if joined is not None and joined.null_count:
         raise InputError(f"{paths[0]}: {joined.null_count:,} records have no value of {key!r}.")
     rows = sum(map(len, next(iter(parts.values())))) if parts else 0
-    return RecordBlock({name: np.concatenate(parts.pop(name)) for name in [*parts]}, joined, rows)
+    codes = {name: np.concatenate(parts.pop(name)) for name in [*parts]}
+    pa.default_memory_pool().release_unused()  # what was read is not held a second time
+    return RecordBlock(codes, joined, rows)
 
 
 def check_records(settings: PartySettings) -> None:
