@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 import masquerade
 from masquerade.cli import output
-from masquerade.cli.app import app
+from masquerade.cli.app import OWN, app, own_command
 
 HIDDEN = "Zyzzyva"  # a clear value that must never be shown
 PEOPLE = """\
@@ -94,17 +94,25 @@ def test_help_of_every_command(command):
     )
 
 
-def test_help_loads_nothing_heavy():
+def test_help_loads_nothing_heavy_and_the_list_of_commands_none_of_them():
     heavy = ("numpy", "pyarrow", "numba", "matplotlib", "pydantic", "pandas")
     code = (
-        "import sys; from masquerade.cli.app import app\n"
+        "import sys; from masquerade.cli.app import OWN, app, own_command\n"
         "try: app(['--help'])\n"
         "except SystemExit: pass\n"
-        f"loaded = [name for name in {heavy!r} if name in sys.modules]\n"
+        "commands = {'masquerade.cli.' + place.partition(':')[0] for place, _ in OWN.values()}\n"
+        "loaded = commands & {*sys.modules} - {'masquerade.cli.app'}\n"
+        "for name in OWN: own_command(name)\n"
+        f"loaded |= {{*{heavy!r}}} & {{*sys.modules}}\n"
         "sys.exit(f'loaded {loaded}' if loaded else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)  # noqa: S603
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_command_says_itself_what_the_list_says_of_it(name):
+    assert " ".join(own_command(name).help.partition("\n\n")[0].split()) == OWN[name][1]
 
 
 @pytest.mark.parametrize(

@@ -5,32 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
 import masquerade
-from masquerade.cli import (
-    anonymize,
-    audit,
-    collect,
-    disguise,
-    estimate,
-    learn,
-    nodes,
-    plan,
-    policy,
-    predict,
-    privacy,
-    report,
-    show,
-    simulate,
-    stats,
-    survey,
-    tls,
-)
-from masquerade.cli.options import HELP, Json, Overwrite, PluginGroup, option
+from masquerade.cli.options import HELP, Json, Overwrite, PluginGroup, command_of, option
 from masquerade.cli.output import emit, say, silence_stdout
 from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.core.plugins import plugins
@@ -42,9 +25,108 @@ ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
 
 ELSEWHERE = {"reproduce": "masquerade-experiments"}  # commands that packages of ours bring
 
+# our commands: where each is, and its line in the list of all; a module is loaded when its command is run
+OWN = {
+    "plan": (
+        "plan:command",
+        "Plan a survey: two of privacy, people and error give the third, and the best policy for it.",
+    ),
+    "disguise": (
+        "disguise:command",
+        "Disguise every variable of the policy; columns that it does not list are left out.",
+    ),
+    "estimate": (
+        "estimate:command",
+        "Estimate counts from disguised records, with standard errors and intervals.",
+    ),
+    "stats": (
+        "stats:app",
+        "Percentages, differences, odds ratios, tests and regression, with their uncertainty.",
+    ),
+    "learn": ("learn:app", "Learn a model from disguised (or clear) records."),
+    "predict": (
+        "predict:command",
+        "Predict the target of every row, with probabilities; or test a model on records nobody may see.",
+    ),
+    "privacy": (
+        "privacy:command",
+        "Tell what disguised records give away: by variable, over a record, and to whom.",
+    ),
+    "audit": (
+        "audit:app",
+        "Prove a mechanism, test a pipeline, attack a release: what to do before you sign.",
+    ),
+    "report": (
+        "report:command",
+        "Write a page about records: shares, cross-tables, tests, what goes with what, and the guarantee.",
+    ),
+    "show": (
+        "show:command",
+        "Show a saved model: its summary, its picture, or a table of it for a paper (.tex, .md, .html, .csv, …).",
+    ),
+    "policy": ("policy:app", "Draft, check and identify policy files."),
+    "anonymize": (
+        "anonymize:app",
+        "Make every combination of quasi-identifiers occur at least K times, by starring as little as possible.",
+    ),
+    "simulate": (
+        "simulate:app",
+        "Run a protocol on many people in this process: what comes out, what it costs, who is caught.",
+    ),
+    "demo": ("app:demo", "Disguise made-up people, count them, and write a report to look at."),
+    "party": (
+        "nodes:party_app",
+        "An organisation that holds records and answers for the sessions it consented to.",
+    ),
+    "miner": (
+        "nodes:miner_app",
+        "A node without records: it convenes sessions, joins disguised records, or helps.",
+    ),
+    "session": (
+        "nodes:session_app",
+        "Sessions between organisations: create, run, look at and resume them.",
+    ),
+    "collect": (
+        "collect:collect_app",
+        "Rows of people who trust nobody with them: a row opens if at least k share its quasi-identifier.",
+    ),
+    "survey": (
+        "survey:survey_app",
+        "Ask a sensitive question: the respondent's own browser disguises the answer before it leaves.",
+    ),
+    "config": ("nodes:config_app", "Settings files of services."),
+    "tls": ("tls:tls_app", "Make certificates, tokens and identities for services."),
+}
+
+
+@cache
+def own_command(name: str) -> Any:
+    """Return one of our commands, loaded with what it needs."""
+    module, _, attribute = OWN[name][0].partition(":")
+    part = getattr(import_module(f"masquerade.cli.{module}"), attribute)
+    if not isinstance(part, typer.Typer):
+        return command_of(name, part)
+    group = typer.main.get_group(part)  # also where it has a single command
+    group.name = name
+    return group
+
 
 class Commands(PluginGroup):
-    """A group of commands that turns errors into lines and exit codes."""
+    """A group of commands that turns errors into lines and exit codes; a command is loaded when it is run."""
+
+    listing = False
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, with a line for every command, of which none is loaded."""
+        self.listing = True
+        super().format_help(ctx, formatter)
+        self.listing = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; where commands are listed, ours are their lines."""
+        if cmd_name in OWN and not self.listing:
+            return own_command(cmd_name)
+        return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is run; one of a package that is not installed says which."""
@@ -163,24 +245,5 @@ def demo(
     emit(shown if json else result.text.rstrip("\n") + "\n")
 
 
-app.command("plan")(plan.command)
-app.command("disguise")(disguise.command)
-app.command("estimate")(estimate.command)
-app.add_typer(stats.app, name="stats")
-app.add_typer(learn.app, name="learn")
-app.command("predict")(predict.command)
-app.command("privacy")(privacy.command)
-app.add_typer(audit.app, name="audit")
-app.command("report")(report.command)
-app.command("show")(show.command)
-app.add_typer(policy.app, name="policy")
-app.add_typer(anonymize.app, name="anonymize")
-app.add_typer(simulate.app, name="simulate")
-app.command("demo")(demo)
-app.add_typer(nodes.party_app, name="party")
-app.add_typer(nodes.miner_app, name="miner")
-app.add_typer(nodes.session_app, name="session")
-app.add_typer(collect.collect_app, name="collect")
-app.add_typer(survey.survey_app, name="survey")
-app.add_typer(nodes.config_app, name="config")
-app.add_typer(tls.tls_app, name="tls")
+for _name, (_, _line) in OWN.items():
+    app.command(_name, help=_line)(lambda: None)

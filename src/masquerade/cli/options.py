@@ -167,14 +167,18 @@ class PluginGroup(TyperGroup):
     def _brought(self, name: str) -> Any:
         if name not in plugins(self.plugin_group):
             return None
-        part = self.part(name)
-        if not isinstance(part, typer.Typer):
-            application = typer.Typer(add_completion=False, rich_markup_mode="rich")
-            application.command(name)(part)
-            part = application
-        command = typer.main.get_command(part)
-        command.name = name
-        return command
+        return command_of(name, self.part(name))
+
+
+def command_of(name: str, part: Any) -> Any:
+    """Return the command that a Typer application, or a function, becomes under a name."""
+    if not isinstance(part, typer.Typer):
+        application = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        application.command(name)(part)
+        part = application
+    command = typer.main.get_command(part)
+    command.name = name
+    return command
 
 
 def _problem(part: Any) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import share_spread_of
+from masquerade.core.covariance import Covariance, share_spread_of
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.intervals import (
     ConfidenceSet,
@@ -48,8 +48,8 @@ class Evidence:
     `records` and `records_stderr` are the estimated number of records with each configuration of the parents
     and its standard error; `with_records` is the covariance of every cell with that number. `prior` is what
     the Dirichlet prior adds to each number, `n` the number of records behind the source, `sampling` the mean
-    squared survey weight over the mean weight (1 without weights). `spread` tells how the reports scatter,
-    None where that is not known.
+    squared survey weight over the mean weight (1 without weights). `spread` tells how the reports scatter, or
+    is the covariance of the counts that tells it: only intervals need it. None where that is not known.
     """
 
     records: Floats
@@ -58,7 +58,7 @@ class Evidence:
     prior: float
     n: int
     sampling: float
-    spread: ShareSpread | None = None
+    spread: ShareSpread | Covariance | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -90,6 +90,14 @@ class ConditionalTable(Printed):
     def estimate(self) -> Floats:
         """Return the estimates as they were before `projected`."""
         return self.probabilities if self.unbiased is None else self.unbiased
+
+    @property
+    def spread(self) -> ShareSpread | None:
+        """Return how the reports scatter behind the parameters; None where that is not known."""
+        found = None if self.evidence is None else self.evidence.spread
+        if found is None or isinstance(found, ShareSpread):
+            return found
+        return share_spread_of(found, len(self.parents), self.estimate)
 
     @property
     def seen(self) -> Flags:
@@ -176,7 +184,7 @@ class ConditionalTable(Printed):
         )
         totals = np.where(seen, own.records + own.prior, 1.0)
         found = share_interval(
-            self.estimate, errors, totals, z, n=own.n, sampling=own.sampling, spread=own.spread
+            self.estimate, errors, totals, z, n=own.n, sampling=own.sampling, spread=self.spread
         )
         bounded = found.bounded & seen[..., None]
         return ConfidenceSet(
@@ -198,7 +206,6 @@ def conditional_table(
     whole = np.where(seen, records + prior, 1.0)
     shares = np.where(seen[..., None], (counts.values + alpha) / whole[..., None], 1 / len(child))
     errors = ratio_errors(shares, counts.within((child.name,)), whole)
-    behind = share_spread_of(counts.covariance, counts.values.ndim - 1, shares)
     ratio = weight_ratio(counts) if sampling is None else sampling
     spread = np.sqrt(errors.total_variance)
     return ConditionalTable(
@@ -207,7 +214,7 @@ def conditional_table(
         shares,
         np.where(seen[..., None], errors.stderr, np.inf),
         np.asarray(seen & (records >= FEWEST_SIGMAS * spread) & (records >= FEWEST_RECORDS * ratio)),
-        Evidence(records, spread, errors.with_total, prior, counts.n, ratio, behind),
+        Evidence(records, spread, errors.with_total, prior, counts.n, ratio, counts.covariance),
     )
 
 
@@ -247,10 +254,12 @@ def warn_of_unseen(tables: Sequence[ConditionalTable]) -> None:
 
 def table_values(table: ConditionalTable) -> dict[str, Any]:
     """Return a conditional table as plain JSON values."""
+    own = table.evidence and replace(table.evidence, spread=table.spread)
     values = {
         "variable": model_file.plain(table.child),
         "parents": [parent.name for parent in table.parents],
-        **model_file.part_values(table, "probabilities", "stderr", "reliable", "unbiased", "evidence"),
+        **model_file.part_values(table, "probabilities", "stderr", "reliable", "unbiased"),
+        "evidence": model_file.plain(own),
     }
     for part in (values, values["evidence"] or {}):  # what there is not is left out
         for name in [name for name, value in part.items() if value is None]:

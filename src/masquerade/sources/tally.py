@@ -272,7 +272,7 @@ def carried_policy(said: Mapping[str, str]) -> Policy | None:
 
 def _is_part(policy: Policy, said: Mapping[str, str]) -> bool:
     """Tell whether a policy is that of some variables of the one that data carry along."""
-    whole = carried_policy(said) if said["policy"] != policy.id else policy
+    whole = carried_policy(said)
     if whole is None or not set(policy.schema) <= set(whole.schema):
         return False
     try:
@@ -308,7 +308,7 @@ def check_said(said: Mapping[str, str], policy: Policy | None) -> Mapping[str, s
             raise PolicyMismatch(
                 f"The records were disguised under policy {origin[:12]}…: give it as 'policy'."
             )
-        if not _is_part(policy, said):
+        if origin != policy.id and not _is_part(policy, said):
             check_same(origin, policy)
     return said
 
