@@ -985,6 +985,19 @@ def test_a_signal_lets_requests_finish(number):
         assert "Traceback" not in running.stderr.read()
 
 
+def test_a_peer_that_keeps_its_connection_open_does_not_delay_the_end(world):
+    service = Service("party", peers=[world.south()], limits=Limits(), handler=Recorder())
+    with ExitStack() as stack:
+        url = stack.enter_context(background(service, **world.tls("north")))
+        with HttpTransport(
+            "south", [world.north(url)], place="echo", retries=0, **world.tls("south")
+        ) as sending:
+            assert sending.exchange("north", SECRET)[2:] == SECRET
+            began = time.monotonic()
+            stack.close()
+    assert time.monotonic() - began < 25  # the goodbye of TLS is waited for 30 seconds
+
+
 def test_a_signal_lets_work_finish_that_nobody_waits_for():
     with process(10, seconds=0.3) as (running, url):
         assert post(url, "echo", b"1.5").status_code == 504

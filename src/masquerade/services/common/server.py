@@ -225,6 +225,12 @@ class _Protocol(H11Protocol):
         else:
             self._stop_waiting()
 
+    def shutdown(self) -> None:
+        """End the connection; where nothing is under way do not wait for the other side's goodbye."""
+        super().shutdown()
+        if self._idle() and not self.transport.get_write_buffer_size():
+            self.transport.abort()  # half a minute would pass with a peer that has its connection open
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         super().connection_lost(exc)
