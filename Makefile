@@ -6,6 +6,9 @@ LOCK := requirements
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 CODE := src experiments tests benchmarks scripts/advisories scripts/lock scripts/sbom
 
+# modules are compiled once, not by every program that tests start
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-slow coverage fuzz servers lint bench bench-large dist lock clean
 
 demo: $(VENV)/.installed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdist.scheduler import LoadScopeScheduling
 
 CASES = "tests/conformance/test_tally.py"
+SYNTAX = "tests/architecture/"  # they share the syntax trees of the package
 LONG = tuple(f"tests/e2e/test_{name}.py" for name in ("docs", "cli_parties", "cli_reproduce", "engines"))
 SERVERS = ("spark", "postgres", "servers", "cli_engines", "test_connections")
 
@@ -12,7 +13,8 @@ SERVERS = ("spark", "postgres", "servers", "cli_engines", "test_connections")
 class FilesTogether(LoadScopeScheduling):
     """The tests of a file in one process, since they share fixtures; those with a server as one, and first.
 
-    Conformance cases are apart from one another, and so are the long tests of files that share nothing.
+    Conformance cases are apart from one another, and so are the long tests of files that share nothing; those
+    that read the package's syntax trees are together.
     By name, since the mark `xdist_group` is lost between pytest-xdist 3.8 and pytest 9.2.
     """
 
@@ -21,4 +23,6 @@ class FilesTogether(LoadScopeScheduling):
             return "servers"
         if nodeid.startswith(CASES):
             return nodeid.rpartition("-")[2]
+        if nodeid.startswith(SYNTAX):
+            return SYNTAX
         return nodeid if nodeid.startswith(LONG) else nodeid.partition("::")[0]

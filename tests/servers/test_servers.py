@@ -46,6 +46,7 @@ def test_spark_runs_in_two_executors_of_their_own(spark):
     assert os.getpid() not in parents
 
 
+@pytest.mark.slow  # tests of ours that lose a worker show it every time
 def test_spark_survives_the_loss_of_a_worker(breakable_spark):
     frame = breakable_spark.session.range(0, 1000, 1, 4)
     assert frame.selectExpr("sum(id)").first()[0] == 499_500

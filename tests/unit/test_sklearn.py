@@ -75,19 +75,22 @@ def disguised(clear, policy):
 
 
 @may_warn
+@parametrize_with_checks([DisguisedNaiveBayes(), DisguisedTree(), DisguisedLinear(), MGASDiscretizer()])
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@may_warn
 @parametrize_with_checks(
     [
-        DisguisedNaiveBayes(),
-        DisguisedTree(),
         DisguisedTree(criterion="gain_ratio", significance=None, max_depth=3),
-        DisguisedLinear(),
         DisguisedLinear(loss="squares"),
         DisguisedLinear(loss="pocket", steps=300),
-        MGASDiscretizer(),
         MGASDiscretizer(mode="mean", g=0.1),
     ]
 )
-def test_scikit_learns_own_checks(estimator, check):
+def test_scikit_learns_own_checks_with_other_options(estimator, check):
     check(estimator)
 
 
