@@ -8,12 +8,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import settings
 
+from tests.quick_files import quick_folder
+
 # the same examples in every run, however slow the machine; HYPOTHESIS=search looks for others
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
 settings.register_profile("search", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS", "same"))
 
 pytest_plugins = ["tests.skips"]
+
+if folder := quick_folder():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)  # where pytest makes the folders of tests
 
 if os.name == "posix":  # elsewhere the library is tested, not its services
     from masquerade.services.parties import example

@@ -19,6 +19,7 @@ from typing import Any
 from masquerade.core.errors import MasqueradeError
 from tests.fuzz.mutation import mutated
 from tests.fuzz.targets import Target, targets
+from tests.quick_files import quick_folder
 
 MOST_SECONDS = 2.0  # of this thread's own time: it holds on a busy machine
 MOST_MEMORY = 512 << 20  # bytes beyond what the process took before
@@ -61,7 +62,7 @@ def fuzz(
     """Run so many mutated inputs; the same seed gives the same ones."""
     chance = random.Random(seed)  # noqa: S311  (to be repeated, not to be secret)
     outcome = Outcome()
-    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=_quick_folder()) as folder, _quiet():
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=quick_folder()) as folder, _quiet():
         listed = [one for one in targets(Path(folder)).values() if only in one.name]
         for target in listed:  # what is built once is not what an input takes
             for data in target.seeds:
@@ -78,7 +79,7 @@ def fuzz(
 def each_seed() -> Outcome:
     """Run every seed and every input of the corpus as it is."""
     outcome = Outcome()
-    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=_quick_folder()) as folder, _quiet():
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=quick_folder()) as folder, _quiet():
         for target in targets(Path(folder)).values():
             for data in target.seeds:
                 _try(target, data, outcome, _memory())
@@ -132,10 +133,6 @@ def keep(outcome: Outcome, folder: Path) -> list[Path]:
 def _memory() -> int:
     """Return the most memory that this process ever took."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _quick_folder() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
 
 
 @contextmanager
