@@ -62,12 +62,18 @@ OWN = {
     ),
     "show": (
         "show:command",
-        "Show a saved model: its summary, its picture, or a table of it for a paper (.tex, .md, .html, .csv, …).",
+        (
+            "Show a saved model: its summary, its picture, or a table of it for a paper "
+            "(.tex, .md, .html, .csv, …)."
+        ),
     ),
     "policy": ("policy:app", "Draft, check and identify policy files."),
     "anonymize": (
         "anonymize:app",
-        "Make every combination of quasi-identifiers occur at least K times, by starring as little as possible.",
+        (
+            "Make every combination of quasi-identifiers occur at least K times, "
+            "by starring as little as possible."
+        ),
     ),
     "simulate": (
         "simulate:app",
