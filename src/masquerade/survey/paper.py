@@ -64,7 +64,6 @@ def letter(survey: Survey, digest: str) -> str:
         closes=spec.closes,
         panel=spec.panel,
         clear=clear,
-        drawn="except" if clear else "no",
         surest=surest_of_all(survey.policy),
         code=Markup(in_svg(f"{spec.collector}/")),  # noqa: S704  (an address that was checked)
     )

@@ -179,7 +179,7 @@ function asked() {
 
 function start() {
   const form = h("form", { autocomplete: "off", novalidate: true, onsubmit: begin });
-  const drawn = S.clear ? "except" : "no", who = [["who_team", drawn], ["who_hacker", drawn], ["who_court", drawn], ["who_screen", "yes"], ["who_device", "yes"]];
+  const who = [["who_team", "no"], ["who_hacker", "no"], ["who_court", "no"], ["who_screen", "yes"], ["who_device", "yes"]];
   form.append(...[
     S.panel && recovery(),
     S.own && p(h("label", {}, t("mode"), h("br"), h("select", { name: "mode" }, MODES.map((name, i) => h("option", { value: i }, t(`mode_${name}`)))))),
@@ -189,8 +189,8 @@ function start() {
   return [
     title(S.title[lang]), paragraphs(S.consent[lang]),
     note(p(t("promise"))),
-    h("h2", {}, t("who")),
-    h("table", {}, h("tbody", {}, who.map(([name, answer]) => h("tr", {}, h("th", { scope: "row" }, t(name)), h("td", { class: answer === "yes" ? "" : "good" }, t(answer)))))),
+    h("h2", {}, t(S.clear ? "who_disguised" : "who")),
+    h("table", {}, h("tbody", {}, who.map(([name, answer]) => h("tr", {}, h("th", { scope: "row" }, t(name)), h("td", { class: answer === "no" ? "good" : "" }, t(answer)))))),
     p(t("bound_all", { p: t("of", S.bound) })), S.clear && p(t("clear_some")), p(t(S.panel ? "stored_panel" : "not_stored")),
     S.deleted && p(t("deleted", { day: S.deleted })),
     last === "mark" ? note(p(t("answered")), button(t("anew"), () => { last = null; show(start); })) : form,
@@ -302,22 +302,25 @@ function codesOf(given) {
   const open = new Set(asked());
   return Object.fromEntries(S.questions.map((q) => [q.name, open.has(q.name) ? given[q.name] : q.notAsked ?? 0]));
 }
+// Draw once, keep what was drawn until it has left, and say what became of it.
+async function deliver(codes, words) {
+  const reports = mode ? S.columns.map((column) => codes[column.name]) : await disguise(S.mechanism, codes, words, blocks);
+  const secret = random(10), id = hex((await sha256(Uint8Array.from([...text.encode("masquerade withdrawal"), ...secret]))).subarray(0, 16));
+  await put(`queue ${id}`, { policy: S.policy, id, mode, reports, token });
+  await Promise.all([drop("blocks"), drop("token")]);
+  return { id, reports, secret, what: (await flush())[id] };
+}
 async function send() {
   if (screen !== review) return;
-  const codes = codesOf(answers), words = S.panel ? memoWords(await panelKey(code, S.policy)) : freshWords;
+  const codes = codesOf(answers), words = S.panel ? memoWords(await panelKey(code, S.policy)) : freshWords, open = new Set(asked());
+  const spun = mode ? [] : groups().filter((group) => group.channel && group.names.length === 1)
+    .map((group) => ({ column: group.columns[0], row: rowOf(group.channel, codes[group.names[0]]), name: group.names[0], at: codes[group.names[0]] }));
+  answers = {};
+  code = random(16);
   screen = () => [title(t("sending"))];
   moved = true;
   render();
-  const reports = mode ? S.columns.map((column) => codes[column.name]) : await disguise(S.mechanism, codes, words, blocks);
-  const secret = random(10), id = hex((await sha256(Uint8Array.from([...text.encode("masquerade withdrawal"), ...secret]))).subarray(0, 16));
-  const spun = mode ? [] : groups().filter((group) => group.channel && group.names.length === 1)
-    .map((group) => ({ column: group.columns[0], row: rowOf(group.channel, codes[group.names[0]]), name: group.names[0], at: codes[group.names[0]] }));
-  const open = new Set(asked());
-  answers = {};
-  code = random(16);
-  await put(`queue ${id}`, { policy: S.policy, id, mode, reports, token });
-  await Promise.all([drop("blocks"), drop("token")]);
-  const what = (await flush())[id];
+  const { id, reports, secret, what } = await deliver(codes, words);
   show(what === true ? sent(reports, spun, open, secret) : what ? () => [title(t("refused", { why: t(what) }))] : waiting(id, reports, secret));
 }
 const waiting = (id, reports, secret) => {
@@ -374,7 +377,7 @@ function checking() {
     })), output);
 }
 
-window.masquerade = Object.freeze({ survey: S, check, disguise, intervals, reportOfWord, rowOf, draw, memoWords, panelKey, qr: S.panel && qr });
+window.masquerade = Object.freeze({ survey: S, check, deliver, disguise, freshWords, intervals, reportOfWord, rowOf, draw, memoWords, panelKey, qr: S.panel && qr });
 addEventListener("online", flush);
 (async () => {
   if (await get("mark")) last = "mark";
