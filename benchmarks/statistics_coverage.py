@@ -241,7 +241,7 @@ STUDIES = {
     "effects": (effects, 4000),
     "rare": (rare, 4000),
     "survey": (survey, 2000),
-    "imputation": (imputation, 300),
+    "imputation": (imputation, 600),
 }
 
 

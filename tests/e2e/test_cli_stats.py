@@ -87,6 +87,39 @@ def test_results_go_into_files_by_their_names(survey, monkeypatch):
     assert "exists" in refused(*asked, "--out", "t.csv")
 
 
+def test_how_the_people_of_a_survey_were_drawn(survey, monkeypatch):
+    monkeypatch.chdir(survey)
+    policy = mq.Policy.load("policy.yaml")
+    frame = pd.read_csv("disguised.csv")
+    place = np.arange(len(frame))
+    frame = frame.assign(w=1 + place % 3, h=place % 4, psu=place % 40, units=100)
+    frame = frame.assign(**{f"rep{r}": frame["w"] * (1 + 0.5 * np.cos(place * (r + 1))) for r in range(6)})
+    frame.to_csv("drawn.csv", index=False)
+    asked = ["stats", "shares", "drawn.csv", "-p", "policy.yaml", "--of", "drug", "--json"]
+    for typed, design in [
+        (["--strata", "h"], {"strata": "h"}),
+        (
+            ["--weights", "w", "--strata", "h", "--clusters", "psu", "--fpc", "units"],
+            {"weights": "w", "strata": "h", "clusters": "psu", "fpc": "units"},
+        ),
+        (
+            ["--weights", "w", "--replicates", "rep[0-3],rep5", "--replicate-method", "jackknife"],
+            {"weights": "w", "replicates": [f"rep{r}" for r in (0, 1, 2, 3, 5)], "method": "jackknife"},
+        ),
+    ]:
+        wanted = mq.stats.shares(mq.SurveyRecords("drawn.csv", policy, **design), "drug")
+        assert json.loads(ok(*asked, *typed).stdout) == wanted.to_dict()
+    assert "Did you mean 'psu'?" in refused(*asked, "--clusters", "psus")
+    assert "no column is called 'wt*'" in refused(*asked, "--weights", "w", "--replicates", "wt*")
+    assert "leave strata" in refused(*asked, "--weights", "w", "--replicates", "rep*", "--strata", "h")
+    assert "name their column" in refused(*asked, "--replicates", "rep*")
+    assert "counted in memory" in refused(*asked, "--strata", "h", "--engine", "duckdb")
+    # a test of two variables takes a selection, as others do
+    chosen = ["stats", "independence", "drawn.csv", "-p", "policy.yaml", "--of", "drug,sex"]
+    assert ok(*chosen, "--variables", "drug,sex,group").stdout == ok(*chosen).stdout
+    assert "no variable" in refused(*chosen, "--variables", "drug,group")
+
+
 @pytest.mark.parametrize(
     ("options", "saying"),
     [

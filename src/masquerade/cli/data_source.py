@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import masquerade as mq
 from masquerade.cli import options
 from masquerade.cli.output import Watch, listed, say, warnings_said, watched
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, did_you_mean
 from masquerade.learn.option_kinds import names_in
 
 if TYPE_CHECKING:
@@ -38,6 +38,12 @@ READ: Final[dict[str, tuple[Any, Any]]] = {
     "engine": (options.Engine, "auto"),
     "url": (options.Url, None),
     "verbose": (options.Verbose, False),
+    "strata": (options.Strata, None),
+    "clusters": (options.Clusters, None),
+    "fpc": (options.Fpc, None),
+    "replicates": (options.Replicates, None),
+    "replicate_method": (options.ReplicateMethod, "bootstrap"),
+    "replicate_scale": (options.ReplicateScale, None),
 }
 
 
@@ -91,6 +97,12 @@ class Records:
     engine: str
     url: str | None
     verbose: bool
+    strata: str | None = None
+    clusters: str | None = None
+    fpc: str | None = None
+    replicates: str | None = None
+    replicate_method: Literal["bootstrap", "jackknife", "brr"] = "bootstrap"
+    replicate_scale: float | None = None
     unsure: str | None = None
     _watch: Watch | None = None
 
@@ -117,6 +129,11 @@ class Records:
             return ()
         return names_in(self.variables, self.policy.schema, "--variables")
 
+    @property
+    def drawn(self) -> bool:
+        """Tell whether options say how the people of a complex survey were drawn."""
+        return any((self.strata, self.clusters, self.fpc, self.replicates))
+
     @contextmanager
     def opened(self, doing: str, what: str = "results are") -> Iterator[Any]:
         """Yield the source of counts; a bar shows how far it is, and in the end our warnings are said.
@@ -132,7 +149,7 @@ class Records:
             read: dict[str, Any] = {"schema": self.policy} if self.clear else {"policy": self.policy}
             read |= {"weights": self.weights, "id": self.person, "accept_incomplete": self.accept_incomplete}
             read["engine"] = "auto" if self.engine in ELSEWHERE else self.engine
-            source = mq.tally(records, **read, watch=watch)
+            source = self._survey(records, read) if self.drawn else mq.tally(records, **read, watch=watch)
             say_missing(getattr(source, "missing", None))
             from masquerade.core.tally import Selected  # noqa: PLC0415  (loads numpy)
 
@@ -152,8 +169,41 @@ class Records:
                 f"{TITLES[self.engine]} cannot count standard input, which is read once only: write it to a "
                 "file, or leave --engine out."
             )
+        if self.drawn and (self.engine not in {"auto", "memory"} or "-" in self.data):
+            raise InputError(
+                "Strata, clusters, fpc and replicates are of files that are counted in memory: leave "
+                "--engine out, and write standard input to a file."
+            )
+        if self.drawn and (self.person or self.accept_incomplete):
+            raise InputError("--id and --accept-incomplete do not go with the design of a complex survey.")
         if self.engine == "postgres" and len(self.data) > 1:
             raise InputError(f"PostgreSQL counts one table at a time. Got {len(self.data)} names instead.")
+
+    def _survey(self, records: Batches, read: Mapping[str, Any]) -> Any:
+        """Return the source over records of a complex survey."""
+        from fnmatch import fnmatchcase  # noqa: PLC0415  (few commands need it)
+
+        named = [name.strip() for name in (self.replicates or "").split(",") if name.strip()]
+        columns: list[str] = []
+        for name in named:
+            found = [column for column in records.file_names if fnmatchcase(column, name)]
+            columns += [name] if name in records.file_names else found
+            if not found and name not in records.file_names:
+                raise InputError(
+                    f"--replicates: no column is called {name!r}.{did_you_mean(name, records.file_names)}"
+                )
+        return mq.SurveyRecords(
+            records,
+            read.get("policy"),
+            schema=read.get("schema"),
+            weights=self.weights,
+            strata=self.strata,
+            clusters=self.clusters,
+            fpc=self.fpc,
+            replicates=columns,
+            method=self.replicate_method,
+            scale=self.replicate_scale,
+        )
 
     def _opened(self, stack: ExitStack, what: str) -> tuple[Any, str | None]:
         """Return what is counted: opened files, an engine's table, or what another package opens."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -92,6 +92,43 @@ PolicyArgument = Annotated[str, argument("The policy file (YAML or JSON).", "POL
 Weights = Annotated[str | None, option("Column of survey weights.", "COLUMN")]
 Person = Annotated[
     str | None, option("Column that names the person: a second record is refused.", "COLUMN", "--id")
+]
+_SURVEY = "Complex surveys"
+Strata = Annotated[
+    str | None, option("Column of the stratum that a person was drawn in.", "COLUMN", rich_help_panel=_SURVEY)
+]
+Clusters = Annotated[
+    str | None,
+    option("Column of the primary unit that a person was drawn with.", "COLUMN", rich_help_panel=_SURVEY),
+]
+Fpc = Annotated[
+    str | None,
+    option(
+        "Column of how many units the stratum has in the population, for the finite-population correction.",
+        "COLUMN",
+        rich_help_panel=_SURVEY,
+    ),
+]
+Replicates = Annotated[
+    str | None,
+    option(
+        "Columns of replicate weights, as A,B or a quoted pattern such as 'rep*'.",
+        "COLUMNS",
+        rich_help_panel=_SURVEY,
+    ),
+]
+ReplicateMethod = Annotated[
+    Literal["bootstrap", "jackknife", "brr"],
+    option("How replicate weights were made.", rich_help_panel=_SURVEY),
+]
+ReplicateScale = Annotated[
+    float | None,
+    option(
+        "What squared deviations of replicates are multiplied with, if it is not 1/R, or (R - 1)/R of a "
+        "jackknife.",
+        "NUMBER",
+        rich_help_panel=_SURVEY,
+    ),
 ]
 Variables = Annotated[
     str | None, option("Only these variables, as A,B; without it all.", "A,B", "--variables")

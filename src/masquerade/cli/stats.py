@@ -27,6 +27,7 @@ Plot = Annotated[str | None, option("Draw it into this file (.png, .svg or .pdf)
 By = Annotated[str | None, option("Within categories of these variables.", "A,B")]
 Given = Annotated[str | None, option("Within every category of these variables.", "A,B")]
 Of = Annotated[str, required("The variable.", "--of", metavar="A")]
+Pair = Annotated[str, required("The two variables.", "--of", metavar="A,B")]
 Outcome = Annotated[str, required("The variable whose categories are counted.", metavar="A")]
 Groups = Annotated[str, required("The variable whose categories are compared.", "--group", metavar="B")]
 Picked = Annotated[str | None, option("The category of the outcome; the one that says yes if not given.")]
@@ -140,64 +141,36 @@ def _effect(verb: Callable[..., Shown], source: Any, schema: Schema, typed: Mapp
     )
 
 
-@command
-def difference(
-    *,
-    source: Any,
-    schema: Any,
-    outcome: Outcome,
-    group: Groups,
-    category: Picked = None,
-    reference: Base = None,
-    given: Given = None,
-    where: Where = None,
-    level: Level = 0.95,
-) -> Shown:
-    """Differences of percentages between groups, with intervals and p-values.
+def _effect_command(name: str, told: str) -> None:
+    """Make a comparison of groups a command."""
 
-    Example: masquerade stats difference disguised.csv -p policy.yaml --outcome smoker --group region
-    """
-    return _effect(mq.stats.difference, source, schema, locals())
+    def run(
+        *,
+        source: Any,
+        schema: Any,
+        outcome: Outcome,
+        group: Groups,
+        category: Picked = None,
+        reference: Base = None,
+        given: Given = None,
+        where: Where = None,
+        level: Level = 0.95,
+    ) -> Shown:
+        typed = {"outcome": outcome, "group": group, "category": category, "reference": reference}
+        typed |= {"given": given, "where": where, "level": level}
+        return _effect(getattr(mq.stats, name), source, schema, typed)
 
-
-@command
-def ratio(
-    *,
-    source: Any,
-    schema: Any,
-    outcome: Outcome,
-    group: Groups,
-    category: Picked = None,
-    reference: Base = None,
-    given: Given = None,
-    where: Where = None,
-    level: Level = 0.95,
-) -> Shown:
-    """Ratios of percentages between groups (relative risks).
-
-    Example: masquerade stats ratio disguised.csv -p policy.yaml --outcome smoker --group region
-    """
-    return _effect(mq.stats.ratio, source, schema, locals())
+    flags = "--outcome smoker --group region"
+    run.__name__ = name
+    run.__doc__ = (
+        f"{told}\n\nExample: masquerade stats {name.replace('_', '-')} disguised.csv -p policy.yaml {flags}"
+    )
+    command(run)
 
 
-@command
-def odds_ratio(
-    *,
-    source: Any,
-    schema: Any,
-    outcome: Outcome,
-    group: Groups,
-    category: Picked = None,
-    reference: Base = None,
-    given: Given = None,
-    where: Where = None,
-    level: Level = 0.95,
-) -> Shown:
-    """Odds ratios between groups, in every category of others if there are any.
-
-    Example: masquerade stats odds-ratio disguised.csv -p policy.yaml --outcome smoker --group region
-    """
-    return _effect(mq.stats.odds_ratio, source, schema, locals())
+_effect_command("difference", "Differences of percentages between groups, with intervals and p-values.")
+_effect_command("ratio", "Ratios of percentages between groups (relative risks).")
+_effect_command("odds_ratio", "Odds ratios between groups, in every category of others if there are any.")
 
 
 @command
@@ -226,7 +199,7 @@ def independence(
     *,
     source: Any,
     schema: Any,
-    variables: Annotated[str, required("The two variables.", "--of", metavar="A,B")],
+    pair: Pair,
     given: Given = None,
     where: Where = None,
 ) -> Shown:
@@ -234,7 +207,7 @@ def independence(
 
     Example: masquerade stats independence disguised.csv -p policy.yaml --of smoker,region
     """
-    first, second = _pair(variables, schema)
+    first, second = _pair(pair, schema)
     asked = _names(given, schema, "--given")
     return mq.stats.independence(source, first, second, given=asked, where=_conditions(where, schema))
 
@@ -290,14 +263,14 @@ def marginal_homogeneity(
     *,
     source: Any,
     schema: Any,
-    variables: Annotated[str, required("The two variables.", "--of", metavar="A,B")],
+    pair: Pair,
     where: Where = None,
 ) -> Shown:
     """Test whether two variables with the same categories are distributed alike (McNemar, Stuart).
 
     Example: masquerade stats marginal-homogeneity disguised.csv -p policy.yaml --of before,after
     """
-    return mq.stats.marginal_homogeneity(source, *_pair(variables, schema), where=_conditions(where, schema))
+    return mq.stats.marginal_homogeneity(source, *_pair(pair, schema), where=_conditions(where, schema))
 
 
 @command

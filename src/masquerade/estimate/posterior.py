@@ -9,9 +9,11 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, NotConverged
+from masquerade.core.evidence import Reduction
 from masquerade.core.intervals import Interval
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Variable
@@ -97,59 +99,62 @@ def posterior_of(
     """Draw the shares of a table from their posterior distribution.
 
     Formula: with θ the shares of all truths, Z_·m ~ Multinomial(Ñ_m, θ_l P[l, m]/Σ) for every report m, then
-    θ ~ Dirichlet(α + Z·); four chains, until 1,000 draws are effective and R̂ is below 1.01.
+    θ ~ Dirichlet(α + Z·); four chains, until 1,000 draws are effective and R̂ is below 1.01. Where reports
+    name the group that a person was put into, of a size fixed beforehand, the likelihood, a product of
+    (π_g (θP_g)_m)^Ñ_gm, is the same but for a constant.
     Reference: Tanner & Wong (1987); Gelman & Rubin (1992); Geyer (1992) for the effective number.
     Cost: truths × reports random numbers a step; strong disguises mix slowly.
     """
     if not prior > 0:
         raise InputError(f"The prior must be above 0, such as 0.5. Got {prior} instead.")
-    if any(part.weight != 1 or part.samples != 1 for part in parts):
-        raise InputError(
-            "A posterior is of records that count for one each, not of weighted ones or of blocks."
-        )
+    if any(part.weight != 1 for part in parts):
+        raise InputError("A posterior is of records that count for one each, not of weighted ones.")
     matrices = [_joint(part) for part in parts]
     if sum(matrix.size for matrix in matrices) > MOST_PAIRS:
         raise InputError(
             "The table has too many truths and reports for a posterior: ask for fewer variables."
         )
     ends = np.cumsum([0, *(len(matrix) for matrix in matrices)])
-    counts = [part.observed.ravel().astype(np.int64) for part in parts]
+    seen = [_Seen.of(part, matrix) for part, matrix in zip(parts, matrices, strict=True)]
     theta = generator.dirichlet(np.ones(ends[-1]), CHAINS)
+    steps: list[Floats] = []
     kept: list[Floats] = []
     ess = rhat = np.inf
     for step in range(MOST_STEPS):
-        filled = np.concatenate(
-            [
-                _allocated(theta[:, a:b], matrix, seen, generator)
-                for a, b, matrix, seen in zip(ends[:-1], ends[1:], matrices, counts, strict=True)
-            ],
-            axis=1,
-        )
-        gammas = generator.standard_gamma(prior + filled)
+        filled = [
+            each.allocated(theta[:, a:b], generator)
+            for a, b, each in zip(ends[:-1], ends[1:], seen, strict=True)
+        ]
+        gammas = generator.standard_gamma(prior + np.concatenate(filled, axis=1))
         theta = gammas / gammas.sum(axis=1, keepdims=True)
         if step < BURN:
             continue
-        kept.append(
-            np.stack(
-                [
-                    reduce(
-                        np.add,
-                        [part.table(row[a:b]) for part, a, b in zip(parts, ends[:-1], ends[1:], strict=True)],
-                    )
-                    for row in theta
-                ]
-            )
-        )
-        if len(kept) % BLOCK == 0:
-            chains = np.stack(kept, axis=1).reshape(CHAINS, len(kept), -1)
+        steps.append(theta)
+        if len(steps) == BLOCK:
+            kept.append(_tables(parts, np.stack(steps), ends.tolist()))
+            steps.clear()
+            draws = np.concatenate(kept)
+            chains = draws.swapaxes(0, 1).reshape(CHAINS, len(draws), -1)
             ess, rhat = effective(chains), mixing(chains)
             if ess >= ENOUGH and rhat < MIXED:
-                draws = np.stack(kept).reshape(-1, *kept[0].shape[1:])
-                return Posterior(axes, draws, n, ess, rhat, prior)
+                return Posterior(axes, draws.reshape(-1, *draws.shape[2:]), n, ess, rhat, prior)
     raise NotConverged(
         f"After {MOST_STEPS:,} steps only {ess:,.0f} draws are effective (R̂ {rhat:.3f}): the disguise is too "
         "strong for this table. Ask for fewer variables, or use intervals of the table."
     )
+
+
+def _tables(parts: Sequence[Reports], drawn: Floats, ends: Sequence[int]) -> Floats:
+    """Return the tables asked for, (steps, chains, *shape), from shares of the truths of all parts."""
+    found = []
+    for part, a, b in zip(parts, ends[:-1], ends[1:], strict=True):
+        cells = drawn[..., a:b].reshape(*drawn.shape[:2], *part.truths)
+        moved = Reduction(
+            (0, 1, *(axis + 2 for axis in part.reduction.keep)),
+            tuple((axis + 2, code) for axis, code in part.reduction.at),
+        )
+        found.append(moved.apply(cells))
+    return reduce(np.add, found)
 
 
 def _joint(part: Reports) -> Floats:
@@ -160,13 +165,26 @@ def _joint(part: Reports) -> Floats:
     return result
 
 
-def _allocated(theta: Floats, P: Floats, seen: np.ndarray, generator: np.random.Generator) -> Floats:
-    """Return, for every chain, how many records have each truth, drawn given their reports."""
-    used = np.flatnonzero(seen)
-    chances = (theta[:, :, None] * P[None][:, :, used]).transpose(0, 2, 1)
-    total = chances.sum(axis=-1, keepdims=True)
-    safe = np.where(total > 0, chances / np.where(total > 0, total, 1.0), 1 / P.shape[0])
-    return np.asarray(generator.multinomial(seen[used], safe).sum(axis=1), dtype=float)
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The reports of a part that came up, (reports,), and their probabilities, (reports, truths)."""
+
+    counts: NDArray[np.int64]
+    chances: Floats
+
+    @classmethod
+    def of(cls, part: Reports, matrix: Floats) -> _Seen:
+        counts = part.observed.ravel().astype(np.int64)
+        used = np.flatnonzero(counts)
+        return cls(counts[used], np.ascontiguousarray(matrix[:, used].T))
+
+    def allocated(self, theta: Floats, generator: np.random.Generator) -> Floats:
+        """Return, for every chain, how many records have each truth, drawn given their reports."""
+        chances = theta[:, None, :] * self.chances
+        total = chances.sum(axis=-1, keepdims=True)
+        if not total.all():
+            chances, total = np.where(total > 0, chances, 1.0), np.where(total > 0, total, theta.shape[1])
+        return np.asarray(generator.multinomial(self.counts, chances / total).sum(axis=1), dtype=float)
 
 
 def effective(chains: Floats) -> float:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import FactorCovariance
-from masquerade.core.errors import InputError, Refusal
+from masquerade.core.errors import InputError, Refusal, SchemaError, did_you_mean
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 from masquerade.estimate.evidence import GaussianEvidence
-from masquerade.frames.file_reader import open_batches
+from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.native import columns_of
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally
@@ -29,11 +30,12 @@ METHODS: tuple[Method, ...] = ("bootstrap", "jackknife", "brr")
 class SurveyRecords:
     """A `Tally` over records of a complex survey, disguised or clear.
 
-    `weights`, `strata`, `clusters` and `fpc` name columns: survey weights, the stratum and the primary unit
-    that a person was drawn with, and how many units (people, without clusters) the stratum has in the
-    population, for the finite-population correction. Or `replicates` are columns of replicate weights, made
-    by `method`; `scale` is what squared deviations of the replicates are multiplied with, where it is not 1/R
-    (bootstrap, brr) or (R − 1)/R (jackknife); of Fay's brr with ε it is 1/(R(1 − ε)²).
+    `weights`, `strata`, `clusters` and `fpc` name columns: survey weights (none: everybody counts for one),
+    the stratum and the primary unit that a person was drawn with, and how many units (people, without
+    clusters) the stratum has in the population, for the finite-population correction. Or `replicates` are
+    columns of replicate weights, made by `method`; `scale` is what squared deviations of the replicates are
+    multiplied with, where it is not 1/R (bootstrap, brr) or (R − 1)/R (jackknife); of Fay's brr with ε it is
+    1/(R(1 − ε)²).
     Shares of such tables are Hájek's: estimated numbers over the estimated number of people.
 
     Formula: Σ_h (1 − f_h) n_h/(n_h − 1) Σ_c (z_hc − z̄_h)(z_hc − z̄_h)ᵀ over clusters c of stratum h, z the
@@ -48,7 +50,7 @@ class SurveyRecords:
         data: Any,
         policy: Policy | None = None,
         *,
-        weights: str,
+        weights: str | None = None,
         strata: str | None = None,
         clusters: str | None = None,
         fpc: str | None = None,
@@ -59,15 +61,20 @@ class SurveyRecords:
     ) -> None:
         if replicates and (strata or clusters or fpc):
             raise InputError("Replicate weights hold the design already: leave strata, clusters and fpc out.")
+        if replicates and weights is None:
+            raise InputError("Replicate weights vary around weights of the whole sample: name their column.")
         if isinstance(replicates, str) or method not in METHODS:
             raise InputError(
                 f"List the columns of 'replicates'; 'method' is {', '.join(METHODS)}. Got {method!r}."
             )
         extra = [name for name in (weights, strata, clusters, fpc, *replicates) if name is not None]
-        columns = _columns(data, extra)
         if policy is None and schema is None:
             raise InputError("Clear records of a survey need a 'schema' that lists their categories.")
-        self.records: Records = tally(data, policy, schema=schema, weights=weights, engine="memory")
+        with ExitStack() as stack:
+            if isinstance(data, (str, PathLike)):
+                data = stack.enter_context(open_batches(str(data), []))
+            columns = _columns(data, extra)
+            self.records: Records = tally(data, policy, schema=schema, weights=weights, engine="memory")
         self.schema, self.guarantee, self.n = self.records.schema, self.records.guarantee, self.records.n
         self.clusters = _numbered(columns, clusters, self.n)
         self.strata = (
@@ -157,11 +164,14 @@ class SurveyRecords:
 
 
 def _columns(data: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return columns of a frame or of files."""
-    if isinstance(data, str) or hasattr(data, "__fspath__"):
-        with open_batches(data, []) as files:
-            return dict(pa.Table.from_batches(list(files.select(list(names)))).to_pydict())
+    """Return columns of a frame or of opened files."""
+    if isinstance(data, Batches):
+        batches = list(data.select(names))
+        return {name: [value for part in batches for value in part[name].to_pylist()] for name in names}
     frame = columns_of(data)
+    missing = [name for name in names if name not in frame]
+    if missing:
+        raise SchemaError(f"There is no column {missing[0]!r}.{did_you_mean(missing[0], list(frame))}")
     return {name: frame[name].to_pylist() for name in names}
 
 

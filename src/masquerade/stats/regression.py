@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -239,21 +239,23 @@ def _ends(found: Floats, stderr: Floats, z: float, scale: str) -> tuple[Floats, 
     return 1 / (1 + np.exp(-(logit - step))), 1 / (1 + np.exp(-(logit + step)))
 
 
-def logistic(
-    data: Tally | CountTable,
-    formula: str,
-    *,
-    reference: Reference = None,
-    scores: Scores | None = None,
-    where: Where = None,
-    covariates: Any = None,
-) -> Regression:
+class Options(TypedDict, total=False):
+    """What every regression takes beside its data and formula."""
+
+    reference: Reference
+    scores: Scores | None
+    where: Where
+    covariates: Any
+
+
+def logistic(data: Tally | CountTable, formula: str, **options: Unpack[Options]) -> Regression:
     """Fit a logistic regression, "drug ~ group + age", to a yes/no outcome; any variable may be disguised.
 
     The outcome's category is the one that says yes, or is named: "smoker[often] ~ …". Categories that are
-    numbers are numbers in the formula, as `scores` make others; the rest are compared with their first
-    category or with the `reference` named for them. With `covariates`, a frame with a row for each record of
-    the source, clear columns of it may stand in the formula.
+    numbers are numbers in the formula, as `scores={variable: [numbers]}` make others; the rest are compared
+    with their first category or with the one named by `reference={variable: category}`. `where={variable:
+    category}` takes some records only. With `covariates`, a frame with a row for each record of the source,
+    clear columns of it may stand in the formula.
 
     Formula: β solves Σ N̂_c X_c(y_c − μ_c) = 0 over the cells c of the table; its covariance is
     H⁻¹(ΨᵀCΨ)H⁻¹ with H = Σ N̂_c μ_c(1 − μ_c)X_cX_cᵀ and Ψ_c = X_c(y_c − μ_c). N̂ is unbiased, so the
@@ -262,78 +264,33 @@ def logistic(
     Error: measured, see docs/numerics.md. Where the equation has no root it is refused in words; where its
     information may be 0 a note says so.
     """
-    return _fitted(
-        data, formula, "logistic", reference=reference, scores=scores, where=where, covariates=covariates
-    )
+    return _fitted(data, formula, "logistic", **options)
 
 
-def multinomial(
-    data: Tally | CountTable,
-    formula: str,
-    *,
-    reference: Reference = None,
-    scores: Scores | None = None,
-    where: Where = None,
-    covariates: Any = None,
-) -> Regression:
-    """Fit a multinomial logistic regression, against the outcome's `reference`; see `logistic`."""
-    return _fitted(
-        data, formula, "multinomial", reference=reference, scores=scores, where=where, covariates=covariates
-    )
+def multinomial(data: Tally | CountTable, formula: str, **options: Unpack[Options]) -> Regression:
+    """Fit a multinomial logistic regression, against the outcome's `reference`; options as of `logistic`."""
+    return _fitted(data, formula, "multinomial", **options)
 
 
-def proportional_odds(
-    data: Tally | CountTable,
-    formula: str,
-    *,
-    reference: Reference = None,
-    scores: Scores | None = None,
-    where: Where = None,
-    covariates: Any = None,
-) -> Regression:
-    """Fit P(y ≤ k) = expit(α_k − Xβ) to an outcome whose categories are in order; see `logistic`.
+def proportional_odds(data: Tally | CountTable, formula: str, **options: Unpack[Options]) -> Regression:
+    """Fit P(y ≤ k) = expit(α_k − Xβ) to an outcome whose categories are in order; options as of `logistic`.
 
     Reference: McCullagh (1980).
     """
-    return _fitted(
-        data,
-        formula,
-        "proportional odds",
-        reference=reference,
-        scores=scores,
-        where=where,
-        covariates=covariates,
-    )
+    return _fitted(data, formula, "proportional odds", **options)
 
 
-def poisson(
-    data: Tally | CountTable,
-    formula: str,
-    *,
-    reference: Reference = None,
-    scores: Scores | None = None,
-    where: Where = None,
-    covariates: Any = None,
-) -> Regression:
-    """Fit log E(y) = Xβ to an outcome that counts, by its numbers or `scores`; see `logistic`."""
-    return _fitted(
-        data, formula, "poisson", reference=reference, scores=scores, where=where, covariates=covariates
-    )
+def poisson(data: Tally | CountTable, formula: str, **options: Unpack[Options]) -> Regression:
+    """Fit log E(y) = Xβ to an outcome that counts, by its numbers or `scores`; options as of `logistic`."""
+    return _fitted(data, formula, "poisson", **options)
 
 
-def linear(
-    data: Tally | CountTable,
-    formula: str,
-    *,
-    reference: Reference = None,
-    scores: Scores | None = None,
-    where: Where = None,
-    covariates: Any = None,
-) -> Regression:
-    """Fit E(y) = Xβ by least squares to an outcome's numbers, middles of bins or `scores`; see `logistic`."""
-    return _fitted(
-        data, formula, "linear", reference=reference, scores=scores, where=where, covariates=covariates
-    )
+def linear(data: Tally | CountTable, formula: str, **options: Unpack[Options]) -> Regression:
+    """Fit E(y) = Xβ by least squares to an outcome's numbers, middles of bins or `scores`.
+
+    Options as of `logistic`.
+    """
+    return _fitted(data, formula, "linear", **options)
 
 
 def _fitted(
@@ -341,10 +298,10 @@ def _fitted(
     text: str,
     kind: str,
     *,
-    reference: Reference,
-    scores: Scores | None,
-    where: Where,
-    covariates: Any,
+    reference: Reference = None,
+    scores: Scores | None = None,
+    where: Where = None,
+    covariates: Any = None,
 ) -> Regression:
     formula, schema = Formula.of(text), schema_of(data)
     if covariates is not None:

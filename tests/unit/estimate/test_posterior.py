@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from benchmarks import design_coverage
 from tests.statistical.checks import normal_bound
 
 import masquerade as mq
@@ -67,3 +68,39 @@ def test_a_posterior_is_a_value_that_shows_itself_and_can_be_repeated():
         source.posterior(mq.Query(by="a"), prior=0)
     with pytest.raises(InputError, match="without a condition"):
         source.posterior(mq.Query(where={"a": 0}))
+
+
+def test_groups_of_fixed_sizes_have_the_posterior_that_quadrature_finds():
+    """Cheater detection: each group a multinomial of its own, integrated over the simplex."""
+    counts = np.array([[150, 350], [260, 240]])  # group × answer
+    policy = mq.Policy.build({"x": ["yes", "no", "cheat"]}, {"x": mq.channels.cheater_detection([0.1, 0.6])})
+    codes = np.repeat(np.arange(4), counts.ravel())
+    columns = {"x_group": codes // 2, "x_answer": codes % 2}
+    source = Records({name: column.astype(np.uint8) for name, column in columns.items()}, policy)
+    found = source.posterior(mq.Query(by="x"))
+    grid = (np.arange(700) + 0.5) / 700
+    yes, no = np.meshgrid(grid, grid, indexing="ij")
+    cheat = 1 - yes - no
+    inside = cheat > 1e-9
+    log = -0.5 * np.log(np.where(inside, yes * no * cheat, 1.0))
+    for (said, denied), forced in zip(counts, (0.1, 0.6), strict=True):
+        share = yes + forced * no
+        log += said * np.log(share) + denied * np.log(np.where(inside, 1 - share, 1.0))
+    weight = np.exp(np.where(inside, log - log[inside].max(), -np.inf))
+    weight /= weight.sum()
+    mean = np.array([(weight * part).sum() for part in (yes, no, cheat)])
+    sd = np.sqrt([(weight * (part - m) ** 2).sum() for part, m in zip((yes, no, cheat), mean, strict=True)])
+    assert np.all(np.abs(found.mean - mean) < normal_bound(3) * sd / np.sqrt(found.ess) + 1e-3)
+    np.testing.assert_allclose(found.sd, sd, rtol=0.15)
+
+
+@pytest.mark.parametrize(
+    "name", ["warner", "crosswise with anchor", "unrelated, unknown prevalence", "list experiment"]
+)
+def test_indirect_questions_have_a_posterior_about_their_estimate(name):
+    study = design_coverage.Study.of(design_coverage.DESIGNS[name], (0.4, 0.4))
+    source = study.drawn(2000, np.random.default_rng(8))
+    found = source.posterior(mq.Query(by="x"))
+    table = mq.stats.shares(source, "x")
+    assert abs(found.mean[0] - table.values[0]) < 0.75 * table.stderr[0]
+    assert found.sd[0] == pytest.approx(table.stderr[0], rel=0.25)

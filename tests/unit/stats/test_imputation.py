@@ -64,6 +64,26 @@ def test_imputations_are_proper_and_agree_with_the_table(source):
     assert pooled.bse.iloc[0] == pytest.approx(odds.stderr[0] / odds.values[0], rel=0.15)
 
 
+def test_imputations_of_a_list_experiment_are_what_its_people_may_have_meant():
+    generator = np.random.default_rng(6)
+    people = pd.DataFrame(
+        {"items": generator.binomial(1, 0.5, 500), "x": generator.choice(["yes", "no"], 500, p=[0.4, 0.6])}
+    )
+    variables = {"items": [0, 1], "x": ["yes", "no"]}
+    policy = mq.Policy.build(variables, {("items", "x"): mq.channels.list_experiment(1)})
+    seen = mq.simulate(people, policy, seed=2)
+    source = mq.tally(seen, policy)
+    found = mq.stats.impute(source, m=20)
+    treated = (seen["group"] == "treated").to_numpy()
+    for frame in found:
+        counted = frame["items"].to_numpy() + (treated & (frame["x"] == "yes").to_numpy())
+        assert (counted == seen["answer"].to_numpy()).all()
+    table = mq.stats.shares(source, "x")
+    shares = found.pooled(lambda frame: ((frame["x"] == "yes").mean(), (frame["x"] == "yes").var() / 500))
+    assert abs(shares.values[0] - table.values[0]) < table.stderr[0]
+    assert shares.bse.iloc[0] == pytest.approx(table.stderr[0], rel=0.4)
+
+
 def test_what_is_no_imputation_is_refused(source):
     with pytest.raises(InputError, match="shows no doubt"):
         mq.stats.impute(source, m=1)
