@@ -1,4 +1,4 @@
-"""How often intervals and tests hold for indirect questions: thirteen designs, prevalence, test, regression.
+"""How often intervals and tests hold for indirect questions: fourteen designs, prevalence, test, regression.
 
     python -m benchmarks.design_coverage             the whole study, kept in benchmarks/results/
     python -m benchmarks.design_coverage warner      one design of it
@@ -83,6 +83,7 @@ DESIGNS = {
         {"x": ["yes", "no"], "u": ["yes", "no"]}, C.unrelated_unknown([0.8, 0.2])
     ),
     "list experiment": Design(ITEMS, C.list_experiment(3)),
+    "double list": Design({"a": [0, 1, 2, 3], "b": [0, 1, 2, 3], "x": ["yes", "no"]}, C.double_list(3, 3)),
 }
 
 

@@ -29,7 +29,13 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import RecordTally, Selected, Tally
 from masquerade.core.words import printable
 from masquerade.learn.bayes import NaiveBayes
-from masquerade.learn.disguised_views import DisguisedNetworkView, DisguisedTreeView
+from masquerade.learn.disguised_views import (
+    DisguisedLinearView,
+    DisguisedNetworkView,
+    DisguisedTreeView,
+    linear_view,
+)
+from masquerade.learn.linear import LinearClassifier
 from masquerade.learn.network import BayesianNetwork
 from masquerade.learn.performance import Calibration, Confusion, Measure
 from masquerade.learn.prediction_rows import LogScores, labels_of, row_codes, summed_logs
@@ -243,7 +249,7 @@ class DisguisedView(LogScores):
         known = {variable.name: variable for variable in self.features}
         if self.stratum is not None:
             known.setdefault(self.stratum.name, self.stratum)
-        return row_codes(frame, Schema(known.values()), list(known))
+        return row_codes(frame, Schema(known.values()), list(known), disguised=True)
 
 
 @overload
@@ -255,14 +261,20 @@ def disguised_view(model: DecisionTree, policy: Policy) -> DisguisedTreeView: ..
 
 
 @overload
+def disguised_view(model: LinearClassifier, policy: Policy) -> DisguisedLinearView: ...
+
+
+@overload
 def disguised_view(
     model: BayesianNetwork, policy: Policy, target: str | None = None
 ) -> DisguisedNetworkView: ...
 
 
 def disguised_view(
-    model: NaiveBayes | DecisionTree | BayesianNetwork, policy: Policy, target: str | None = None
-) -> DisguisedView | DisguisedTreeView | DisguisedNetworkView:
+    model: NaiveBayes | DecisionTree | LinearClassifier | BayesianNetwork,
+    policy: Policy,
+    target: str | None = None,
+) -> DisguisedView | DisguisedTreeView | DisguisedLinearView | DisguisedNetworkView:
     """Return the classifier of rows that were disguised by a policy; of a network, of the node `target`.
 
     Formula: P(c | x̃) ∝ P(c)·Π_g Σ_x Π_i P(x_i | c)·P_g[x, x̃_g] over the groups g disguised together. If the
@@ -273,7 +285,9 @@ def disguised_view(
     features depends on, is refused: the model does not say how those are distributed.
     """
     if isinstance(model, DecisionTree):
-        return _tree_view(model, policy)
+        return DisguisedTreeView(model, *_reported(model, policy))
+    if isinstance(model, LinearClassifier):
+        return linear_view(model, *_reported(model, policy))
     if not isinstance(model, NaiveBayes):
         return _network_view(model, policy, target)
     for variable in (*model.features, model.target):
@@ -332,10 +346,17 @@ def _emission(model: NaiveBayes, group: Group) -> _Emission:
     return _Emission(own, sizes, np.array(rows))
 
 
-def _tree_view(tree: DecisionTree, policy: Policy) -> DisguisedTreeView:
-    names = [feature.name for feature in tree.features]
-    channels = {name: _own_channel(policy, name) for name in names}
-    return DisguisedTreeView(tree, tuple(policy.observed[name] for name in names), channels)
+def _reported(
+    model: DecisionTree | LinearClassifier, policy: Policy
+) -> tuple[tuple[Variable, ...], dict[str, Floats]]:
+    """Return the reports of a model's features, and the channel of each."""
+    for feature in model.features:
+        if policy.schema[feature.name] != feature:
+            raise InputError(
+                f"The categories of {feature.name!r} are not the same in the model and in the policy."
+            )
+    channels = {feature.name: _own_channel(policy, feature.name) for feature in model.features}
+    return tuple(policy.observed[name] for name in channels), channels
 
 
 def _network_view(network: BayesianNetwork, policy: Policy, target: str | None) -> DisguisedNetworkView:

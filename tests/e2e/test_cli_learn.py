@@ -387,6 +387,17 @@ def test_predictions_of_disguised_rows_look_through_the_policy(world):
     assert table["smoker"].tolist() == view.predict(disguised).tolist()
     assert np.array_equal(table.iloc[:, 1:].to_numpy(), view.predict_proba(disguised))
     assert len(rows_of((world / "predictions.csv").read_text())) == len(disguised)
+    source = mq.tally(world / "disguised.csv", policy)
+    for name, model in {
+        "seen-tree": mq.learn.decision_tree(source, "smoker", significance=None, max_depth=1),
+        "seen-line": mq.learn.linear_classifier(source, "smoker", loss="logistic"),
+    }.items():
+        mq.learn.save(model, world / f"{name}.json")
+        rows = rows_of(
+            ok("predict", arguments[0], "-m", world / f"{name}.json", "-p", world / "policy.yaml").stdout
+        )
+        view = mq.evaluate.disguised_view(model, policy)
+        assert [row["smoker"] for row in rows] == view.predict(disguised).tolist()
     before = files(world)
     assert "exists already" in refused("predict", *arguments, "--out", world / "predictions.csv")
     line = refused("predict", *arguments, "--out", world / "disguised.csv", "--overwrite")

@@ -81,7 +81,7 @@ def test_bayesian_scores_link_what_is_independent_as_seldom_as_stated():
 
 
 def test_intervals_and_tests_of_indirect_questions_hold_as_often_as_stated():
-    """Thirteen designs, three analyses, two sizes; one slope of too few people is on the safe side."""
+    """Fourteen designs, three analyses, two sizes; one slope of too few people is on the safe side."""
     rows = json.loads((RESULTS / "design_coverage.json").read_text(encoding="utf-8"))
     wanted = set(
         product(design_coverage.DESIGNS, ("prevalence", "regression", "test"), design_coverage.SIZES)

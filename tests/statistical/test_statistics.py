@@ -92,6 +92,19 @@ def test_the_kept_study_of_regression_covers_and_naive_never_does():
             assert row["coverage"] == 0
 
 
+def test_the_kept_study_of_imputations_covers():
+    rows = kept("imputation")
+    assert {row["name"] for row in rows} == {"20 imputations", "table"}
+    for row in rows:
+        assert row["runs"] >= 300
+        within(row["coverage"], 0.945, 0.965, row["runs"], 2)
+
+
+def test_imputations_cover_in_a_short_run():
+    for row in study.imputation(4, seed=15):
+        within(row["coverage"], 0.94, 0.97, 4, 2)
+
+
 def test_a_study_that_misses_is_told():
     with pytest.raises(AssertionError):
         within(0.8, 0.94, 0.96, 4000, 9)

@@ -1,5 +1,7 @@
 """Measures of classifiers from disguised test records, rows that are disguised, scorers of scikit-learn."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -94,7 +96,7 @@ def test_cross_validation_on_disguised_folds_gives_numbers():
         cv=3,
         scoring=SCORERS["roc_auc"],
     ).mean()
-    for estimator in (DisguisedNaiveBayes, DisguisedTree):
+    for estimator in (DisguisedNaiveBayes, DisguisedTree, DisguisedLinear):
         reading = estimator(POLICY, target="a")
         found = cross_validate(reading, X, y, cv=3, scoring=SCORERS, error_score="raise")
         assert found["test_roc_auc"].mean() == pytest.approx(
@@ -106,13 +108,9 @@ def test_cross_validation_on_disguised_folds_gives_numbers():
         assert ((own > 0.5) & (own < 1)).all()
         corrected = cross_val_score(told, X, y, cv=3, scoring=SCORERS["roc_auc"], error_score="raise")
         assert corrected.mean() > own.mean()  # reports of the class tell less than the class
-    linear = DisguisedLinear(POLICY, target="a")
-    assert np.isfinite(
-        cross_val_score(linear, X, y, cv=3, scoring=SCORERS["roc_auc"], error_score="raise")
-    ).all()
 
 
-def test_trees_and_networks_predict_disguised_rows(trained):
+def test_models_predict_disguised_rows(trained):
     rows = people(6000, 11)
     disguised = mq.simulate(rows, POLICY, seed=12)
     truth = rows["a"].to_numpy()
@@ -133,3 +131,20 @@ def test_trees_and_networks_predict_disguised_rows(trained):
     assert np.allclose(untold.predict_proba(rows), tree.predict_proba(rows))
     with pytest.raises(mq.MasqueradeError, match="which variable is predicted"):
         mq.evaluate.disguised_view(network, POLICY)
+    linear = mq.learn.linear_classifier(trained, "a", loss="logistic")
+    view = mq.evaluate.disguised_view(linear, POLICY)
+    faced = linear.predict_proba(disguised[["b", "c"]].to_dict("list"))
+    expected = view.predict_proba(disguised)
+    assert np.mean((expected[:, 1] - is_yes) ** 2) < np.mean((faced[:, 1] - is_yes) ** 2)
+    untold = mq.evaluate.disguised_view(linear, mq.Policy.build(SCHEMA, {}))
+    assert np.allclose(untold.predict_proba(rows), linear.predict_proba(rows))
+    again = mq.learn.LinearClassifier.from_dict(linear.to_dict())
+    assert np.allclose(mq.evaluate.disguised_view(again, POLICY).predict_proba(disguised), expected)
+    with pytest.raises(mq.MasqueradeError, match="learn it again"):
+        mq.evaluate.disguised_view(replace(linear, shares=None), POLICY)
+    other = mq.Policy.build(SCHEMA | {"b": ["no", "yes", "perhaps"]}, {})
+    for model in (tree, linear, bayes):
+        with pytest.raises(mq.MasqueradeError, match="were disguised"):
+            model.predict(disguised)
+        with pytest.raises(mq.MasqueradeError, match="not the same in the model and in the policy"):
+            mq.evaluate.disguised_view(model, other)

@@ -136,14 +136,9 @@ def _reading(model: Any, policy: Policy | None, *, clear: bool) -> _Reading:
     if clear:
         fields = {field.variable.name: field for field in policy.fields}
         return _Reading(model, tuple(fields[name] for name in names), disguised=False)
-    if not isinstance(model, mq.learn.NaiveBayes):
-        raise InputError(
-            "Of disguised rows only naive Bayes predicts the target: other models look at true values. "
-            "--accuracy tests any of them on disguised records."
-        )
     view = mq.evaluate.disguised_view(model, policy)
-    seen = {variable.name: variable for variable in view.features}
-    if view.stratum is not None:
+    seen = {variable.name: variable for variable in view.features if variable.name in names}
+    if getattr(view, "stratum", None) is not None:
         seen.setdefault(view.stratum.name, view.stratum)
     return _Reading(view, tuple(map(Field, seen.values())), disguised=True)
 

@@ -16,6 +16,7 @@ from masquerade.core.covariance import Covariance, Kind, check_kind, heaviest_of
 from masquerade.core.errors import InputError
 from masquerade.core.evidence import PROJECTIONS, Evidence, Fit, Projection
 from masquerade.core.intervals import Interval, count_interval, quantile
+from masquerade.core.late_method import LateMethod
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.shown import html_of, latex_of, markdown_of
 from masquerade.core.simultaneous import MOST_CELLS, Simultaneous, bonferroni, check_simultaneous, max_t
@@ -33,7 +34,8 @@ class CountTable:
 
     Estimates are unbiased and may be fractional or negative: that is information, and only
     `nonnegative` takes it away; `unbiased` keeps it for the intervals of a projected table. `n` is the
-    number of records behind the whole source. `evidence` is what the estimate rests on.
+    number of records behind the whole source. `evidence` is what the estimate rests on. The statistics of
+    `masquerade.stats` that are functions of one table are methods too: ``table.shares("smoker")``.
     """
 
     axes: tuple[Variable, ...]
@@ -42,6 +44,19 @@ class CountTable:
     evidence: Evidence
     adjusted: Projection | None = None
     unbiased: Floats | None = None
+
+    shares = LateMethod("masquerade.stats")
+    difference = LateMethod("masquerade.stats")
+    ratio = LateMethod("masquerade.stats")
+    odds_ratio = LateMethod("masquerade.stats")
+    mantel_haenszel = LateMethod("masquerade.stats")
+    independence = LateMethod("masquerade.stats")
+    associations = LateMethod("masquerade.stats")
+    trend = LateMethod("masquerade.stats")
+    marginal_homogeneity = LateMethod("masquerade.stats")
+    contrast = LateMethod("masquerade.stats")
+    mean = LateMethod("masquerade.stats")
+    quantile = LateMethod("masquerade.stats")
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values, dtype=np.float64).view()

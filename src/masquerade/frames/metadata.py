@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 from narwhals import dependencies
 
-ATTRIBUTE = "masquerade"
-PREFIX = b"masquerade."
-_OWN = "_masquerade"  # of a Polars frame, which has no place for such texts
+from masquerade.core.marks import ATTRIBUTE, OWN, PREFIX
+
 MEMO = "memo"  # the key of the id of the memo that drew the reports
 POLICY_TEXT = "policy_text"  # the key of the policy itself, as JSON
 MOST_POLICY_TEXT = 1 << 20  # bytes of it that travel with records; a larger one stays where it is
@@ -31,7 +30,7 @@ def metadata_of(frame: Any) -> dict[str, str]:
     if dependencies.is_pandas_dataframe(frame) or dependencies.is_pandas_series(frame):
         written = frame.attrs.get(ATTRIBUTE)
     elif dependencies.is_polars_dataframe(frame):
-        written = getattr(frame, _OWN, None)
+        written = getattr(frame, OWN, None)
     return dict(written) if isinstance(written, Mapping) else {}
 
 
@@ -45,7 +44,7 @@ def with_metadata(frame: Any, metadata: Mapping[str, str]) -> Any:
         return marked
     if dependencies.is_polars_dataframe(frame):
         own = frame.clone()
-        setattr(own, _OWN, dict(metadata))
+        setattr(own, OWN, dict(metadata))
         return own
     return frame
 

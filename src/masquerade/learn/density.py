@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,13 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from masquerade.core.axes import Floats
+from masquerade.core.bins import bin_ends
 from masquerade.core.errors import InputError
 from masquerade.core.evidence import Projection
 from masquerade.core.intervals import ratio_errors
 from masquerade.core.palette import ESTIMATE
 from masquerade.core.plots import new_axes, shortened
 from masquerade.core.query import Query
-from masquerade.core.schema import Category, Variable
+from masquerade.core.schema import Variable
 from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally, check_source
@@ -27,8 +27,6 @@ from masquerade.core.words import printable
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-BIN = re.compile(r"^([\[(])(-?[0-9.]+(?:e[-+]?[0-9]+)?|-inf), (-?[0-9.]+(?:e[-+]?[0-9]+)?|inf)([\])])$")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -120,22 +118,6 @@ def density_of(
     stderr = ratio_errors(share, table.within((variable.name,)), np.asarray(table.total)).stderr
     widths = np.diff(cuts)
     return Density(variable.name, cuts, counts / (table.total * widths), stderr / widths, table.n)
-
-
-def bin_ends(label: Category) -> tuple[float, float] | None:
-    """Return the ends of a bin's label; None if it is none.
-
-    >>> bin_ends("[0, 2.5)"), bin_ends("(-inf, 3)"), bin_ends("yes")
-    ((0.0, 2.5), (-inf, 3.0), None)
-    """
-    found = BIN.match(label) if isinstance(label, str) else None
-    if found is None:
-        return None
-    try:
-        low, high = float(found[2]), float(found[3])
-    except ValueError:
-        return None
-    return (low, high) if low < high else None
 
 
 def label_edges(variable: Variable) -> Floats | None:

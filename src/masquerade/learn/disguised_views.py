@@ -1,16 +1,18 @@
-"""Trees and networks that predict disguised rows: their reports are weighed by how likely each truth is."""
+"""Models that predict disguised rows: their reports are weighed by how likely each truth is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema, Variable
+from masquerade.learn.linear import LinearClassifier
 from masquerade.learn.prediction_rows import labels_of, row_codes
 from masquerade.learn.tree_model import DecisionTree
 
@@ -38,7 +40,7 @@ class DisguisedTreeView:
         """Return P(class | reports), rows × classes."""
         asked = [feature.name for feature in self.features if feature.name in self.tree.used]
         names = asked or [self.features[0].name]
-        codes = row_codes(frame, Schema(self.features), names)
+        codes = row_codes(frame, Schema(self.features), names, disguised=True)
         rows = len(codes[names[0]])
         found = np.zeros((rows, len(self.target)))
         open_places = [(0, np.ones(rows))]
@@ -62,6 +64,37 @@ class DisguisedTreeView:
         return labels_of(self.target, np.argmax(self.predict_proba(frame), axis=1))
 
 
+class DisguisedLinearView(LinearClassifier):
+    """A linear classifier of disguised rows; `features` have the labels of the reports.
+
+    Formula: the numbers of a feature's categories are replaced by their expectation given its report,
+    Σ_x P(x | x̃)·number(x), P(x | x̃) ∝ the feature's share of x among the records times P[x, x̃].
+    Reference: regression calibration, Carroll, Ruppert, Stefanski & Crainiceanu (2006), chapter 4.
+    Error: every report speaks for its own feature alone; probabilities of strong disguises are too extreme.
+    """
+
+    __slots__ = ()
+
+    def _codes(self, frame: Any) -> dict[str, NDArray[np.intp]]:
+        return row_codes(frame, self.schema, [feature.name for feature in self.features], disguised=True)
+
+
+def linear_view(
+    model: LinearClassifier, features: tuple[Variable, ...], channels: Mapping[str, Floats]
+) -> DisguisedLinearView:
+    """Return a linear classifier seen through the channels of its features, whose reports are `features`."""
+    if model.shares is None:
+        raise InputError("The model was saved by an earlier version, without shares: learn it again.")
+    codings = []
+    for feature, coding, share in zip(model.features, model.codings, model.shares, strict=True):
+        likely = share[:, None] * channels[feature.name]
+        total = likely.sum(axis=0)
+        likely = np.where(total > 0, likely / np.where(total > 0, total, 1.0), share[:, None])
+        codings.append(likely.T @ coding)
+    values = {field.name: getattr(model, field.name) for field in fields(model)}
+    return DisguisedLinearView(**values | {"features": features, "codings": tuple(codings)})
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class DisguisedNetworkView:
     """A node of a Bayesian network, predicted from disguised rows of all others: exactly, by summing."""
@@ -72,7 +105,8 @@ class DisguisedNetworkView:
 
     def predict_proba(self, frame: Any) -> Floats:
         """Return P(class | reports), rows × classes."""
-        codes = row_codes(frame, Schema(self.features), [feature.name for feature in self.features])
+        names = [feature.name for feature in self.features]
+        codes = row_codes(frame, Schema(self.features), names, disguised=True)
         found = self.joint[tuple(codes[feature.name] for feature in self.features)]
         total = found.sum(axis=1, keepdims=True)
         return np.asarray(np.where(total > 0, found / np.where(total > 0, total, 1.0), self._prior))

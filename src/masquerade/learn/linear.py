@@ -53,7 +53,8 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
     stand for the categories of each feature (categories × columns). `stderr` is None where it is not known:
     for pocket, whose loss has no slope, and for tables too large. `accuracy` is the share of the records, by
     the counts it was learnt from, that it classifies rightly; `negative` is how much of the unbiased counts
-    was below zero before it was projected away, as a share of the records.
+    was below zero before it was projected away, as a share of the records; `shares` are those of the
+    categories of each feature, by which disguised rows are read (None in files of earlier versions).
     """
 
     target: Variable
@@ -69,6 +70,7 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
     negative: float
     ridge: float
     n: int
+    shares: tuple[Floats, ...] | None = None
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -154,8 +156,12 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
             **part_values(self, "n", "loss", "ridge", "counts", "negative"),
             **part_values(self, "accuracy", "accuracy_stderr", "target"),
             "features": [
-                {**part_values(feature), "numbers": model_file.plain(coding)}
-                for feature, coding in zip(self.features, self.codings, strict=True)
+                {
+                    **part_values(feature),
+                    "numbers": model_file.plain(coding),
+                    **({} if self.shares is None else {"shares": model_file.plain(self.shares[place])}),
+                }
+                for place, (feature, coding) in enumerate(zip(self.features, self.codings, strict=True))
             ],
             "columns": list(self.names),
             **part_values(self, "coefficients", "stderr"),
@@ -165,11 +171,15 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
     def from_dict(cls, values: Mapping[str, Any]) -> LinearClassifier:
         """Return the model that plain values describe; what is none is an `InputError`."""
         target, features = model_file.target_and_features(values, KIND)
-        codings: list[Floats] = []
+        codings, shares = list[Floats](), list[Floats]()
         for item, feature in zip(values["features"], features, strict=True):
             rows = model_file.entry(item, "numbers", list)
             columns = len(rows[0]) if rows and isinstance(rows[0], list) else 0
             codings.append(model_file.array_of(rows, (len(feature), columns), f"{feature.name}.numbers"))
+            if "shares" in item:
+                shares.append(model_file.array_of(item["shares"], (len(feature),), f"{feature.name}.shares"))
+        if any(abs(part.sum() - 1) > 1e-6 or part.min() < 0 for part in shares):
+            raise InputError("The shares of a feature's categories do not add up to 1.")
         names = tuple(map(str, model_file.entry(values, "columns", list)))
         if len(names) != sum(coding.shape[1] for coding in codings) or len(target) < 2:
             raise InputError("'columns' must name every number of the features; 'target' needs two classes.")
@@ -182,6 +192,7 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
             features=features,
             codings=tuple(codings),
             names=names,
+            shares=tuple(shares) if len(shares) == len(features) else None,
             loss=_one_of("loss", model_file.entry(values, "loss", str), get_args(Loss)),
             counts=_one_of("counts", model_file.entry(values, "counts", str), get_args(Counts)[1:]),
         )
@@ -265,7 +276,15 @@ def linear_classifier(
         negative=float(np.maximum(-table.values, 0.0).sum() / total),
         ridge=float(ridge),
         n=table.n,
+        shares=tuple(_shares(cells, axis) for axis in range(len(names))),
     )
+
+
+def _shares(cells: Floats, axis: int) -> Floats:
+    """Return the shares of the categories of a feature, negative estimates taken as none."""
+    sums = cells.sum(axis=tuple(other for other in range(cells.ndim) if other != axis))
+    positive = np.maximum(sums, 0.0)
+    return np.asarray(positive / positive.sum())
 
 
 def _fits(target: Variable, codings: Sequence[Floats], cells: Floats, cost: Cost) -> list[losses.Fitted]:

@@ -16,7 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError, UnknownValue, did_you_mean
+from masquerade.core.bins import bin_codes, bin_ends
+from masquerade.core.errors import (
+    InputError,
+    MasqueradeWarning,
+    PolicyMismatch,
+    SchemaError,
+    UnknownValue,
+    did_you_mean,
+)
+from masquerade.core.marks import policy_mark
 from masquerade.core.schema import Schema, Variable, category, codes_by_label
 
 Codes = NDArray[np.intp]
@@ -28,20 +37,30 @@ TIE = 1e-9
 PORTION = 2**13
 
 
-def row_codes(frame: Any, schema: Schema, names: Iterable[str]) -> dict[str, Codes]:
+def row_codes(
+    frame: Any, schema: Schema, names: Iterable[str], *, disguised: bool = False
+) -> dict[str, Codes]:
     """Return the category codes of the named columns, which must be equally long.
 
     `frame` is anything with `frame[name]` columns of labels: pandas, Polars, PyArrow, a mapping of arrays or
-    lists. Labels match by type and value (1, "1" and true differ; a whole float is a whole number). The first
-    unknown or missing label is an `UnknownValue` that names column and row (from 1), never the value.
+    lists. Labels match by type and value (1, "1" and true differ; a whole float is a whole number), and
+    numbers fall into bins such as "[0, 10)". The first unknown or missing label is an `UnknownValue` that
+    names column and row (from 1), never the value. A frame that says that it was disguised is refused, unless
+    it is `disguised` rows that are meant.
     Cost: a million texts in 30 ms (frames) to 250 ms (numpy text arrays), whole numbers in 4 ms.
 
     >>> row_codes({"smoker": ["yes", "no", "no"]}, Schema({"smoker": ["yes", "no"]}), ["smoker"])["smoker"]
     array([0, 1, 1])
     """
+    if not disguised and policy_mark(frame) is not None:
+        raise PolicyMismatch(
+            "The rows were disguised: what they hold are reports, not what is true. A model predicts them as "
+            "mq.evaluate.disguised_view(model, policy)."
+        )
     coded: dict[str, Codes] = {}
     for name in names:
-        codes = _column_codes(_column_of(frame, name), schema[name])
+        column = _column_of(frame, name)
+        codes = _binned(column, _column_codes(column, schema[name]), schema[name])
         wrong = codes < 0
         if wrong.any():
             row = int(np.argmax(wrong))
@@ -91,6 +110,21 @@ def _column_codes(column: Any, variable: Variable) -> Codes:
     if isinstance(column, (list, tuple)):
         return _list_codes(column, variable)
     return _array_codes(np.asarray(column), variable)
+
+
+def _binned(column: Any, codes: Codes, variable: Variable) -> Codes:
+    """Return codes with those of numbers that lie in bins of the variable, where they were unknown."""
+    unknown = codes == UNKNOWN
+    if not unknown.any() or all(bin_ends(label) is None for label in variable.categories):
+        return codes
+    if hasattr(column, "factorize") and not isinstance(column.dtype, np.dtype):  # pandas' own types
+        numeric = column.dtype.name.startswith(("Int", "UInt", "Float"))
+        values = column.to_numpy(np.float64, na_value=np.nan) if numeric else np.zeros(0, dtype=object)
+    else:
+        values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+    if values.dtype.kind not in "iuf":
+        return codes
+    return np.where(unknown, bin_codes(values.astype(np.float64), variable), codes)
 
 
 def _array_codes(values: NDArray[Any], variable: Variable) -> Codes:

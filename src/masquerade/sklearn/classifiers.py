@@ -278,11 +278,12 @@ class DisguisedTree(_OnReports):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DisguisedLinear(DisguisedClassifier):
+class DisguisedLinear(_OnReports):
     """Linear classifier for scikit-learn: `masquerade.learn.linear_classifier`, whose parameters it takes.
 
-    Logistic with `ridge` 1 unless told, as LogisticRegression is; "pocket" takes no ridge. It predicts clear
-    rows, with `predict_proba` for logistic loss. The learner needs a table over all features: without
+    Logistic with `ridge` 1 unless told, as LogisticRegression is; "pocket" takes no ridge. With a policy,
+    `predict_on` says whether the rows it predicts are "clear" or "disguised", as for `DisguisedNaiveBayes`;
+    `predict_proba` is for logistic loss. The learner needs a table over all features: without
     a policy and `bins`, numbers are cut into as many bins (2 to 16) as keep it to 262,144 cells, and a
     bin counts as its mean. See `DisguisedClassifier` for `policy`, `target`, `features`, `bins`, and for
     the attributes, `feature_names_in_` among them.
@@ -296,11 +297,12 @@ class DisguisedLinear(DisguisedClassifier):
     counts: Counts = "auto"
     steps: int = 20_000
     seed: int = 0
+    predict_on: PredictOn = "clear"
 
     def decision_function(self, X: Any) -> Floats:
         """Return the discriminants: of the second of two classes, else one for each of `classes_`."""
         rows = self._rows(X)
-        found: Floats = self.model_.decision_function(rows)
+        found: Floats = self._predictor().decision_function(rows)
         if found.ndim == 1:
             return found if self._order[0] == 0 else -found
         return found[:, self._order]
@@ -311,7 +313,9 @@ class DisguisedLinear(DisguisedClassifier):
         return super().predict_proba(X)
 
     def _options(self) -> dict[str, Any]:
+        self._on_reports()
         options = super()._options() | ({"ridge": 0.0} if self.loss == "pocket" else {})
+        options.pop("predict_on")
         if not isinstance(self._input, ClearInput):
             return options
         learnt = {

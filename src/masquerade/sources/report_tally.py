@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from masquerade.channels.privacy import guarantee_of
 from masquerade.core.axes import AxisMaps, Floats, times_ends
 from masquerade.core.covariance import LinearCovariance
 from masquerade.core.covariance import Part as CovariancePart
-from masquerade.core.errors import InputError, Refusal
+from masquerade.core.errors import InputError, MasqueradeWarning, Refusal
 from masquerade.core.evidence import Fit
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
@@ -26,6 +27,8 @@ from masquerade.estimate.misfit import Misfit, misfit
 from masquerade.estimate.posterior import Posterior, posterior_of
 from masquerade.sources.query_plan import Layout, QueryPlan
 from masquerade.sources.record_store import Observed
+
+BEYOND_CHANCE = 1 - 2e-6  # of an interval that a right policy lets lie below 0 in one of a million cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +73,20 @@ class ReportTally(ABC):
 
     A source says which `parts` there are and how many records (`n`); whether records carry survey weights
     (`weighted`). The rest follows from the sums that parts observe. Where records are `missing`, not at
-    random, every question is refused unless that is accepted.
+    random, every question is refused unless that is accepted. Records that are `unmarked` do not say how they
+    were disguised: the first table of a variable that no truth explains is warned of.
     """
 
     n: int
     weighted: bool = False
     missing: Missing | None = None
+    unmarked: bool = False
 
     def __init__(self, policy: Policy, missing: Missing | None = None) -> None:
         self.policy = policy
         self.schema = policy.schema
         self.missing = missing
+        self._looked: set[str] = set()
         known = guarantee_of(policy)
         self.guarantee = known if missing is None else missing.noted(known)
 
@@ -122,12 +128,33 @@ class ReportTally(ABC):
             AxisMaps.apply_each([plan.maps for plan, _ in part], [sums.firsts for _, sums in part])
             for part in observed
         ]
-        return [
+        tables = [
             self._table(query, parts, reduce(np.add, counts))
             for query, parts, counts in zip(
                 queries, zip(*observed, strict=True), zip(*values, strict=True), strict=True
             )
         ]
+        if self.unmarked:
+            self._warn_of_clear(queries, tables)
+        return tables
+
+    def _warn_of_clear(self, queries: Sequence[Query], tables: Sequence[CountTable]) -> None:
+        """Warn, once, if a category has fewer records than none: these were not disguised by this policy."""
+        for query, table in zip(queries, tables, strict=True):
+            for name in () if query.where else query.by:
+                if name in self._looked or name not in self.policy.disguised:
+                    continue
+                self._looked.add(name)
+                if np.any(table.marginal(name).conf_int(BEYOND_CHANCE).upper < 0):
+                    self.unmarked = False
+                    warnings.warn(
+                        f"No truth explains the reports of {name!r}: fewer than no records would have one of "
+                        "its categories. These records are not disguised, or were disguised under another "
+                        "policy, or people did not follow it: do not trust their figures.",
+                        MasqueradeWarning,
+                        stacklevel=3,
+                    )
+                    return
 
     def posterior(self, query: Query, *, prior: float = 0.5, seed: int = 0) -> Posterior:
         """Draw the shares of a table from their posterior distribution, under a Dirichlet prior.

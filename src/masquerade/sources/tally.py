@@ -114,8 +114,10 @@ def tally(
     brings (entry point group ``masquerade.sources``) opens what it is named for: `engine` of its name, a text
     that begins with its name and a colon, or an object of a package of its name.
 
-    Data that say that records are missing, not at random, refuse every question with the code
-    ``incomplete``, unless you say `accept_incomplete`: answers are then about the records that are there.
+    Data that do not say how they were disguised warn, once, where no truth explains their reports: clear
+    data taken for disguised. Data that say that records are missing, not at random, refuse every question
+    with the code ``incomplete``, unless you say `accept_incomplete`: answers are then about the records that
+    are there.
     """
     policy = None if policy is None else policy_of(policy)
     if isinstance(data, Baskets):
@@ -136,11 +138,15 @@ def tally(
     missing = missing_from(said, accepted=accept_incomplete)
     released = policy is not None
     table = table_for(found, used, engine=engine, watch=watch)
+    unmarked = released and "policy" not in said
     if table is None:
-        return _records_of(
+        records = _records_of(
             found, used, fields, weights=weights, person=id, released=released, missing=missing
         )
+        records.unmarked = unmarked
+        return records
     source = Engine(table, used, fields, weights=weights, released=released, missing=missing)
+    source.unmarked = unmarked
     if id is not None:
         source.check_once(id)
     return source

@@ -8,6 +8,7 @@ from math import erfc, sqrt
 import numpy as np
 
 from masquerade.core.axes import Floats
+from masquerade.core.bins import bin_edges
 from masquerade.core.errors import InputError, SchemaError
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
@@ -106,22 +107,6 @@ def scores_of(
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise InputError(f"Give 'scores' for {variable.name!r}: its outermost bins are open.")
     return (low + high) / 2, f"{variable.name}: a bin counts as its middle."
-
-
-def bin_edges(variable: Variable) -> tuple[Floats, Floats] | None:
-    """Return the lower and upper ends of categories that are bins such as [0, 10); None if they are none."""
-    low, high = [], []
-    for label in variable.categories:
-        text = str(label).strip()
-        parts = text[1:-1].split(",")
-        if text[:1] not in "[(" or text[-1:] not in "])" or len(parts) != 2:
-            return None
-        try:
-            low.append(float(parts[0]))
-            high.append(float(parts[1]))
-        except ValueError:
-            return None
-    return np.array(low), np.array(high)
 
 
 def normal_p(z: float) -> float:

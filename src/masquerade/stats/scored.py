@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 
 from masquerade.core.axes import Floats
+from masquerade.core.bins import bin_edges
 from masquerade.core.covariance import contrast_spread_of
 from masquerade.core.errors import InputError
 from masquerade.core.intervals import quantile as normal_quantile
@@ -15,7 +16,7 @@ from masquerade.core.schema import Category, Variable
 from masquerade.core.spread import score_interval
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
-from masquerade.stats._tables import Names, Where, bin_edges, names_of, scores_of, squared_error, table_of
+from masquerade.stats._tables import Names, Where, names_of, scores_of, squared_error, table_of
 from masquerade.stats.estimates import Estimates
 from masquerade.stats.percentages import given_text
 

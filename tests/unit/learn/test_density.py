@@ -11,9 +11,9 @@ from tests.statistical.checks import assert_unbiased, assert_variance, normal_bo
 
 import masquerade as mq
 from masquerade.anonymity.mgas import mgas
+from masquerade.core.bins import bin_ends
 from masquerade.core.errors import InputError
 from masquerade.learn.density import (
-    bin_ends,
     category_numbers,
     density_of,
     label_edges,

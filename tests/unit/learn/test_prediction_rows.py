@@ -8,7 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError, UnknownValue
+import masquerade as mq
+from masquerade.core.errors import InputError, MasqueradeWarning, PolicyMismatch, SchemaError, UnknownValue
 from masquerade.core.schema import Schema, Variable
 from masquerade.learn.prediction_rows import labels_of, most_likely, normalised, row_codes
 
@@ -180,3 +181,37 @@ def test_scores_to_classes():
     with pytest.warns(MasqueradeWarning, match="1 rows have probability 0"):
         alone = normalised(np.array([[-np.inf, -np.inf], [0, -np.inf]]), np.array([0.25, 0.75]))
     np.testing.assert_allclose(np.exp(alone), [[0.25, 0.75], [1, 0]])
+
+
+def test_numbers_fall_into_bins():
+    schema = Schema({"age": ["[0, 20)", "[20, 40)", "[40, 60]", "unknown"]})
+    wanted = [0, 1, 2, 2]
+    numbers = [0.0, 20.5, 59.9, 60.0]
+    columns = [
+        numbers,
+        np.array(numbers),
+        pd.Series(numbers),
+        pd.Series(numbers, dtype="Float64"),
+        pa.array(numbers),
+        pl.Series(numbers),
+    ]
+    for column in columns:
+        frame = {"age": column}
+        assert row_codes(frame, schema, ["age"])["age"].tolist() == wanted
+    assert row_codes({"age": np.array([3, 45])}, schema, ["age"])["age"].tolist() == [0, 2]
+    assert row_codes({"age": ["[20, 40)", "unknown"]}, schema, ["age"])["age"].tolist() == [1, 3]
+    for wrong, row in ([1.0, 61.0], 2), ([-0.5], 1), ([5.0, float("nan")], 2), (["5"], 1):
+        with pytest.raises(UnknownValue) as caught:
+            row_codes({"age": wrong}, schema, ["age"])
+        assert f"row {row}" in str(caught.value)
+
+
+def test_rows_that_say_they_are_disguised_are_refused_unless_they_are_meant():
+    policy = mq.Policy.build({"smoker": ["yes", "no"]}, {"smoker": mq.channels.binary("0.2")})
+    people = pd.DataFrame({"smoker": ["yes", "no"] * 5})
+    for made in (people, pa.Table.from_pandas(people), pl.from_pandas(people)):
+        table = mq.disguise(made, policy)
+        with pytest.raises(PolicyMismatch, match="disguised_view"):
+            row_codes(table, policy.schema, ["smoker"])
+        assert len(row_codes(table, policy.schema, ["smoker"], disguised=True)["smoker"]) == 10
+    assert len(row_codes(people, policy.schema, ["smoker"])["smoker"]) == 10

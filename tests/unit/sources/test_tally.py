@@ -261,3 +261,18 @@ def test_a_source_of_another_package_must_be_one(install):
         mq.tally("mute:x")
     with pytest.raises(FileError, match="mut:x: no such file"):
         mq.tally("mut:x")
+
+
+def test_clear_records_taken_for_disguised_ones_warn_once():
+    people = pd.DataFrame({"smoker": ["yes"] * 20 + ["no"] * 480, "region": ["north", "south"] * 250})
+    policy = mq.Policy.build(
+        {"smoker": ["yes", "no"], "region": ["north", "south"]}, {"smoker": mq.channels.binary("0.2")}
+    )
+    source = mq.tally(people, policy)
+    source.answer([mq.Query(by="region"), mq.Query(by="region", where={"smoker": "yes"})])
+    with pytest.warns(MasqueradeWarning, match="No truth explains the reports of 'smoker'"):
+        mq.stats.shares(source, "region", by="smoker")
+    mq.stats.shares(source, "smoker")  # said once
+    seen = mq.disguise(people, policy)
+    seen.attrs.clear()  # disguised indeed, though it does not say so
+    mq.stats.shares(mq.tally(seen, policy), "smoker")

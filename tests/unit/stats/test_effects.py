@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from benchmarks.statistics_coverage import BINARY, Survey, symmetric
 from scipy import stats
@@ -154,3 +155,26 @@ def test_results_are_values_that_show_themselves():
     assert found.plot().get_xlabel() == "difference in percentage points, 95% intervals"
     adjusted = found.adjust("bh")
     assert "p_adjusted" in adjusted.to_frame()
+
+
+def test_statistics_of_one_table_are_its_methods():
+    frame = pd.DataFrame({"a": ["x", "y"] * 50, "b": ["yes"] * 30 + ["no"] * 70, "c": [0, 1, 1, 2] * 25})
+    (table,) = mq.tally(frame).answer([mq.Query(by=("a", "b", "c"))])
+    for name, asked in {
+        "shares": ("b", "a"),
+        "difference": ("b", "a"),
+        "ratio": ("b", "a"),
+        "odds_ratio": ("b", "a"),
+        "mantel_haenszel": ("b", "a", "c"),
+        "independence": ("a", "b"),
+        "associations": (),
+        "trend": ("b", "c"),
+        "mean": ("c", "a"),
+        "quantile": ("c", 0.5),
+    }.items():
+        own = getattr(table, name)(*asked)
+        assert own.to_dict() == getattr(mq.stats, name)(table, *asked).to_dict()
+        assert getattr(mq.CountTable, name) is getattr(mq.stats, name)
+    assert mq.CountTable.marginal_homogeneity is mq.stats.marginal_homogeneity
+    assert table.contrast(np.ones(table.values.shape)).values[0] == pytest.approx(100)
+    assert table.shares.__doc__ == mq.stats.shares.__doc__
