@@ -156,7 +156,12 @@ def _effect_command(name: str, told: str) -> None:
         where: Where = None,
         level: Level = 0.95,
     ) -> Shown:
-        typed = {"outcome": outcome, "group": group, "category": category, "reference": reference}
+        typed: dict[str, Any] = {
+            "outcome": outcome,
+            "group": group,
+            "category": category,
+            "reference": reference,
+        }
         typed |= {"given": given, "where": where, "level": level}
         return _effect(getattr(mq.stats, name), source, schema, typed)
 
