@@ -7,6 +7,7 @@ from masquerade.protocols.frequency.messages import (
     Gathered,
     Invitation,
     Objection,
+    ShownVotes,
     Signed,
     Step,
     Terms,
@@ -57,6 +58,7 @@ EXAMPLES = [
     ),
     Example(Gathered(Step.KEYS, 7, (signed(Step.KEYS, b"keys").encode(), b""))),
     Example(Gathered(Step.ENDORSEMENT, 2**32 - 1, ())),
+    Example(ShownVotes(7, (signed(Step.VOTE, b"no vote").encode(), b""))),
     Example(Objection("already_spent", "a vote has left", ("ann", "zoë"))),
     Example(Enrolment("spring", POLICY.id, 3, dict(TERMS.members))),
 ]

@@ -15,6 +15,7 @@ from masquerade.protocols.people.questions import Question, written
 from masquerade.protocols.people.roster import flagged, flags_of
 
 ENDORSED, KEY, QUESTION, TERMS, VOTED = "endorsed", "key", "question", "terms", "voted"
+VOIDED, LIED = "voided", "miner lied"
 
 
 class VoteHistory(History):
@@ -30,17 +31,24 @@ class VoteHistory(History):
 
     def refusals(self, asked: Invitation) -> list[Refusal]:
         """Return why a round must not be joined."""
-        terms, found = self._terms, []
+        terms, found, cheats = self._terms, list[Refusal](), self._cheats()
+        if self.ledger.find(LIED, terms.id) is not None:
+            found.append(Refusal("miner_lied", "the miner has shown a cheat that was none, in this epoch"))
+        if not cheats.isdisjoint(asked.users):
+            named = ", ".join(sorted(cheats.intersection(asked.users))[:3])
+            found.append(Refusal("cheated", f"{named} cast an invalid vote in an earlier round"))
         if self.ledger.find(ENDORSED, self._name(asked.number)) is not None:
             found.append(
                 Refusal("already_spent", f"round {asked.number} has been endorsed or voted in already")
             )
-        gone = [q for q in asked.questions if self.ledger.find(QUESTION, question_id(q, terms)) is not None]
+        gone = [q for q in asked.questions if self.ledger.find(QUESTION, self._question(q)) is not None]
         if gone:
             names = ", ".join(" × ".join(question.names) for question in gone[:3])
             found.append(Refusal("already_spent", f"a vote on {names} has left already in this epoch"))
+        # what cheats answered was in their own hands, so that counts with and without them tell the same
         earlier = [
-            frozenset(flagged(flags, terms.roster.names)) for flags in self.ledger.values(VOTED, terms.id)
+            frozenset(flagged(flags, terms.roster.names)) - cheats
+            for flags in self.ledger.values(VOTED, terms.id)
         ]
         found += roster_refusals(terms, frozenset(asked.users), earlier, asked.questions)
         return found + (self._across(asked) if terms.asks_clear(asked.questions) else [])
@@ -56,13 +64,40 @@ class VoteHistory(History):
         claims = [
             Claim(KEY, bytes.fromhex(fingerprint)),
             Claim(VOTED, self._name(asked.number), flags),
-            *[Claim(QUESTION, question_id(question, terms)) for question in asked.questions],
+            *[Claim(QUESTION, self._question(question)) for question in asked.questions],
         ]
         if terms.asks_clear(asked.questions):
             claims.append(self.clear_vote(turn, terms.id, flags))
             if self.ledger.find(TERMS, terms.id) is None:
                 claims.append(Claim(TERMS, terms.id, terms.encoded))
         self.ledger.claim(claims)
+
+    def void(self, asked: Invitation, cheats: Sequence[str]) -> None:
+        """Record, durably, who made a round worthless: they are left out, and it may be asked again."""
+        terms, name = self._terms, self._name(asked.number)
+        if self.ledger.find(VOIDED, name) is None:
+            flags = flags_of([terms.roster.places[user] for user in cheats], len(terms.roster))
+            questions = b"".join(question_id(question, terms) for question in asked.questions)
+            self.ledger.claim([Claim(VOIDED, name, flags + questions)])
+
+    def lied(self, number: int) -> None:
+        """Record, durably, that the miner lied about a cheat."""
+        if self.ledger.find(LIED, self._terms.id) is None:
+            self.ledger.claim([Claim(LIED, self._terms.id, number.to_bytes(ROUND, "big"))])
+
+    def _cheats(self) -> frozenset[str]:
+        """Return who was shown to have cast an invalid vote in this epoch."""
+        names, size = self._terms.roster.names, -(-len(self._terms.roster) // 8)
+        values = self.ledger.values(VOIDED, self._terms.id)
+        return frozenset(name for value in values for name in flagged(value[:size], names))
+
+    def _question(self, question: Question) -> bytes:
+        """Return the name under which a vote on a question is spent: another one after a void round."""
+        own, size = question_id(question, self._terms), -(-len(self._terms.roster) // 8)
+        values = self.ledger.values(VOIDED, self._terms.id)
+        asked = [value[at : at + len(own)] for value in values for at in range(size, len(value), len(own))]
+        void = asked.count(own)
+        return own if not void else own + void.to_bytes(ROUND, "big")
 
     def _across(self, asked: Invitation) -> list[Refusal]:
         """Return why clear counts of this round and of rounds under other terms give somebody away.

@@ -264,6 +264,13 @@ class Gathered(Message, tag=b"masquerade frequency gathered 1"):
             raise InputError("What is gathered for everyone are keys or endorsements.")
 
 
+class ShownVotes(Message, tag=b"masquerade frequency shown votes 1"):
+    """The miner shows signed votes of a round that are not valid: whoever cast them cheated."""
+
+    number: U32
+    votes: Annotated[tuple[Annotated[bytes, Blob(LARGEST)], ...], Many(MOST_PROOFS)]
+
+
 class Objection(Message, tag=b"masquerade frequency objection 1"):
     """Why a user does not go on, and who is to blame: the payload of a refusal."""
 

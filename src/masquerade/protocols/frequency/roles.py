@@ -67,7 +67,10 @@ def shown_cheat(terms: wire.Terms, invitation: bytes, roster: bytes, vote: bytes
     this round, aborts and names the miner: it lies about a cheat.
     """
     asked = wire.Invitation.decode(invitation, terms)
-    booth = opened_booth(terms, invitation, roster)
+    return _judged(terms, asked, opened_booth(terms, invitation, roster), vote)
+
+
+def _judged(terms: wire.Terms, asked: wire.Invitation, booth: ballots.Booth, vote: bytes) -> str:
     try:
         signed = wire.Signed.decode(vote)
         signed.check(terms)
@@ -79,6 +82,14 @@ def shown_cheat(terms: wire.Terms, invitation: bytes, roster: bytes, vote: bytes
     if not booth.invalid([(signed.user, signed.payload)], workers=1):
         raise aborted(f"The vote of {signed.user} that is shown as a cheat is valid.", "miner")
     return signed.user
+
+
+def _is_signed(terms: wire.Terms, vote: bytes) -> bool:
+    try:
+        wire.Signed.decode(vote).check(terms)
+    except (DecodingError, SealBroken):
+        return False
+    return True
 
 
 _FAULTS = {
@@ -140,6 +151,10 @@ class User(Enrolled):
     one that differs from them by few people is refused. `agreed` names earlier epochs for which this person
     agrees that it may: say because their counts never came out. Whoever has both counts after all then has
     the difference.
+
+    Votes that a miner shows as invalid are checked. Whoever cheated is not counted with any more, and the
+    questions may be asked again without them, since what they answered was in their own hands. A miner that
+    shows a valid vote, or one of another round, has lied: its epoch is over here.
     """
 
     def __init__(
@@ -177,9 +192,12 @@ class User(Enrolled):
     def _answer(self, message: bytes) -> tuple[wire.Step, int, bytes]:
         if tag_of(message) == wire.Invitation.TAG:
             return self._post_keys(message)
-        gathered = wire.Gathered.decode(message)
+        showing = tag_of(message) == wire.ShownVotes.TAG
+        gathered = wire.ShownVotes.decode(message) if showing else wire.Gathered.decode(message)
         if self._round is None or gathered.number != self._round.asked.number:
             raise InputError("This message belongs to no round that is open here.")
+        if isinstance(gathered, wire.ShownVotes):
+            raise self._judge(self._round, gathered.votes)
         if gathered.step == wire.Step.KEYS:
             return self._endorse(self._round, message)
         return self._vote(self._round, message)
@@ -222,6 +240,23 @@ class User(Enrolled):
         pairs = current.keys.take()
         return wire.Step.VOTE, asked.number, booth.cast(self.name, pairs, bits)
 
+    def _judge(self, current: _OpenRound, votes: Sequence[bytes]) -> RoundAborted:
+        """Return that the round is over, and by whom: those whose votes are invalid as shown, or the miner.
+
+        What was found is in the ledger first.
+        """
+        if current.booth is None or not votes:
+            raise InputError("Votes are shown after the roster, one at least.")
+        try:
+            cheats = [_judged(self.terms, current.asked, current.booth, vote) for vote in votes]
+        except RoundAborted as error:
+            if any(_is_signed(self.terms, vote) for vote in votes):  # what nobody signed may be anybody's
+                self._history.lied(current.asked.number)
+            return error
+        self._history.void(current.asked, cheats)
+        self._round = None
+        return aborted(f"The votes of {', '.join(cheats[:5])} are shown to be invalid.", *cheats)
+
     def _signed(self, step: wire.Step, number: int, payload: bytes) -> bytes:
         return wire.Signed.make(
             self.terms, self._identity, user=self.name, step=step, number=number, payload=payload
@@ -254,6 +289,8 @@ REFUSED = (
     "departed_too_few",
     "departed_too_many",
     "already_spent",
+    "cheated",
+    "miner_lied",
 )
 
 
@@ -263,7 +300,8 @@ class Round:
     `message` is what users are to get next; `receive` takes their answers, in any order and also twice;
     `advance` goes on when all are there. A user who is missing, refuses or cheats aborts the round
     (`RoundAborted`): the masks of all others cancel only together. `tables` holds the counts at the end;
-    `evidence` the invalid votes that were signed, by user, for others to check (`shown_cheat`).
+    `evidence` the invalid votes that were signed, by user, for others to check: `accusation` is the message
+    that shows them to users, who are then counted without the cheats.
     """
 
     def __init__(
@@ -286,6 +324,11 @@ class Round:
         self._received: dict[str, bytes] = {}
         self._voted = False
         self._booth: ballots.Booth | None = None
+
+    @property
+    def accusation(self) -> bytes:
+        """Return the message that shows users the invalid votes of this round."""
+        return wire.ShownVotes(self.invitation.number, tuple(self.evidence.values())).encode()
 
     @property
     def waiting(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from masquerade.protocols.frequency.ballots import (
     sum_of_keys,
     validity,
 )
-from masquerade.protocols.frequency.messages import Gathered, Signed, Step
+from masquerade.protocols.frequency.messages import Gathered, ShownVotes, Signed, Step
 from masquerade.protocols.frequency.roles import Round, User, opened_booth, setting_of, shown_cheat
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 from masquerade.protocols.people.questions import Question
@@ -265,6 +265,64 @@ def test_an_invalid_vote_is_evidence_and_a_miner_that_lies_about_a_cheat_is_name
         with pytest.raises(RoundAborted) as said:
             shown(lie)
         assert said.value.culprits == ("miner",)
+
+
+def spoiling(village, cheat, number=1):
+    """Return a change of replies: one user signs a vote that is not valid."""
+
+    def change(name, reply):
+        vote = payload(reply)
+        wrong = vote[:-1] + bytes([vote[-1] ^ 1])
+        return reply if name != cheat else village.signed(cheat, Step.VOTE, number, wrong)
+
+    return change
+
+
+def test_users_see_for_themselves_that_somebody_cheated_and_are_counted_without():
+    """A round without one user is refused, unless that user is shown to have cheated."""
+    village = Village(5)
+    current, others = village.until(village.round(), "votes"), ["u0", "u1", "u3", "u4"]
+    with pytest.raises(RoundAborted):
+        village.step(current, spoiling(village, "u2"))
+    again = village.round(number=2, users=others)
+    said = refusal(village.users["u0"].receive(again.message))
+    assert "has left already" in said.reason  # a miner's word alone lets nobody be counted twice
+    assert "left, fewer than 3" in said.reason
+    for name in others:
+        said = refusal(village.users[name].receive(current.accusation))
+        assert (said.code, said.culprits) == ("aborted", ("u2",))
+    assert (
+        "u2 cast an invalid vote"
+        in refusal(village.users["u1"].receive(village.round(number=3).message)).reason
+    )
+    village.until(again, "done")
+    smokers = (village.data["smoker"].iloc[[0, 1, 3, 4]] == "yes").sum()
+    assert again.tables[SMOKES].sum() == smokers
+    fewer = village.round(number=4, users=others[:3])
+    assert refusal(village.users["u0"].receive(fewer.message)).code in {"already_spent", "departed_too_few"}
+
+
+def test_a_miner_that_lies_about_a_cheat_is_refused_from_then_on(tmp_path):
+    """It shows a valid vote, so as to count again without that user: the difference is their answer."""
+    ledgers = {f"u{i}": FileLedger(tmp_path / f"u{i}.sqlite") for i in range(5)}
+    village = Village(5, ledgers=ledgers)
+    current = village.until(village.round(), "votes")
+    votes = village.step(current)
+    user, message = village.users["u0"], "no vote at all"
+    nothing = ShownVotes(1, (message.encode(),)).encode()
+    assert refusal(user.receive(nothing)).culprits == ("miner",)
+    without = village.round([BY_REGION], number=2, users=["u0", "u1", "u3", "u4"])
+    assert refusal(user.receive(without.message)).code == "departed_too_few"  # and nothing of a lie
+    user = village.users["u1"]
+    said = refusal(user.receive(ShownVotes(1, (votes["u2"],)).encode()))
+    assert said.culprits == ("miner",)
+    assert "u2 that is shown as a cheat is valid" in said.reason
+    for again in (village, Village(5, ledgers=ledgers, identities=village.identities)):  # and after a restart
+        same = again.round([BY_REGION], number=3)
+        said = refusal(again.users["u1"].receive(same.message))
+        assert "shown a cheat that was none" in said.reason
+        with pytest.raises(QueryRefused):
+            same.receive(again.users["u1"].receive(same.message))
 
 
 def test_old_invitations_and_those_of_other_epochs_are_refused():
