@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from masquerade.cli.nodes import checked
+from masquerade.cli.nodes import AgreeToRestore, checked, tell_restored
 from masquerade.cli.options import WAIT, Folder, Json, Overwrite, Wait, argument, group, option, required
 from masquerade.cli.output import check_new, check_streams, check_target, emit, say
 from masquerade.core.errors import FileError, InputError
@@ -207,6 +207,23 @@ def status(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
     reports = f", {counted(said['reports'], 'report')}" if "reports" in said else ""
     asked_for = "" if said["evaluations"] is None else f", {counted(said['evaluations'], 'evaluation')}"
     emit(f"epoch {said['epoch']!r}: {said['state']}{asked_for}{reports}; notice {said['notice']}\n")
+
+
+@collect_app.command("restored")
+def restored(*, node: AtNode, agree: AgreeToRestore = None, wait: Wait = WAIT) -> None:
+    """Say whether a server was restored from a backup, and agree to what that gives away.
+
+    What has happened since the backup is not known to a restored server: the epoch is over, and no other one
+    begins until its operator agrees; the release ledger keeps the words. Example: masquerade collect restored
+    --node collector.yaml
+    """
+    from masquerade.services.collect.collector import CollectorService  # noqa: PLC0415
+    from masquerade.services.collect.randomness_server import RandomnessService  # noqa: PLC0415
+    from masquerade.services.common.settings_file import read  # noqa: PLC0415
+
+    kind = "collector" if "randomness" in read(node) else "randomness"
+    server = CollectorService if kind == "collector" else RandomnessService
+    tell_restored(server, checked(node, kind), node, agree, wait)
 
 
 @collect_app.command("example")

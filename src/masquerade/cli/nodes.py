@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from masquerade.services.common.client import Operator
     from masquerade.services.common.release_ledger import Entry
+    from masquerade.services.common.server import NodeServer
 
 STOPPED = 1
 PAUSE = 0.2  # seconds between two looks at a session
@@ -52,6 +54,10 @@ AtNode = Annotated[
     required(
         "The settings of the node that convenes; its service must be running on this machine.", "--node"
     ),
+]
+AgreeToRestore = Annotated[
+    str | None,
+    option("Agree to what the restore gives away, in the words that are printed.", "WORDS", "--agree"),
 ]
 
 
@@ -158,9 +164,7 @@ def serve_miner(file: SettingsFile) -> None:
 def restored(
     *,
     node: AtNode,
-    agree: Annotated[
-        str | None, option("Agree to what the restore gives away, in the words that are printed.", "--agree")
-    ] = None,
+    agree: AgreeToRestore = None,
     wait: Wait = WAIT,
 ) -> None:
     """Say whether a party was restored from a backup, and agree to what that gives away.
@@ -169,18 +173,32 @@ def restored(
     that it does not know to be the same, and draws with a memo that it does not know, until its operator
     agrees; the release ledger keeps the words. Example: masquerade party restored --node party.yaml
     """
-    with _reached(node, wait) as operator:
-        found = operator.ask("restored", {} if agree is None else {"words": agree})
-    if not found["doubted"]:
+    from masquerade.services.parties.node import Node  # noqa: PLC0415  (loads the web server)
+
+    kind = "miner" if _likeliest(node) == "miner" else "party"
+    tell_restored(Node, _loaded(node, kind), node, agree, wait)
+
+
+def tell_restored(
+    server: type[NodeServer], settings: Any, file: Path, words: str | None, wait: float
+) -> None:
+    """Say whether a service's state was restored, or agree, be the service running or not."""
+    from masquerade.services.common.client import Operator  # noqa: PLC0415
+    from masquerade.services.common.problems import PartyUnreachable  # noqa: PLC0415
+
+    given, found = {} if words is None else {"words": words}, None
+    if settings.address_file.exists():
+        with suppress(PartyUnreachable), Operator(settings, wait=min(wait, 1.0)) as operator:
+            found = operator.ask("restored", given)
+    found = found or server.restored(settings, given)
+    if found["doubted"]:
         output.emit(
-            "There is nothing to agree to: nothing is in doubt here.\n" if agree is None else "Agreed.\n"
+            f'{found["doubt"]} To agree, say:\n{server.RESTORED} --node {file} --agree "{found["words"]}"\n'
         )
+    elif words is None:
+        output.emit("There is nothing to agree to: nothing is in doubt here.\n")
     else:
-        output.emit(
-            "This party was restored from a backup, and what has left since is not known. Until you agree, "
-            "exact results about other people and draws with an unknown memo are refused. To agree, say:\n"
-            f'masquerade party restored --node {node} --agree "{found["words"]}"\n'
-        )
+        output.emit("Agreed.\n")
 
 
 def _serve(file: Path, kind: str) -> None:

@@ -6,7 +6,8 @@ import shutil
 
 import httpx
 import pytest
-from tests.services.collect.world import K, World, context, labels
+from tests.services.collect.world import SERVERS, K, World, context, labels
+from tests.services.restoring import agreed
 
 from masquerade.core.errors import InputError, QueryRefused
 from masquerade.crypto.errors import KeySpent, SealBroken
@@ -138,6 +139,9 @@ def test_an_epoch_does_not_go_on_after_a_restore(world, name):
     for _ in range(2):  # and it stays refused
         with pytest.raises(InputError, match="restored from a backup"):
             world.start(name)
+    agreed(SERVERS[name], world.files[name], world.settings(name))
+    with pytest.raises(InputError, match="Epoch 'spring' was going on when"):
+        world.start(name)
     changed(world, name, "name: spring", "name: summer")
     with pytest.raises(InputError, match="Epoch 'spring' was before"):  # what opened in it is not known
         world.start(name)
@@ -163,6 +167,9 @@ def test_nor_does_one_that_began_after_the_backup(world, tmp_path, name):
         with pytest.raises(InputError, match="restored from a backup"):
             world.start(name)
     changed(world, name, "name: summer", "name: autumn")
+    with pytest.raises(InputError, match="restored from a backup"):  # whatever it is called
+        world.start(name)
+    agreed(SERVERS[name], world.files[name], world.settings(name))
     world.start(name)
 
 

@@ -21,12 +21,14 @@ from tests.services.parties.deployments import (
 from tests.services.parties.test_failures import backed_up, restored
 from tests.services.parties.test_hostile_conveners import ONE_TABLE, Speaking, begin
 from tests.services.parties.test_same_people import Saying, with_second_session
+from tests.services.restoring import agreed
 
 import masquerade as mq
-from masquerade.core.errors import InputError, QueryRefused, RoundAborted
+from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.services.common.release_ledger import FILE
 from masquerade.services.parties import messages as say
+from masquerade.services.parties.node import Node
 
 PARTIES = ("north", "south", "registry")
 TABLE = [mq.Query(by="A")]
@@ -60,13 +62,7 @@ def test_a_restore_opens_a_session_over_other_people(tmp_path):
         assert not deployment.nodes["north"].state.notes.names("people")  # nothing would refuse it
         with pytest.raises(RoundAborted, match="restored from a backup"):
             second_total(deployment, second)
-        with deployment.operator("north") as operator:
-            told = operator.ask("restored", {})
-            assert told["doubted"]
-            with pytest.raises(InputError, match="in these words"):
-                operator.ask("restored", {"words": "yes"})
-            assert not operator.ask("restored", {"words": told["words"]})["doubted"]
-        assert deployment.ledger("north")[-1].protocol == told["words"]
+        agreed(Node, deployment.files["north"], deployment.settings("north"))
         assert second_total(deployment, second) == first - 1  # what was agreed to
     finally:
         deployment.stop()

@@ -14,7 +14,7 @@ from masquerade.services.common.jobs import Call, Handler
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.server import NodeServer
 from masquerade.services.common.service import Service
-from masquerade.services.common.state import INTERRUPTED, ONCE, SESSION
+from masquerade.services.common.state import INTERRUPTED, ONCE, SESSION, State
 
 ANYBODY: Final = Peer("Anybody")  # a capital letter: no peer in a settings file can be called so
 
@@ -23,6 +23,8 @@ class CollectServer(NodeServer):
     """Everything behind the address of a server; a subclass says what it does at which place."""
 
     CALLED = "server"
+    RESTORED = "masquerade collect restored"
+    AGREEMENT = "rows of the next epoch may differ by those of single people from rows that opened since"
     settings: CollectSettings
     places: dict[str, Handler]
 
@@ -33,22 +35,28 @@ class CollectServer(NodeServer):
         super().__init__(settings)
 
     def begin(self, files: ExitStack) -> None:  # noqa: ARG002
-        """Refuse two servers that are one, and an epoch of a state that came from a backup.
-
-        That holds even for a backup from before the epoch, which may have begun since.
-        """
+        """Refuse two servers that are one, and an epoch that a restored state does not know the end of."""
         if self.settings.peers[self._other].identity == self.identity.public.hex():
             raise InputError(
                 f"{self._other!r} has the same identity as this server: the two must be different ones."
             )
-        notes = self.state.notes
-        if self.state.restored and notes.get(INTERRUPTED, self.epoch) is None:
-            notes.put(INTERRUPTED, self.epoch, b"")
-        if notes.get(INTERRUPTED, self.epoch) is not None:
+        over = "it is over. Name a new epoch in the settings of both servers."
+        if self.restores.doubted:
             raise InputError(
-                "This server's state was restored from a backup, and what has happened in epoch "
-                f"{self.epoch!r} is not known: it is over. Name a new epoch in the settings of both servers."
+                f"{self.restores.doubt} What has happened in epoch {self.epoch!r} is not known: {over}"
             )
+        if self.state.notes.get(INTERRUPTED, self.epoch) is not None:
+            raise InputError(
+                f"Epoch {self.epoch!r} was going on when this server's state was restored from a backup: "
+                f"{over}"
+            )
+
+    @classmethod
+    def noticed(cls, settings: CollectSettings, state: State) -> None:
+        """End the epoch of the settings, which may have begun since the backup."""
+        name = settings.epoch.terms(load_form(settings.form)).epoch
+        if state.notes.get(INTERRUPTED, name) is None:
+            state.notes.put(INTERRUPTED, name, b"")
 
     def check_only(self) -> None:
         """Refuse to begin an epoch after another one that opened, or may have, unless the settings say so.

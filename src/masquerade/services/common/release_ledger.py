@@ -279,11 +279,14 @@ Signer = Callable[[Mark], SignedMark]
 
 
 class ReleaseLedger:
-    """A ledger open for adding, by one process at a time; `known` is the end that was remembered."""
+    """A ledger open for adding, by one process at a time; `known` is the end that was remembered.
+
+    `restored` tells that it was found, when it was opened, to come from a backup.
+    """
 
     def __init__(self, path: Path, handle: int, notes: Notes | None, signer: Signer | None = None) -> None:
         self._path, self._handle, self._notes, self._signer = path, handle, notes, signer
-        self._guard = threading.Lock()
+        self._guard, self.restored = threading.Lock(), False
         data = self._contents()
         self.known = SignedMark.decode(None if notes is None else notes.get(SCOPE, HEAD))
         known = None if self.known is None else self.known.mark
@@ -402,6 +405,7 @@ def in_state(state: State, identity: SigningKey) -> ReleaseLedger:
         restored |= end is None and (signed_before or known is not None or not empty)
         restored |= end is not None and bool(end.signature) and end.public != identity.public
         restored |= unsigned and signed_before
+        ledger.restored = restored
         if restored:
             ledger.append(_about_itself(RESTORED, state))  # earlier lines may be missing
         elif unsigned and not empty:

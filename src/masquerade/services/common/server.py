@@ -22,12 +22,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
-from masquerade.crypto.keys import load_identity
+from masquerade.crypto.keys import SigningKey, load_identity
 from masquerade.services.common import logs
 from masquerade.services.common.client import json_object, peers_of
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.peers import PLAIN, TlsFiles, server_context
 from masquerade.services.common.problems import NotAdmitted, NotFound
+from masquerade.services.common.release_ledger import in_state
+from masquerade.services.common.restores import Restores
 from masquerade.services.common.service import CERTIFICATE, Service
 from masquerade.services.common.settings import NodeSettings, is_loopback
 from masquerade.services.common.state import State
@@ -64,6 +66,10 @@ class NodeServer(ABC):
     """Everything behind the address of a node: places for its peers, and operations for its own operator."""
 
     CALLED: ClassVar[str] = "node"
+    RESTORED: ClassVar[str]
+    """The command with which an operator agrees to what a restore gives away."""
+    AGREEMENT: ClassVar[str]
+    """The words in which that is said."""
     operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]]
 
     def __init__(self, settings: NodeSettings) -> None:
@@ -71,9 +77,33 @@ class NodeServer(ABC):
         self.identity = load_identity(settings.identity)
         self.peers, self.log = peers_of(settings), logs.Logger(settings.name)
         with ExitStack() as files:
-            self.state = files.enter_context(State.open(settings.state))
+            self.restores = self._opened(settings, self.identity, files)
+            self.state, self.ledger = self.restores.state, self.restores.ledger
             self.begin(files)
             self._files = files.pop_all()
+
+    @classmethod
+    def _opened(cls, settings: NodeSettings, identity: SigningKey, files: ExitStack) -> Restores:
+        """Open the state and its ledger; where they were restored, what that ends is remembered first."""
+        state = files.enter_context(State.open(settings.state))
+        if state.restored:
+            cls.noticed(settings, state)
+        ledger = files.enter_context(in_state(state, identity))
+        if ledger.restored:
+            cls.noticed(settings, state)
+        return Restores(state, ledger, cls.CALLED, cls.RESTORED, cls.AGREEMENT)
+
+    @classmethod  # noqa: B027
+    def noticed(cls, settings: Any, state: State) -> None:
+        """Remember what a restore ends for good; nothing, unless a subclass says so."""
+
+    @classmethod
+    def restored(cls, settings: NodeSettings, given: dict[str, Any]) -> dict[str, Any]:
+        """Answer the operator about a restore while the service does not run: it may refuse to."""
+        if not settings.state.is_dir():
+            raise InputError(f"{settings.state}: there is no state here that could have been restored.")
+        with ExitStack() as files:
+            return cls._opened(settings, load_identity(settings.identity), files).asked(given)
 
     @abstractmethod
     def begin(self, files: ExitStack) -> None:
@@ -86,9 +116,10 @@ class NodeServer(ABC):
             return self.answer(call)
         if call.peer.name != self.settings.name:
             raise NotAdmitted(f"Only this {self.CALLED}'s own operator may do this.")
-        if what not in self.operations:
+        operations = self.operations | {"restored": self.restores.asked}
+        if what not in operations:
             raise NotFound("There is no such operation here.")
-        return json.dumps(self.operations[what](json_object(call.body))).encode()
+        return json.dumps(operations[what](json_object(call.body))).encode()
 
     @abstractmethod
     def answer(self, call: Call) -> bytes:

@@ -13,7 +13,7 @@ from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.protocols.session import Transport
 from masquerade.services.common.client import json_object, peer_transport
 from masquerade.services.common.jobs import Call
-from masquerade.services.common.release_ledger import SignedMark, agree, in_state
+from masquerade.services.common.release_ledger import SignedMark
 from masquerade.services.common.server import NodeServer
 from masquerade.services.common.service import Service
 from masquerade.services.parties import messages as say
@@ -25,7 +25,6 @@ from masquerade.services.parties.settings import SessionNodeSettings
 
 STOPPED, WITHDRAWN = "this node was stopped meanwhile", "its operator cancelled it"
 CONVENED, ENDS = "convened", "ends of ledgers"
-AGREEMENT = "results may differ by what is true of single people, and everybody may be drawn a second time"
 MOST_WAITED = 3600  # seconds for parties that are being started
 TELLING = 10.0  # seconds for a member to take note that a session is cancelled
 PATIENCE = 2.0  # seconds for a session to notice that the node stops
@@ -47,6 +46,10 @@ class Node(NodeServer):
     `tell` is told, for the operator alone, what is wrong with the node's own records.
     """
 
+    RESTORED = "masquerade party restored"
+    AGREEMENT = (
+        "results may differ by what is true of single people, and everybody may be drawn a second time"
+    )
     settings: SessionNodeSettings
 
     def __init__(self, settings: SessionNodeSettings, tell: Callable[[str], object] = lambda _: None) -> None:
@@ -61,13 +64,11 @@ class Node(NodeServer):
             "cancel": self._cancel,
             "status": self._status,
             "model": self._model,
-            "restored": self._restored,
         }
 
-    def begin(self, files: ExitStack) -> None:
-        """Open the ledger, and answer as a party with it."""
-        self.ledger = files.enter_context(in_state(self.state, self.identity))
-        store = SessionStore(self.state, self.ledger)
+    def begin(self, files: ExitStack) -> None:  # noqa: ARG002
+        """Answer as a party."""
+        store = SessionStore(self.restores)
         self.party = Party(self.settings, self.identity, store, self._connected, self._tell)
 
     def close(self) -> None:
@@ -243,15 +244,6 @@ class Node(NodeServer):
         if self._known(name)["state"] != "done":
             raise InputError(f"Session {name!r} is not done; it has no model yet.")
         return json_object(self.party.model_file(name).read_bytes())
-
-    def _restored(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Tell whether the state was restored; with the `words`, agree to what that gives away."""
-        words = given.get("words")
-        if words is not None and words != AGREEMENT:
-            raise InputError(f"Who agrees says so in these words: {AGREEMENT!r}.")
-        if words is not None and self.ledger.doubted:
-            agree(self.ledger, self.state, AGREEMENT)
-        return {"doubted": self.ledger.doubted, "words": AGREEMENT}
 
     def _read(self, name: str) -> dict[str, Any] | None:
         data = self.state.notes.get(CONVENED, name)

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 
 from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
-from masquerade.services.common.release_ledger import Release, ReleaseLedger, SignedMark, check_known_end
-from masquerade.services.common.state import State
+from masquerade.services.common.release_ledger import Release, SignedMark, check_known_end
+from masquerade.services.common.restores import Restores
 from masquerade.services.parties.kinds import Outflow
 from masquerade.services.parties.linkage import Linkage
 from masquerade.services.parties.session import SessionSpec
@@ -21,17 +21,14 @@ CANCELLED = "cancelled"
 LINKED = "linked"  # below a session: linked records, in pieces
 WITNESSED = "witnessed"  # by convener: the end of our ledger that it has seen and signed
 MOST_EPOCHS = 100
-DOUBT = (
-    "This party's state was restored from a backup, and what has left since is not known. Its operator can "
-    "agree to what that gives away (masquerade party restored)."
-)
 
 
 class SessionStore:
     """The sessions in a node's state; everything is on the disk when a method returns."""
 
-    def __init__(self, state: State, ledger: ReleaseLedger) -> None:
-        self._state, self._notes, self._ledger = state, state.notes, ledger
+    def __init__(self, restores: Restores) -> None:
+        self._restores, self._state, self._ledger = restores, restores.state, restores.ledger
+        self._notes = self._state.notes
 
     def _epoch(self, session: str) -> bytes | None:
         """Return the epoch that a session is in, None if it has not begun here."""
@@ -165,14 +162,9 @@ class SessionStore:
         seen = [json.loads(self._notes.get(PEOPLE, name) or b"{}") for name in self._notes.names(PEOPLE)]
         same = {"people": people, "exact": True} in seen
         if exact and not others and not same and self._ledger.doubted:
-            raise QueryRefused(
-                [
-                    Refusal(
-                        "restored",
-                        f"{DOUBT} Exact results may be about other people than "
-                        "those that left since the backup, and differ by what is true of a few.",
-                    )
-                ]
+            raise self._restores.refused(
+                "Exact results may be about other people than those that left since the backup, and differ "
+                "by what is true of a few."
             )
 
     def bind_people(self, session: str, people: str, exact: bool, *, others: bool) -> None:  # noqa: FBT001
@@ -196,14 +188,8 @@ class SessionStore:
             (entry.release.draw or "").startswith(f"{draw.partition(':')[0]}:")
             for entry in self._ledger.entries()
         ):
-            raise QueryRefused(
-                [
-                    Refusal(
-                        "restored",
-                        f"{DOUBT} Its memo has drawn nothing that the backup knows "
-                        "of: everybody may be drawn a second time.",
-                    )
-                ]
+            raise self._restores.refused(
+                "Its memo has drawn nothing that the backup knows of: everybody may be drawn a second time."
             )
         others = {
             entry.release.draw
