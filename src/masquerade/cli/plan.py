@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
     from masquerade.plan.result import Plan
 
-PICTURES = ("error", "needed", "queries", "detectable")
 POLICY_ENDINGS = (".yaml", ".yml", ".json")
 
 

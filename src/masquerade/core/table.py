@@ -18,7 +18,7 @@ from masquerade.core.evidence import PROJECTIONS, Evidence, Fit, Projection
 from masquerade.core.intervals import Interval, count_interval, quantile
 from masquerade.core.late_method import LateMethod
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.core.shown import html_of, latex_of, markdown_of
+from masquerade.core.shown import Printed
 from masquerade.core.simultaneous import MOST_CELLS, Simultaneous, bonferroni, check_simultaneous, max_t
 from masquerade.core.spread import ROUNDING, score_interval, unbiased_factor
 from masquerade.core.words import printable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CountTable:
+class CountTable(Printed):
     """Counts over the combinations of some variables, exact or estimated: a value that asks nobody anything.
 
     Estimates are unbiased and may be fractional or negative: that is information, and only
@@ -211,38 +211,17 @@ class CountTable:
 
     def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
         """Draw every count with its interval; of several variables the last is told by colours."""
-        from masquerade.core.plots import Dots, dot_plot  # noqa: PLC0415  (few tables are drawn)
-
-        columns = (self.values, *self.conf_int(level))
-        rows, last = (self.axes[:-1], self.axes[-1]) if len(self.axes) > 1 else (self.axes, None)
-        series = {
-            f"{label}": Dots(*(column[..., code].ravel() for column in columns))
-            for code, label in enumerate(last.categories if last else ())
-        }
-        return dot_plot(
-            cell_labels(rows),
-            series or {"count": Dots(*(column.ravel() for column in columns))},
+        return cell_plot(
+            self.axes,
+            (self.values, *self.conf_int(level)),
             ax,
             xlabel=f"count, {level:.0%} intervals",
             title=f"{' × '.join(self.names) or 'all records'}, n = {self.n:,}",
-            legend=last.name if last else "",
         )
 
     def __repr__(self) -> str:
         """Show the table."""
         return self.summary(max_rows=20)
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
-        return html_of(self)
-
-    def to_markdown(self) -> str:
-        """Return the cells as a Markdown table."""
-        return markdown_of(self)
-
-    def to_latex(self) -> str:
-        """Return the cells as a LaTeX table (booktabs)."""
-        return latex_of(self)
 
     def _critical(self, level: float, kind: Kind, simultaneous: Simultaneous | None) -> float:
         """Return how many standard errors intervals reach."""
@@ -293,3 +272,24 @@ def cell_labels(axes: Sequence[Variable]) -> list[str]:
         ", ".join(f"{axis.name} = {label}" for axis, label in zip(axes, cell, strict=True)) or "all records"
         for cell in product(*(axis.categories for axis in axes))
     ]
+
+
+def cell_plot(
+    axes: Sequence[Variable], columns: Sequence[NDArray[Any]], ax: Axes | None, *, xlabel: str, title: str
+) -> Axes:
+    """Draw values with their lower and upper ends for every cell; the last of several axes has colours."""
+    from masquerade.core.plots import Dots, dot_plot  # noqa: PLC0415  (few tables are drawn)
+
+    rows, last = (axes[:-1], axes[-1]) if len(axes) > 1 else (axes, None)
+    series = {
+        f"{label}": Dots(*(column[..., code].ravel() for column in columns))
+        for code, label in enumerate(last.categories if last else ())
+    }
+    return dot_plot(
+        cell_labels(rows),
+        series or {xlabel: Dots(*(column.ravel() for column in columns))},
+        ax,
+        xlabel=xlabel,
+        title=title,
+        legend=last.name if last else "",
+    )

@@ -72,16 +72,6 @@ def axis_moments(channel: Channel, shares: Floats) -> AxisMoments:
     return AxisMoments(np.asarray((shares @ channel.matrix) @ inverse**2), shares)
 
 
-def product_variance(axes: Sequence[AxisMoments]) -> tuple[float, float]:
-    """Return the summed and the largest variance of a table's cells for one record, axes disguised apart."""
-    second, first = np.ones(()), np.ones(())
-    for axis in axes:
-        second = np.multiply.outer(second, axis.cells)
-        first = np.multiply.outer(first, axis.shares)
-    variance = second - first**2
-    return float(variance.sum()), float(variance.max())
-
-
 def component_norms(sizes: Sequence[int], shares: Sequence[Floats]) -> dict[tuple[int, ...], float]:
     """Return ‖θ_u‖² of every interaction u of a product distribution: the part that depends on exactly u.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,10 +13,9 @@ from masquerade.core.chi_square import chi_square_tail
 from masquerade.core.errors import InputError
 from masquerade.core.evidence import Fit
 from masquerade.core.intervals import quantile
-from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Variable
 from masquerade.core.shown import Shown, p_text
-from masquerade.core.table import CountTable, cell_labels
+from masquerade.core.table import CountTable, cell_frame, cell_plot
 from masquerade.core.tally import Tally
 from masquerade.stats._design import formulaic, variables_in
 from masquerade.stats._tables import Where, names_of, schema_of, table_of
@@ -78,28 +76,17 @@ class LogLinear(Shown):
 
     def to_frame(self) -> pd.DataFrame:
         """Return the fitted counts, a row for each cell."""
-        import pandas as pd  # noqa: PLC0415  (a frame is asked for here)
-
-        rows = list(product(*(axis.categories for axis in self.axes)))
-        frame = pd.DataFrame({axis.name: [row[i] for row in rows] for i, axis in enumerate(self.axes)})
-        return frame.assign(expected=self.expected.ravel(), stderr=self.stderr.ravel())
+        return cell_frame(self.axes, expected=self.expected, stderr=self.stderr)
 
     def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
         """Draw the fitted counts with their intervals; of several variables the last is told by colours."""
         half = quantile(level) * self.stderr
-        columns = (self.expected, self.expected - half, self.expected + half)
-        rows, last = (self.axes[:-1], self.axes[-1]) if len(self.axes) > 1 else (self.axes, None)
-        series = {
-            f"{label}": Dots(*(column[..., code].ravel() for column in columns))
-            for code, label in enumerate(last.categories if last else ())
-        }
-        return dot_plot(
-            cell_labels(rows),
-            series or {"expected": Dots(*(column.ravel() for column in columns))},
+        return cell_plot(
+            self.axes,
+            (self.expected, self.expected - half, self.expected + half),
             ax,
             xlabel=f"fitted count, {level:.0%} intervals",
             title=self.heading,
-            legend=last.name if last else "",
         )
 
 

@@ -10,7 +10,17 @@ from scipy import stats
 import masquerade as mq
 from masquerade.plan.central import central_epsilon
 from masquerade.plan.split import best_split
-from masquerade.plan.variance import BlockDeal, axis_moments, best_moment, product_variance, subset_moment
+from masquerade.plan.variance import BlockDeal, axis_moments, best_moment, subset_moment
+
+
+def product_variance(axes):
+    """Return the summed and the largest variance of a table's cells for one record, axes disguised apart."""
+    second, first = np.ones(()), np.ones(())
+    for axis in axes:
+        second = np.multiply.outer(second, axis.cells)
+        first = np.multiply.outer(first, axis.shares)
+    variance = second - first**2
+    return variance.sum(), variance.max()
 
 
 def even(sizes):
