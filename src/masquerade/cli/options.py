@@ -41,8 +41,8 @@ def flag(told: str, *names: str) -> Any:
 
 
 _FILES = (
-    "CSV (also .csv.gz, .tsv), Parquet, Arrow, Excel, SPSS, Stata or SAS files, a quoted pattern, or - for "
-    "CSV on standard input"
+    "CSV (also .csv.gz, .tsv), Parquet, Arrow, Excel, SPSS, Stata, SAS or basket files (.baskets, .dat), a "
+    "quoted pattern, or - for CSV on standard input"
 )
 Data = Annotated[list[str], argument(f"{_FILES}.", "DATA")]
 Reports = Annotated[
@@ -157,7 +157,8 @@ Out = Annotated[str | None, option("Write to this file instead of standard outpu
 Into = Annotated[
     str,
     required(
-        "Where to: .csv, .tsv, .parquet, .arrow, .xlsx, .sav, .dta, .xpt, or - for CSV on standard output.",
+        "Where to: .csv, .tsv, .parquet, .arrow, .xlsx, .sav, .dta, .xpt, .baskets, or - for CSV on standard "
+        "output.",
         "--out",
         "-o",
     ),

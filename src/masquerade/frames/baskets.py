@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
@@ -86,16 +87,18 @@ def read_baskets(
     """Return the baskets in a text file (or .gz): one transaction a line, items between blanks or commas.
 
     The separator is a comma if the start of the file has one, else any blanks. An empty line is an empty
-    basket, except at the end. `items` is the list of all items: give it for records to be released, since
-    a list read off the data tells what is in them; without it, the items that occur, in order.
+    basket, except at the end, where only a comma alone is one. `items` is the list of all items: give it for
+    records to be released, since a list read off the data tells what is in them; without it, the items that
+    occur, in order.
     Cost: one pass; memory for the items found, then for the packed bits (refused beyond `most_bytes`).
     """
     listed = None if items is None else tuple(dict.fromkeys(str(item) for item in items))
     known = {} if listed is None else {name: place for place, name in enumerate(listed)}
-    places, ends = array("i"), array("q")
+    places, ends, kept = array("i"), array("q"), 0
     try:
         with _opened(path) as stream:
-            for row, names in enumerate(_split_lines(stream, separator), start=1):
+            for row, (names, blank) in enumerate(_split_lines(stream, separator), start=1):
+                kept = kept if blank else row
                 if listed is None:
                     places.extend([known.setdefault(name, len(known)) for name in names])
                 else:
@@ -105,8 +108,7 @@ def read_baskets(
         raise unreadable(path, error) from None
     except (UnicodeDecodeError, EOFError):
         raise FileError(f"{path}: not a text file in UTF-8 that can be read to its end.") from None
-    while len(ends) and ends[-1] == (ends[-2] if len(ends) > 1 else 0):
-        ends.pop()
+    del ends[kept:]
     if not known or not len(ends):
         raise FileError(f"{path}: there are no items in the file.")
     called = tuple(known) if listed is not None else tuple(sorted(known, key=_natural))
@@ -130,6 +132,54 @@ def _packed(
     words = np.zeros((len(names), width), dtype=np.uint64)
     np.bitwise_or.at(words, (places, rows >> 6), np.uint64(1) << (rows & 63).astype(np.uint64))
     return Baskets(names, words, n)
+
+
+class BasketReader:
+    """A basket file as true/false columns of its items; an item that no basket holds is false in all."""
+
+    def __init__(self, path: str, metadata: dict[str, str]) -> None:
+        self._baskets = read_baskets(path)
+        self.metadata, self.names, self.total_rows = metadata, self._baskets.items, self._baskets.n
+        self.schema = pa.schema([(name, pa.bool_()) for name in self.names])
+
+    @property
+    def words(self) -> str:
+        """Return what was read."""
+        return f"read as {self.total_rows:,} baskets of {len(self.names):,} items, one basket a line"
+
+    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield at most `rows` baskets at a time."""
+        held = self._baskets.codes(name for name in columns if name in self.schema.names)
+        nothing = np.zeros(self.total_rows, dtype=np.uint8)
+        for start in range(0, self.total_rows, rows):
+            part = slice(start, start + rows)
+            arrays = [pa.array(held.get(name, nothing)[part].view(bool)) for name in columns]
+            yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+class BasketSink:
+    """Writes batches of true/false columns as baskets: the items that are in, between commas."""
+
+    def __init__(self, stream: IO[bytes], schema: pa.Schema, name: str) -> None:
+        self._stream, self._first = stream, True
+        other = next((field.name for field in schema if not pa.types.is_boolean(field.type)), None)
+        if other is not None:
+            raise FileError(f"{name}: baskets hold items that are in or out; {other!r} is not true or false.")
+        bad = next((item for item in schema.names if "," in item or item != " ".join(item.split())), None)
+        if bad is not None:
+            raise FileError(f"{name}: an item of a basket file has no comma or odd blanks in its name.")
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Write a line for each basket; an empty one is a comma alone."""
+        held = np.array([column.to_numpy(zero_copy_only=False) for column in batch.columns]).T
+        names = np.array(batch.schema.names, dtype=object)
+        lines = [",".join(names[row]) for row in held]
+        if self._first and lines:  # so that items with blanks are read as one
+            lines[0], self._first = f"{lines[0]},", False
+        self._stream.write("".join(f"{line or ','}\n" for line in lines).encode())
+
+    def close(self) -> None:
+        """Nothing is left: the stream belongs to the writer."""
 
 
 def basket_policy(
@@ -187,13 +237,14 @@ def _opened(path: str | Path) -> IO[str]:
     return Path(path).open(encoding="utf-8-sig")
 
 
-def _split_lines(stream: IO[str], separator: str | None) -> Iterator[list[str]]:
+def _split_lines(stream: IO[str], separator: str | None) -> Iterator[tuple[list[str], bool]]:
+    """Yield the items of every line, and whether it is blank."""
     start = stream.readlines(1 << 16)
     comma = "," if separator is None and any("," in line for line in start) else separator
     for lines in (start, stream):
         for line in lines:
             names = line.split(comma) if comma else line.split()
-            yield [name.strip() for name in names if name.strip()]
+            yield [name.strip() for name in names if name.strip()], not line.strip()
 
 
 def _place_of(known: Mapping[str, int], name: str, row: int) -> int:

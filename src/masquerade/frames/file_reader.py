@@ -26,6 +26,7 @@ from pyarrow import ipc, parquet
 
 from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
 from masquerade.core.json_text import parse_json, read_text
+from masquerade.frames.baskets import BasketReader
 from masquerade.frames.dialect import UTF8, Dialect, with_points
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unreadable
 from masquerade.frames.metadata import MEMO, POLICY_TEXT, schema_metadata
@@ -132,6 +133,8 @@ class Batches:
                     self._stack.enter_context(stack.pop_all())
             if isinstance(reader, _Csv) and not reader.dialect.usual:
                 self.notes.append(f"{path}: read with {reader.dialect.words}.")
+            if isinstance(reader, BasketReader):
+                self.notes.append(f"{path}: {reader.words}.")
             self._names.append(reader.names)
             self.schemas.append(reader.schema)
             total = None if total is None or reader.total_rows is None else total + reader.total_rows
@@ -184,6 +187,8 @@ def _total_bytes(paths: Sequence[str]) -> int | None:
 
 
 def _check_columns(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
+    if format_of(path) is Format.BASKETS:  # no basket need hold an item
+        return
     for name in wanted:
         if name not in names:
             raise SchemaError(f"{path}: there is no column {name!r}.{did_you_mean(name, names)}")
@@ -195,6 +200,8 @@ def _open(path: str, stack: ExitStack, dialect: Dialect) -> _Reader:
     if Path(path).is_dir():
         raise FileError(f"{path}: this is a directory, not a file (try {path.rstrip('/')}/*.parquet).")
     kind = format_of(path)
+    if kind is Format.BASKETS:
+        return BasketReader(path, _read_sidecar(path))
     if kind.sheet:
         return sheet_of(path, kind, _read_sidecar(path), stack)
     try:
@@ -375,7 +382,7 @@ class _Arrow:
             raise _damaged(self._path, Format.ARROW) from None
 
 
-_Reader = _Csv | _Parquet | _Arrow | Sheet
+_Reader = _Csv | _Parquet | _Arrow | Sheet | BasketReader
 
 
 def _whole(batch: pa.RecordBatch, *, decoded: bool = False) -> pa.RecordBatch:

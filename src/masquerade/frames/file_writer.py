@@ -19,6 +19,7 @@ from pyarrow import ipc, parquet
 
 from masquerade.core.atomic import AtomicFile, write_whole
 from masquerade.core.errors import FileError
+from masquerade.frames.baskets import BasketSink
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unwritable
 from masquerade.frames.metadata import INCOMPLETE, with_schema_metadata
 from masquerade.frames.sheets import SheetSink
@@ -182,6 +183,8 @@ def _rendered(batch: pa.RecordBatch, quoting: str, separator: str) -> memoryview
 def _sink(kind: Format, stream: IO[bytes], schema: pa.Schema, name: str) -> Any:
     if kind is Format.CSV:
         return _CsvSink(stream, schema, "\t" if name.lower().endswith(".tsv") else ",")
+    if kind is Format.BASKETS:
+        return BasketSink(stream, schema, name)
     if kind.sheet:
         return SheetSink(kind, stream, schema, name)
     if kind is Format.PARQUET:

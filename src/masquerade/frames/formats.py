@@ -21,6 +21,7 @@ class Format(Enum):
     SPSS = "SPSS"
     STATA = "Stata"
     SAS = "SAS"
+    BASKETS = "basket"
 
     @property
     def sheet(self) -> bool:
@@ -48,6 +49,10 @@ _BY_ENDING = {
     ".dta": Format.STATA,
     ".sas7bdat": Format.SAS,
     ".xpt": Format.SAS,
+    ".baskets": Format.BASKETS,
+    ".baskets.gz": Format.BASKETS,
+    ".dat": Format.BASKETS,
+    ".dat.gz": Format.BASKETS,
 }
 
 

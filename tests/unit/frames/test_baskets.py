@@ -1,14 +1,21 @@
 """Basket files: read, packed, disguised a few items at a time."""
 
 import gzip
+import json
+import re
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from tests.e2e.test_cli_app import ok
 
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError, PolicyError, UnknownValue
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.frames.baskets import Baskets, basket_policy, read_baskets
+from masquerade.frames.file_reader import open_batches
+from masquerade.frames.file_writer import AtomicWriter
 
 TEXT = "3 1 20\n\n1 1 3\n20\n\n"
 HELD = [{"1", "3", "20"}, set(), {"1", "3"}, {"20"}]
@@ -117,3 +124,45 @@ def test_the_policy_treats_all_items_alike():
         basket_policy("ab", mq.channels.binary("0.1"), ["ab"])
     with pytest.raises(PolicyError):
         basket_policy("abc", mq.channels.binary("0.1"), ["ab", "bc"], lambda c: mq.channels.symmetric(c, 0.1))
+
+
+def test_basket_files_are_read_and_written_as_columns(tmp_path):
+    source, target = tmp_path / "clear.dat", tmp_path / "seen.baskets"
+    source.write_text("red wine,jam\n,\njam\n,\n", encoding="utf-8")
+    with open_batches(source) as batches:
+        assert batches.notes == [f"{source}: read as 4 baskets of 2 items, one basket a line."]
+        (batch,) = batches.select(["jam", "red wine", "beer"])
+    assert batch.to_pydict() == {
+        "jam": [True, False, True, False],
+        "red wine": [True, False, False, False],
+        "beer": [False] * 4,
+    }
+    with AtomicWriter(target, batch.schema, {"policy": "b1"}) as writer:
+        writer.write(batch)
+    assert target.read_text(encoding="utf-8") == "jam,red wine,\n,\njam\n,\n"
+    with open_batches(target, ["jam", "red wine", "beer"]) as batches:
+        assert batches.metadata == {"policy": "b1"}
+        assert next(iter(batches)).equals(batch)
+    for name, values, saying in (
+        ("age", [1], "not true or false"),
+        ("a,b", [True], "no comma"),
+        (" a", [True], "odd blanks"),
+    ):
+        odd = pa.record_batch({name: values})
+        with pytest.raises(FileError, match=saying), AtomicWriter(tmp_path / "x.dat", odd.schema, {}):
+            pass
+
+
+def test_commands_take_basket_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("clear.dat").write_text("bread butter\nbeer\nbread butter jam\n" * 300, encoding="utf-8")
+    ok("policy", "init", "clear.dat", "--epsilon", "2", "--out", "policy.yaml")
+    assert ok("policy", "check", "policy.yaml", "clear.dat").stdout.startswith("900 records can be read")
+    ok("disguise", "clear.dat", "-p", "policy.yaml", "--out", "seen.baskets")
+    policy = mq.Policy.load("policy.yaml")
+    seen = read_baskets("seen.baskets", policy.schema)
+    assert seen.n == 900
+    wanted = mq.stats.shares(mq.tally(seen, policy), "beer").to_dict()
+    assert json.loads(ok("stats", "shares", "seen.baskets", "--of", "beer", "--json").stdout) == wanted
+    rules = ok("learn", "rules", "seen.baskets", "--min-support", "0.2", "--min-confidence", "0.8").stdout
+    assert re.search(r"\{butter\}\s+=> \{bread\}", rules)
