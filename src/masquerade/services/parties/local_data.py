@@ -307,6 +307,11 @@ def check_records(settings: PartySettings) -> None:
                     f"consents: session {consent.session!r} lists {name!r}, which is no variable of "
                     f"{data.policy}.{did_you_mean(name, policy.schema)}"
                 )
+        if consent.rules is not None and find(consent.protocol).partition is Partition.ROWS:
+            try:
+                consent.rules.rules().check(policy.observed)
+            except InputError as error:
+                raise InputError(f"consents: session {consent.session!r}: {error}") from None
     scattered = any(find(it.protocol).partition is Partition.CELLS for it in settings.consents)
     names = [] if scattered else [name for consent in settings.consents for name in consent.variables]
     columns = list(dict.fromkeys([*names, *([] if data.key is None else [data.key])]))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
+from masquerade.core.query import Query
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import verify_signature
 from masquerade.protocols.codec import SESSION_SIZE
@@ -20,6 +21,9 @@ from masquerade.services.parties.linkage import LINKING, Linkage
 from masquerade.services.parties.local_data import LocalData, RecordBlock
 from masquerade.services.parties.messages import Arrange
 from masquerade.services.parties.session import JointSchema, SessionSpec
+from masquerade.services.parties.settings import RulesSettings
+from masquerade.sources.answer_history import Answered
+from masquerade.sources.inference_control import InferenceControl
 
 if TYPE_CHECKING:
     from masquerade.services.parties.party import Party
@@ -49,6 +53,8 @@ class Participant:
         self.joint: JointSchema | None = None
         self._players: dict[str, Player] = {}
         self._people: tuple[Linkage | None, str] | None = None
+        self._noted: set[Query] = set()
+        self._control: InferenceControl | None = None
         self.lock, self.learning, self.cancelled = threading.RLock(), False, False
 
     def check_wanted(self) -> None:
@@ -97,6 +103,31 @@ class Participant:
         if self._people is None or self._people[0] is not linkage:
             self._people = (linkage, self.data.people(None if linkage is None else linkage.rows))
         return self._people[1], self.spec.kind.exact(self.data.policy)
+
+    def admit(self, questions: Sequence[Query], peer: str, rules: RulesSettings | None) -> None:
+        """Refuse counts that the rules of this node's consent do not allow; note those that may leave.
+
+        What is agreed to counts as answered, whoever else may refuse it. Without rules it is noted all the
+        same: later sessions may have some.
+        """
+        schema = self.data.policy.observed if self.joint is None else self.joint.schema
+        new = [
+            it for it in dict.fromkeys(questions) if it not in self._noted and set(it.names) <= set(schema)
+        ]
+        if not new:  # what has other names is refused by the role
+            return
+        for query in new:
+            query.check(schema)
+        if rules is not None:
+            if self._control is None:
+                counts = self.data.source(self.node.kept_memo()) if rules.data_dependent is not None else None
+                self._control = self.node.store.control(schema, rules.rules(), counts)
+            self._control.admit(new, recipient=peer, purpose=self.spec.session)
+        else:
+            names = dict.fromkeys(name for query in new for name in query.names)
+            variables = tuple(schema[name] for name in names)
+            self.node.store.answered.append(Answered(tuple(new), variables, peer, self.spec.session))
+        self._noted.update(new)
 
     def player(self, role: str) -> Any:
         """Return who answers the messages of a role."""

@@ -265,6 +265,9 @@ class Party:
             return bytes(part.player(name).receive(body))
         if role is not LINKING:
             self._check_whom(part)
+        questions = role.questions(body)
+        if questions:
+            part.admit(questions, peer, self._consented(spec).rules)
         reply = bytes(part.player(name).receive(body))
         part.check_wanted()
         question = hashlib.sha256(body).hexdigest() if role.fresh else ""

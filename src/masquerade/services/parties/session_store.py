@@ -7,11 +7,15 @@ import json
 from collections.abc import Iterator
 
 from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
+from masquerade.core.schema import Schema
+from masquerade.core.tally import Tally
 from masquerade.services.common.release_ledger import Release, SignedMark, check_known_end
 from masquerade.services.common.restores import Restores
 from masquerade.services.parties.kinds import Outflow
 from masquerade.services.parties.linkage import Linkage
 from masquerade.services.parties.session import SessionSpec
+from masquerade.sources.answer_history import History
+from masquerade.sources.inference_control import InferenceControl, Rules
 
 SCOPE = "session"
 # what a restored state must remember too, and therefore stands in scopes of its own
@@ -203,6 +207,20 @@ class SessionStore:
                 "disguised a second time, and only a new policy may do that.",
                 spent=False,
             )
+
+    @property
+    def answered(self) -> History:
+        """Return what was answered here in all sessions, kept where no backup brings an older one back."""
+        return History(self._state.burnt)
+
+    def control(self, schema: Schema, rules: Rules, counts: Tally | None) -> InferenceControl:
+        """Return what decides, after all that was answered here in whichever session, what may be answered.
+
+        Where answers since a backup may be missing, counts are refused until the operator has agreed.
+        """
+        if self._restores.doubted:
+            raise self._restores.refused("Rules about counts cannot be kept without knowing.")
+        return InferenceControl(schema, rules, self._state.burnt, counts)
 
     def released(
         self,

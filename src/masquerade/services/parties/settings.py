@@ -6,8 +6,15 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from masquerade.core.errors import InputError
+from masquerade.core.schema import Category
 from masquerade.services.common.settings import AnyPath, NodeSettings, PublicFile, SecretFile, Strict
+from masquerade.services.parties.kinds import find
 from masquerade.services.parties.session import SessionSpec, SessionText
+from masquerade.sources.data_dependent_rules import DataDependentRules
+from masquerade.sources.inference_control import Rules
+
+UNLIMITED = 1000  # variables: more than any table has
 
 
 class DataSettings(Strict):
@@ -23,6 +30,51 @@ class DataSettings(Strict):
     """For `linking: keyed`: 32 random bytes that the parties share, and a miner does not have."""
 
 
+class DataDependentSettings(Strict):
+    """Rules that look at the counts: a refusal tells that a set is small."""
+
+    least_people: int = Field(ge=1)
+    """No set of fewer people is counted, directly or by adding and subtracting answers."""
+    show_empty: bool = False
+    """Whether sets of nobody may be counted."""
+    most_overlap: int | None = Field(None, ge=0)
+    """How many people two different cells may have in common at most."""
+    least_width: int = Field(0, ge=0)
+    """How wide an interval answers leave open at least for cells of too few people."""
+
+
+class RulesSettings(Strict):
+    """What must stay undetermined whatever is asked, in this session and in all that were before."""
+
+    protect: tuple[tuple[str, ...], ...] = ()
+    """Sets of variables, as `[[age, sex, region]]`: no cell that names all of one set may be determined."""
+    most_variables: int | None = Field(None, ge=1)
+    """No cell of more variables may be determined."""
+    impossible: tuple[dict[str, Category], ...] = ()
+    """Cells that everybody knows do not occur, as `[{sex: male, pregnant: yes}]`."""
+    data_dependent: DataDependentSettings | None = None
+    """Rules that look at own counts; for `pooled-counts` of clear records only."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self.protect and self.most_variables is None and self.data_dependent is None:
+            raise ValueError("say what must stay undetermined: protect, most_variables or data_dependent")
+        try:
+            self.rules()
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def rules(self) -> Rules:
+        """Return them as a source takes them; without anything protected, every table may be asked for."""
+        data = self.data_dependent
+        most = self.most_variables
+        if not self.protect and most is None:
+            most = UNLIMITED
+        telling = None if data is None else DataDependentRules(**data.model_dump())
+        return Rules(self.protect, most, self.impossible, telling)
+
+
 class Consent(SessionText):
     """A session that a node takes part in; any difference to what is proposed is a refusal."""
 
@@ -34,6 +86,18 @@ class Consent(SessionText):
     """Fewer linked records are refused: whoever links chooses which records it calls common."""
     other_people: bool = False
     """Let exact results be about other people than those of earlier sessions: they differ by these people."""
+    rules: RulesSettings | None = None
+    """Which counts are refused; for kinds of sessions that answer tables of counts."""
+
+    @model_validator(mode="after")
+    def _ruled(self) -> Self:
+        if self.rules is not None:
+            kind = find(self.protocol)
+            if not kind.answers_tables:
+                raise ValueError(f"rules: a session of {self.protocol} answers no tables of counts")
+            if self.rules.data_dependent is not None and not kind.pooled:
+                raise ValueError("rules: data_dependent rules need own counts, those of pooled-counts")
+        return self
 
     def differences(self, spec: SessionSpec) -> list[str]:
         """Return what of a proposed session was not consented to."""

@@ -36,7 +36,7 @@ from masquerade.services.common.settings import (
 from masquerade.services.parties import kinds
 from masquerade.services.parties.session import Goal, KindName, LearnerName, SessionSpec
 from masquerade.services.parties.settings import KINDS as PARTIES
-from masquerade.services.parties.settings import Consent, DataSettings
+from masquerade.services.parties.settings import Consent, DataDependentSettings, DataSettings, RulesSettings
 from masquerade.services.survey.settings import KINDS as SURVEYS
 from masquerade.services.survey.settings import QuotaSettings, SurveyLimits
 
@@ -70,6 +70,8 @@ TITLES: dict[type[BaseModel], str] = {
     QuotaSettings: "A quota",
     DataSettings: "`data`",
     Consent: "A consent",
+    RulesSettings: "`rules`",
+    DataDependentSettings: "`data_dependent`",
     Goal: "`learn`",
     EpochSettings: "`epoch`",
     ServerSettings: "A server of a collection",

@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from masquerade.core.errors import InputError
+from masquerade.core.query import Query
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
@@ -76,11 +77,16 @@ class Learner(Protocol):
         """Return what was found out about own nodes, and what telling it gives away."""
 
 
+def no_tables(_message: object) -> Tables:
+    """Return that a message asks about no table."""
+    return []
+
+
 class Step(NamedTuple):
     """A message of a role: the variables of every table it asks about, and what its reply gives away."""
 
     message: type[Message]
-    tables: Callable[[Any], Tables] = lambda _message: []
+    tables: Callable[[Any], Tables] = no_tables
     outflows: Callable[[Participant, Any], Iterable[Outflow]] = lambda _part, _message: ()
 
 
@@ -112,6 +118,10 @@ class Role(ABC):
     def tables(self, message: bytes) -> Tables:
         """Return the variables of every table that a message asks about, others' variables included."""
         return [names for step in self._taken(message) for names in step.tables(step.message.decode(message))]
+
+    def questions(self, message: bytes) -> list[Query]:
+        """Return the counts that a message asks for: whole tables, unless a role knows better."""
+        return [Query(by=tuple(dict.fromkeys(names))) for names in self.tables(message)]
 
     def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:
         """Return what the reply to a message gives away; nothing for messages that only prepare."""
@@ -153,6 +163,11 @@ class SessionKind(ABC):
     def linked(self) -> bool:
         """Tell whether records of the same people are linked."""
         return self.partition is not Partition.ROWS
+
+    @property
+    def answers_tables(self) -> bool:
+        """Tell whether parties are asked for tables of counts, which rules can be about."""
+        return any(step.tables is not no_tables for role in self.roles for step in role.steps)
 
     @property
     def same_records(self) -> bool:

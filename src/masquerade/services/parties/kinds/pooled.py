@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import PolicyMismatch
+from masquerade.core.query import Query
+from masquerade.protocols.codec import tag_of
 from masquerade.protocols.pooling import CountRequest, MaskedSum, PoolingParty
 from masquerade.protocols.session import Proposal
 from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Step, proposed
@@ -37,6 +39,13 @@ class _PoolRole(Role):
 
     name = "pooling"
     steps = (Step(Proposal, proposed), Step(CountRequest, proposed, _counted))
+
+    def questions(self, message: bytes) -> list[Query]:
+        """Return the questions as they are asked: only their cells are added up."""
+        kinds: dict[bytes, type[Proposal] | type[CountRequest]]
+        kinds = {Proposal.TAG: Proposal, CountRequest.TAG: CountRequest}
+        asked = kinds.get(tag_of(message))
+        return [] if asked is None else list(asked.decode(message).batch.queries)
 
     def player(self, part: Participant) -> PoolingParty:
         return pooling_party(

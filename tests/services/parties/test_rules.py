@@ -1,0 +1,141 @@
+"""Rules of a consent: a party refuses counts that would give cells away, in whichever session."""
+
+import os
+import re
+
+import pytest
+import yaml
+from tests.services.parties.deployments import CLEAR, MINER, Deployment, Goal, horizontal, people
+from tests.services.parties.test_failures import backed_up, restored
+from tests.services.parties.test_same_people import Saying
+
+import masquerade as mq
+from masquerade.core.errors import InputError, RoundAborted
+from masquerade.protocols.pooling import MaskedSum
+from masquerade.services.common.settings import load
+from masquerade.services.parties import messages as say
+from masquerade.services.parties.local_data import check_records
+from masquerade.services.parties.settings import PartySettings
+
+PARTIES = ("north", "south", "registry")
+
+
+def with_sessions(deployment, tables, rules):
+    """Let parties consent to one session for every list of tables; those with rules, to all under these."""
+    specs = {
+        name: deployment.spec.model_copy(
+            update={"session": name, "learn": Goal(model="tables", tables=tuple(map(tuple, asked)))}
+        )
+        for name, asked in tables.items()
+    }
+    for party in PARTIES:
+        values = yaml.safe_load(deployment.files[party].read_text())
+        (consent,) = values["consents"]
+        ruled = {"rules": rules[party]} if party in rules else {}
+        values["consents"] = [{**consent, **ruled, "session": name} for name in specs]
+        deployment.files[party].write_text(yaml.safe_dump(values))
+    return specs
+
+
+def totals(deployment, spec, queries):
+    """Ask the parties of a session themselves, as a convener may who does not keep to what it learns."""
+    for party in PARTIES:
+        offer = say.Begin(spec=spec, epoch=os.urandom(16).hex())
+        deployment.say(MINER, party, "begin", say.encode(offer), session=spec.session)
+    return MaskedSum(PARTIES, Saying(deployment, "pooling", spec.session), CLEAR).totals(queries)
+
+
+def test_rules_hold_over_sessions_restarts_and_restores(tmp_path):
+    plan = horizontal(people(900), CLEAR, PARTIES, Goal(model="tables", tables=(("A",),)), seed=1)
+    deployment = Deployment(tmp_path / "nodes", plan)
+    rules = {"most_variables": 2, "impossible": [{"T": 1, "E": 2}, {"L": 1, "E": 2}]}
+    tables = {
+        "one": [["A"], ["S", "L"]],
+        "two": [["T", "S"]],
+        "three": [["S", "L", "B"]],
+        "four": [["X", "D"]],
+    }
+    specs = with_sessions(deployment, tables, {"north": rules})
+    try:
+        deployment.start()
+        status = deployment.run(specs["one"])
+        assert status["state"] == "interrupted"
+        # who has L has E: a table of S and L has a cell of S, L and E
+        assert re.search(
+            r"Party 'north' refused: The table of S, L determines, .* a cell of S × L × E, which must stay "
+            r"undetermined whatever the counts\. Ask without S or L\.",
+            status["reason"].replace("E × S × L", "S × L × E").replace("S × E × L", "S × L × E"),
+        ), status["reason"]
+        assert {release.variables for release in deployment.ledger("north")} == {()}  # how many there are
+        assert deployment.run(specs["four"])["state"] == "done"
+        assert "shows cells of" in deployment.run(specs["three"])["reason"]
+        answered = deployment.nodes["north"].party.store.answered.entries()
+        assert [(it.recipient, it.purpose, it.queries) for it in answered] == [
+            (MINER, "one", (mq.Query(),)),
+            (MINER, "four", (mq.Query(by=("X", "D")),)),
+        ]
+        # south has no rules, and knows all the same what it answered
+        assert deployment.nodes["south"].party.store.answered.entries()[-1].purpose == "three"
+        deployment.stop("north")
+        backed_up(deployment, "north", tmp_path / "backup")
+        deployment.start("north")
+        assert deployment.nodes["north"].party.store.answered.entries() == answered
+        deployment.stop("north")
+        restored(deployment, "north", tmp_path / "backup")
+        deployment.start("north")
+        with pytest.raises(RoundAborted, match="restored from a backup"):
+            totals(deployment, specs["two"], [mq.Query(by="T")])
+        with deployment.operator("north") as operator:
+            operator.ask("restored", {"words": operator.ask("restored", {})["words"]})
+        with pytest.raises(RoundAborted, match="must stay undetermined"):
+            totals(deployment, specs["two"], [mq.Query(by=("T", "S"))])
+    finally:
+        deployment.stop()
+
+
+def test_a_tracker_over_two_sessions_is_refused(tmp_path):
+    """Each question is about many people of north; the difference is about few, and refused."""
+    frame = people(300).assign(A=1, S=2)
+    plan = horizontal(frame, CLEAR, PARTIES, Goal(model="tables", tables=(("A",),)), seed=1)
+    north = plan.frames["north"][0]
+    north.loc[north.index[:2], "S"] = 1
+    deployment = Deployment(tmp_path / "nodes", plan)
+    wrong_rules_are_refused(deployment.files["north"])
+    rules = {"data_dependent": {"least_people": 5, "show_empty": True}}
+    specs = with_sessions(deployment, {"one": [["A"]], "two": [["A", "S"]]}, {"north": rules})
+    try:
+        deployment.start()
+        assert totals(deployment, specs["one"], [mq.Query(where={"A": 1})]).tolist() == [len(frame)]
+        with pytest.raises(RoundAborted, match=r"a set of fewer than 5 people\. Ask with fewer variables"):
+            totals(deployment, specs["two"], [mq.Query(where={"A": 1, "S": 2})])
+    finally:
+        deployment.stop()
+
+
+def wrong_rules_are_refused(file):
+    """Rules that cannot hold are refused when a node's file is read."""
+    values = yaml.safe_load(file.read_text())
+    (consent,) = values["consents"]
+    for changed, told in (
+        ({"rules": {}}, "say what must stay undetermined"),
+        ({"rules": {"protect": [[]]}}, "lists sets of variables"),
+        ({"rules": {"most_variable": 2}}, "most_variable"),
+        ({"rules": {"data_dependent": {"least_people": 0}}}, "least_people"),
+        ({"rules": {"protect": [["A", "SS"]]}}, "session 'example': The rules protect 'SS'"),
+        (
+            {"rules": {"most_variables": 2, "impossible": [{"A": "maybe"}]}},
+            "'maybe' is not a category of 'A'",
+        ),
+        (
+            {"rules": {"most_variables": 2}, "protocol": "vertical-with-miner", "linking": "keyed"},
+            "answers no tables of counts",
+        ),
+        (
+            {"rules": {"data_dependent": {"least_people": 5}}, "protocol": "projection", "linking": "keyed"},
+            "need own counts",
+        ),
+    ):
+        file.write_text(yaml.safe_dump({**values, "consents": [{**consent, **changed}]}))
+        with pytest.raises(InputError, match=told):
+            check_records(load(file, PartySettings, environment={}))
+    file.write_text(yaml.safe_dump(values))
