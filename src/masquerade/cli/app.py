@@ -53,7 +53,7 @@ OWN = {
         "Tell what disguised records give away: by variable, over a record, and to whom.",
     ),
     "audit": (
-        "audit:app",
+        "audit_session:audit_app",  # with its group `session`
         "Prove a mechanism, test a pipeline, attack a release: what to do before you sign.",
     ),
     "report": (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from math import prod
 from typing import Annotated, Any
 
@@ -33,6 +34,7 @@ from masquerade.protocols.session import Member, SessionOffer, Transport, agreem
 SECRET_BYTES = 32
 MOST_NUMBERS = 2**27
 MOST_ROTATED = 50_000  # records: a rotation takes time with their square, here about a minute
+RECORDS_A_COLUMN = 10  # whoever knows k of n columns guesses others with Φ(√(k/(n − k))): 63% at a tenth
 LEAST_SURE = 0.5  # of f in the covariance, beyond which squares of estimates say little about squares
 _LABEL = "projection secret"
 
@@ -151,6 +153,8 @@ class ProjectionOwner(Member):
         self._schema, self._owners = schema, frozenset(owners)
         self._secret: bytes | None = None
         self._way: tuple[int, int, int] | None = None
+        self._asked: set[frozenset[str]] = set()
+        self._parts = {party: frozenset(names) for party, names in owners.items()}
         self.handlers |= {
             SecretRequest: self._deal,
             SealedSecret: self._take,
@@ -192,6 +196,7 @@ class ProjectionOwner(Member):
         self._own.check(names)
         for name in question.asked:
             self._schema[name]
+        self._check_columns(question.asked)
         way = (question.p, question.k, question.trials)
         if self._way not in {None, way}:
             raise InputError("Columns are projected in one way in a session; two would share randomness.")
@@ -202,12 +207,39 @@ class ProjectionOwner(Member):
             raise InputError("The question asks for too many projected numbers.")
         columns = self._owner().submit(names, question.asked, reduction)
         self._way = way
+        self._asked.add(frozenset(question.asked))
         return Numbers(question.session, columns.ravel())
+
+    def _check_columns(self, asked: Collection[str]) -> None:
+        """Refuse more columns of all owners together, in this session, than records allow."""
+        questions = {*self._asked, frozenset(asked)}
+        parts = [part & question for question in questions for part in self._parts.values()]
+        columns, most = products_in(parts, self._schema), self._own.n // RECORDS_A_COLUMN
+        if columns > most:
+            raise InputError(
+                f"The session would come to {columns:,} or more projected columns of {self._own.n:,} "
+                f"records; at most {most:,} are sent, one for {RECORDS_A_COLUMN} records: a receiver who "
+                "knows some of them in clear guesses the others. Ask for fewer variables, or about more "
+                "records."
+            )
 
     def _owner(self) -> Owner:
         if self._secret is None:
             raise InputError("The owners have no secret yet.")
         return Owner(self.name, self._own, self._secret)
+
+
+def products_in(parts: Sequence[frozenset[str]], schema: Schema) -> int:
+    """Return how many different products of columns are in questions about some parts of owners' variables.
+
+    Inner products of columns of two questions are counts too: it is all columns together that tell.
+    """
+    told = [sorted(name for name in part if len(schema[name]) > 1) for part in parts]
+    largest = max((prod(schema.shape(part)) - 1 for part in told), default=0)
+    if largest > MOST_ROTATED:  # so many that nobody need count them
+        return largest
+    subsets = {some for part in told for size in range(1, len(part) + 1) for some in combinations(part, size)}
+    return sum(prod(len(schema[name]) - 1 for name in some) for some in subsets)
 
 
 def reduction_of(dimensions: tuple[int, int] | None, trials: int, n: int) -> Reduction | None:

@@ -41,6 +41,11 @@ class Answered(NamedTuple):
         return cls(tuple(queries), tuple(variables), values["recipient"], values["purpose"])
 
 
+def answered_in(values: Iterable[bytes]) -> list[Answered]:
+    """Return the entries of a history from the values of its claims."""
+    return [Answered.from_bytes(value) for value in values]
+
+
 class History:
     """What a ledger says was answered, oldest first; it only grows.
 

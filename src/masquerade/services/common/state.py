@@ -345,6 +345,12 @@ def peek(folder: str | Path, scope: str, name: str) -> bytes | None:
     return Notes.peek(Path(folder) / DATABASE, scope, name)
 
 
+def peek_claims(folder: str | Path, kind: str) -> list[bytes]:
+    """Return what is claimed once and for good in a state folder, oldest first, even while it is in use."""
+    file = Path(folder) / ONCE / BURNT
+    return Claims.peek(file, kind) if file.is_file() else []
+
+
 def _unix_files() -> Any:
     """Return the module of locks and controls of files, which Windows lacks."""
     try:

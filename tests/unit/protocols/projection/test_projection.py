@@ -31,7 +31,7 @@ from masquerade.protocols.session import Advert, LocalTransport, Roster, RosterR
 from masquerade.sources.projection import receive_projected
 
 SCHEMA = eleven_nodes().schema
-N = 120
+N = 200  # owners send one column for ten records
 FRAME = eleven_nodes().sample(N, seed=11)
 CLEAR = mq.tally(FRAME, schema=SCHEMA)
 OWNERS = {"x": ("A", "T", "E"), "y": ("S", "L", "B", "D"), "z": ("X", "C", "F", "G")}
@@ -109,6 +109,20 @@ def test_counts_are_exact(names):
     [found], [exact] = (which.answer([mq.Query(by=tuple(names))]) for which in (source, CLEAR))
     assert np.array_equal(found.values, exact.values)
     assert np.array_equal(found.stderr(), exact.stderr())
+
+
+def test_owners_send_one_column_for_ten_records_in_a_session():
+    """Columns of several questions add up: inner products across questions are counts as well."""
+    parties = dealt(owners_of())
+    with pytest.raises(InputError, match=r"42 or more projected columns of 200 records; at most 20 are sent"):
+        submitted(parties, "x", ("A", "T", "E", "S", "L", "B", "D"))
+    # 7 + 1 products, then S·L and X, then those of B and D and C: 8 + 5 + 6
+    for asked in (("A", "T", "E", "S"), ("S", "L", "X"), ("B", "D", "C"), ("A", "T", "E", "S"), ("L", "X")):
+        submitted(parties, "y", asked)
+    with pytest.raises(InputError, match=r"22 or more projected columns"):
+        submitted(parties, "y", ("S", "B", "F"))
+    assert len(submitted(parties, "y", ("S", "L", "X"))) == 5 * N
+    submitted(parties, "x", ("A", "T", "E", "S"))  # another owner counts the same questions
 
 
 def test_slices_are_exact_too():

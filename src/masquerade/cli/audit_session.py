@@ -1,0 +1,86 @@
+"""`masquerade audit session`: attacks on protocols, run against what was answered or against a trial run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from masquerade.cli.audit import Page, check_page, show
+from masquerade.cli.audit import app as audit_app
+from masquerade.cli.options import Json, Overwrite, argument, group, option
+from masquerade.core.errors import InputError
+
+app = group("Attack what parties answered, or the protocols they use, before others do.")
+audit_app.add_typer(app, name="session")
+
+States = Annotated[list[str], argument("State folders of parties; of one or of several.", "STATE...")]
+Parties = Annotated[int, option("How many parties the pool has.", "N", "--parties", "-p")]
+Records = Annotated[int, option("How many records are rotated.", "N", "--records", "-n")]
+
+
+@app.command("answers")
+def answers(
+    states: States,
+    *,
+    protect: Annotated[
+        list[str] | None,
+        option("Variables, comma between: no cell of all of them may follow. Repeat for more.", "NAMES"),
+    ] = None,
+    most_variables: Annotated[
+        int | None, option("No cell of more variables may follow.", "N", "--most-variables")
+    ] = None,
+    json: Json = False,
+    out: Page = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Work out what follows, by adding and subtracting, from all counts that parties have answered.
+
+    Questions are read from the state folders, also while parties run; answers are kept nowhere, and needed
+    nowhere. Exit code 1 if a protected cell follows. Example: masquerade audit session answers north/state
+    """
+    from masquerade.audit.differencing import audit_states  # noqa: PLC0415  (loads numba)
+    from masquerade.sources.inference_control import Rules  # noqa: PLC0415
+
+    check_page(out, overwrite=overwrite)
+    sets = [[name.strip() for name in names.split(",")] for names in protect or ()]
+    rules = Rules(sets, most_variables) if sets or most_variables is not None else None
+    show(audit_states(states, rules), json=json, out=out, overwrite=overwrite)
+
+
+@app.command("coalitions")
+def coalitions(
+    *, parties: Parties = 5, json: Json = False, out: Page = None, overwrite: Overwrite = False
+) -> None:
+    """Run a secure sum of made-up parties and let every coalition take from it what it can.
+
+    Example: masquerade audit session coalitions --parties 5
+    """
+    from masquerade.audit.coalitions import audit_coalitions  # noqa: PLC0415  (loads numba)
+
+    check_page(out, overwrite=overwrite)
+    show(audit_coalitions(parties), json=json, out=out, overwrite=overwrite)
+
+
+@app.command("projection")
+def projection(
+    *,
+    records: Records = 60,
+    known: Annotated[
+        str | None, option("How many columns are known, commas between.", "NUMBERS", "--known")
+    ] = None,
+    json: Json = False,
+    out: Page = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Rotate made-up columns as owners do, and guess one from others that are known in clear.
+
+    Example: masquerade audit session projection --records 60 --known 5,15,30
+    """
+    from masquerade.audit.known_columns import KNOWN, audit_known_columns  # noqa: PLC0415  (loads numba)
+
+    check_page(out, overwrite=overwrite)
+    shares = [max(1, round(records * k / 60)) for k in KNOWN]
+    try:
+        numbers = shares if known is None else [int(number) for number in known.split(",")]
+    except ValueError:
+        raise InputError(f"--known lists whole numbers, such as 5,15,30. Got {known!r} instead.") from None
+    show(audit_known_columns(records, numbers), json=json, out=out, overwrite=overwrite)
