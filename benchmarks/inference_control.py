@@ -1,11 +1,11 @@
 """Random sequences of questions against inference control, and what brute force finds out from the answers.
 
-    python -m benchmarks.inference_control [SEQUENCES]
+    python -m benchmarks.inference_control [SEQUENCES] [FILE]
 
 Every sequence has its own small table of people (some of its cells impossible, and known to be), its own
 rules, and up to eight questions. Whatever was answered is written as 0/1 vectors over all combinations that
 can occur, and every cell of every set of variables is tried against their row space by dense floating-point
-algebra, which shares nothing with the control. The result is kept in results/inference_control.json.
+algebra, which shares nothing with the control. Each run adds one to those in results/inference_control.json.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def gives_away(generator: np.random.Generator, *, telling: bool) -> bool:
 
 
 def study(sequences: int, kept: Path | None = None) -> dict[str, Any]:
-    """Ask so many sequences, half of them under each kind of rules; keep what was found so far."""
+    """Ask so many sequences, half of them under each kind of rules; keep what was found so far, after earlier runs."""
     generator = np.random.default_rng()
     rows: dict[str, Counter[str]] = {"simulatable": Counter(), "data_dependent": Counter()}
     lost, seconds = Counter[str](), Counter[str]()
@@ -190,6 +190,7 @@ def study(sequences: int, kept: Path | None = None) -> dict[str, Any]:
         for name in rows
     }
     found: dict[str, Any] = {}
+    earlier = json.loads(kept.read_text(encoding="utf-8")) if kept is not None and kept.exists() else []
     for done in range(AT_ONCE, sequences // 2 + 1, AT_ONCE):
         for name, happened in rows.items():
             started = time.process_time()
@@ -206,10 +207,10 @@ def study(sequences: int, kept: Path | None = None) -> dict[str, Any]:
                 "seconds": round(seconds[name], 1),
             }
         if kept is not None:
-            kept.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            kept.write_text(json.dumps([*earlier, found], indent=1) + "\n", encoding="utf-8")
     return found
 
 
 if __name__ == "__main__":
     wanted = int(sys.argv[1]) if len(sys.argv) > 1 else SEQUENCES
-    print(json.dumps(study(wanted, RESULT if wanted == SEQUENCES else None), indent=1))
+    print(json.dumps(study(wanted, Path(sys.argv[2]) if len(sys.argv) > 2 else RESULT), indent=1))

@@ -184,7 +184,8 @@ class Refusal:
     ``too_many_cells``, ``too_many_people``, ``too_many_owners``, ``too_few_records``, ``not_consented``,
     ``roster_too_small``, ``departed_too_few``, ``departed_too_many``, ``not_survivors``, ``other_people``,
     ``already_spent``, ``already_opened``, ``epoch_open``, ``unknown_epoch``, ``determined``,
-    ``too_few_people``, ``overlap``, ``too_narrow``, ``other_categories``, ``restored``; `reason` is for people.
+    ``too_few_people``, ``overlap``, ``too_narrow``, ``other_categories``, ``restored``; `reason` is for
+    people.
     """
 
     code: str
