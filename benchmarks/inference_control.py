@@ -181,7 +181,7 @@ def gives_away(generator: np.random.Generator, *, telling: bool) -> bool:
 
 
 def study(sequences: int, kept: Path | None = None) -> dict[str, Any]:
-    """Ask so many sequences, half of them under each kind of rules; keep what was found so far, after earlier runs."""
+    """Ask so many sequences, half under each kind of rules; keep what was found, after earlier runs."""
     generator = np.random.default_rng()
     rows: dict[str, Counter[str]] = {"simulatable": Counter(), "data_dependent": Counter()}
     lost, seconds = Counter[str](), Counter[str]()
