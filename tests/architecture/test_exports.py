@@ -16,8 +16,10 @@ import masquerade
 PUBLIC = [
     "Cached",
     "Channel",
+    "Controlled",
     "CountTable",
     "Covariance",
+    "DataDependentRules",
     "Guarantee",
     "MasqueradeError",
     "Merged",
@@ -25,6 +27,7 @@ PUBLIC = [
     "Query",
     "QueryRefused",
     "Refusal",
+    "Rules",
     "Schema",
     "SurveyRecords",
     "Tally",
