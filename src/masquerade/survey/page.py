@@ -52,7 +52,7 @@ def build(survey: Survey) -> Built:
     """Return everything that a survey is made of.
 
     >>> sorted(build(Survey.load("survey.yaml")).files)  # doctest: +SKIP
-    ['letter.html', 'manifest.json', 'masquerade.js', 'policy.json', 'service-worker.js', 'sheets.html', ...]
+    ['letter.html', 'manifest.json', 'masquerade.js', 'mechanism.json', 'policy.json', ...]
     """
     page = page_of(survey).encode()
     digest = hashlib.sha256(page).hexdigest()
@@ -62,6 +62,7 @@ def build(survey: Survey) -> Built:
         f"{PAGE}.sha256": f"{digest}  {PAGE}\n".encode(),
         WORKER: worker.encode(),
         "masquerade.js": asset("masquerade.js").encode(),
+        "mechanism.json": _json(_for_others(survey)),
         "vectors.json": _json({"draws": _vectors(survey.policy, words=100, rows=None)}),
         "policy.json": (json.dumps(survey.policy.to_dict(), indent=1, ensure_ascii=False) + "\n").encode(),
         "letter.html": letter(survey, digest).encode(),
@@ -145,6 +146,21 @@ def page_values(survey: Survey) -> dict[str, Any]:
         "firstLabel": _first_label(policy, columns),
         "size": body_size(survey),
     }  # fmt: skip
+
+
+def _for_others(survey: Survey) -> dict[str, Any]:
+    """Return what another survey tool needs beside `masquerade.js` to draw and to send."""
+    policy = survey.policy
+    return {
+        "policy": policy.id,
+        "categories": {
+            name: [str(label) for label in policy.schema[name].categories] for name in policy.schema
+        },
+        "columns": list(policy.observed),
+        "labels": [[str(label) for label in variable.categories] for variable in policy.observed.variables],
+        "mechanism": mechanism(policy),
+        "size": body_size(survey),
+    }
 
 
 def survey_id(survey: Survey) -> str:
