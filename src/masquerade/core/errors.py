@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING, Any
 from masquerade.core.words import visible
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from masquerade.core.query import Query
 
 
@@ -199,6 +201,17 @@ class PluginError(MasqueradeError):
 
 class EngineError(MasqueradeError):
     """The engine that holds the records failed or went away; nothing was answered."""
+
+
+class DataChanged(EngineError):
+    """Files or tables that a source answers about changed since it was opened: nothing was answered."""
+
+    def __init__(self, what: str, since: datetime | None = None) -> None:
+        when = "this source was opened" if since is None else f"{since:%Y-%m-%d %H:%M:%S}"
+        super().__init__(
+            f"{what}: the data changed since {when}. Nothing was answered, since counts of two states do not "
+            "fit together: open it again."
+        )
 
 
 class QueryRefused(MasqueradeError):

@@ -28,7 +28,8 @@ from masquerade.core.errors import FileError, InputError, SchemaError, did_you_m
 from masquerade.core.json_text import parse_json, read_text
 from masquerade.frames.baskets import BasketReader
 from masquerade.frames.dialect import UTF8, Dialect, with_points
-from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unreadable
+from masquerade.frames.file_state import FileState
+from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecars_of, unreadable
 from masquerade.frames.metadata import MEMO, POLICY_TEXT, schema_metadata
 from masquerade.frames.sheets import Sheet, sheet_of
 
@@ -49,7 +50,8 @@ class Batches:
     `names` are the columns of every batch, in order, `file_names` all that the first file has, in its own;
     `text` says that all are text (CSV), else `schemas` has the types of every file. `file` and `rows_before`
     locate the batch yielded last: its file, and the data rows before it in that file. Files can be read
-    again from their start, standard input cannot.
+    again from their start, standard input cannot. A file that changed since it was opened, its `state`, is a
+    `DataChanged` once it was read.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Batches:
     ) -> None:
         self.paths, self.dialect = tuple(paths), dialect or Dialect()
         self.total_bytes = _total_bytes(paths)
+        self.state = FileState.of(paths)
         self.file, self.rows_before = paths[0], 0
         self.text, self._rows, self._started = True, rows, False
         self._done_bytes, self._current = 0, 0.0
@@ -96,6 +99,7 @@ class Batches:
                 yield from self._read(path, self._kept.get(path) or _open(path, stack, self.dialect), size)
             self._done_bytes += size
             self._current = 0.0
+        self.state.check()
 
     @property
     def bytes_read(self) -> int:
@@ -464,9 +468,7 @@ def _said_of_input() -> dict[str, str]:
 
 def _read_sidecar(path: str | Path) -> dict[str, str]:
     """Return the metadata kept next to a CSV (or to what it links to, or was compressed from)."""
-    given, linked = Path(path), Path(path).resolve()
-    places = [given, linked, *(p.with_suffix("") for p in (given, linked) if is_compressed(p))]
-    sidecar = next((found for found in map(sidecar_of, places) if found.exists()), None)
+    sidecar = next((found for found in sidecars_of(path) if found.exists()), None)
     if sidecar is None:
         return {}
     try:

@@ -81,6 +81,13 @@ def sidecar_of(path: str | Path) -> Path:
     return Path(f"{path}.masquerade.json")
 
 
+def sidecars_of(path: str | Path) -> list[Path]:
+    """Return where that is looked for: next to a file, what it links to, and what it was compressed from."""
+    given, linked = Path(path), Path(path).resolve()
+    places = [given, linked, *(p.with_suffix("") for p in (given, linked) if is_compressed(p))]
+    return list(dict.fromkeys(map(sidecar_of, places)))
+
+
 def unreadable(path: str | Path, error: OSError) -> FileError:
     """Return a `FileError` for what the operating system said."""
     return FileError(f"{path}: {_reason(error)}.")

@@ -50,7 +50,7 @@ class DuckFiles:
             raise InputError("Standard input can be read once only: write it to a file, or count in memory.")
         with nullcontext(data) if isinstance(data, Batches) else open_batches(data, []) as files:
             self.paths, self.text, self.names = files.paths, files.text, files.file_names
-            self._written = files.dialect
+            self._written, self._state = files.dialect, files.state
             self._types = _types_in([schema for schema in files.schemas if schema is not None])
         self._watch = watch
         self._spill = tempfile.mkdtemp(prefix="masquerade-")  # private, and gone with this object
@@ -83,6 +83,7 @@ class DuckFiles:
 
     def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
         """Run SQL over the files; only the columns that it needs are read."""
+        self._state.check()
         with self._relation(columns) as (table, raised), watching(self._watch, self._progress):
             try:
                 reader: Any = self._connection.sql(write(table)).to_arrow_reader(BATCH)
@@ -93,7 +94,9 @@ class DuckFiles:
                         yield batch
                     if empty:
                         yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+                self._state.check()
             except (self._failed, pa.ArrowException, OSError) as error:
+                self._state.check()  # then that is why
                 if raised and isinstance(raised[0], MasqueradeError):
                     raise raised[0] from None
                 raise self._failure(error) from None

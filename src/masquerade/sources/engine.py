@@ -32,8 +32,9 @@ class Engine(ReportTally):
     """A `Tally` over a table in an engine: records stay there, counts come back.
 
     Counts are exact whole numbers, as in memory. A value that no category stands for is found when its
-    column is first counted. Which records are asked for is decided by the engine, so a table must not change
-    while a source lives. `limits` say how much is fetched; they may be set before the first question.
+    column is first counted. All answers are about one state of the table: if it changes and the engine keeps
+    no earlier state, the next scan is a `DataChanged`. `limits` say how much is fetched; they may be set
+    before the first question.
     """
 
     def __init__(

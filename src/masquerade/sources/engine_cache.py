@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.core.errors import InputError, UnknownValue
+from masquerade.core.errors import DataChanged, InputError, UnknownValue
 from masquerade.kernels.cover import cover_within
 from masquerade.sources import sql
 from masquerade.sources.coded_rows import Gathering, Overflow, codes_of, numbers, split
@@ -198,9 +198,18 @@ class Scanned:
             new = self._scan(sets)
         except UnknownValue as error:
             raise self._refused(error) from None
+        for store in new:
+            self._check_rows(store.rows)
         self._held = [s for s in self._held if not any(n.covers(s.columns) for n in new)] + new
         while len(self._held) > len(new) and sum(map(held_bytes, self._held)) > self.limits.bytes:
             del self._held[0]
+
+    def _check_rows(self, rows: int) -> None:
+        """Refuse a scan that met more or fewer records than the first one."""
+        if self.known_rows is None:
+            self.known_rows = rows
+        elif rows != self.known_rows:
+            raise DataChanged(self.table.title)
 
     def _scan(self, sets: Sequence[tuple[str, ...]]) -> list[Store]:
         if len(sets) > 1 and not self.table.dialect.grouping_sets:
@@ -258,6 +267,7 @@ class Scanned:
             names = dict.fromkeys(name for plan in some for name in plan.joint_columns)
             self._scans += 1
             rows = pa.Table.from_batches(list(self._batches(list(names), write)))
+            self._check_rows(int(numbers(rows[sql.COUNT], sql.COUNT).sum()))
             for i, plan in enumerate(some):
                 if numbers(rows[f"{sql.UNREAD}{i}"], sql.UNREAD).any():
                     raise self._unread([name for factor in plan.factors for name in factor.columns])

@@ -10,14 +10,17 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from glob import escape
 from itertools import islice
 from typing import Any, Final, Protocol
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 import pyarrow as pa
 
 from masquerade.core.errors import EngineError, InputError, MasqueradeError, UnknownValue
 from masquerade.frames.metadata import INCOMPLETE
+from masquerade.sources.snapshot import Files, Snapshot
 from masquerade.sources.sql import Column, Dialect, sum_type
 
 DUCKDB: Final = Dialect(try_cast="TRY_CAST")
@@ -105,6 +108,8 @@ class SparkFrame(_Unordered):
     def __init__(self, frame: Any, *, watch: Watch | None = None) -> None:
         self._frame, self._session, self._watch = frame, frame.sparkSession, watch
         self.names: tuple[str, ...] = tuple(frame.columns)
+        with told(self.title):
+            self._files = Files(_local(frame.inputFiles()))
 
     def kinds(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """Return the types of columns."""
@@ -127,12 +132,14 @@ class SparkFrame(_Unordered):
         """Run SQL on the cluster."""
         del columns  # Spark finds out itself
         view = f"masquerade_{uuid4().hex}"
+        self._files.check()
         with told(self.title), watching(self._watch, self._progress):
             self._frame.createOrReplaceTempView(view)
             try:
                 result = self._session.sql(write(view)).toArrow()
             finally:
                 self._session.catalog.dropTempView(view)
+        self._files.check()
         yield from _batches_of(result)
 
     def _progress(self) -> float | None:
@@ -147,8 +154,14 @@ class SparkFrame(_Unordered):
         return sum(stage.numCompletedTasks for stage in known) / tasks if tasks else None
 
 
+def _local(addresses: Sequence[str]) -> list[str]:
+    """Return the files of this machine among those that Spark reads; of others their cluster answers."""
+    parts = [urlsplit(address) for address in addresses]
+    return [escape(unquote(part.path)) for part in parts if part.scheme == "file" and not part.netloc]
+
+
 class IbisTable(_Unordered):
-    """An Ibis table or expression; its own backend runs the SQL."""
+    """An Ibis table or expression; its own backend runs the SQL, over one state of it (`snapshot`)."""
 
     def __init__(self, table: Any, *, watch: Watch | None = None) -> None:
         _check_stored(table)
@@ -157,7 +170,8 @@ class IbisTable(_Unordered):
         self.dialect = dialect_of(self._backend, self.title)
         self.names: tuple[str, ...] = tuple(table.columns)
         with told(self.title):
-            self._relation = f"({self._backend.compile(table)}) AS masquerade_reports"
+            relation = f"({self._backend.compile(table)}) AS masquerade_reports"
+            self._snapshot = Snapshot(self._backend, table, relation)
 
     def kinds(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """Return the types of columns."""
@@ -168,12 +182,16 @@ class IbisTable(_Unordered):
     def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
         """Run SQL in the backend."""
         kinds = self.kinds(columns)
-        with told(self.title), watching(self._watch, lambda: None):
-            query = write(self._relation)
+        with (
+            told(self.title),
+            watching(self._watch, lambda: None),
+            self._snapshot.reading() as connection,
+        ):
+            query = write(self._snapshot.relation)
             if self._backend.name == "duckdb":
-                yield from _batches_of(self._backend.con.sql(query).to_arrow_table())
+                yield from _batches_of(connection.sql(query).to_arrow_table())
             elif self._backend.name == "postgres":
-                with self._backend.con.cursor() as cursor:
+                with connection.cursor() as cursor:
                     yield from _fetched(cursor, cursor.stream(query, size=_streamed_at_once()), kinds)
             else:
                 result = self._backend.raw_sql(query)

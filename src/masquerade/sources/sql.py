@@ -132,7 +132,7 @@ def weighed(
     only: str,
     survey: str | None,
 ) -> str:
-    """Return sums of weights w and w² by the columns; with survey weights v: Σvw, Σ(vw)², Σv²w.
+    """Return counts and sums of weights w and w² by the columns; with survey weights v: Σvw, Σ(vw)², Σv²w.
 
     Records whose weight is NULL hold an unknown value: they are counted apart, never left out in silence.
     """
@@ -140,7 +140,7 @@ def weighed(
     inner = [*quoted, *(f"{text} AS {WEIGHT}{i}" for i, text in enumerate(weights))]
     if survey is not None:
         inner.append(f"{dialect.as_double(survey)} AS {SURVEY}")
-    chosen = list(quoted)
+    chosen = [*quoted, f"COUNT(*) AS {COUNT}"]
     for i in range(len(weights)):
         w = f"{WEIGHT}{i}" if survey is None else f"{SURVEY} * {WEIGHT}{i}"
         chosen += [

@@ -1,0 +1,167 @@
+"""One state of a table in a database, for as long as a source lives, whoever writes to it meanwhile.
+
+PostgreSQL and DuckDB keep a snapshot for a transaction that only reads: it is opened beside the caller's own
+connection, which stays free to write. SQLite has no such thing that would not stop writers: there the columns
+are copied to a temporary table once. Of other databases, and of tables that only the caller's own connection
+sees, nothing can be kept; then every scan is at least held to the number of records (`engine_cache`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from glob import glob
+from typing import Any, Final
+from uuid import uuid4
+from weakref import finalize
+
+from masquerade.core.errors import DataChanged
+from masquerade.frames.file_state import FileState
+
+TEXT: Final = re.compile(r"'((?:[^']|'')*)'")  # of SQL
+LASTING: Final = {"repeatable read", "serializable"}
+
+
+class Snapshot:
+    """A `relation` of an Ibis backend, read in one state if that can be."""
+
+    def __init__(self, backend: Any, table: Any, relation: str) -> None:
+        self.relation = relation
+        self._connection: Any = getattr(backend, "con", None)
+        self._id, self._files = "", Files([])
+        if backend.name == "postgres":
+            self._keep_postgres(table)
+        elif backend.name == "duckdb":
+            own = _duckdb(backend, table)
+            if own is None:
+                self._files = Files(_paths_behind(backend, table))
+            else:
+                self._connection = own
+                finalize(self, _closed, own)
+        elif backend.name == "sqlite":
+            copy = f"temp.masquerade_{uuid4().hex}"
+            backend.con.execute(f"CREATE TEMP TABLE {copy} AS SELECT * FROM {relation}")  # noqa: S608
+            self.relation = copy
+            finalize(self, _dropped, backend.con, copy)
+
+    @contextmanager
+    def reading(self) -> Iterator[Any]:
+        """Yield the connection to read from; files behind a view that changed are a `DataChanged`."""
+        self._files.check()
+        if self._id:
+            with self._connection.transaction(), self._connection.cursor() as cursor:
+                cursor.execute(f"SET TRANSACTION SNAPSHOT '{self._id}'")
+                yield self._connection
+        else:
+            yield self._connection
+        self._files.check()
+
+    def _keep_postgres(self, table: Any) -> None:
+        """Keep a snapshot in one connection and read it in another, so that no table stays locked between."""
+        pair = _postgres(self._connection, table)
+        if pair is None:
+            return
+        keeper, self._connection = pair
+        for own in pair:
+            finalize(self, _closed, own)
+        (self._id,) = keeper.execute("SELECT pg_export_snapshot()").fetchone()
+
+
+class Files:
+    """Files that a relation reads, by path or pattern."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = patterns
+        self._names = self._found()
+        self._state = FileState.of(self._names)
+
+    def check(self) -> None:
+        """Refuse files that changed, came or went."""
+        if self._found() != self._names:
+            raise DataChanged(" or ".join(self._patterns), self._state.since)
+        self._state.check()
+
+    def _found(self) -> list[str]:
+        return sorted({name for pattern in self._patterns for name in glob(pattern, recursive=True)})  # noqa: PTH207
+
+
+def _tables(table: Any) -> list[Any]:
+    from ibis.expr.operations import DatabaseTable  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    return list(table.op().find(DatabaseTable))
+
+
+def _postgres(theirs: Any, table: Any) -> tuple[Any, Any] | None:
+    """Return two connections that see what the caller's sees; None if they would not, or need not be."""
+    import psycopg  # noqa: PLC0415
+
+    idle = theirs.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    names = [
+        ".".join(_quoted(part) for part in (op.namespace.database, op.name) if part) for op in _tables(table)
+    ]
+    seen = (
+        "SELECT current_user, ARRAY(SELECT c.oid FROM unnest(%s::text[]) AS name JOIN pg_catalog.pg_class c "
+        "ON c.oid = to_regclass(name) WHERE c.relpersistence <> 't'), "
+        "current_setting('transaction_isolation'), current_setting('search_path')"
+    )
+    user, tables, isolation, path = theirs.execute(seen, [names]).fetchone()
+    if not theirs.autocommit and isolation in LASTING:
+        return None  # it reads one state already
+    if idle and not theirs.autocommit:
+        theirs.rollback()  # of the transaction that this very question began
+    if not idle or len(tables) < len(names):
+        return None  # in the middle of changes that only this connection sees, or a temporary table
+    settings = {**theirs.info.get_parameters(), "password": theirs.info.password or None}
+    own = []
+    try:
+        for _ in range(2):
+            own.append(psycopg.connect(**{key: text for key, text in settings.items() if text is not None}))
+            own[-1].execute("SELECT set_config('search_path', %s, false)", [path])
+            same: Any = own[-1].execute(seen, [names]).fetchone()
+            own[-1].commit()
+            own[-1].isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            own[-1].read_only = True
+            if same[:2] != (user, tables):
+                raise psycopg.Error  # noqa: TRY301  (the same end)
+    except psycopg.Error:
+        for connection in own:
+            connection.close()
+        return None
+    keeper, reader = own
+    return keeper, reader
+
+
+def _duckdb(backend: Any, table: Any) -> Any | None:
+    """Return a cursor with a transaction of its own; None if the relation is not all stored tables."""
+    sql = "SELECT database_name, schema_name, table_name FROM duckdb_tables() WHERE NOT temporary"
+    stored = set(backend.con.cursor().execute(sql).fetchall())
+    used = {(op.namespace.catalog, op.namespace.database, op.name) for op in _tables(table)}
+    if not used or not used <= stored:
+        return None
+    own = backend.con.cursor()
+    own.execute("BEGIN TRANSACTION READ ONLY")
+    own.execute("SELECT 1 FROM " + ", ".join(".".join(map(_quoted, parts)) for parts in used) + " LIMIT 0")  # noqa: S608
+    return own
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _paths_behind(backend: Any, table: Any) -> list[str]:
+    """Return the paths and patterns that stand in the views of an expression."""
+    views = backend.con.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal").fetchall()
+    used = {op.name for op in _tables(table)}
+    texts = [text.replace("''", "'") for name, sql in views if name in used for text in TEXT.findall(sql)]
+    return [text for text in dict.fromkeys(texts) if glob(text, recursive=True)]  # noqa: PTH207
+
+
+def _closed(connection: Any) -> None:
+    with suppress(Exception):
+        connection.close()
+
+
+def _dropped(connection: Any, table: str) -> None:
+    with suppress(Exception):  # closed already, or of another thread: it goes with the connection
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
