@@ -143,6 +143,16 @@ class BayesianNetwork(Printed):
 
         return query(self, target, evidence, engine=engine)
 
+    def posteriors(self, target: str, likelihoods: Mapping[tuple[str, ...], Floats]) -> Floats:
+        """Return P(target | virtual evidence), a row for every record.
+
+        `likelihoods` are P(what was seen | categories) of variables that were seen, alone or together, records
+        × categories of each; see `masquerade.learn._inference.posteriors`.
+        """
+        from masquerade.learn._inference import posteriors  # noqa: PLC0415  (most networks are never queried)
+
+        return posteriors(self, target, likelihoods)
+
     def to_networkx(self) -> nx.DiGraph[str]:
         """Return a networkx.DiGraph; nodes carry `categories`, `parents`, `probabilities` and `stderr`.
 
