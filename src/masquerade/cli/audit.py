@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import masquerade as mq
 from masquerade.cli import output
-from masquerade.cli.options import Json, Overwrite, PolicyArgument, flag, group, option
+from masquerade.cli.options import (
+    Json,
+    Overwrite,
+    PolicyArgument,
+    PolicyFile,
+    argument,
+    flag,
+    group,
+    option,
+    required,
+)
 from masquerade.core.errors import InputError
 
 if TYPE_CHECKING:
     from masquerade.audit.findings import Audit
 
 app = group("Prove a mechanism, test a pipeline, attack a release: what to do before you sign.")
+canaries_app = group("Made-up records that go through a pipeline, and what came of them.")
+app.add_typer(canaries_app, name="canaries")
+ALPHA = 1e-5
 
 Page = Annotated[str | None, option("Also write it as a page (.html).", "FILE", "--out", "-o")]
 Quick = Annotated[bool, flag("Leave out the survey page's JavaScript.", "--no-page")]
@@ -53,3 +68,169 @@ def policy(
 
     check_page(out, overwrite=overwrite)
     show(audit_policy(policy, page=not no_page), json=json, out=out, overwrite=overwrite)
+
+
+@app.command("sampler")
+def sampler(
+    *,
+    sampler: Annotated[
+        str,
+        required(
+            "The function, draw(truth) or draw(truth, n); or a randomizer of another package, such as "
+            "pure-ldp:OUE.",
+            "--sampler",
+            metavar="MODULE:FUNCTION",
+        ),
+    ],
+    truths: Annotated[
+        str, option("Its truths: how many (then 0, 1, …), or their names with commas.", "K or A,B")
+    ] = "2",
+    epsilon: Annotated[float | None, option("The ε that is claimed.", "E", min=0.0)] = None,
+    policy: Annotated[
+        str | None, option("Or: the policy whose channel of --variable is claimed.", "FILE", "--policy", "-p")
+    ] = None,
+    variable: Annotated[str | None, option("The variable of the policy.", "NAME")] = None,
+    draws: Annotated[int, option("Draws of every truth.", min=1000)] = 100_000,
+    alpha: Annotated[float, option("How rarely chance may contradict a claim.")] = ALPHA,
+    json: Json = False,
+    out: Page = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Bound the ε of anybody's randomizer by drawing from it.
+
+    Example: masquerade audit sampler --sampler mymodule:randomize --truths 5 --epsilon 1
+    """
+    from masquerade.audit.foreign import FOREIGN, foreign_sampler  # noqa: PLC0415  (loads numpy)
+    from masquerade.audit.sampler import audit_sampler, sampler_named  # noqa: PLC0415  (loads numpy)
+
+    check_page(out, overwrite=overwrite)
+    _check_alpha(alpha)
+    output.refuse(((policy is None) != (variable is None), "--policy and --variable go together."))
+    names: list[Any] = list(range(int(truths))) if truths.isdecimal() else truths.split(",")
+    channel = None
+    if policy is not None and variable is not None:
+        group_ = mq.Policy.load(policy).group(variable)
+        output.refuse((group_.names != (variable,), f"{variable} is disguised together with others."))
+        channel = group_.matrix_channel
+        names = list(mq.Policy.load(policy).schema[variable].categories) if truths == "2" else names
+    if sampler in FOREIGN:
+        output.refuse((epsilon is None, "A randomizer of another package needs --epsilon."))
+        drawn = foreign_sampler(sampler, len(names), float(epsilon or 0))
+    else:
+        sys.path.insert(0, "")
+        drawn = sampler_named(sampler)
+    found = audit_sampler(drawn, names, epsilon=epsilon, channel=channel, draws=draws, alpha=alpha)
+    show(found, json=json, out=out, overwrite=overwrite)
+
+
+@canaries_app.command("make")
+def make(
+    policy: PolicyArgument,
+    *,
+    out: Annotated[str, required("Where the made-up records go (.csv, …).", "--out", "-o")],
+    key: Annotated[
+        str, required("Where the key goes, by which they are read: keep it to yourself.", "--key")
+    ],
+    n: Annotated[int, option("How many canaries.", "N", "--n")] = 10_000,
+    column: Annotated[str, option("The column that names them.", "NAME")] = "canary",
+    overwrite: Overwrite = False,
+) -> None:
+    """Make canaries: made-up records to send through a pipeline, and the key to read what comes out.
+
+    Example: masquerade audit canaries make policy.yaml --out canaries.csv --key canaries.key
+    """
+    from masquerade.audit.canaries import make_canaries  # noqa: PLC0415  (loads numba)
+
+    output.check_target(out, overwrite=overwrite)
+    output.check_target(key, overwrite=overwrite)
+    if not out.lower().endswith(".csv"):
+        raise InputError(f"{out}: canaries are written as .csv.")
+    frame, made = make_canaries(policy, n, column=column)
+    made.save(key)
+    output.write_whole(out, frame.to_csv(index=False, lineterminator="\n").encode(), overwrite=overwrite)
+    output.say(f"{len(frame):,} canaries are in {out}, named by column {column!r}; {key} reads them.")
+
+
+@canaries_app.command("read")
+def read(
+    data: Annotated[str, argument("What came out of the pipeline.", "DATA")],
+    *,
+    policy: PolicyFile,
+    key: Annotated[str, required("The key that `make` wrote.", "--key")],
+    second: Annotated[
+        str | None, option("What came out of a second run of the same canaries.", "FILE")
+    ] = None,
+    memo: Annotated[bool, flag("The pipeline is said to remember reports (a memo).", "--memo")] = False,
+    shuffled: Annotated[bool, flag("The pipeline is said to mix the rows.", "--shuffled")] = False,
+    alpha: Annotated[float, option("How rarely chance may contradict a claim.")] = ALPHA,
+    json: Json = False,
+    out: Page = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Read canaries that came out of a pipeline: wrong policy, clear columns, seeds, memo, order, lost rows.
+
+    Example: masquerade audit canaries read out.csv -p policy.yaml --key canaries.key --shuffled
+    """
+    from masquerade.audit.canaries import Claim, read_canaries  # noqa: PLC0415  (loads numba)
+
+    check_page(out, overwrite=overwrite)
+    _check_alpha(alpha)
+    said: list[Claim] = []
+    if memo:
+        said.append("memo")
+    if shuffled:
+        said.append("shuffled")
+    found = read_canaries(data, policy, key, second=second, claims=tuple(said), alpha=alpha)
+    show(found, json=json, out=out, overwrite=overwrite)
+
+
+@app.command("release")
+def release(
+    data: Annotated[str, argument("The disguised records.", "DATA")],
+    *,
+    policy: PolicyFile,
+    truth: Annotated[
+        str | None, option("The clear records, in the same order or with --id: measures linkage.", "FILE")
+    ] = None,
+    earlier: Annotated[
+        list[str] | None, option("An earlier release about the same people; repeat for more.", "FILE")
+    ] = None,
+    person: Annotated[str | None, option("The column that names the person.", "COLUMN", "--id")] = None,
+    network: Annotated[
+        str | None, option("The population's network (.bif); without it one is learnt from DATA.", "FILE")
+    ] = None,
+    no_attacker: Annotated[bool, flag("Leave the attacker out.", "--no-attacker")] = False,
+    records: Annotated[int, option("Records simulated for the attacker.", min=100)] = 2000,
+    alpha: Annotated[float, option("How rarely chance may contradict a claim.")] = ALPHA,
+    json: Json = False,
+    out: Page = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Attack a release before others do: misfit, repeats, people singled out, linkage, near-copies, guesses.
+
+    Example: masquerade audit release disguised.csv -p policy.yaml --out audit.html
+    """
+    from masquerade.audit.release import audit_release  # noqa: PLC0415  (loads numba)
+
+    check_page(out, overwrite=overwrite)
+    _check_alpha(alpha)
+    loaded = mq.Policy.load(policy)
+    known = None if network is None else mq.learn.read_bif(network, loaded.schema)
+    with output.warnings_said():
+        found = audit_release(
+            data,
+            loaded,
+            truth=truth,
+            earlier=earlier or (),
+            id=person,
+            network=known,
+            attacker=not no_attacker,
+            alpha=alpha,
+            records=records,
+        )
+    show(found, json=json, out=out, overwrite=overwrite)
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 < alpha < 1:
+        raise InputError(f"--alpha is a probability, such as 1e-5. Got {alpha:g} instead.")

@@ -1,0 +1,98 @@
+"""Records of a frame or file as codes, with the persons that a column names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError, UnknownValue
+from masquerade.core.schema import Field
+from masquerade.frames.file_reader import open_batches
+from masquerade.frames.label_codes import encode_columns
+from masquerade.frames.metadata import metadata_of
+from masquerade.frames.native import columns_of
+
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class CodedRecords:
+    """Codes by column, whom the rows are about (if a column tells), and what the data say of themselves."""
+
+    codes: Mapping[str, Codes]
+    persons: tuple[str, ...] | None
+    said: Mapping[str, str]
+
+    @property
+    def rows(self) -> int:
+        """Return how many records there are."""
+        return len(next(iter(self.codes.values())))
+
+    def at(self, rows: Any) -> CodedRecords:
+        """Return some of the records, in this order."""
+        persons = (
+            None if self.persons is None else tuple(self.persons[row] for row in np.asarray(rows).tolist())
+        )
+        return CodedRecords({name: codes[rows] for name, codes in self.codes.items()}, persons, self.said)
+
+
+def released_records(data: Any, policy: Policy, person: str | None = None) -> CodedRecords:
+    """Return disguised records as codes of their reports."""
+    return _read(data, [Field(variable) for variable in policy.observed.variables], person, released=True)
+
+
+def clear_records(data: Any, policy: Policy, person: str | None = None) -> CodedRecords:
+    """Return clear records as codes of their categories."""
+    return _read(data, policy.fields, person, released=False)
+
+
+def rows_of_persons(first: CodedRecords, second: CodedRecords) -> tuple[Codes, Codes]:
+    """Return the rows in both that are about the same persons, the first row of each."""
+    if first.persons is None or second.persons is None:
+        raise InputError("Rows are matched by persons: name the column.")
+    here = {name: row for row, name in reversed(list(enumerate(first.persons)))}
+    there = {name: row for row, name in reversed(list(enumerate(second.persons)))}
+    both = [(row, there[name]) for name, row in here.items() if name in there]
+    own, other = zip(*sorted(both), strict=True) if both else ((), ())
+    return np.array(own, dtype=np.int64), np.array(other, dtype=np.int64)
+
+
+def _read(data: Any, fields: Sequence[Field], person: str | None, *, released: bool) -> CodedRecords:
+    names = [field.variable.name for field in fields]
+    extra = [] if person is None else [person]
+    if not isinstance(data, (str, Path)):
+        columns = columns_of(data)
+        spelled = [released and field.variable.mixed for field in fields]
+        codes = encode_columns(columns, fields, text=spelled)
+        persons = None if person is None else _texts(columns[person])
+        return CodedRecords(_wide(codes), persons, metadata_of(columns.frame))
+    parts: dict[str, list[Any]] = {name: [] for name in names}
+    found: list[str] = []
+    with open_batches(data, [*names, *extra]) as batches:
+        said = batches.metadata
+        for batch in batches:
+            own = {name: batch[name] for name in batch.schema.names}
+            spelled = [batches.text or (released and field.variable.mixed) for field in fields]
+            try:
+                for name, column in encode_columns(own, fields, text=spelled).items():
+                    parts[name].append(column)
+            except UnknownValue as error:
+                raise error.shifted(batches.rows_before, batches.file) from None
+            if person is not None:
+                found += _texts(own[person])
+    codes = {name: np.concatenate(column) if column else np.zeros(0) for name, column in parts.items()}
+    return CodedRecords(_wide(codes), None if person is None else tuple(found), said)
+
+
+def _wide(codes: Mapping[str, Any]) -> dict[str, Codes]:
+    return {name: np.asarray(column).astype(np.int64) for name, column in codes.items()}
+
+
+def _texts(column: Any) -> tuple[str, ...]:
+    return tuple("" if value is None else str(value) for value in column.to_pylist())

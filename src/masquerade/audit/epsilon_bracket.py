@@ -1,0 +1,185 @@
+"""ε between limits, from counts of reports: what draws of a randomizer can show about it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.axes import Floats
+
+Counts = NDArray[np.int64]
+TINY = 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """ε is at least `lower`, by a set of reports chosen on other draws; at most `upper`, where that is known.
+
+    `first` and `second` are the truths that `reports` tell apart best. `upper` holds if reports of one truth
+    are drawn independently; it is infinite where a report was never seen from some truth.
+    """
+
+    lower: float
+    upper: float
+    first: int
+    second: int
+    reports: tuple[int, ...]
+    alpha: float
+
+
+def clopper_pearson(successes: Any, trials: Any, alpha: float) -> tuple[Floats, Floats]:
+    """Return a lower and an upper limit of a probability, each wrong with a chance of at most alpha.
+
+    Formula: Beta(α; k, n − k + 1) and Beta(1 − α; k + 1, n − k).
+    Reference: Clopper & Pearson (1934).
+    """
+    from scipy.special import betaincinv  # noqa: PLC0415  (scipy is slow to import)
+
+    k, n = np.broadcast_arrays(np.asarray(successes, dtype=float), np.asarray(trials, dtype=float))
+    low = np.where(k > 0, betaincinv(np.maximum(k, 1), n - k + 1, alpha), 0.0)
+    high = np.where(k < n, betaincinv(k + 1, np.maximum(n - k, 1), 1 - alpha), 1.0)
+    return low, high
+
+
+def chosen_set(counts: Counts, alpha: float) -> tuple[int, int, NDArray[np.int64]]:
+    """Return two truths, and the set of reports that tells them apart best, judged by these counts alone.
+
+    Formula: of all reports sorted by their estimated likelihood ratio, the prefix with the largest
+    ln(lower limit under one truth / upper limit under the other), over all ordered pairs of truths.
+    Cost: O(truths² · reports).
+    """
+    n = counts.sum(axis=1)
+    shares = (counts + 0.5) / (n + 0.5 * counts.shape[1])[:, None]
+    best, found = -math.inf, (0, 1, np.zeros(1, dtype=np.int64))
+    for a in range(len(counts)):
+        for b in range(len(counts)):
+            if a == b:
+                continue
+            order = np.argsort(-shares[a] / shares[b], kind="stable")
+            low = _quick_limit(np.cumsum(counts[a, order]), int(n[a]), alpha, -1)
+            high = _quick_limit(np.cumsum(counts[b, order]), int(n[b]), alpha, 1)
+            gain = np.log(np.maximum(low, TINY) / high)
+            place = int(np.argmax(gain))
+            if gain[place] > best:
+                best, found = float(gain[place]), (a, b, order[: place + 1])
+    return found
+
+
+def epsilon_bracket(first: Counts, second: Counts, alpha: float, levels: Floats | None = None) -> Bracket:
+    """Return limits of ε from two independent tables of counts (truths × reports).
+
+    Formula: pair and set S are chosen on the first table. On the second alone, so that nothing was chosen by
+    what it shows, ε ≥ ln(lower limit of P(S | a) / upper limit of P(S | b)), α/2 each. The upper limit is
+    over every report of both tables, Bonferroni; with `levels`, a matrix of the probabilities that are
+    claimed, over every set of reports whose likelihood ratio for a pair of truths is claimed to be the same.
+    Reference: Jagielski, Ullman & Oprea (2020) for limits by two binomials; likelihood-ratio sets by Neyman
+    & Pearson.
+    Error: the lower limit is wrong with a chance of at most alpha, and so is the upper one (with `levels`: if
+    reports that are claimed to be alike are).
+    """
+    a, b, chosen = chosen_set(first, alpha / 2)
+    low, _ = clopper_pearson(second[a, chosen].sum(), second[a].sum(), alpha / 2)
+    _, high = clopper_pearson(second[b, chosen].sum(), second[b].sum(), alpha / 2)
+    lower = math.log(max(float(low), TINY) / float(high)) if float(low) > 0 else -math.inf
+    every = first + second
+    upper = _upper(every, alpha) if levels is None else _upper_by_levels(every, levels, alpha)
+    return Bracket(max(lower, 0.0), upper, a, b, tuple(sorted(chosen.tolist())), alpha)
+
+
+def misdrawn(counts: Counts, claimed: Floats) -> float:
+    """Return a p-value of the claim that counts (truths × reports) come from these probabilities.
+
+    Formula: for every cell the exact binomial tail on its side; the smallest, times twice the number of cells
+    (Bonferroni); the numbers of reports that the claim makes as likely as each other are such cells too, for
+    every truth and, where the claim is the same for all truths, together.
+    Error: never above its nominal rate, whatever the counts.
+    """
+    from scipy.special import bdtr, bdtrc  # noqa: PLC0415  (scipy is slow to import)
+
+    if np.any(counts[claimed == 0] > 0):
+        return 0.0
+    n = counts.sum(axis=1)
+    tests: list[tuple[int, int, float]] = []
+    pooled: dict[tuple[int, int], list[int]] = {}  # over truths, where the same claim is made for all
+    level = np.rint(claimed * 2**40).astype(np.int64)
+    seen = np.flatnonzero(n)
+    for truth in seen.tolist():
+        for value in np.unique(level[truth]).tolist():
+            alike = np.flatnonzero(level[truth] == value)
+            cells = [alike] if len(alike) == 1 else [alike, *alike[:, None]]
+            tests += [
+                (int(counts[truth, cell].sum()), int(n[truth]), float(claimed[truth, cell].sum()))
+                for cell in cells
+            ]
+            pooled.setdefault((value, len(alike)), []).append(int(counts[truth, alike].sum()))
+    if len(seen) > 1:
+        tests += [
+            (sum(found), int(n.sum()), min(1.0, value * size / 2**40))
+            for (value, size), found in pooled.items()
+            if len(found) == len(seen)
+        ]
+    if not tests:
+        return 1.0
+    k, trials, p = (np.array(column, dtype=float) for column in zip(*tests, strict=True))
+    p = np.minimum(p, 1.0)
+    below = bdtr(k, trials.astype(int), p)
+    above = np.where(k > 0, bdtrc(np.maximum(k - 1, 0), trials.astype(int), p), 1.0)
+    return float(min(1.0, 2 * len(tests) * np.minimum(below, above).min()))
+
+
+def one_run_bound(correct: int, guesses: int, alpha: float) -> float:
+    """Return a lower limit of ε from guesses of one of two values, right so often, in a single run.
+
+    Formula: of a mechanism with ε, right guesses are at most Binomial(guesses, e^ε/(1 + e^ε)):
+    ε ≥ logit(Clopper–Pearson limit).
+    Reference: Steinke, Nasr & Jagielski (2023), for randomizers that act on records one by one.
+    """
+    if guesses == 0:
+        return 0.0
+    low = float(clopper_pearson(correct, guesses, alpha)[0])
+    return math.log(low / (1 - low)) if low > 0.5 else 0.0
+
+
+def _quick_limit(k: Counts, n: int, alpha: float, side: int) -> Floats:
+    """Return Wilson's limits: good enough to choose by."""
+    from scipy.special import ndtri  # noqa: PLC0415  (scipy is slow to import)
+
+    z = -float(ndtri(alpha))
+    share = k / max(n, 1)
+    middle = share + z * z / (2 * n)
+    wide = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return np.asarray(np.clip((middle + side * wide) / (1 + z * z / n), TINY, 1.0))
+
+
+def _upper(counts: Counts, alpha: float) -> float:
+    used = counts[:, counts.any(axis=0)]
+    low, high = clopper_pearson(used, used.sum(axis=1, keepdims=True), alpha / (2 * used.size))
+    worst = high.max(axis=0) / np.maximum(low.min(axis=0), TINY)
+    return math.inf if np.any(low.min(axis=0) <= 0) else float(np.log(worst.max()))
+
+
+def _upper_by_levels(counts: Counts, claimed: Floats, alpha: float) -> float:
+    """Return the upper limit over sets of reports whose likelihood ratio is claimed to be the same."""
+    if np.any(counts[:, ~claimed.any(axis=0)]):
+        return math.inf
+    n = counts.sum(axis=1)
+    sets: list[tuple[int, int, int, int]] = []
+    for a in range(len(counts)):
+        for b in range(len(counts)):
+            if a == b:
+                continue
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = np.round(np.log(claimed[a] / claimed[b]), 9)
+            for level in np.unique(ratio[~np.isnan(ratio)]):
+                alike = ratio == level
+                sets.append((counts[a, alike].sum(), n[a], counts[b, alike].sum(), n[b]))
+    if not sets:
+        return math.inf
+    k, trials, other, others = np.array(sets).T
+    _, high = clopper_pearson(k, trials, alpha / (2 * len(sets)))
+    low, _ = clopper_pearson(other, others, alpha / (2 * len(sets)))
+    return math.inf if np.any(low <= 0) else float(np.log((high / low).max()))

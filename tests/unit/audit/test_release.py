@@ -1,0 +1,113 @@
+"""A release as others see it: what is wrong with it, and what it gives away."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import masquerade as mq
+from masquerade.audit.release import change_seen
+from masquerade.core.errors import InputError
+
+N = 3000
+
+
+def people(n=N):
+    """Return made-up people: three near-copies of one trait, a variable apart, a clear region."""
+    generator = np.random.default_rng()
+    trait = generator.integers(0, 2, n)
+    answers = np.array(["yes", "no"])
+    copies = {f"q{i}": answers[np.where(generator.random(n) < 0.97, trait, 1 - trait)] for i in range(3)}
+    return pd.DataFrame(
+        copies
+        | {
+            "age": np.array(["young", "middle", "old"])[generator.integers(0, 3, n)],
+            "region": np.where(np.arange(n) == 7, "islands", "mainland"),
+            "person": [f"p{i}" for i in range(n)],
+        }
+    )
+
+
+def policy():
+    return mq.Policy.build(
+        {**{f"q{i}": ["yes", "no"] for i in range(3)}, "age": ["young", "middle", "old"]}
+        | {"region": ["mainland", "islands"]},
+        {**{f"q{i}": mq.channels.binary("1/4") for i in range(3)}, "age": mq.channels.symmetric(3, "0.4")},
+    )
+
+
+@pytest.fixture(scope="module")
+def world():
+    clear, own = people(), policy()
+    return clear, own, mq.simulate(clear, own, np.random.default_rng(), keep=["person"])
+
+
+def test_a_sound_release_is_not_contradicted_and_its_risks_are_named(world):
+    clear, own, released = world
+    found = mq.audit.audit_release(released, own, truth=clear, id="person", records=500)
+    assert not found.contradicted, found.summary()
+    by = {finding.about: finding for finding in found.findings}
+    assert "1 record alone in a combination" in by["clear columns"].says
+    assert "near-copies of one trait" in by["q0, q1, q2"].says
+    assert "joint channel" in by["q0, q1, q2"].repair
+    assert by["linkage"].verdict in {"at risk", "not contradicted"}
+    titles = [table.title for table in found.tables]
+    assert "Linkage by known attributes" in titles
+    assert len(found.tables[0].columns) == 4  # formula and measured
+    text = found.summary()
+    assert not any(name in text for name in clear["person"])  # nothing is about one person
+    guess = next(table for table in found.tables if table.title.startswith("How often"))
+    success = {row[0]: row for row in guess.rows}
+    assert success["q1"][4] - success["q1"][2] > 0.05
+    assert success["age"][4] == pytest.approx(success["age"][2], abs=0.03)
+
+
+def test_the_wrong_policy_is_told_by_the_reports(world):
+    clear, own, _ = world
+    raw = clear.assign(q0="yes")  # never disguised, and far from what any truth would give
+    found = mq.audit.audit_release(raw, own, attacker=False)
+    assert [finding.about for finding in found.of("contradicted")] == ["policy"]
+
+
+def test_rows_appended_again_are_found(world):
+    _, own, released = world
+    plain = pd.DataFrame({name: released[name].to_numpy() for name in released.columns})
+    twice = pd.concat([plain, plain.head(200)], ignore_index=True)
+    found = mq.audit.audit_release(twice, own, attacker=False, id="person")
+    assert {finding.about for finding in found.of("contradicted")} == {"repeats", "persons"}
+
+
+def test_releases_of_the_same_people_are_compared(world, tmp_path):
+    clear, own, released = world
+    fresh = mq.simulate(clear, own, np.random.default_rng(), keep=["person"])
+    found = mq.audit.audit_release(released, own, earlier=[fresh], id="person", attacker=False)
+    (again,) = found.of("contradicted")
+    assert "drawn anew" in again.says
+    memo = tmp_path / "memo"
+    first = mq.disguise(clear, own, memo=memo, id="person", keep=["person"])
+    second = mq.disguise(clear, own, memo=memo, id="person", keep=["person"])
+    same = mq.audit.audit_release(second, own, earlier=[first], id="person", attacker=False)
+    assert not same.contradicted
+    changed = clear.assign(age=["old", *clear["age"][1:]], q0=clear["q0"].map({"yes": "no", "no": "yes"}))
+    third = mq.disguise(changed, own, memo=memo, id="person", keep=["person"])
+    told = mq.audit.audit_release(third, own, earlier=[first], id="person", attacker=False)
+    assert not told.contradicted
+    assert any("value changed for certain" in finding.says for finding in told.of("at risk"))
+    assert any("several fresh draws" in table.title for table in told.tables)
+
+
+def test_a_change_shows_as_often_as_two_reports_differ():
+    quarter = np.array([[0.75, 0.25], [0.25, 0.75]])
+    assert change_seen(quarter) == pytest.approx(1 - 2 * 0.75 * 0.25)
+    assert change_seen(np.eye(3)) == 1
+
+
+def test_what_cannot_be_audited_is_refused(world):
+    clear, own, released = world
+    for wrong, words in (
+        (lambda: mq.audit.audit_release(released, own, earlier=[released]), "name the column"),
+        (lambda: mq.audit.audit_release(released, own, truth=clear.head(10)), "10 true records"),
+        (lambda: mq.audit.audit_release(released, own, truth=clear.head(10), id="person"), "lack 2,990"),
+        (lambda: mq.audit.audit_release(released.head(0), own), "no records"),
+    ):
+        with pytest.raises(InputError, match=words):
+            wrong()
