@@ -120,9 +120,9 @@ def posteriors(
 ) -> Floats:
     """Return P(target | virtual evidence) for many records at once, a row each.
 
-    `likelihoods` give for a variable, or for several that were disguised together, P(what was seen | categories),
-    records × categories of each: the column of a channel for a disguised report. A variable left out was not
-    seen at all.
+    `likelihoods` give for a variable, or for several that were disguised together, P(what was seen |
+    categories), records × categories of each: the column of a channel for a disguised report. A variable left
+    out was not seen at all.
 
     Formula: as `query`, with a factor λ(x) more for all that was seen.
     Reference: Pearl (1988) §2.2.2 for virtual evidence.
@@ -150,7 +150,7 @@ def posteriors(
     scopes = [*(factor.names for factor in fixed), *likelihoods]
     order, largest = elimination_order(scopes, (target,), sizes, max_cells)
     if largest > max_cells:
-        raise InputError(f"Inference needs a factor of {largest:,} cells or more; the limit is {max_cells:,}.")
+        raise InputError(f"Inference needs a factor of {largest:,} cells; the limit is {max_cells:,}.")
     n = rows.pop() if rows else 1
     step = max(1, MAX_CELLS // largest)
     parts = []

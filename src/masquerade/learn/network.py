@@ -146,8 +146,8 @@ class BayesianNetwork(Printed):
     def posteriors(self, target: str, likelihoods: Mapping[tuple[str, ...], Floats]) -> Floats:
         """Return P(target | virtual evidence), a row for every record.
 
-        `likelihoods` are P(what was seen | categories) of variables that were seen, alone or together, records
-        × categories of each; see `masquerade.learn._inference.posteriors`.
+        `likelihoods` are P(what was seen | categories) of variables seen, alone or together, records ×
+        categories of each; see `masquerade.learn._inference.posteriors`.
         """
         from masquerade.learn._inference import posteriors  # noqa: PLC0415  (most networks are never queried)
 
