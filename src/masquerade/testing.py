@@ -29,7 +29,7 @@ from masquerade.core.evidence import PROJECTIONS
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
-from masquerade.core.tally import Tally
+from masquerade.core.tally import Selected, Tally
 
 __all__ = ["CHECKS", "Oracle", "Subject", "check_tally"]
 
@@ -263,7 +263,8 @@ def is_a_tally(subject: Subject) -> Iterator[str]:
         yield "it lacks one of the names schema, guarantee, check, answer"
         return
     named = {name for item in source.guarantee.disclosures for name in item.variables}
-    if not named or not named <= set(source.schema):
+    whole = source.source if isinstance(source, Selected) else source  # a part reveals what the whole does
+    if not named or not named <= set(whole.schema):
         yield f"its guarantee is about {sorted(named)}, its schema about {list(source.schema)}"
 
 

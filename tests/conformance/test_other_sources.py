@@ -111,3 +111,21 @@ def test_models_pickle(name):
     model = MODELS[name](mq.tally(case("independent").clear, schema=case("independent").policy))
     again = pickle.loads(pickle.dumps(model))  # noqa: S301
     assert again.to_dict() == model.to_dict()
+
+
+def test_selected_variables():
+    clear = clear_people()
+    policy = case("independent").policy
+    disguised = mq.simulate(clear, policy, seed=3)
+    chosen = mq.tally(disguised, policy).select(["D", "A", "B"])
+    check_tally(chosen, disguised[["A", "B", "D"]], policy.select(["A", "B", "D"]))
+
+
+@pytest.mark.parametrize("design", [{}, {"strata": "h"}, {"strata": "h", "clusters": "unit"}], ids=str)
+def test_records_of_a_survey(design):
+    """Errors are the design's and have tests of their own; all else is as everywhere."""
+    clear = clear_people(3000)
+    policy = case("independent").policy
+    places = np.arange(len(clear))
+    disguised = mq.simulate(clear, policy, seed=4).assign(h=places // 1000, unit=places // 5)
+    check_tally(mq.SurveyRecords(disguised, policy, **design), truth=clear)

@@ -121,3 +121,7 @@ def refusal(reply: bytes) -> Objection | None:
     """Return what a user objects to, None if the answer is none of that kind."""
     signed = Signed.decode(reply)
     return Objection.decode(signed.payload) if signed.step is Step.REFUSAL else None
+
+
+def payload(reply: bytes) -> bytes:
+    return Signed.decode(reply).payload
