@@ -12,6 +12,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pyreadstat
 import pytest
 from pyarrow import parquet
 from tests.survey.world import change, collecting, free_port, report
@@ -227,13 +228,19 @@ def test_what_is_exported_is_shuffled_and_goes_straight_into_a_tally(tmp_path):
         assert set(table["mode"].to_pylist()) == {"device"}
         about = metadata_of(table)
         assert about["policy"] == survey.policy.id
-        assert mq.Policy.from_dict(json.loads(about["policy_content"])) == survey.policy
+        assert mq.Policy.from_public_text(about["policy_text"], survey.policy.id) == survey.policy
         in_order = [survey.policy.observed["age"].categories[codes[0]] for _, _, _, codes in store.reports()]
         assert sorted(table["age"].to_pylist()) == sorted(in_order)
         assert table["age"].to_pylist() != in_order
-        counts = mq.tally(str(tmp_path / "reports.parquet"), survey.policy).answer([mq.Query(by=("pills",))])[
-            0
-        ]
+        by = [mq.Query(by=("pills",))]
+        counts = mq.tally(str(tmp_path / "reports.parquet")).answer(by)[0]
+        for name in ("reports.csv", "reports.sav", "reports.dta"):
+            assert export(store, tmp_path / name, survey=survey) == 120
+            again = mq.tally(str(tmp_path / name), survey.policy).answer(by)[0]
+            assert again.values.tolist() == counts.values.tolist()
+        _, about = pyreadstat.read_sav(str(tmp_path / "reports.sav"), metadataonly=True)
+        assert about.column_names_to_labels["nights"].startswith("How many nights")
+        assert about.variable_value_labels["nights"] == {1.0: "none", 2.0: "some", 3.0: "many"}
         shown = figures(store, survey)
         [pills] = [q for q in shown["estimates"][0]["questions"] if q["name"] == "pills"]
         assert pills["shares"][0]["share"] == pytest.approx(counts.values[0] / 120)

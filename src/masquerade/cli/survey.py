@@ -168,26 +168,35 @@ def close(
 def export_reports(
     settings: Settings,
     *,
-    out: Annotated[str, required("Where to: .csv, .parquet or .arrow.", "--out", "-o")],
+    out: Annotated[str, required("Where to: .csv, .parquet, .arrow, .sav, .dta or .xlsx.", "--out", "-o")],
+    codebook: Annotated[
+        Path | None, option("Write a codebook beside it (DDI Codebook 2.5, XML).", "FILE", "--codebook")
+    ] = None,
     version: Annotated[
         str | None, option("Of an amended survey: the beginning of a policy's id.", "ID", "--version")
     ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Write the reports, shuffled and labelled, with the policy inside: for masquerade estimate and mq.tally.
+    """Write the reports, shuffled and labelled, with their policy inside or beside the file.
 
-    Example: masquerade survey export collector.yaml --out reports.parquet
+    It goes straight into mq.tally, masquerade estimate and report.
+    Example: masquerade survey export collector.yaml --out reports.parquet --codebook reports.xml
     """
+    from masquerade.services.survey.collector import open_store  # noqa: PLC0415
     from masquerade.services.survey.export import export  # noqa: PLC0415
+    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
     check_target(out, overwrite=overwrite)
-    with _store(settings) as store:
-        number = export(store, out, version, overwrite=overwrite)
+    chosen = checked(settings, "survey")
+    survey = Survey.load(chosen.survey)
+    with open_store(chosen, survey) as store:
+        number = export(store, out, version, survey=survey, codebook_to=codebook, overwrite=overwrite)
     if json:
-        emit({"reports": number, "out": out})
+        emit({"reports": number, "out": out, "codebook": None if codebook is None else str(codebook)})
     else:
-        say(f"wrote {counted(number, 'report')} to {out}.")
+        beside = "" if codebook is None else f", and their codebook to {codebook}"
+        say(f"wrote {counted(number, 'report')} to {out}{beside}.")
 
 
 @survey_app.command("demo")

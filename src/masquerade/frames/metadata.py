@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from narwhals import dependencies
 
 from masquerade.core.marks import ATTRIBUTE, OWN, PREFIX
 
+_LABEL, _CATEGORIES = b"label", b"categories"
 MEMO = "memo"  # the key of the id of the memo that drew the reports
 POLICY_TEXT = "policy_text"  # the key of the policy itself, as JSON
 MOST_POLICY_TEXT = 1 << 20  # bytes of it that travel with records; a larger one stays where it is
@@ -62,6 +64,17 @@ def with_schema_metadata(schema: pa.Schema, metadata: Mapping[str, str]) -> pa.S
     """Return an Arrow schema with exactly these texts under our prefix, others kept."""
     ours = {PREFIX + key.encode(): text.encode() for key, text in metadata.items()}
     return schema.with_metadata(foreign_metadata(schema) | ours)
+
+
+def described(column: pa.Field, label: str, categories: Sequence[str]) -> pa.Field:
+    """Return a column that says what it is about and in which order its categories stand."""
+    return column.with_metadata({_LABEL: label.encode(), _CATEGORIES: json.dumps(list(categories)).encode()})
+
+
+def description_of(column: pa.Field) -> tuple[str, list[str]]:
+    """Return what `described` wrote on a column: its label and categories, empty where it says nothing."""
+    said = column.metadata or {}
+    return said.get(_LABEL, b"").decode(), json.loads(said.get(_CATEGORIES, b"[]"))
 
 
 def foreign_metadata(schema: pa.Schema) -> dict[bytes, bytes]:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.words import category_text
 from masquerade.frames.formats import Format, unreadable
+from masquerade.frames.metadata import description_of
 
 MOST_EXCEL_ROWS = (1 << 20) - 1  # beside the names
 _LIBRARY = {Format.EXCEL: "openpyxl"}
@@ -176,7 +177,7 @@ class SheetSink:
     def _write_statistics(self, table: pa.Table, path: str) -> None:
         writer = getattr(self._library, f"write_{_READERS[Path(path).suffix]}")
         labelled = self._kind in {Format.SPSS, Format.STATA}
-        columns, labels = {}, {}
+        columns, labels, about = {}, {}, {}
         for name in table.column_names:
             values = table.column(name)
             if pa.types.is_boolean(values.type):
@@ -184,13 +185,16 @@ class SheetSink:
                     [[None if v is None else category_text(v) for v in values.to_pylist()]]
                 )
             if labelled and pa.types.is_string(values.type):
-                known = sorted({value for value in values.unique().to_pylist() if value is not None})
+                about[name], ordered = description_of(self._schema.field(name))
+                known = ordered or sorted({one for one in values.unique().to_pylist() if one is not None})
                 labels[name] = dict(enumerate(known, start=1))
                 codes = {label: code for code, label in labels[name].items()}
                 values = pa.chunked_array([[codes.get(value) for value in values.to_pylist()]], pa.int32())
             columns[name] = values
         frame = pa.table(columns).to_pandas()
         more: dict[str, Any] = {"variable_value_labels": labels} if labelled else {}
+        if any(about.values()):
+            more["column_labels"] = [_short(about.get(name, ""), self._kind) or None for name in frame]
         more |= {"compress": True} if path.endswith(".zsav") else {}
         try:
             writer(frame, path, **more)
@@ -203,6 +207,13 @@ class SheetSink:
                 f"{self._name}: {self._kind.value} cannot hold these columns (are the names plain letters "
                 "and digits, and not too long?); write a .csv or .parquet."
             )
+
+
+def _short(label: str, kind: Format) -> str:
+    """Return as much of a label as a program takes: 80 characters in Stata, 256 bytes in SPSS."""
+    if kind is Format.STATA:
+        return label[:80]
+    return label.encode()[:250].decode(errors="ignore")
 
 
 def _library(kind: Format, path: str) -> Any:

@@ -1,37 +1,51 @@
-"""What was collected as a table of reports: shuffled, labelled, with the policy inside."""
+"""What was collected as a table of reports: shuffled, labelled, with the policy inside, and its codebook."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
 
 from masquerade.channels.policy import Policy
-from masquerade.core.errors import InputError
-from masquerade.disguising.columns import marks, permutation
+from masquerade.core.atomic import write_whole
+from masquerade.core.errors import FileError, InputError
+from masquerade.core.words import category_text
+from masquerade.disguising.columns import carried, marks, permutation
+from masquerade.frames.ddi import Wording, codebook
 from masquerade.frames.file_writer import AtomicWriter
-from masquerade.frames.metadata import with_metadata
+from masquerade.frames.metadata import described, with_metadata
 from masquerade.services.survey.store import MODES, SurveyStore
+from masquerade.survey.survey_file import Survey
 
 MODE = "mode"
 
 
-def table_of(store: SurveyStore, policy: Policy) -> pa.Table:
+def table_of(store: SurveyStore, policy: Policy, survey: Survey | None = None) -> pa.Table:
     """Return the reports under a policy, in random order, with `mode`: whose chance drew them."""
     rows = [(mode, codes) for name, mode, _, codes in store.reports() if name == policy.id]
     order = permutation(len(rows)).tolist()
-    columns = {
-        variable.name: pa.array(
-            [variable.categories[rows[i][1][place]] for i in order], _type(variable.categories)
-        )
-        for place, variable in enumerate(policy.observed.variables)
-    }
-    if MODE not in columns:
-        columns[MODE] = pa.array([MODES[rows[i][0]] for i in order], pa.string())
-    about = marks(policy, {}) | {"policy_content": json.dumps(policy.to_dict())}
-    table: pa.Table = with_metadata(pa.table(columns), about)
+    asked = {} if survey is None else {name: next(iter(told.question.values()))
+                                       for name, told in wordings(survey).items()}  # fmt: skip
+    fields, columns = [], []
+    for place, variable in enumerate(policy.observed.variables):
+        kind = _type(variable.categories)
+        labels = [category_text(label) for label in variable.categories]
+        fields.append(described(pa.field(variable.name, kind), asked.get(variable.name, ""), labels))
+        columns.append(pa.array([variable.categories[rows[i][1][place]] for i in order], kind))
+    if MODE not in policy.observed:
+        fields.append(described(pa.field(MODE, pa.string()), "whose chance drew", MODES))
+        columns.append(pa.array([MODES[rows[i][0]] for i in order], pa.string()))
+    table: pa.Table = with_metadata(pa.table(columns, schema=pa.schema(fields)), _about(policy))
     return table
+
+
+def wordings(survey: Survey) -> dict[str, Wording]:
+    """Return what was asked, in every language, by variable."""
+    return {question.name: Wording(question.text, question.answers) for question in survey.questions}
+
+
+def _about(policy: Policy) -> dict[str, str]:
+    return marks(policy, {}) | carried(policy)
 
 
 def _type(categories: tuple[object, ...]) -> pa.DataType:
@@ -40,12 +54,18 @@ def _type(categories: tuple[object, ...]) -> pa.DataType:
 
 
 def export(
-    store: SurveyStore, target: str | Path, version: str | None = None, *, overwrite: bool = False
+    store: SurveyStore,
+    target: str | Path,
+    version: str | None = None,
+    *,
+    survey: Survey | None = None,
+    codebook_to: str | Path | None = None,
+    overwrite: bool = False,
 ) -> int:
-    """Write the reports of one version (.csv, .parquet, .arrow); return how many there are.
+    """Write the reports of one version (.csv, .parquet, .arrow, .sav, .dta, .xlsx); return how many they are.
 
     Versions of an amended survey differ in their policies: each is a file of its own, and `mq.Merged` pools
-    them.
+    them. The questions of `survey` are labels where a format has them, and stand in the codebook (DDI).
     """
     versions = store.versions()
     meant = [name for name in versions if version is None or name.startswith(version)]
@@ -56,9 +76,17 @@ def export(
         known = ", ".join(name[:12] for name in versions)
         raise InputError(f"Name one of the survey's versions by the beginning of its policy id: {known}.")
     policy = versions[meant[0]]
-    table = table_of(store, policy)
-    about = marks(policy, {}) | {"policy_content": json.dumps(policy.to_dict())}
-    with AtomicWriter(target, table.schema, about, overwrite=overwrite) as writer:
+    if codebook_to is not None and Path(codebook_to).exists() and not overwrite:
+        raise FileError(f"{codebook_to}: exists already; overwrite=True (--overwrite) replaces it.")
+    table = table_of(store, policy, survey)
+    with AtomicWriter(target, table.schema, _about(policy), overwrite=overwrite) as writer:
         for batch in table.to_batches():
             writer.write(batch)
+    if codebook_to is not None:
+        more = {} if MODE in policy.observed else {MODE: MODES}
+        title = None if survey is None else survey.text(survey.spec.title)
+        told = {} if survey is None else wordings(survey)
+        written = codebook(policy, cases=len(table), title=title, wordings=told, more=more,
+                           file_name=Path(target).name)  # fmt: skip
+        write_whole(Path(codebook_to), written)
     return len(table)

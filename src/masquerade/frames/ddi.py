@@ -1,0 +1,146 @@
+"""A codebook of disguised records: DDI Codebook 2.5, the XML that data archives take.
+
+It says of every column what it is called, what was asked, which categories it has, and by which probabilities
+a category was drawn in place of another: exact rows, γ, and the sha256 of the policy. Whoever finds the file
+in twenty years can estimate from it.
+"""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from masquerade.channels.policy import Group, Policy
+from masquerade.core.words import category_text, gamma_text
+
+NAMESPACE: Final = "ddi:codebook:2_5"
+CONTROL: Final = "statistical disclosure control"
+MOST_ROWS: Final = 10_000  # weights of a channel that are written out; the policy has them all
+_XML: Final = "http://www.w3.org/XML/1998/namespace"
+_FILE: Final = "F1"
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What a column is called and was asked as, by language; answers in the order of its categories."""
+
+    question: Mapping[str, str] = field(default_factory=dict)
+    answers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def codebook(
+    policy: Policy,
+    *,
+    cases: int,
+    title: Mapping[str, str] | None = None,
+    wordings: Mapping[str, Wording] | None = None,
+    more: Mapping[str, Sequence[str]] | None = None,
+    file_name: str = "",
+    software: str = "masquerade",
+) -> str:
+    """Return the codebook of records that were disguised under a policy.
+
+    `title` and `wordings` (by variable) are texts by language; `more` are columns beside the policy's, with
+    their categories.
+    """
+    ET.register_namespace("", NAMESPACE)
+    root = ET.Element(_tag("codeBook"), {"version": "2.5", "ID": "masquerade"})
+    _study(root, policy, title or {"en": "Disguised records"}, software)
+    columns = [(variable.name, variable.categories) for variable in policy.observed.variables]
+    columns += [(name, tuple(categories)) for name, categories in (more or {}).items()]
+    text = _add(_add(root, "fileDscr", ID=_FILE), "fileTxt")
+    if file_name:
+        _add(text, "fileName", file_name)
+    sizes = _add(text, "dimensns")
+    _add(sizes, "caseQnty", str(cases))
+    _add(sizes, "varQnty", str(len(columns)))
+    data = _add(root, "dataDscr")
+    for place, (name, categories) in enumerate(columns, start=1):
+        wording = (wordings or {}).get(name, Wording())
+        variable = _add(data, "var", ID=f"V{place}", name=name, intrvl="discrete", files=_FILE, dcml="0")
+        for language, asked in (wording.question or {"": name}).items():
+            _add(variable, "labl", asked, language, level="variable")
+        if wording.question:
+            question = _add(variable, "qstn")
+            for language, asked in wording.question.items():
+                _add(question, "qstnLit", asked, language)
+        told = {language: texts for language, texts in wording.answers.items()
+                if len(texts) == len(categories)}  # fmt: skip
+        for code, category in enumerate(categories):
+            entry = _add(variable, "catgry")
+            _add(entry, "catValu", category_text(category))
+            for language, texts in (told or {"": [category_text(one) for one in categories]}).items():
+                _add(entry, "labl", texts[code], language, level="category")
+        _disguise(variable, policy, name)
+    ET.indent(root, " ")
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _study(root: ET.Element, policy: Policy, title: Mapping[str, str], software: str) -> None:
+    study = _add(root, "stdyDscr")
+    citation = _add(study, "citation")
+    titles = _add(citation, "titlStmt")
+    (language, first), *others = title.items()
+    _add(titles, "titl", first, language)
+    for language, text in others:
+        _add(titles, "parTitl", text, language)
+    _add(titles, "IDNo", policy.id, agency="sha256 of the masquerade policy")
+    _add(_add(citation, "prodStmt"), "software", software)
+    summary = _add(_add(study, "stdyInfo"), "sumDscr")
+    _add(summary, "anlyUnit", "person")
+    _add(summary, "dataKind", "reports disguised by known probabilities, not answers")
+    _add(_add(study, "method"), "notes", _whole(policy), type=CONTROL)
+
+
+def _whole(policy: Policy) -> str:
+    text = policy.public_text()
+    return f"policy {policy.id}" if text is None else text
+
+
+def _disguise(variable: ET.Element, policy: Policy, name: str) -> None:
+    """Say how a column was drawn: in words, then exactly."""
+    drawn = [group for group in policy.groups if name in group.reports and group.disguised]
+    if not drawn:
+        note = "Not disguised: the value is what was answered." if name in policy.schema else "Not an answer."
+        _add(variable, "notes", note, type=CONTROL)
+        return
+    [group] = drawn
+    derived = _add(variable, "derivation", var=" ".join(_places(policy, group)))
+    together = f" together with {', '.join(group.names)}" if len(group.names) > 1 else ""
+    drawn_how = f"A category drawn at random{together}, by probabilities that follow from the answer;"
+    _add(derived, "drvdesc", f"{drawn_how} estimates undo it, of single values nobody can.")
+    if policy.stratum_variable is not None:
+        _add(variable, "notes", f"Drawn by a channel for each {policy.stratum_variable}: see the policy.",
+             type=CONTROL)  # fmt: skip
+        return
+    if group.response is not None:
+        _add(variable, "notes", "A block of questions was dealt, and a class of it drawn: see the policy.",
+             type=CONTROL)  # fmt: skip
+        return
+    channel = group.matrix_channel
+    rows = None
+    if channel.truths * channel.reports <= MOST_ROWS:
+        rows = [{str(report): str(chance) for report, chance in channel.row(truth).items()}
+                for truth in range(channel.truths)]  # fmt: skip
+    exact = {"policy": policy.id, "of": list(group.names), "gamma": gamma_text(channel.gamma), "rows": rows}
+    _add(variable, "notes", json.dumps(exact, ensure_ascii=False), type=CONTROL)
+
+
+def _places(policy: Policy, group: Group) -> list[str]:
+    return [f"V{i}" for i, name in enumerate(policy.observed, start=1) if name in group.names]
+
+
+def _add(
+    parent: ET.Element, name: str, text: str = "", language: str = "", /, **attributes: str
+) -> ET.Element:
+    given = {key: value for key, value in attributes.items() if value}
+    made = ET.SubElement(parent, _tag(name), given | ({f"{{{_XML}}}lang": language} if language else {}))
+    made.text = "".join(one for one in text if one in "\t\n\r" or one >= " ") or None
+    return made
+
+
+def _tag(name: str) -> str:
+    return f"{{{NAMESPACE}}}{name}"
