@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pyarrow as pa
 from pyarrow import parquet
 
@@ -50,6 +51,7 @@ from masquerade.services.survey.example import body_of, write_example
 from masquerade.services.survey.messages import report_of
 from masquerade.services.survey.settings import SurveySettings
 from masquerade.sources import joined
+from masquerade.survey.questionnaire import read_questionnaire
 from masquerade.survey.survey_file import Survey
 from tests.vectors.message_vectors import Example, examples
 
@@ -218,8 +220,37 @@ def _files(folder: Path) -> Iterator[Target]:
     (folder / "survey-policy.yaml").write_bytes(form)
     yield file("survey", Survey.load, ".yaml", survey, weight=2)
     yield _survey_report(folder)
+    form = (
+        b'{"title": {"default": "T", "de": "U"}, "pages": [{"elements": [{"type": "radiogroup", "name": "a", '
+        b'"title": "A?", "choices": ["y", {"value": 2, "text": {"de": "zwei"}}]}, {"type": "panel", '
+        b'"elements": [{"type": "rating", "name": "b", "rateMax": 3, '
+        b'"visibleIf": "{a} = \'y\' or {a} anyof [2]"}]}]}]}'
+    )
+    yield file("surveyjs", _questionnaire, ".json", form, weight=2)
+    yield file("xlsform", _questionnaire, ".xlsx", _workbook(), weight=1, plain=False)
     yield file("json-file", read_json, ".json", b'{"a": [1, 2.5, "x", {"b": null}]}', weight=8)
     yield _package()
+
+
+def _questionnaire(path: Path) -> None:
+    found = read_questionnaire(path)
+    Policy.from_dict(found.policy_values())
+    found.survey_values("https://s.example", None)
+
+
+def _workbook() -> bytes:
+    book = openpyxl.Workbook()
+    for name, rows in {
+        "survey": [("type", "name", "label::English (en)", "relevant"), ("select_one l", "a", "A?", ""),
+                   ("select_one l", "b", "B?", "${a} = 'y' or selected(${a}, 'n')"), ("text", "c", "C?", "")],
+        "choices": [("list_name", "name", "label::English (en)"), ("l", "y", "Yes"), ("l", "n", "No")],
+    }.items():  # fmt: skip
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append(row)
+    packed = io.BytesIO()
+    book.save(packed)
+    return packed.getvalue()
 
 
 def _survey_report(folder: Path) -> Target:

@@ -38,16 +38,27 @@ def init(
         bool,
         flag("Only invited people may answer, each once, by blind tokens; makes their key.", "--invited"),
     ] = False,
+    source: Annotated[
+        Path | None,
+        option("Ask what this form asks: an XLSForm (.xlsx) or SurveyJS (.json).", "FILE", "--from"),
+    ] = None,
 ) -> None:
     """Write a survey to begin with: policy.yaml, survey.yaml and collector.yaml.
 
-    Example: masquerade survey init work --collector https://survey.example.org
+    Of another program's form what cannot be asked is listed, and every question is disguised with γ = 3.
+    Example: masquerade survey init work --from form.xlsx --collector https://survey.example.org
     """
     from masquerade.services.survey.example import write_example  # noqa: PLC0415  (loads the web client)
+    from masquerade.survey.questionnaire import read_questionnaire  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
-    write_example(folder, address, invited=invited)
+    form = None if source is None else read_questionnaire(source)
+    write_example(folder, address, invited=invited, questionnaire=form)
     Survey.load(folder / "survey.yaml")
+    if form is not None:
+        for line in form.left_out:
+            say(f"not as in {source}: {line}")
+        say(f"{counted(len(form.questions), 'question')} of {source}, each disguised with γ = 3.")
     say(f"wrote a survey into {folder}: edit policy.yaml and survey.yaml, then masquerade survey build.")
 
 

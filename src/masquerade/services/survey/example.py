@@ -10,7 +10,9 @@ from typing import Final
 
 import httpx
 import numpy as np
+import yaml
 
+from masquerade.channels import policy_text
 from masquerade.core.atomic import write_new, write_whole
 from masquerade.core.errors import FileError, InputError
 from masquerade.crypto import oprf
@@ -20,6 +22,7 @@ from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
 from masquerade.kernels.draw import draw, draw_table
 from masquerade.survey.page import body_size
+from masquerade.survey.questionnaire import Questionnaire
 from masquerade.survey.survey_file import Survey
 
 POLICY: Final = """\
@@ -87,23 +90,35 @@ TRUE_SHARES: Final = {"age": (25, 45, 30), "pills": (30, 70), "told": (10, 90), 
 _TRIES: Final = 20
 
 
-def write_example(folder: Path, address: str, *, invited: bool = False) -> None:
-    """Write a survey with its policy and the settings of its collector into a new folder."""
+def write_example(
+    folder: Path, address: str, *, invited: bool = False, questionnaire: Questionnaire | None = None
+) -> None:
+    """Write a survey with its policy and the settings of its collector into a new folder.
+
+    It asks what a questionnaire of another program asks, or an example.
+    """
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
         raise FileError(f"{folder}: exists already; name a new folder.") from None
-    issuer = key = ""
+    issuer, key = None, ""
     if invited:
         made = oprf.random_key()
         write_new(
             folder / "token.key", ristretto255.encode_scalar(made.secret.reveal()).hex() + "\n", what="a key"
         )
-        issuer, key = f'issuer: "{made.public.encode().hex()}"\n', "token_key: token.key\n"
+        issuer, key = made.public.encode().hex(), "token_key: token.key\n"
     write_new(folder / "team.token", new_token() + "\n", what="a token")
     port = address.rpartition(":")[2]
-    write_whole(folder / "policy.yaml", POLICY)
-    write_whole(folder / "survey.yaml", SURVEY.format(address=address, issuer=issuer))
+    policy, survey = POLICY, ""
+    if questionnaire is None:
+        survey = SURVEY.format(address=address, issuer="" if issuer is None else f'issuer: "{issuer}"\n')
+    else:
+        policy = policy_text.write(questionnaire.policy_values(), "yaml")
+        values = questionnaire.survey_values(address, issuer)
+        survey = yaml.safe_dump(values, allow_unicode=True, sort_keys=False, width=110)
+    write_whole(folder / "policy.yaml", policy)
+    write_whole(folder / "survey.yaml", survey)
     chosen = port if address.startswith("http:") and port.isdecimal() else "8443"
     write_whole(folder / "collector.yaml", COLLECTOR.format(port=chosen, key=key))
 
