@@ -51,7 +51,7 @@ from masquerade.services.survey.example import body_of, write_example
 from masquerade.services.survey.messages import report_of
 from masquerade.services.survey.settings import SurveySettings
 from masquerade.sources import joined
-from masquerade.survey.questionnaire import read_questionnaire
+from masquerade.survey.form_file import read_questionnaire
 from masquerade.survey.survey_file import Survey
 from tests.vectors.message_vectors import Example, examples
 

@@ -49,7 +49,7 @@ def init(
     Example: masquerade survey init work --from form.xlsx --collector https://survey.example.org
     """
     from masquerade.services.survey.example import write_example  # noqa: PLC0415  (loads the web client)
-    from masquerade.survey.questionnaire import read_questionnaire  # noqa: PLC0415
+    from masquerade.survey.form_file import read_questionnaire  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
     form = None if source is None else read_questionnaire(source)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from masquerade.core.errors import InputError
@@ -209,18 +208,3 @@ def spoken(languages: Sequence[str], left_out: list[str]) -> list[str]:
         known = ", ".join(OWN_LANGUAGES)
         left_out.append(f"languages {', '.join(others[:20])}: pages speak {known}; for others give 'words'.")
     return ours or ["en"]
-
-
-def read_questionnaire(path: str | Path) -> Questionnaire:
-    """Return the questionnaire in an XLSForm (.xlsx) or a SurveyJS form (.json)."""
-    from masquerade.survey import surveyjs, xlsform  # noqa: PLC0415  (they need this module)
-
-    readers = {".xlsx": xlsform.read, ".json": surveyjs.read}
-    reader = readers.get(Path(path).suffix.lower())
-    if reader is None:
-        raise InputError(f"{path}: must be an XLSForm (.xlsx) or a SurveyJS form (.json).")
-    try:
-        return reader(Path(path))
-    except InputError as error:
-        told = str(error)
-        raise InputError(told if told.startswith(f"{path}:") else f"{path}: {told}") from None
