@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from masquerade.learn.network import write_bif as write_bif
     from masquerade.learn.rules import Rules as Rules
     from masquerade.learn.rules import association_rules as association_rules
+    from masquerade.learn.scores import Constant as Constant
+    from masquerade.learn.scores import DesignEffect as DesignEffect
+    from masquerade.learn.scores import Eta as Eta
+    from masquerade.learn.scores import Likelihood as Likelihood
+    from masquerade.learn.scores import Uncorrected as Uncorrected
     from masquerade.learn.structure_search import structure as structure
     from masquerade.learn.tree import decision_tree as decision_tree
     from masquerade.learn.tree_model import DecisionTree as DecisionTree

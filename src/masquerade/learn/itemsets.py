@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,16 @@ Items = Iterable[str | Item] | Mapping[str, Iterable[Category]]
 Rows = NDArray[np.int64]
 KIND = "frequent_itemsets"
 NUMBERS = ("values", "stderr", "lower", "upper")
-PRESENT = ((True, False), ("in", "out"), (1, 0))  # what says that an item is in a basket, and that it is not
+# what says that an item is in a basket, and that it is not; files without types have the texts
+PRESENT = (
+    (True, False),
+    ("in", "out"),
+    (1, 0),
+    ("1", "0"),
+    ("true", "false"),
+    ("True", "False"),
+    ("TRUE", "FALSE"),
+)
 ROUNDING = 1e-9
 MOST_CANDIDATES = 10_000_000
 
@@ -37,7 +46,8 @@ MOST_CANDIDATES = 10_000_000
 class Level:
     """Sets of one size whose support may reach the threshold: counts, errors, intervals.
 
-    `sets` are in lexicographic order; `facets` are the rows, one level below, of each set without one item.
+    `sets` are in lexicographic order; `facets` are the rows, one level below, of each set without one item,
+    −1 where that is not held (which happens with ``candidates="join"`` only).
     `ends` are the least and the most that a record can count for a set, where the source tells.
     """
 
@@ -179,7 +189,7 @@ class Itemsets(Printed):
             mask = array_of(entry(held, "chosen", list), (len(held["chosen"]),), "chosen", flags=True)
             shape = (len(mask), size)
             sets = whole_numbers(entry(held, "sets", list), shape, "sets", len(listed)).astype(np.int32)
-            facets = whole_numbers(entry(held, "facets", list), shape, "facets", below)
+            facets = whole_numbers(entry(held, "facets", list), shape, "facets", below, least=-1)
             shapes = dict.fromkeys(NUMBERS, mask.shape)
             levels.append(part_of(Level, held, shapes, sets=sets, facets=facets, ends=None))
             masks.append(mask)
@@ -200,8 +210,8 @@ class Itemsets(Printed):
         for i in range(len(self.levels) - 1, 0, -1):
             held = self.levels[i]
             above = np.maximum(np.where(self.chosen[i], held.values, -np.inf), best[i])
-            for place in range(held.sets.shape[1]):
-                np.maximum.at(best[i - 1], held.facets[:, place], above)
+            for facet in held.facets.T:
+                np.maximum.at(best[i - 1], facet[facet >= 0], above[facet >= 0])
         left = [
             mask & ~drop(held.values, most)
             for mask, held, most in zip(self.chosen, self.levels, best, strict=True)
@@ -216,13 +226,18 @@ def frequent_itemsets(
     max_len: int | None = None,
     items: Items | None = None,
     level: float = 0.95,
+    candidates: Literal["prune", "join"] = "prune",
 ) -> Itemsets:
     """Return the sets of items that at least `min_support` of the records hold, by the estimates.
 
-    An item is a category of a variable; of an in/out variable (true/false, "in"/"out", 1/0) only being in.
+    An item is a category of a variable; of an in/out variable (true/false, "in"/"out", 1/0) only being in,
+    whether a file has these with their types or as text.
     `items` limits them: names of variables, (variable, category) pairs, or categories by variable.
     Formula: a set is extended if the *upper* end of its interval reaches the threshold, so that one
-    unlucky estimate does not lose all sets above it; it is reported if its estimate does.
+    unlucky estimate does not lose all sets above it; it is reported if its estimate does. Candidates are
+    sets all of whose facets (the sets without one item) are extended; with `candidates` "join", as the
+    dissertation prints Apriori-Gen, those of which any two are. From clear records both find the same; from
+    noisy estimates the join finds sets that no true support speaks for, without end where noise is large.
     Reference: Agrawal & Srikant (1994); Ma (2006) §7.1.2.
     Cost: one batch of supports for each size of set.
     Error: estimates are unbiased; intervals are at `level`, each set by itself. Of sets that were picked by
@@ -232,6 +247,8 @@ def frequent_itemsets(
     check_share(min_support, "min_support")
     if max_len is not None and (isinstance(max_len, bool) or max_len != int(max_len) or max_len < 1):
         raise InputError(f"'max_len' must be a whole number from 1. Got {max_len!r} instead.")
+    if candidates not in CANDIDATES:
+        raise InputError(f"'candidates' must be one of {', '.join(CANDIDATES)}. Got {candidates!r} instead.")
     chosen, labels = items_of(source.schema, items)
     owners = Supports(chosen, np.zeros((0, 1), dtype=np.int32)).owners()
     sets = np.arange(len(chosen), dtype=np.int32)[:, None]
@@ -253,13 +270,13 @@ def frequent_itemsets(
         )
         if len(levels) == max_len:
             break
-        sets, facets = candidates(levels[-1], owners)
+        sets, facets = CANDIDATES[candidates](levels[-1], owners)
     levels = [held for held in levels if len(held.sets)]
     masks = tuple(held.values >= min_support * total - ROUNDING * n for held in levels)
     return Itemsets(chosen, labels, tuple(levels), masks, n, total, min_support, level)
 
 
-def candidates(held: Level, owners: Rows) -> tuple[Sets, Rows]:
+def pruned(held: Level, owners: Rows) -> tuple[Sets, Rows]:
     """Return the sets with one more item all of whose facets are held, and those facets.
 
     Cost: one search a facet; sets with two categories of one variable are never formed.
@@ -271,14 +288,7 @@ def candidates(held: Level, owners: Rows) -> tuple[Sets, Rows]:
     prefix = facets[:, -1] if size > 1 else np.zeros(rows, dtype=np.int64)
     ends = np.searchsorted(prefix, prefix, side="right")
     partners = ends - np.arange(rows) - 1
-    if partners.sum() > MOST_CANDIDATES:
-        raise InputError(
-            f"There are {int(partners.sum()):,} candidates with {size + 1} items (at most "
-            f"{MOST_CANDIDATES:,}): raise 'min_support', set 'max_len', or collect more records."
-        )
-    left = np.repeat(np.arange(rows), partners)
-    first = np.cumsum(partners) - partners
-    right = left + 1 + np.arange(len(left)) - np.repeat(first, partners)
+    left, right = _pairs(partners, size + 1)
     other = owners[sets[left, -1]] != owners[sets[right, -1]]
     left, right = left[other], right[other]
     keys = prefix * len(owners) + sets[:, -1]
@@ -293,17 +303,67 @@ def candidates(held: Level, owners: Rows) -> tuple[Sets, Rows]:
     return np.concatenate([sets[left], sets[right, -1:]], axis=1), found
 
 
+def joined(held: Level, owners: Rows) -> tuple[Sets, Rows]:
+    """Return the unions of any two sets held that share all items but one, and those of their facets held.
+
+    Reference: Ma (2006) §7.1.1, Apriori-Gen as printed: no facet but two needs to be held.
+    Cost: one search a facet, and every pair of sets with a common facet.
+    """
+    sets = held.sets
+    rows, size = sets.shape
+    if not rows:
+        return np.zeros((0, size + 1), dtype=np.int32), np.zeros((0, size + 1), dtype=np.int64)
+    rest = np.concatenate([np.delete(sets, place, axis=1) for place in range(size)])
+    added = sets.T.ravel()  # the item that each rest is without
+    order = np.lexsort((added, *rest.T[::-1]))
+    rest, added = rest[order], added[order]
+    new = np.ones(len(rest), dtype=bool)
+    new[1:] = (rest[1:] != rest[:-1]).any(axis=1)
+    last = np.append(np.flatnonzero(new)[1:], len(rest))[np.cumsum(new) - 1]
+    left, right = _pairs(last - np.arange(len(rest)) - 1, size + 1)
+    other = owners[added[left]] != owners[added[right]]
+    left, right = left[other], right[other]
+    union = np.column_stack([rest[left], added[left], added[right]])
+    found = np.unique(np.sort(union, axis=1), axis=0).astype(np.int32)
+    facets = [_places(np.delete(found, place, axis=1), sets) for place in range(size + 1)]
+    return found, np.column_stack(facets)
+
+
+CANDIDATES: Mapping[str, Callable[[Level, Rows], tuple[Sets, Rows]]] = {"prune": pruned, "join": joined}
+
+
+def _pairs(partners: Rows, size: int) -> tuple[Rows, Rows]:
+    """Return pairs of places: each with as many of those behind it as it has partners."""
+    total = int(partners.sum())
+    if total > MOST_CANDIDATES:
+        raise InputError(
+            f"There are {total:,} candidates with {size} items (at most {MOST_CANDIDATES:,}): raise "
+            "'min_support', set 'max_len', or collect more records."
+        )
+    left = np.repeat(np.arange(len(partners)), partners)
+    first = np.cumsum(partners) - partners
+    return left, left + 1 + np.arange(len(left)) - np.repeat(first, partners)
+
+
+def _places(wanted: Sets, sets: Sets) -> Rows:
+    """Return where each wanted set is among sets in lexicographic order, −1 if it is not."""
+    both, number = np.unique(np.concatenate([sets, wanted]), axis=0, return_inverse=True)
+    at = np.full(len(both), -1, dtype=np.int64)
+    at[number[: len(sets)]] = np.arange(len(sets))
+    return at[number[len(sets) :]]
+
+
 def check_share(value: float, name: str) -> None:
     """Refuse a threshold that is not a share above nothing."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 < value <= 1:
         raise InputError(f"{name!r} must be above 0 and at most 1. Got {value!r} instead.")
 
 
-def whole_numbers(values: Any, shape: Sequence[int], name: str, limit: int) -> Rows:
-    """Return a table of whole numbers below a limit from plain JSON values."""
+def whole_numbers(values: Any, shape: Sequence[int], name: str, limit: int, *, least: int = 0) -> Rows:
+    """Return a table of whole numbers from `least` up to below a limit from plain JSON values."""
     table = array_of(values, shape, name) if shape[0] else np.zeros(tuple(shape))
-    if np.any((table < 0) | (table >= limit) | (table != np.floor(table))):
-        raise InputError(f"{name!r} must be whole numbers from 0 to {limit - 1}.")
+    if np.any((table < least) | (table >= limit) | (table != np.floor(table))):
+        raise InputError(f"{name!r} must be whole numbers from {least} to {limit - 1}.")
     return table.astype(np.int64)
 
 

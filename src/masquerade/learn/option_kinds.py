@@ -152,27 +152,9 @@ def _add_node(found: Structure, child: str, parents: Sequence[str], option: str)
 
 
 def _correction_in(text: str, _schema: Schema, option: str) -> Correction:
-    """Return the rule in "likelihood", "design-effect", "none", "constant:4" or "eta:0.999"."""
-    from masquerade.learn import scores  # noqa: PLC0415  (loads numpy)
+    from masquerade.learn.scores import correction_called  # noqa: PLC0415  (loads numpy)
 
-    name, _, value = text.partition(":")
-    plain: dict[str, Correction] = {
-        "likelihood": scores.Likelihood(),
-        "design-effect": scores.DesignEffect(),
-        "none": scores.Uncorrected(),
-    }
-    if not value and name in plain:
-        return plain[name]
-    try:
-        figure = float(value)
-    except ValueError:
-        figure = float("nan")
-    if name not in {"constant", "eta"} or figure != figure:  # noqa: PLR0124  (NaN)
-        raise InputError(
-            f"{option} {text!r}: one of likelihood, design-effect, none, constant:C and eta:E, such as "
-            "constant:4."
-        )
-    return scores.Constant(figure) if name == "constant" else scores.Eta(figure)
+    return correction_called(text, option)
 
 
 def _items_in(texts: Sequence[str], schema: Schema, option: str) -> list[str | tuple[str, Category]] | None:

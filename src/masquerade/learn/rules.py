@@ -284,6 +284,8 @@ class Rules(Printed):
         """Return the rules that plain JSON values describe; what are none is an `InputError`."""
         check_header(values, KIND)
         itemsets = Itemsets.from_dict(entry(values, "itemsets", dict))
+        if any(np.any(held.facets < 0) for held in itemsets.levels):
+            raise InputError("'facets' of the itemsets of rules must all be held.")
         rows = len(entry(values, "lhs", list))
         sides = [
             side_of(entry(values, name, list), rows, name, len(itemsets.items)) for name in ("lhs", "rhs")

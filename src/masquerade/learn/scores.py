@@ -280,3 +280,31 @@ def effective_records(table: CountTable) -> float:
 
 
 Correction = Uncorrected | Constant | Eta | DesignEffect | Likelihood
+
+_PLAIN: dict[str, type[Uncorrected | DesignEffect | Likelihood]] = {
+    "likelihood": Likelihood,
+    "design-effect": DesignEffect,
+    "none": Uncorrected,
+}
+_WITH_NUMBER: dict[str, type[Constant | Eta]] = {"constant": Constant, "eta": Eta}
+
+
+def correction_called(rule: Correction | str, option: str = "correction") -> Correction:
+    """Return a rule by its name; `option` is what errors call it.
+
+    >>> correction_called("constant:4")
+    Constant(value=4.0)
+    """
+    if isinstance(rule, (Uncorrected, Likelihood)):
+        return rule
+    name, _, value = rule.partition(":") if isinstance(rule, str) else ("", "", "")
+    if not value and name in _PLAIN:
+        return _PLAIN[name]()
+    try:
+        kind, number = _WITH_NUMBER[name], float(value)
+    except (KeyError, ValueError):
+        raise InputError(
+            f"{option} {rule!r}: one of likelihood, design-effect, none, constant:C and eta:E, such as "
+            "constant:4."
+        ) from None
+    return kind(number)

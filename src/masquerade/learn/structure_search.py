@@ -26,7 +26,14 @@ from masquerade.learn.graph import (
     placed,
 )
 from masquerade.learn.link_strength import LearnedStructure, link_strengths
-from masquerade.learn.scores import Correction, Likelihood, Penalised, Score, score_called
+from masquerade.learn.scores import (
+    Correction,
+    Likelihood,
+    Penalised,
+    Score,
+    correction_called,
+    score_called,
+)
 
 ROUNDING = 1e-9
 LIKELIHOOD = Likelihood()
@@ -149,7 +156,7 @@ def structure(
     *,
     max_parents: int = 3,
     score: Score | str = "bic",
-    correction: Correction = LIKELIHOOD,
+    correction: Correction | str = LIKELIHOOD,
     required: Iterable[Link] = (),
     forbidden: Iterable[Link] = (),
     tabu: int = 10,
@@ -163,8 +170,9 @@ def structure(
     through worse structures for `tabu` moves without returning to the last `tabu` ones, `restarts` times
     again from a random change of the best. Links are (parent, child) pairs.
 
-    Formula: the gain of a link is that of the likelihood of the reports, less a price (`scores.Likelihood`);
-    other rules for `correction` are `DesignEffect()`, the papers' `Constant(c)`, `Eta(η)`; `Uncorrected()`.
+    Formula: the gain of a link is that of the likelihood of the reports, less a price (`Likelihood`); other
+    rules for `correction` are `DesignEffect()`, the papers' `Constant(c)` and `Eta(η)`, and `Uncorrected()`,
+    or as the command takes them: "design-effect", "constant:4", "eta:0.99", "none".
     Climbing needs a score of whole families: see `Judge.value`.
     Reference: Cooper & Herskovits (1992); Ma (2006) §5.5; Haberman (1974) for the likelihood.
     Cost: K2 asks one batch for every number of parents, climbing one a move; then one for the strengths.
@@ -172,6 +180,7 @@ def structure(
     ties, settled by the names: the order of the variables in the schema changes nothing.
     """
     check_source(source)
+    correction = correction_called(correction)
     found = searched(
         source,
         order,
@@ -195,7 +204,7 @@ def searched(
     *,
     max_parents: int = 3,
     score: Score | str = "bic",
-    correction: Correction = LIKELIHOOD,
+    correction: Correction | str = LIKELIHOOD,
     required: Iterable[Link] = (),
     forbidden: Iterable[Link] = (),
     tabu: int = 10,
@@ -204,7 +213,7 @@ def searched(
 ) -> dict[str, tuple[str, ...]]:
     """Return what `structure` finds, without the strengths of links."""
     check_source(source)
-    judge = Judge(source, score_called(score), correction)
+    judge = Judge(source, score_called(score), correction_called(correction))
     names = judge.names
     rules = StructureRules(
         len(names),

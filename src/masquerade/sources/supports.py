@@ -12,6 +12,7 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import comb
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -301,7 +302,7 @@ class _Counter:
             return self._tree.sums(known, size)
         self._tree.cut(size)
         found = self._tree.add(sets, whole, self._counted(sets))
-        if found is not None or len(sets) << size > MOST_SUBSETS:
+        if found is not None or _subsets(sets) > MOST_SUBSETS:
             return found
         levels = [sets]
         while levels[-1].shape[1] > 1:
@@ -428,6 +429,12 @@ def _distinct_sets(sets: NDArray[Any]) -> tuple[Sets, NDArray[np.intp], NDArray[
     back = np.empty(len(sets), dtype=np.intp)
     back[order] = np.cumsum(new) - 1
     return ordered[new], order, back
+
+
+def _subsets(sets: Sets) -> int:
+    """Return how many subsets sets of one size have, at most."""
+    size, items = sets.shape[1], len(np.unique(sets))
+    return min(len(sets) << size, sum(comb(items, some) for some in range(size + 1)))
 
 
 def _facets(sets: Sets) -> Sets:

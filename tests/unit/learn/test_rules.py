@@ -173,6 +173,37 @@ def test_itemsets_equal_brute_force_under_noise(name, min_support):
 
 
 @pytest.mark.parametrize("name", POLICIES)
+def test_printed_candidates_equal_brute_force_under_noise(name):
+    """Apriori-Gen as printed: any two extended sets that share all items but one make a candidate."""
+    records, least = disguised(name, n=50), 0.05
+    supports = {}
+    for held in items_and_sets(records.schema, range(1, 7)):
+        (table,) = records.answer([mq.Query(where=held)])
+        supports[frozenset(held)] = float(table.values) / records.n
+    expected, level = {}, [held for held in supports if len(held) == 1 and supports[held] >= least]
+    while level:
+        expected |= {held: supports[held] for held in level}
+        joined = {one | other for one, other in combinations(level, 2) if len(one | other) == len(one) + 1}
+        level = [held for held in joined if supports[held] >= least]
+    found = frequent_itemsets(records, least, level=1e-9, candidates="join")
+    assert as_dict(found.to_frame()) == pytest.approx(expected)
+    assert set(frequent_itemsets(records, least, level=1e-9)) <= set(found)
+    support = as_dict(found.to_frame())
+    assert set(found.maximal()) == {held for held in support if not any(held < other for other in support)}
+    assert Itemsets.from_dict(json.loads(json.dumps(found.to_dict()))).to_dict() == found.to_dict()
+    without = Records(population(300, np.random.default_rng(2)), records.policy.undisguised())
+    assert set(frequent_itemsets(without, least, candidates="join")) == set(frequent_itemsets(without, least))
+
+
+def test_a_join_needs_two_facets_and_pruning_all():
+    pairs = {(0, 1): (0.06, 1e-6), (0, 2): (0.06, 1e-6), (1, 2): (0.03, 1e-6), (0, 1, 2): (0.055, 1e-6)}
+    source = Told({(i,): (0.4, 1e-6) for i in range(3)} | pairs)
+    both = {way: set(frequent_itemsets(source, 0.05, candidates=way)) for way in ("prune", "join")}
+    assert both["join"] - both["prune"] == {frozenset("abc")}
+    assert both["prune"] < both["join"]
+
+
+@pytest.mark.parametrize("name", POLICIES)
 def test_rules_equal_brute_force_under_noise(name):
     records = disguised(name)
     rules = association_rules(records, 0.05, 0.5)
@@ -242,7 +273,7 @@ class Told:
     """A source that answers what it is told: supports and standard errors by number of items."""
 
     def __init__(self, told, n=1000):
-        self.schema = mq.Schema(dict.fromkeys("ab", (False, True)))
+        self.schema = mq.Schema(dict.fromkeys("abc"[: 1 + max(map(max, told))], (False, True)))
         self.guarantee, self.told, self.n = None, told, n
 
     def check(self, _):
@@ -311,6 +342,15 @@ def test_which_items():
     schema = mq.Schema({"x": [False, True], "y": ["in", "out"], "z": [0, 1], "k": ["a", "b"], "w": [1, 2]})
     _, labels = items_of(schema, None)
     assert labels == ("x", "y", "z", "k=a", "k=b", "w=1", "w=2")
+    texts = mq.Schema({"x": ["0", "1"], "y": ["FALSE", "TRUE"], "z": ["true", "false"], "k": ["0", "1", "2"]})
+    assert items_of(texts, None)[1] == (
+        "x",
+        "y",
+        "z",
+        "k=0",
+        "k=1",
+        "k=2",
+    )  # as files without types have them
     lone = mq.Schema({"always": [True], "never": [False], "one": [1]})
     assert items_of(lone, None)[1] == ("always", "one=1")
     assert items_of(schema, [("x", False), "k"])[1] == ("x=False", "k=a", "k=b")
@@ -340,6 +380,8 @@ def test_other_bad_input(clear, monkeypatch):
             frequent_itemsets(records, 0.3, max_len=wrong)
     with pytest.raises(InputError, match="level"):
         frequent_itemsets(records, 0.3, level=1.0)
+    with pytest.raises(InputError, match="'candidates' must be one of prune, join"):
+        frequent_itemsets(records, 0.3, candidates="joined")
     empty = Records({"a": np.zeros(0, dtype=np.uint8)}, basket_policy("a", mq.channels.binary("0.1")))
     with pytest.raises(InputError, match="no records"):
         frequent_itemsets(empty, 0.3)

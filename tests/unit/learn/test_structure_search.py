@@ -249,6 +249,32 @@ def test_noise_suggests_links_and_neither_the_likelihood_nor_the_design_effect_d
     assert plain > 300
 
 
+def test_corrections_by_name_are_those_of_the_command():
+    source = Records(
+        {name: np.arange(8, dtype=np.uint8) >> i & 1 for i, name in enumerate("abc")},
+        mq.Policy.clear(mq.Schema({name: [0, 1] for name in "abc"})),
+    )
+    rules = {
+        "likelihood": mq.learn.Likelihood(),
+        "design-effect": mq.learn.DesignEffect(),
+        "none": mq.learn.Uncorrected(),
+        "constant:4": mq.learn.Constant(4),
+        "eta:0.99": mq.learn.Eta(0.99),
+    }
+    read = mq.learn.learner("structure").read
+    for name, rule in rules.items():
+        assert structure(source, list("abc"), correction=name) == structure(
+            source, list("abc"), correction=rule
+        )
+        assert read({"correction": name}, source.schema)["correction"] == rule
+    for wrong in ("constant", "constant:x", "eta:", "bic", 4):
+        with pytest.raises(InputError, match="one of likelihood, design-effect, none, constant:C and eta:E"):
+            structure(source, correction=wrong)
+    for wrong in ("constant:-1", "eta:2"):
+        with pytest.raises(InputError, match="must be"):
+            structure(source, correction=wrong)
+
+
 def test_true_links_survive_the_correction():
     """A chain of strong links, p = .2: each is far beyond any bound (D ≈ 300 against log n = 9.2)."""
     schema = mq.Schema({name: [0, 1] for name in "abcd"})

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from masquerade.learn.scores import Constant
+import masquerade as mq
 from masquerade_experiments.experiment import Experiment, Row, Setting
 from masquerade_experiments.ma_2006 import structures
 from masquerade_experiments.ma_2006.networks import DECLARED
 
 SCORE = "bic"
 RULES: structures.Rules = {
-    "C* = 1": lambda _: Constant(1),
-    "C* = 4": lambda _: Constant(4),
-    "C* = 8": lambda _: Constant(8),
+    "C* = 1": lambda _: mq.learn.Constant(1),
+    "C* = 4": lambda _: mq.learn.Constant(4),
+    "C* = 8": lambda _: mq.learn.Constant(8),
     structures.OURS: structures.ours,
 }
 

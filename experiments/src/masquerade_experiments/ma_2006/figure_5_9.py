@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from masquerade.learn.scores import Correction, Eta
+import masquerade as mq
+from masquerade.learn.scores import Correction
 from masquerade_experiments.experiment import Experiment, Row, Setting
 from masquerade_experiments.ma_2006 import structures
 from masquerade_experiments.ma_2006.networks import DECLARED
@@ -15,13 +16,13 @@ SCORE = "k2"
 def varied(p: float) -> Correction:
     """Return the paper's threshold that depends on p."""
     if p <= 0.15:
-        return Eta(0.99)
-    return Eta(0.98 if p <= 0.25 else 0.97)
+        return mq.learn.Eta(0.99)
+    return mq.learn.Eta(0.98 if p <= 0.25 else 0.97)
 
 
 RULES: structures.Rules = {
-    "η = 1": lambda _: Eta(1.0),
-    "η = 0.99": lambda _: Eta(0.99),
+    "η = 1": lambda _: mq.learn.Eta(1.0),
+    "η = 0.99": lambda _: mq.learn.Eta(0.99),
     "η by p": varied,
     structures.OURS: structures.ours,
 }

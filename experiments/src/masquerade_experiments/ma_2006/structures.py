@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import masquerade as mq
-from masquerade.learn.scores import Correction, DesignEffect
+from masquerade.learn.scores import Correction
 from masquerade.report import ESTIMATE, MUTED, NAIVE, SERIES, canvas, open_frame
 from masquerade_experiments.experiment import Comparison, Row, Setting
 from masquerade_experiments.ma_2006.networks import ORDER, kl_from_truth, network, wrong_links
@@ -43,7 +43,7 @@ TURNED = "K2 with the true order cannot turn a link round: wrong links are extra
 
 def ours(_: float) -> Correction:
     """Return the library's rule: every link is judged by its own design effect, at any p."""
-    return DesignEffect()
+    return mq.learn.DesignEffect()
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)
