@@ -7,6 +7,10 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.errors import ChannelError, InputError, SingularChannel
 
+UNRELATED = (
+    "Answers that are reversed with probability 1/2 tell nothing; the unrelated-question design (kind: "
+    "unrelated_question) does at every p above 0."
+)
 SMALLEST_RATIO = 1e-12  # times the categories: singular values further apart than this are rounding
 ESTIMABLE = 1e-9  # |P·G − L| up to which a query counts as estimable: its weights lie in the span of P
 SAME_ROW = 1e-8  # two truths whose reports differ by less are called the same in a refusal
@@ -106,6 +110,7 @@ def _check_rank(seen: Floats) -> None:
         raise SingularChannel(
             f"Two truths give the same reports (rows {pair[0] + 1} and {pair[1] + 1} of the channel): "
             "nothing tells them apart. Lower the probability of change, or merge the two categories."
+            + (f" {UNRELATED}" if truths == 2 else "")
         )
     raise SingularChannel(
         "The rows are linearly dependent: the reports of one truth are a mixture of those of others, so "

@@ -22,6 +22,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
+from masquerade.core.words import duration
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.symmetric import KeyedStream, code, same, seal, unseal
@@ -33,7 +34,8 @@ from masquerade.protocols.session import Member, SessionOffer, Transport, agreem
 
 SECRET_BYTES = 32
 MOST_NUMBERS = 2**27
-MOST_ROTATED = 50_000  # records: a rotation takes time with their square, here about a minute
+MOST_ROTATED = 10_000  # records: the owners' rotations take time with their square, here about 5 s a question
+ROTATION_SECONDS = 5e-8  # of both owners for every question, times the square of the records, on one core
 RECORDS_A_COLUMN = 10  # whoever knows k of n columns guesses others with Φ(√(k/(n − k))): 63% at a tenth
 LEAST_SURE = 0.5  # of f in the covariance, beyond which squares of estimates say little about squares
 _LABEL = "projection secret"
@@ -249,8 +251,10 @@ def reduction_of(dimensions: tuple[int, int] | None, trials: int, n: int) -> Red
             raise InputError("A rotation is exact: 'trials' goes with 'dimensions' only.")
         if n > MOST_ROTATED:
             raise InputError(
-                f"A rotation of {n:,} records takes too long (its time grows with their square; the most are "
-                f"{MOST_ROTATED:,}): give 'dimensions' for estimates instead."
+                f"A rotation of {n:,} records takes too long: about {duration(ROTATION_SECONDS * n**2)} for "
+                f"every question, and its time grows with their square (the most are {MOST_ROTATED:,}). Give "
+                "'dimensions' for estimates, count products without a projection, or rotate parts of the "
+                "records by themselves and add the tables, which tells the receiver the counts of each part."
             )
         return None
     figures = (*dimensions, trials)

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
+from masquerade.channels.basic import identity
+from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Group
 from masquerade.core.axes import Floats, contract
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, NotEstimable
 from masquerade.core.query import Query
 from masquerade.core.spread import Spread
 from masquerade.core.tally import raise_refusals
-from masquerade.sources.query_plan import Axis, Layout, QueryPlan
+from masquerade.estimate.inverse import UNRELATED
+from masquerade.sources.query_plan import MOST_UNDONE, Axis, Layout, QueryPlan, marginal_group
 
 if TYPE_CHECKING:
     from masquerade.sources.records import Records
@@ -28,6 +35,9 @@ MOST_TRUTHS = 2**16
 MOST_EVALUATIONS = 2**27
 CHUNK = 2**19
 DRAWS = 2**22
+MOST_TERMS = 64  # truths that the reports of a record may stand for, to be tried one by one
+FEWER = 4  # times fewer truths a report than in all, for that to be quicker than a matrix
+LEAST_TOLD = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +69,10 @@ def mean_of(records: Records, f: Function, over: Sequence[str], *, seed: int = 0
     weights is (Σg² − (Σg)²/n)/n². G is the product over the groups disguised together.
     Reference: Zhan et al. (2004) §3.5, Eq. 7, for any channel.
     Cost: f is evaluated once for every distinct combination of the undisguised variables and every
-    truth of the disguised ones. Beyond 65,536 truths a record (or 134 million evaluations in all) truths are
-    drawn with probability ∝ |G| and counted with its sign, 4.2 million draws in all, by the fixed `seed`.
+    truth of the disguised ones. A group whose reports each stand for few truths (a flip: a record or its
+    opposite) is evaluated at these alone, whatever its size. Beyond 65,536 truths a record (or 134 million
+    evaluations in all) truths are drawn with probability ∝ |G| and counted with its sign, 4.2 million draws
+    in all, by the fixed `seed`.
     Error: unbiased; the standard error covers sampling, disguise and those draws. It grows with every
     disguised variable that f reads.
     """
@@ -72,7 +84,8 @@ def mean_of(records: Records, f: Function, over: Sequence[str], *, seed: int = 0
     draws = max(1, DRAWS // records.n)
     gains = np.empty(records.n)
     for groups, rows in strata(records):
-        plan = Layout(groups, records.schema).plan(query)
+        few, others = _few_truths(groups, over)
+        plan = Layout(others, records.schema).plan(query)
         columns = {name: records.codes[name][rows] for name in plan.columns}
         if plan.census is not None:
             (block,) = plan.census.columns
@@ -81,11 +94,112 @@ def mean_of(records: Records, f: Function, over: Sequence[str], *, seed: int = 0
             plan = plan.settled(np.bincount(columns[block], weights, minlength=dealt).astype(np.float64))
         size = records.n if isinstance(rows, slice) else len(rows)
         if size:
-            gains[rows] = _values_of(plan, columns, size, f, generator=generator, draws=draws)
+            gains[rows] = 0.0
+            reported = {name: records.codes[name][rows] for one in few for name in one.names}
+            for truths, weight in _told_truths(few, reported, size):
+                known = columns | truths
+                gains[rows] += weight * _values_of(plan, known, size, f, generator=generator, draws=draws)
             if plan.samples is not None:
                 weights = np.ones(size) if records.weights is None else records.weights[rows]
                 gains[rows] -= _between(plan, columns, gains[rows], weights)
     return _weighted_mean(gains, records.weights)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FewTruths:
+    """A group whose reports each stand for few truths: report m counts truths[m] as often as weights[m]."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    truths: Truths
+    weights: Floats
+
+
+def _few_truths(groups: Sequence[Group], over: Sequence[str]) -> tuple[list[_FewTruths], tuple[Group, ...]]:
+    """Return the groups with few truths a report, and all groups, the variables of those as clear ones."""
+    few: list[_FewTruths] = []
+    others: list[Group] = []
+    terms = 1
+    for group in groups:
+        asked = tuple(name for name in group.names if name in over)
+        found = _few_of(group, asked) if len(asked) > 1 else None
+        if found is None or terms * found.truths.shape[1] > MOST_TERMS:
+            others.append(group)
+            continue
+        terms *= found.truths.shape[1]
+        few.append(found)
+        sizes = zip(group.names, group.sizes, strict=True)
+        others += [
+            Group((name,), identity(size), (size,), (size,), (name,)) for name, size in sizes if name in asked
+        ]
+    return few, tuple(others)
+
+
+def _few_of(group: Group, asked: tuple[str, ...]) -> _FewTruths | None:
+    """Return what the reports of a group stand for, if each of them stands for few truths."""
+    if not group.disguised or group.own_report or group.response is not None:
+        return None
+    wanted = prod(size for name, size in zip(group.names, group.sizes, strict=True) if name in asked)
+    # the marginal is found in a table of truths by truths kept
+    used = marginal_group(group, asked) if wanted * prod(group.sizes) <= MOST_EVALUATIONS // 8 else group
+    if used.report_sizes != used.sizes:
+        return None
+    mixed = _mixtures(used.matrix_channel)
+    if mixed is None or mixed[0].shape[1] * FEWER > len(mixed[0]):
+        return None
+    return _FewTruths(used.names, used.sizes, *mixed)
+
+
+@lru_cache(maxsize=64)
+def _mixtures(channel: Channel) -> tuple[Truths, Floats] | None:
+    """Return for every report the truths it may stand for and their part of the inverse; None if many may.
+
+    Formula: truths and reports fall into parts that do not mix; the inverse is made of those of the parts.
+    Cost: one small inverse a part, never the whole matrix.
+    """
+    size = channel.truths
+    if channel.reports != size or channel.sampled is not None:
+        return None
+    truth, place = np.nonzero(channel.weights)
+    report = channel.outcomes[truth, place].astype(np.intp)
+    chance = channel.weights[truth, place] / channel.denominators[truth]
+    links = csr_array((chance, (truth, size + report)), shape=(2 * size, 2 * size))
+    count, part = connected_components(links, directed=False)
+    held = np.bincount(part[:size], minlength=count)
+    width = int(held.max())
+    if width > MOST_TERMS or np.any(held != np.bincount(part[size:], minlength=count)) or held.min() < width:
+        return None
+    members = np.argsort(part[:size], kind="stable").reshape(count, width)
+    reports = np.argsort(part[size:], kind="stable").reshape(count, width)
+    inside = np.zeros(size, dtype=np.intp)
+    inside[reports.ravel()] = np.tile(np.arange(width), count)
+    row = np.zeros(size, dtype=np.intp)
+    row[members.ravel()] = np.tile(np.arange(width), count)
+    blocks = np.zeros((count, width, width))
+    np.add.at(blocks, (part[truth], row[truth], inside[report]), chance)
+    if np.linalg.svd(blocks, compute_uv=False)[:, -1].min() < LEAST_TOLD:
+        if size > MOST_UNDONE:
+            raise NotEstimable(f"Different truths give the same reports of a group. {UNRELATED}")
+        return None  # the ordinary way says which tables can be told
+    inverse = np.linalg.inv(blocks)  # reports × truths of every part
+    truths = np.empty((size, width), dtype=np.intp)
+    weights = np.empty((size, width))
+    truths[reports] = members[:, None, :]
+    weights[reports] = inverse
+    return truths, weights
+
+
+def _told_truths(
+    few: Sequence[_FewTruths], reported: dict[str, NDArray[Any]], rows: int
+) -> Iterator[tuple[dict[str, NDArray[Any]], Floats]]:
+    """Yield codes of the truths that the reports of such groups may stand for, and what these count."""
+    reports = [np.ravel_multi_index([reported[name] for name in one.names], one.sizes) for one in few]
+    for chosen in product(*(range(one.truths.shape[1]) for one in few)):
+        weight, truths = np.ones(rows), dict[str, NDArray[Any]]()
+        for one, report, term in zip(few, reports, chosen, strict=True):
+            weight = weight * one.weights[report, term]
+            truths |= zip(one.names, np.unravel_index(one.truths[report, term], one.sizes), strict=True)
+        yield truths, weight
 
 
 def _between(plan: QueryPlan, columns: dict[str, NDArray[Any]], gains: Floats, weights: Floats) -> Floats:

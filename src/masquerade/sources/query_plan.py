@@ -25,11 +25,12 @@ from masquerade.core.errors import NotEstimable, Refusal, SingularChannel
 from masquerade.core.evidence import Reduction
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
-from masquerade.estimate.inverse import estimable
+from masquerade.estimate.inverse import UNRELATED, estimable
 from masquerade.estimate.reports import Reports
 
 MOST_CELLS = 2**27
 MOST_PLANS = 10_000
+MOST_UNDONE = 4096  # truths of a group whose whole channel is undone for the sake of a few variables
 MOST_TRIED = 256  # tables that are tried for a refusal that says which can be asked
 
 
@@ -355,7 +356,8 @@ class Layout:
                 axes.append(self._dealt_axis(group, touched, query.by, conditions))
                 continue
             used = group if touched == group.names else marginal_group(group, touched)
-            if used is not group and used.matrix_channel.is_singular:
+            whole = prod(group.sizes) <= MOST_UNDONE
+            if used is not group and whole and used.matrix_channel.is_singular:
                 used = group  # reports of the others may tell what these do not
             channel = used.matrix_channel
             kept = [name for name in used.names if name in query.by]
@@ -499,7 +501,16 @@ def _not_told(group: Group) -> str:
         f"This table does not follow from the joint report of {', '.join(group.names)}: different truths "
         "give the same reports. Of these variables "
         + (f"{tables} can be asked, and what they sum to." if tables else "no table can be asked.")
+        + (f" {UNRELATED}" if _reversed_evenly(group) else "")
     )
+
+
+def _reversed_evenly(group: Group) -> bool:
+    """Tell whether every truth of yes/no variables gives the same reports as another one."""
+    if any(size != 2 for size in group.sizes):
+        return False
+    _, alike = np.unique(group.matrix_channel.matrix.round(12), axis=0, return_counts=True)
+    return bool(alike.min() > 1)
 
 
 def _blocks_needed(group: Group, response: ClassResponse, touched: Sequence[str]) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from tests.conformance.cases import BEYOND, SPECS, case
 from tests.statistical.checks import assert_unbiased, assert_variance
 
 import masquerade as mq
-from masquerade.core.errors import InputError, SchemaError, SingularChannel
+from masquerade.core.errors import InputError, NotEstimable, QueryRefused, SchemaError, SingularChannel
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.sources import expectation
 from masquerade.sources.expectation import expect
@@ -166,3 +168,72 @@ def test_bad_questions_are_refused():
 def test_a_constant_needs_no_variables():
     source = mq.tally(case("joint").disguised, case("joint").policy)
     assert expect(source, lambda x: np.full(len(x), 3.0), ()) == (3.0, 0.0)
+
+
+def flipped(groups, theta, n=400, weights=None):
+    """Five yes/no variables that are flipped in groups, one disguised alone, one clear."""
+    names = list("abcde")
+    policy = mq.Policy.build(
+        {**dict.fromkeys(names, (0, 1)), "s": (0, 1, 2), "k": (0, 1)},
+        {
+            tuple(names): mq.channels.flip([2] * 5, theta, groups),
+            "s": mq.channels.symmetric(3, "0.2"),
+        },
+    )
+    generator = np.random.default_rng(8)
+    codes = {
+        name: generator.integers(0, 3 if name == "s" else 2, n).astype(np.uint8) for name in policy.schema
+    }
+    held = None if weights is None else generator.uniform(0.5, 2, n)
+    return Records(simulate_codes(codes, policy, generator), policy, held)
+
+
+@pytest.mark.parametrize("groups", [[range(5)], [(0, 3), (1, 2, 4)]])
+@pytest.mark.parametrize("weights", [None, "some"])
+@pytest.mark.parametrize("over", ["abcdesk", "sak", "dbsc"])
+def test_flipped_groups_are_read_by_few_truths_as_by_the_whole_matrix(groups, weights, over, monkeypatch):
+    records = flipped(groups, ["0.7"] if len(groups) == 1 else ["0.7", "0.2"], weights=weights)
+    values = np.random.default_rng(1).normal(size=[len(records.schema[name]) for name in over])
+
+    def f(codes):
+        return values[tuple(codes.T)]
+
+    quick = expectation.mean_of(records, f, tuple(over))
+    monkeypatch.setattr(expectation, "MOST_TERMS", 0)
+    expectation._mixtures.cache_clear()
+    slow = expectation.mean_of(records, f, tuple(over))
+    np.testing.assert_allclose([quick.value, quick.stderr], [slow.value, slow.stderr], rtol=1e-10)
+
+
+def test_the_accuracy_of_fourteen_flipped_attributes_takes_megabytes():
+    """Zhan et al. (2004): one group of 14; its matrix alone would have 2 GB."""
+    names = [f"x{i}" for i in range(14)]
+    schema = {**dict.fromkeys(names, (0, 1)), "c": (0, 1)}
+    generator = np.random.default_rng(2)
+    target = generator.integers(0, 2, 3000)
+    codes = {name: np.where(generator.random(3000) < 0.7, target, 1 - target) for name in names} | {
+        "c": target
+    }
+    clear = Records(
+        {name: code.astype(np.uint8) for name, code in codes.items()}, mq.Policy.clear(mq.Schema(schema))
+    )
+    model = mq.learn.naive_bayes(clear, "c")
+    truth = mq.evaluate.accuracy(model, clear).value
+
+    def source(theta):
+        policy = mq.Policy.build(schema, {tuple(names): mq.channels.flip([2] * 14, theta)})
+        return Records(simulate_codes(clear.codes, policy, generator), policy)
+
+    disguised = source("0.75")
+    tracemalloc.start()
+    try:
+        found = mq.evaluate.accuracy(model, disguised)
+        assert tracemalloc.get_traced_memory()[1] < 100e6
+    finally:
+        tracemalloc.stop()
+    assert abs(found.value - truth) < 5 * found.stderr
+    assert found.stderr < 0.03
+    with pytest.raises(NotEstimable, match="unrelated-question design"):
+        mq.evaluate.accuracy(model, source("0.5"))
+    with pytest.raises(QueryRefused, match="unrelated-question design"):
+        mq.learn.naive_bayes(source("0.5"), "c")
