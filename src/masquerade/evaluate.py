@@ -1,7 +1,7 @@
 """Test and use models when the records at hand are disguised: the floor above sources and learners.
 
 Measures of a classifier on test records that nobody may see; `disguised_view`, a model seen through the
-policy of the rows that it predicts.
+policy of the rows that it predicts; what a disguise costs, by `kl`, `ckl`, `odds_ratio`, `density_distance`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from masquerade.learn.disguised_views import (
     DisguisedTreeView,
     linear_view,
 )
+from masquerade.learn.information_loss import ckl, density_distance, kl, odds_ratio, positive_rows
 from masquerade.learn.linear import LinearClassifier
 from masquerade.learn.network import BayesianNetwork
 from masquerade.learn.performance import Calibration, Confusion, Measure
@@ -56,8 +57,13 @@ __all__ = [
     "accuracy",
     "balanced_accuracy",
     "calibration",
+    "ckl",
     "confusion",
+    "density_distance",
     "disguised_view",
+    "kl",
+    "odds_ratio",
+    "positive_rows",
     "roc_auc",
 ]
 

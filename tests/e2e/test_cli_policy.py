@@ -9,6 +9,7 @@ import pytest
 from pyarrow import parquet
 from tests.e2e.test_cli_app import PEOPLE, POLICY, files, ok, process, refused, world
 
+from masquerade.anonymity import mgas
 from masquerade.channels.policy import Policy
 
 
@@ -27,6 +28,33 @@ def test_a_draft_is_refused_until_it_is_edited(tmp_path):
     draft.write_text(text.replace("{kind: decide}", "{kind: for_gamma, gamma: 19}"))
     ok("disguise", data, "-p", draft, "-o", out)
     ok("estimate", out, "-p", draft, "--by", "smoker,married")
+
+
+def test_numbers_are_grouped_by_mgas(tmp_path):
+    ages = [18 + (7 * i) % 60 for i in range(240)]
+    path = tmp_path / "people.csv"
+    path.write_text(
+        "\n".join(["age,smoker", *(f"{age},{'yes' if age % 3 else 'no'}" for age in ages)]) + "\n"
+    )
+    bins = mgas(ages, 40, 2.0)
+    told = json.loads(ok("anonymize", "mgas", path, "--column", "age=40,2", "--json").stdout)
+    assert told == {
+        "age": {"edges": bins.edges.tolist(), "means": bins.means.tolist(), "records": bins.counts.tolist()}
+    }
+    shown = ok("anonymize", "mgas", path, "--column", "age=40,2").stdout
+    assert f"bins: [{', '.join(map(str, bins.policy_bins()))}]" in shown
+    ok("policy", "init", path, "--mgas", "age=40,2", "--epsilon", 1, "--out", tmp_path / "policy.yaml")
+    policy = Policy.load(tmp_path / "policy.yaml")
+    assert len(policy.schema["age"]) == len(bins) > 3
+    ok("policy", "check", tmp_path / "policy.yaml", path)
+    for wrong, complaint in (
+        ("smoker=40,2", "some of its values are none"),
+        ("agee=40,2", "Did you mean 'age'"),
+        ("age=40", "given as COLUMN=K,WIDTH"),
+        ("age=0,1", "must be"),
+    ):
+        assert complaint in refused("anonymize", "mgas", path, "--column", wrong)
+        assert complaint in refused("policy", "init", path, "--mgas", wrong)
 
 
 def test_a_draft_from_parquet_reads_that_parquet(tmp_path):

@@ -29,6 +29,29 @@ def test_people_are_counted_and_the_model_is_that_of_clear_records(tmp_path):
     assert files(tmp_path) == set()
 
 
+def test_items_are_those_of_learning_rules(tmp_path):
+    """A basket as 0 and 1 in a file: read without types by a simulation, with a drafted policy by `learn`."""
+    rows = ["1,1", "1,0", "1,1", "0,0", "0,1"] * 6
+    (tmp_path / "baskets.csv").write_text("\n".join(["milk,bread", *rows]) + "\n")
+    draft = ok("policy", "init", tmp_path / "baskets.csv").stdout
+    clear = "".join(line for line in draft.splitlines(keepends=True) if "channel:" not in line)
+    (tmp_path / "clear.yaml").write_text(clear)
+    options = ("--min-support", "0.1", "--max-len", 3, "--json")
+    learnt = json.loads(
+        ok(
+            "learn", "rules", tmp_path / "baskets.csv", "-p", tmp_path / "clear.yaml", "--clear", *options
+        ).stdout
+    )
+    told = ok(
+        "simulate", "users", "--data", tmp_path / "baskets.csv", "--n", 30, "--learn", "rules", "--json"
+    )
+    simulated = json.loads(told.stdout)["model"]
+    for model in (learnt, simulated):
+        assert [label for _, _, label in model["itemsets"]["items"]] == ["milk", "bread"]
+    assert simulated["lhs"] == learnt["lhs"]
+    assert simulated["confidence"] == learnt["confidence"]
+
+
 def test_cheaters_are_named_or_their_effect_is_shown():
     named = ok("simulate", "users", "--n", 25, "--protocol", "mix", "--cheaters", "0.04").stdout
     assert "Caught: user " in named

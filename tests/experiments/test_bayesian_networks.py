@@ -35,11 +35,9 @@ from masquerade_experiments.ma_sivakumar_2005 import (
     table_2,
 )
 from masquerade_experiments.ma_sivakumar_2005.distance import (
-    ckl,
     clipped,
     expected_ckl,
     parameter_covariance,
-    positive,
 )
 from masquerade_experiments.ma_sivakumar_2005.runs import mean_of, over_runs
 from masquerade_experiments.ma_sivakumar_2005.two_models import (
@@ -87,9 +85,13 @@ def drawn(experiment, frame):
 
 
 def assert_matches(comparisons):
-    assert comparisons
-    for comparison in comparisons:
-        assert comparison.verdict == "matches", comparison
+    """Nothing differs, and most is shown: so few runs leave some claims undecided."""
+    judged = [comparison for comparison in comparisons if comparison.paper is not None]
+    assert judged
+    for comparison in judged:
+        values = {"matches"} if comparison.rule == "equal" else {"matches", "undecided"}
+        assert comparison.verdict in values, comparison
+    assert 2 * sum(comparison.verdict == "matches" for comparison in judged) > len(judged)
 
 
 @pytest.fixture(scope="module")
@@ -243,13 +245,15 @@ def test_negative_estimates_are_projected_and_the_distance_stays_finite():
     assert sum(clipped(table) for table in miner.tables) > 0
     assert min(table.probabilities.min() for table in miner.tables) < 0
     for table in miner.tables:
-        rows = positive(table)
+        rows = mq.evaluate.positive_rows(table)
         assert np.all(rows > 0)
         assert rows.sum(axis=-1) == pytest.approx(1)
         kept = np.all(table.probabilities > 0, axis=-1)
         assert np.array_equal(rows[kept], table.probabilities[kept])
-        assert np.isfinite(ckl(reference[table.child.name], table))
-    assert [ckl(table, table) for table in reference.tables] == pytest.approx([0.0] * len(reference.tables))
+        assert np.isfinite(mq.evaluate.ckl(reference[table.child.name], table))
+    assert [mq.evaluate.ckl(table, table) for table in reference.tables] == pytest.approx(
+        [0.0] * len(reference.tables)
+    )
 
 
 def test_the_distance_falls_as_one_over_n_where_nothing_was_clipped(growing):
@@ -265,6 +269,26 @@ def test_the_distance_falls_as_one_over_n_where_nothing_was_clipped(growing):
     assert [c.verdict for c in flat if c.stderr < 0.25] == ["differs"] * sum(c.stderr < 0.25 for c in flat)
     assert all(abs(c.ours) < 0.1 for c in flat)
     assert_matches(figure_5.EXPERIMENT.compare(growing))
+
+
+def test_values_worked_out_by_theorem_2_are_not_called_the_papers(growing):
+    assert {item.origin for item in figure_5.slopes(growing)} == {"theory"}
+    assert {item.origin for item in figure_5.many_records(growing)} <= {"paper"}
+    rows = pd.DataFrame(
+        {"panel": "a", "p": 0.1, "n": 8000, "run": range(3), "estimate": 0.5, "variance_given_records": 1e-5}
+    )
+    found = list(figure_5_1.comparisons(rows))
+    assert [item.origin for item in found] == ["theory"] * 3
+    distances = pd.DataFrame(
+        [{"node": node, "p": 0.1, "run": run, "ckl": 0.001} for node in seven_nodes.SHOWN for run in (0, 1)]
+    )
+    assert [item.origin for item in figure_4.by_theory(distances)] == ["theory"] * 3
+
+
+def test_printed_deviations_fit_the_other_order_of_parents_better():
+    table = parameters.printed(table_2.PRINTED)
+    assert parameters.misfit(table, "first") == pytest.approx(0.34, abs=0.005)
+    assert parameters.misfit(table, "last") == pytest.approx(0.39, abs=0.005)
 
 
 def test_slopes_leave_out_sizes_near_clipped_ones():

@@ -34,6 +34,8 @@ DIFFER = Comparison("b", 1.0, 2.0, stderr=0.1, why="It must.")
 SURPRISE = Comparison("c", 1.0, 2.0)
 UNEXPECTED = "This was not expected, and nothing explains it."
 NO_PAPER = Comparison("d", None, 2.0)
+UNDECIDED = Comparison("f", 1.0, 0.87, stderr=0.42, rule="at most")
+SEEN = "It must. Check: masquerade this"
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +74,33 @@ def compared(outcomes, *comparisons):
         ((NO_PAPER,), "nothing to compare", "–", ()),
         ((), "nothing to compare", "–", ()),
         ((Comparison("e", 1.0, math.nan, stderr=0.1),), "differs", "0 of 1", (UNEXPECTED,)),
+        ((replace(MATCH, origin="theory"),) * 2, "agrees with theory", "theory 2 of 2", ()),
+        ((replace(MATCH, origin="theory"), MATCH), "matches", "1 of 1, theory 1 of 1", ()),
+        ((MATCH, UNDECIDED), "undecided", "1 of 2", ()),
+        ((UNDECIDED, DIFFER), "differs", "0 of 2", ("It must.",)),
+        ((replace(DIFFER, check="masquerade this"),), "differs", "0 of 1", (SEEN,)),
     ],
 )
 def test_the_verdict_over_all_comparisons(outcomes, comparisons, verdict, counts, whys):
     outcome = compared(outcomes, *comparisons)
     assert (outcome.verdict, outcome.counts, outcome.whys) == (verdict, counts, whys)
     assert json.loads(json.dumps(outcome_values(outcome), allow_nan=False))["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("ours", "stderr", "verdict"),
+    [
+        (0.87, 0.42, "undecided"),  # the right side of the bound, by chance as likely as not
+        (0.87, 0.06, "matches"),
+        (1.05, 0.02, "differs"),
+        (1.05, 0.03, "undecided"),  # no claim passes on the wrong side
+        (1.0, 0.0, "matches"),
+        (1.001, 0.0, "differs"),
+    ],
+)
+def test_claims_are_judged_by_sign_and_size(ours, stderr, verdict):
+    assert Comparison("claim", 1.0, ours, stderr, rule="at most").verdict == verdict
+    assert Comparison("claim", -1.0, -ours, stderr, rule="at least").verdict == verdict
 
 
 def test_all_verdicts_together(outcomes):
@@ -126,6 +149,7 @@ def test_figures_with_errors(value, stderr, text):
 def test_comparisons_in_words():
     assert paper_text(replace(MATCH, rule="at most", reading=0.05)) == "at most 1, to within 0.05"
     assert paper_text(replace(MATCH, paper_stderr=0.02)) == "1 ± 0.02"
+    assert paper_text(replace(MATCH, origin="theory", rule="at most")) == "by theory: at most 1"
     assert paper_text(NO_PAPER) == difference_text(NO_PAPER) == "–"
     assert difference_text(MATCH) == "+1.0 s.e."
     assert difference_text(replace(MATCH, ours=0.75)) == "−2.5 s.e."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -138,13 +140,20 @@ def test_supports_across_groups_are_unbiased_and_their_errors_true():
     )
 
 
-def test_the_printed_search_finds_a_part_of_what_ours_finds():
+def test_the_pruned_search_finds_a_part_of_what_the_others_find():
     for seed in range(5):
-        printed, ours = itemsets.mined(MADE_UP, 0.4, seed)
-        assert printed["search"] == itemsets.PRINTED
-        assert printed["found"] <= ours["found"]
-        assert printed["false_negative"] >= ours["false_negative"]
+        printed, pruned, ours = itemsets.mined(MADE_UP, 0.4, seed)
+        assert [row["search"] for row in (printed, pruned, ours)] == list(itemsets.WAYS)
+        assert pruned["found"] <= min(ours["found"], printed["found"])
+        assert pruned["false_negative"] >= max(ours["false_negative"], printed["false_negative"])
         assert ours["decided"] <= ours["found"]
+
+
+def test_beyond_04_the_printed_search_stops_and_is_held_against_sets_as_short():
+    for row in itemsets.mined(replace(MADE_UP, longest=1), 0.42, 1):
+        assert row["longest"] == 1
+        assert row["frequent"] == 5
+        assert row["found"] <= 5
 
 
 def test_claims_about_itemsets_can_fail():
@@ -152,11 +161,11 @@ def test_claims_about_itemsets_can_fail():
         {"p": p, "search": search, "run": run, **dict.fromkeys(("decided_wrong", "support_error"), 0.0)}
         | {"false_positive": 0.2, "false_negative": 0.3, "frequent": 10, "found": 9}
         for p in (0.3, 0.45)
-        for search in (itemsets.PRINTED, itemsets.OURS)
+        for search in itemsets.WAYS
         for run in range(3)
     ]
     found = [comparison.verdict for comparison in itemsets.comparisons(pd.DataFrame(rows))]
-    assert found == ["differs"] * 4 + ["no figure to compare"]
+    assert found == ["differs"] * 6 + ["no figure to compare"] * 2
 
 
 # Fig. 7.8 and 7.9, on made-up records
@@ -394,7 +403,7 @@ def test_breast_cancer_trees_are_at_the_papers_level():
     records = figure_7_9.records()
     assert tuple(records[name].nunique() for name in records) == (3, 2) * 5
     frame = rows_of(figure_7_9.EXPERIMENT, figure_7_9.settings(quick=True), 5)
-    assert set(verdicts(figure_7_9.EXPERIMENT, frame).values()) == {"matches"}
+    assert set(verdicts(figure_7_9.EXPERIMENT, frame).values()) <= {"matches", "undecided"}
 
 
 @pytest.mark.parametrize(
@@ -406,7 +415,9 @@ def test_naive_bayes_is_at_the_papers_level(module, name):
     needed(name)
     settings = [{"theta": theta} for theta in (0.0, 0.4, 0.51, 0.6, 1.0)]
     frame = rows_of(module.EXPERIMENT, settings, 8)
-    assert set(verdicts(module.EXPERIMENT, frame).values()) == {"matches"}
+    found = list(verdicts(module.EXPERIMENT, frame).values())
+    assert set(found) <= {"matches", "undecided"}
+    assert found.count("undecided") < 3  # eight runs
     ends = frame[frame["theta"].isin([0.0, 1.0])]
     assert (ends["accuracy"] == ends["benchmark"]).all()
     spread = frame.groupby("theta")["accuracy"].var()

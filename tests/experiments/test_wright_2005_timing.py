@@ -15,7 +15,7 @@ MODULES = {"frequency": (frequency_timing, 1), "bayes": (bayes_timing, bayes_tim
 
 
 def made_up(counts, miner=1.0, user=0.0, runs=3, wrong=0):
-    """Return rows with times that grow by given powers of n, a little noisy."""
+    """Return rows with operations that grow by given powers of n, and times that are noise."""
     generator = np.random.default_rng(1)
     return pd.DataFrame(
         [
@@ -23,8 +23,10 @@ def made_up(counts, miner=1.0, user=0.0, runs=3, wrong=0):
                 "form": form,
                 "users": n,
                 "run": run,
-                "miner": 1e-5 * n**miner * generator.uniform(0.98, 1.02),
-                "user": 1e-4 * n**user * generator.uniform(0.98, 1.02),
+                "miner": generator.uniform(0.1, 10),
+                "user": generator.uniform(0.1, 10),
+                "miner_operations": 2 * counts * n**miner if form == curves.PUBLISHED else None,
+                "user_operations": 2 * counts * n**user if form == curves.PUBLISHED else None,
                 "sent": 66.0 * counts,
                 "wrong": wrong,
             }
@@ -44,6 +46,8 @@ def test_the_primitive_counts(bits):
     found = mined(bits)
     assert found.counts == tuple(np.sum(bits, axis=0).tolist())
     assert found.sent == 66 * len(bits[0])  # m and h
+    assert found.user_operations == 2 * len(bits[0])
+    assert found.miner_operations == 2 * len(bits[0]) * len(bits)
     assert found.miner_seconds > 0
     assert found.user_seconds > 0
 

@@ -20,19 +20,24 @@ Value = str | int | float | bool | None
 Setting = Mapping[str, Value]
 Row = Mapping[str, Value]
 Rule = Literal["equal", "at most", "at least"]
-Verdict = Literal["matches", "differs", "no figure to compare"]
+Origin = Literal["paper", "theory"]
+Verdict = Literal["matches", "differs", "undecided", "no figure to compare"]
 
-MOST_STANDARD_ERRORS = 4.0
+MOST_STANDARD_ERRORS = 4.0  # that ours may be from a value of the paper
+SHOWN_BY = 2.0  # standard errors by which a claim holds or fails; between them nothing is shown
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """One figure of the paper beside ours.
 
-    `stderr` is the standard error of ours over the runs (0 where nothing is random), `paper_stderr` that of
-    the paper's own figure where it can be worked out. `reading` is how far a value read off a printed
-    figure, or rounded in print, can be from what was meant. With the rules "at most" and "at least" the
-    paper's value is a bound. `why` explains a difference that is expected, before it is seen.
+    `origin` tells where the value beside ours comes from: printed in the paper (a value or a claim of its
+    text), or worked out from its theorems for the data and networks that stand in for lost ones. `stderr` is
+    the standard error of ours over the runs (0 where nothing is random), `paper_stderr` that of the paper's
+    own figure where it can be worked out. `reading` is how far a value read off a printed figure, or rounded
+    in print, can be from what was meant. With the rules "at most" and "at least" the value is a bound: a
+    claim, which holds if ours keeps it by more than chance explains. `why` explains a difference that is
+    expected, before it is seen, and `check` is a command that shows the reason.
     """
 
     what: str
@@ -43,31 +48,51 @@ class Comparison:
     reading: float = 0.0
     rule: Rule = "equal"
     why: str = ""
+    check: str = ""
+    origin: Origin = "paper"
+
+    @property
+    def combined(self) -> float:
+        """Return the standard error of the difference."""
+        return math.hypot(self.stderr, self.paper_stderr)
 
     @property
     def excess(self) -> float | None:
-        """Return by how much ours is off in the direction that counts, beyond the reading error."""
+        """Return by how much ours is off in the direction that counts, beyond the reading error.
+
+        A claim that is kept has a negative one.
+        """
         if self.paper is None:
             return None
         gap = self.ours - self.paper
-        sided = {"equal": abs(gap), "at most": gap, "at least": -gap}[self.rule]
-        return max(sided - self.reading, 0.0)
+        if self.rule == "equal":
+            return max(abs(gap) - self.reading, 0.0)
+        return (gap if self.rule == "at most" else -gap) - self.reading
 
     @property
     def z(self) -> float | None:
         """Return the difference in combined standard errors; None without a value or an error."""
-        combined = math.hypot(self.stderr, self.paper_stderr)
-        if self.paper is None or combined == 0:
+        if self.paper is None or self.combined == 0:
             return None
-        return (self.ours - self.paper) / combined
+        return (self.ours - self.paper) / self.combined
 
     @property
     def verdict(self) -> Verdict:
-        """Return whether ours agrees within the reading error and four combined standard errors."""
+        """Return whether ours agrees.
+
+        A value: within the reading error and four combined standard errors. A claim: on the right side of
+        the bound by two standard errors it is shown, on the wrong side by as many it is refuted, and between
+        them the runs tell neither.
+        """
         if self.excess is None:
             return "no figure to compare"
-        allowed = MOST_STANDARD_ERRORS * math.hypot(self.stderr, self.paper_stderr)
-        return "matches" if self.excess <= allowed + 1e-12 * max(1.0, abs(self.ours)) else "differs"
+        rounding = 1e-12 * max(1.0, abs(self.ours))
+        if self.rule == "equal" or self.combined == 0:
+            allowed = MOST_STANDARD_ERRORS * self.combined
+            return "matches" if self.excess <= allowed + rounding else "differs"
+        if self.excess <= rounding - SHOWN_BY * self.combined:
+            return "matches"
+        return "undecided" if self.excess < SHOWN_BY * self.combined else "differs"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from masquerade import __version__
 from masquerade.report import filled
-from masquerade_experiments.experiment import MOST_STANDARD_ERRORS, Comparison, Experiment
+from masquerade_experiments.experiment import MOST_STANDARD_ERRORS, SHOWN_BY, Comparison, Experiment
 from masquerade_experiments.summary import Outcome, overall_text, table_cells, why
 from masquerade_experiments.wording import difference_text, paper_text, with_error
 
@@ -18,6 +18,8 @@ MOST_ROWS = 60  # of a table in the page; the file has all
 # a sign and a class beside the word, so that nothing hangs on colour
 SIGNS = {
     "matches": ("✓", "good"),
+    "agrees with theory": ("✓", "good"),
+    "undecided": ("?", "quiet"),
     "differs": ("≠", "bad"),
     "nothing to compare": ("○", "quiet"),
     "no figure to compare": ("○", "quiet"),
@@ -41,6 +43,7 @@ def content(outcomes: Sequence[Outcome], *, quick: bool) -> dict[str, Any]:
         "quick": quick,
         "total": overall_text(outcomes),
         "most": f"{MOST_STANDARD_ERRORS:g}",
+        "shown_by": f"{SHOWN_BY:g}",
         "papers": papers,
     }
 

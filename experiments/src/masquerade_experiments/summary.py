@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from masquerade_experiments.experiment import Comparison, Experiment, Pending
 from masquerade_experiments.wording import NONE, figure, with_error
@@ -14,8 +14,10 @@ from masquerade_experiments.wording import NONE, figure, with_error
 if TYPE_CHECKING:
     import pandas as pd
 
-Overall = Literal["matches", "differs", "nothing to compare", "pending", "not run"]
-OVERALL: tuple[Overall, ...] = ("matches", "differs", "nothing to compare", "pending", "not run")
+Overall = Literal[
+    "matches", "agrees with theory", "undecided", "differs", "nothing to compare", "pending", "not run"
+]
+OVERALL: tuple[Overall, ...] = get_args(Overall)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +58,33 @@ class Outcome:
 
     @property
     def verdict(self) -> Overall:
-        """Return the verdict over all comparisons: one that differs is enough to differ."""
+        """Return the verdict over all comparisons: one that differs is enough to differ.
+
+        Without anything printed that matches, agreement is with theory alone.
+        """
         if isinstance(self.about, Pending):
             return "pending"
         if self.findings is None:
             return "not run"
         found = verdicts(self.comparisons)
-        if found["differs"]:
-            return "differs"
-        return "matches" if found["matches"] else "nothing to compare"
+        for verdict in ("differs", "undecided"):
+            if found[verdict]:
+                return verdict
+        if not found["matches"]:
+            return "nothing to compare"
+        printed = verdicts(item for item in self.comparisons if item.origin == "paper")
+        return "matches" if printed["matches"] else "agrees with theory"
 
     @property
     def counts(self) -> str:
-        """Return how many comparisons match, in words."""
-        found = verdicts(self.comparisons)
-        judged = found["matches"] + found["differs"]
-        return f"{found['matches']} of {judged}" if judged else NONE
+        """Return how many comparisons match, in words: those with print, then those with theory."""
+        parts = []
+        for origin, word in (("paper", ""), ("theory", "theory ")):
+            found = verdicts(item for item in self.comparisons if item.origin == origin)
+            judged = found["matches"] + found["differs"] + found["undecided"]
+            if judged:
+                parts.append(f"{word}{found['matches']} of {judged}")
+        return ", ".join(parts) or NONE
 
     @property
     def whys(self) -> tuple[str, ...]:
@@ -80,8 +93,10 @@ class Outcome:
 
 
 def why(comparison: Comparison) -> str:
-    """Return what explains a difference, or that nothing does."""
-    return comparison.why or "This was not expected, and nothing explains it."
+    """Return what explains a difference and which command shows it, or that nothing does."""
+    if not comparison.why:
+        return "This was not expected, and nothing explains it."
+    return comparison.why + (f" Check: {comparison.check}" if comparison.check else "")
 
 
 def verdicts(comparisons: Iterable[Comparison]) -> Counter[str]:
@@ -97,8 +112,13 @@ def overall(outcomes: Sequence[Outcome]) -> dict[Overall, int]:
 
 def overall_text(outcomes: Sequence[Outcome]) -> str:
     """Return the same as a sentence."""
-    words = {"matches": "match", "differs": "differ", "nothing to compare": "with nothing to compare"}
-    single = words | {"matches": "matches", "differs": "differs"}
+    words = {
+        "matches": "match",
+        "agrees with theory": "agree with theory",
+        "differs": "differ",
+        "nothing to compare": "with nothing to compare",
+    }
+    single = words | {name: name for name in ("matches", "agrees with theory", "differs")}
     parts = [
         f"{n} {(single if n == 1 else words).get(verdict, verdict)}"
         for verdict, n in overall(outcomes).items()
@@ -111,6 +131,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as plain values; what is no finite number becomes None."""
     values: dict[str, Any] = {
         "what": comparison.what,
+        "origin": comparison.origin,
         "rule": comparison.rule,
         "paper": comparison.paper,
         "paper_stderr": comparison.paper_stderr,
@@ -121,6 +142,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
         "standard_errors": comparison.z,
         "verdict": comparison.verdict,
         "why": comparison.why,
+        "check": comparison.check,
     }
     return {name: finite(value) for name, value in values.items()}
 

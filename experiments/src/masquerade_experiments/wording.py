@@ -65,7 +65,8 @@ def paper_text(comparison: Comparison) -> str:
     """
     if comparison.paper is None:
         return NONE
-    bound = "" if comparison.rule == "equal" else f"{comparison.rule} "
+    origin = "by theory: " if comparison.origin == "theory" else ""
+    bound = origin + ("" if comparison.rule == "equal" else f"{comparison.rule} ")
     error = f" ± {figure(comparison.paper_stderr, 2)}" if comparison.paper_stderr else ""
     reading = f", to within {figure(comparison.reading, 2)}" if comparison.reading else ""
     return f"{bound}{figure(comparison.paper)}{error}{reading}"

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import masquerade as mq
-from masquerade.cli import output
+from masquerade.cli import mgas, output
 from masquerade.cli.options import HELP, Data, Json, Overwrite, argument, flag, option
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
@@ -122,6 +122,9 @@ def command(
         output.say("rows stand in the order of the input; --shuffle hides it.")
     for warning in _warnings(report):
         output.say(warning)
+
+
+app.command("mgas")(mgas.command)
 
 
 @app.command("check")

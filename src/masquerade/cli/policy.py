@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import masquerade as mq
 from masquerade.cli.expected_errors import expected_values, expected_words, unusable_groups
+from masquerade.cli.mgas import grouped, requirement
 from masquerade.cli.options import (
     Data,
     Decimal,
@@ -20,7 +21,16 @@ from masquerade.cli.options import (
     group,
     option,
 )
-from masquerade.cli.output import check_target, emit, listed, plain_table, progress, render, say
+from masquerade.cli.output import (
+    check_target,
+    emit,
+    listed,
+    plain_table,
+    progress,
+    render,
+    say,
+    warnings_said,
+)
 from masquerade.cli.privacy import channel_words, gamma_words
 from masquerade.core.errors import InputError, PolicyError, UnknownValue
 from masquerade.core.words import category_text, counted
@@ -42,6 +52,13 @@ def init(
         Literal["variable", "record"],
         option("Whether --epsilon is for each variable or divided over a record."),
     ] = "variable",
+    mgas: Annotated[
+        list[str] | None,
+        option(
+            "Group this number: every group has at least K records and is WIDTH wide; repeat for more.",
+            "COLUMN=K,WIDTH",
+        ),
+    ] = None,
     sep: Separator = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -63,13 +80,20 @@ def init(
         raise InputError(f"--epsilon is above 0 and at most 40. Got {epsilon:g} instead.")
     check_target(out, overwrite=overwrite)
     written = Dialect(sep, decimal, encoding)
+    asked = [requirement(text, "--mgas") for text in mgas or ()]
+    if asked and data in ("-", ["-"]):
+        raise InputError("--mgas reads the data twice: give a file.")
     with open_batches(data, dialect=written) as batches, progress("reading") as advance:
         for note in batches.notes:
             say(note)
         columns = summaries(
             batches, text=batches.text, progress=lambda: advance(batches.bytes_read, batches.total_bytes)
         )
-    emit(draft(columns, epsilon, per=per), out, overwrite=overwrite)
+    with warnings_said():
+        groups = (
+            {one: bins.policy_bins() for one, bins in grouped(data, asked, written).items()} if asked else {}
+        )
+    emit(draft(columns, epsilon, per=per, groups=groups), out, overwrite=overwrite)
     if named:
         left = (
             "is refused until every DECIDE is settled" if epsilon is None else "every DECIDE is to be settled"

@@ -204,13 +204,22 @@ def summaries(
     return [column.summary(text=text) for column in columns.values()]
 
 
-def draft(columns: Sequence[ColumnSummary], epsilon: float | None = None, *, per: str = "variable") -> str:
+def draft(
+    columns: Sequence[ColumnSummary],
+    epsilon: float | None = None,
+    *,
+    per: str = "variable",
+    groups: Mapping[str, Sequence[float]] | None = None,
+) -> str:
     """Return a policy in YAML that says what is still to be decided, for the columns that are variables.
 
     With `epsilon` every variable has a symmetric channel with this ε, or with an even share of it if it is
-    for a whole record.
+    for a whole record. `groups` are cut points of numbers that were grouped already, such as by MGAS.
     """
-    left_out = {column.name: why for column in columns if (why := reason_against(column))}
+    known = groups or {}
+    left_out = {
+        column.name: why for column in columns if column.name not in known and (why := reason_against(column))
+    }
     chosen = [column for column in columns if column.name not in left_out]
     if not chosen:
         why = "; ".join(f"{name}: {reason}" for name, reason in list(left_out.items())[:3])
@@ -231,7 +240,7 @@ def draft(columns: Sequence[ColumnSummary], epsilon: float | None = None, *, per
         header = header.replace(REFUSED, SETTLE)
     lines = [header, "masquerade: 1", "variables:"]
     for column in chosen:
-        rows = [*entry(column), *channel]
+        rows = [*entry(column, known.get(column.name)), *channel]
         lines += [f"  {quoted(column.name, key=True)}:", *(f"    {line}" for line in rows)]
     if left_out:
         lines += ["", "# Left out (a released record has none of these):"]
@@ -281,12 +290,17 @@ def _binned(column: ColumnSummary) -> bool:
     return column.kind == "whole" and (column.values is None or (several and not column.repeats))
 
 
-def entry(column: ColumnSummary) -> list[str]:
-    """Return the lines that say how a variable is read."""
+def entry(column: ColumnSummary, groups: Sequence[float] | None = None) -> list[str]:
+    """Return the lines that say how a variable is read; `groups` are its cut points, if they are known."""
     lines = []
-    if _binned(column):
+    if groups is not None or _binned(column):
+        if groups is None:
+            cuts = cut_points(column.low, column.high)
+        else:
+            cuts = [Decimal(repr(edge)) for edge in groups]
+            lines.append("# grouped by MGAS from these data: the cut points tell something of them")
         lines.append("# DECIDE: cut points; a number outside them is refused, so cover all that may occur")
-        lines.append(f"bins: [{', '.join(map(plain, cut_points(column.low, column.high)))}]")
+        lines.append(f"bins: [{', '.join(map(plain, cuts))}]")
         if column.missing:
             lines.append(
                 "# DECIDE: some values are missing; they become one more category (else they are refused)"

@@ -173,12 +173,18 @@ def _told(epoch: int, error: RoundAborted, users: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """Frequencies, and the processor seconds of the miner and, on average, of a user; bytes a user sent."""
+    """Frequencies, and what they took: processor seconds of the miner and, on average, of a user; bytes sent.
+
+    `miner_operations` are the points of the group that the miner added, `user_operations` those that a user
+    formed: they do not depend on what else the machine does.
+    """
 
     counts: tuple[int, ...]
     miner_seconds: float
     user_seconds: float
     sent: int
+    miner_operations: int
+    user_operations: int
 
 
 def mined(bits: Sequence[Sequence[int]]) -> Mined:
@@ -194,10 +200,12 @@ def mined(bits: Sequence[Sequence[int]]) -> Mined:
     flows = [b"".join([point.encode() for both in own for point in both]) for own in masked]
     voted = time.process_time()
     logs = SmallLog(secp256k1, len(bits))
-    found = []
+    found, added = [], 0
     for at in range(0, 2 * counts * POINT, 2 * POINT):
-        m = secp256k1.sum_encoded(b"".join([sent[at : at + POINT] for sent in flows]), workers=1)
-        h = secp256k1.sum_encoded(b"".join([sent[at + POINT : at + 2 * POINT] for sent in flows]), workers=1)
-        found.append(logs.find(m - h))
+        m, h = (b"".join([sent[place : place + POINT] for sent in flows]) for place in (at, at + POINT))
+        found.append(logs.find(secp256k1.sum_encoded(m, workers=1) - secp256k1.sum_encoded(h, workers=1)))
+        added += (len(m) + len(h)) // POINT
     summed = time.process_time()
-    return Mined(tuple(found), summed - voted, (voted - start) / len(bits), len(flows[0]))
+    formed = sum(len(both) for both in masked[0])
+    user_seconds = (voted - start) / len(bits)
+    return Mined(tuple(found), summed - voted, user_seconds, len(flows[0]), added, formed)

@@ -149,7 +149,7 @@ def comparisons(frame: pd.DataFrame) -> list[Comparison]:
             PRINTED,
             (
                 "When the printed ID3 stops is not said. One that takes every split follows the noise: a "
-                "rule that stopped earlier would do better, as the tested splits show."
+                "rule that stopped earlier does better, as the tested splits of the same runs show."
             ),
         ),
     ):
@@ -162,6 +162,7 @@ def comparisons(frame: pd.DataFrame) -> list[Comparison]:
                 found.stderr,
                 rule="at least",
                 why=why,
+                check="masquerade reproduce ma-2006-fig-7.8 ma-2006-fig-7.9" if why else "",
             )
         )
     gain = mean_of(

@@ -76,6 +76,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
             1.0,
             checked.ratio,
             checked.stderr,
+            origin="theory",
         ),
         Comparison(
             "Records in the wrong cell: most likely counts over disguised counts",

@@ -89,6 +89,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
             1.0,
             checked.ratio,
             checked.stderr,
+            origin="theory",
         ),
         Comparison(
             "Distance from the true density: reconstructed over disguised",

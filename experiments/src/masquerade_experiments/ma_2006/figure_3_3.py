@@ -37,8 +37,8 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
     (table,) = mq.tally(mq.simulate(clear, policy, seed=generator), policy).answer([query])
     return [
         {
-            "clear": odds_ratio(truth),
-            "estimated": odds_ratio(table),
+            "clear": mq.evaluate.odds_ratio(truth).value,
+            "estimated": mq.evaluate.odds_ratio(table).value,
             "clear_test": ordinary_test(truth) > CHI_SQUARE_95,
             "ordinary_test": ordinary_test(table) > CHI_SQUARE_95,
             "corrected_test": corrected_test(table) > CHI_SQUARE_95,
@@ -51,12 +51,6 @@ def policy_of(p: float) -> mq.Policy:
     """Return the disguise of both variables."""
     channel = mq.channels.binary(p)
     return mq.Policy.build({name: [1, 2] for name in NAMES}, dict.fromkeys(NAMES, channel))
-
-
-def odds_ratio(table: mq.CountTable) -> float:
-    """Return n11·n22/(n12·n21)."""
-    (a, b), (c, d) = table.values.tolist()
-    return float(a * d / (b * c))
 
 
 def ordinary_test(table: mq.CountTable) -> float:

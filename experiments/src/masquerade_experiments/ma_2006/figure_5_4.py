@@ -77,6 +77,7 @@ def means(frame: pd.DataFrame) -> Iterator[Comparison]:
             truth(cell),
             float(rows["estimate"].mean()),
             float(np.sqrt(np.mean(rows["stderr"] ** 2) / len(rows))),
+            origin="theory",
         )
 
 
@@ -90,6 +91,7 @@ def calibration(frame: pd.DataFrame) -> Comparison:
         float((((rows["estimate"] - true) / rows["stderr"]) ** 2).mean()),
         # a squared standard normal has variance 2
         float(np.sqrt(2 / len(rows))),
+        origin="theory",
     )
 
 

@@ -125,10 +125,11 @@ def by_theory(frame: pd.DataFrame) -> Iterator[Comparison]:
             error = float(np.interp(there, at, [point.stderr for point in theory]))
             slope = float(np.interp(there, at, np.gradient(curve, at)))
             yield Comparison(
-                f"p* for c = {c:.0%} with {n:,} records; the paper's by its Theorem 2",
+                f"p* for c = {c:.0%} with {n:,} records, by Theorem 2",
                 there,
                 found,
                 error / slope / float(np.sqrt(rows["run"].nunique())),
+                origin="theory",
             )
 
 

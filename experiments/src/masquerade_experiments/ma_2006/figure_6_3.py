@@ -83,6 +83,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
                 1.0,
                 checked.ratio,
                 checked.stderr,
+                origin="theory",
             )
         )
     wrong = mean_of(frame.drop_duplicates(["run", "feature"])["misplaced"])

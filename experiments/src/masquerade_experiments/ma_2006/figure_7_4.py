@@ -32,7 +32,7 @@ def records() -> pd.DataFrame:
     return mq.data.load("mushroom")[list(VARIABLES)]
 
 
-STUDY = itemsets.Study(records, GROUPS)
+STUDY = itemsets.Study(records, GROUPS, longest=7)
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 import masquerade as mq
 from masquerade_experiments.ma_sivakumar_2005 import seven_nodes
-from masquerade_experiments.ma_sivakumar_2005.distance import kl, positive
 
 Floats = NDArray[np.float64]
 
@@ -73,14 +72,14 @@ def wrong_links(learnt: mq.learn.LearnedStructure) -> WrongLinks:
 def kl_from_truth(learnt: mq.learn.BayesianNetwork) -> float:
     """Return the Kullback–Leibler distance from the true joint distribution to a learnt one, in nats.
 
-    Negative estimates are projected first, as `distance.positive` does.
+    Negative estimates are projected first, as `mq.evaluate.positive_rows` does.
     """
-    return float(kl(joint(network()).ravel(), joint(learnt).ravel()))
+    return mq.evaluate.kl(joint(network()), joint(learnt))
 
 
 def joint(net: mq.learn.BayesianNetwork) -> Floats:
     """Return the probability of every combination of A … F."""
     factors: list[Any] = []
     for table in net.tables:
-        factors += [positive(table), [ORDER.index(axis.name) for axis in table.axes]]
+        factors += [mq.evaluate.positive_rows(table), [ORDER.index(axis.name) for axis in table.axes]]
     return np.asarray(np.einsum(*factors, list(range(len(ORDER)))))

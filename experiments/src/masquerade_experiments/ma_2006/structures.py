@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,7 @@ MOST_PARENTS = 3
 LEVELS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 QUICK_LEVELS = (0.1, 0.2, 0.3)
 COMPARED = (0.2, 0.3)
+FEW_MISSING = 0.1  # of the wrong links: our reading of "extra links"
 OURS = "each link's own design effect"
 COLOURS = (NAIVE, SERIES[2], SERIES[1], ESTIMATE)
 PANELS = (
@@ -87,8 +89,9 @@ def extra_links(frame: pd.DataFrame, papers: Sequence[str]) -> Iterator[Comparis
     rows = frame[frame["rule"] == plain]
     missing = over_runs(rows, lambda some: float(some["missing"].sum() / max(some["wrong"].sum(), 1)))
     yield Comparison(
-        f"{plain}: share of missing links among the wrong ones (errors are extra links)",
-        0.0,
+        f"{plain}: share of missing links among the wrong ones (“errors are extra links”, read as "
+        f"{FEW_MISSING} or less missing)",
+        FEW_MISSING,
         missing.value,
         missing.stderr,
         rule="at most",
@@ -105,11 +108,11 @@ def extra_links(frame: pd.DataFrame, papers: Sequence[str]) -> Iterator[Comparis
 
 
 def better(frame: pd.DataFrame, papers: Sequence[str]) -> Iterator[Comparison]:
-    """Compare our rule with the best of the paper's at each level."""
+    """Show our rule beside the best of the paper's at each level; no paper says anything of it."""
     for p in COMPARED:
         means = frame[frame["p"] == p].groupby("rule")[["wrong", "kl"]].mean().loc[list(papers)]
         for column in ("wrong", "kl"):
-            yield less(frame, p, column, OURS, str(means[column].idxmin()))
+            yield replace(less(frame, p, column, OURS, str(means[column].idxmin())), paper=None)
 
 
 def less(frame: pd.DataFrame, p: float, column: str, first: str, second: str) -> Comparison:

@@ -40,7 +40,7 @@ EXPERIMENT = Experiment(
     draw=lambda frame: parameters.differences(frame, parameters.printed(PRINTED)),
     runs=parameters.PAPER_RUNS,
     quick_runs=2,
-    declared=(parameters.ARROWS, parameters.PLACES, parameters.OWN_RECORDS),
+    declared=(parameters.ARROWS, parameters.PLACES, parameters.ORDER, parameters.OWN_RECORDS),
     corrected=(parameters.GAMMA, parameters.SPREAD, SLIP_E, SLIP_S),
     table=lambda frame: parameters.beside(frame, parameters.printed(PRINTED)),
 )

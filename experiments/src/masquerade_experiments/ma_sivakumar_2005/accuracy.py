@@ -10,7 +10,7 @@ import numpy as np
 import masquerade as mq
 from masquerade.report import ESTIMATE, NAIVE, SERIES
 from masquerade_experiments.experiment import Row
-from masquerade_experiments.ma_sivakumar_2005.distance import Expected, ckl, clipped, expected_ckl
+from masquerade_experiments.ma_sivakumar_2005.distance import Expected, clipped, expected_ckl
 from masquerade_experiments.ma_sivakumar_2005.seven_nodes import (
     SHOWN,
     SITES,
@@ -58,9 +58,9 @@ def distances_at(n: int, clear: pd.DataFrame, disguised: pd.DataFrame, policy: m
         return {
             "n": n,
             "node": node,
-            "ckl": ckl(reference[node], miner[node]),
-            "ckl_without_miner": ckl(reference[node], parties[node]),
-            "ckl_naive": ckl(reference[node], naive[node]),
+            "ckl": mq.evaluate.ckl(reference[node], miner[node]),
+            "ckl_without_miner": mq.evaluate.ckl(reference[node], parties[node]),
+            "ckl_naive": mq.evaluate.ckl(reference[node], naive[node]),
             "clipped_rows": clipped(miner[node]),
             "clipped_rows_without_miner": clipped(parties[node]),
         }

@@ -1,8 +1,6 @@
 """How far learnt parameters are from others: the conditional Kullback–Leibler (CKL) distance of §6.2.
 
-Estimates from disguised records can be negative, and then the distance is undefined. Rows with an estimate
-that is not positive are projected first, and one record is added to each of their cells, since a zero would
-make the distance infinite. All other rows are the maximum-likelihood estimates as they are.
+`mq.evaluate.ckl` is the distance; here is what Theorem 2 says of it, and how many rows it has to project.
 """
 
 from __future__ import annotations
@@ -26,30 +24,6 @@ PROJECTED = (
 def clipped(table: mq.learn.ConditionalTable) -> int:
     """Return how many rows have an estimate that is not positive, or no records at all."""
     return int((np.any(table.probabilities <= 0, axis=-1) | ~table.seen).sum())
-
-
-def positive(table: mq.learn.ConditionalTable) -> Floats:
-    """Return the parameters without negative ones, as the head of this module says."""
-    spoilt = np.any(table.probabilities <= 0, axis=-1, keepdims=True)
-    rows = table.projected().probabilities
-    records = 0.0 if table.evidence is None else np.maximum(table.evidence.records, 0.0)[..., None]
-    return np.where(spoilt, (records * rows + 1) / (records + rows.shape[-1]), table.probabilities)
-
-
-def ckl(clear: mq.learn.ConditionalTable, learnt: mq.learn.ConditionalTable) -> float:
-    """Return Σ_j P(parents = j) · KL(clear parameters, learnt ones), in nats.
-
-    `clear` was learnt from the same records before they were disguised.
-    """
-    assert clear.evidence is not None  # noqa: S101  (it was learnt)
-    weights = clear.evidence.records / clear.evidence.records.sum()
-    return float((weights * kl(clear.probabilities, positive(learnt))).sum())
-
-
-def kl(first: Floats, second: Floats) -> Floats:
-    """Return Σ p log(p/q) over the last axis; a term with p = 0 is 0."""
-    safe = np.where(first > 0, first, 1.0)
-    return np.asarray((first * np.log(safe / np.where(first > 0, second, 1.0))).sum(axis=-1))
 
 
 def parameter_covariance(counts: Floats, channels: Sequence[Floats]) -> Floats:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from masquerade.report import MUTED, canvas, open_frame
-from masquerade_experiments.experiment import Comparison, Experiment, Row, Setting
+from masquerade_experiments.experiment import Comparison, Experiment, Row, Rule, Setting
 from masquerade_experiments.ma_sivakumar_2005.accuracy import LINES, distances, predicted
 from masquerade_experiments.ma_sivakumar_2005.distance import PROJECTED
-from masquerade_experiments.ma_sivakumar_2005.runs import Measured, number, over_runs, with_errors
+from masquerade_experiments.ma_sivakumar_2005.runs import number, over_runs, with_errors
 from masquerade_experiments.ma_sivakumar_2005.seven_nodes import ARROWS, PLACES, SHOWN
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ RECORDS = 10_000
 LEVELS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 QUICK_LEVELS = (0.1, 0.2, 0.3)
 LEAST, GOOD = 0.1, 0.3
+ID = "ma-sivakumar-2005-fig-4"
+NOISE = (
+    "At p = 0.3 the noise of a node with two parents nearly outweighs the bias of taking reports for "
+    "truths, and few runs carry most of it; with more records it does not (Fig. 5)."
+)
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)
@@ -45,51 +51,56 @@ def by_theory(frame: pd.DataFrame) -> Iterator[Comparison]:
         theory = predicted(node, LEAST, RECORDS)
         small = frame[(frame["node"] == node) & (frame["p"] == LEAST)]
         yield Comparison(
-            f"node {node}: mean distance at p = {LEAST}; the paper's by its Theorem 2",
+            f"node {node}: mean distance at p = {LEAST}, by Theorem 2",
             theory.mean,
             float(small["ckl"].mean()),
             theory.deviation / np.sqrt(small["run"].nunique()),
+            origin="theory",
         )
 
 
 def by_the_text(frame: pd.DataFrame) -> Iterator[Comparison]:
-    """Compare ratios of mean distances with 1."""
+    """Judge the claims by logarithms of ratios of mean distances: 0 where both are alike."""
     for node in SHOWN:
         chosen = frame[frame["node"] == node]
-        growth = ratio(chosen, ("ckl", GOOD), ("ckl", LEAST))
-        yield Comparison(
+        yield claimed(
             f"node {node}: mean distance at p = {GOOD} over that at p = {LEAST} (accuracy falls as p grows)",
-            1.0,
-            growth.value,
-            growth.stderr,
-            rule="at least",
+            chosen,
+            (("ckl", GOOD), ("ckl", LEAST)),
+            "at least",
         )
-        naive = ratio(chosen, ("ckl", GOOD), ("ckl_naive", GOOD))
-        yield Comparison(
+        naive = claimed(
             f"node {node}: mean distance at p = {GOOD} over that of disguised records taken for clear ones "
             "(accuracy is still good)",
-            1.0,
-            naive.value,
-            naive.stderr,
-            rule="at most",
+            chosen,
+            (("ckl", GOOD), ("ckl_naive", GOOD)),
+            "at most",
         )
-        parties = ratio(chosen, ("ckl_without_miner", GOOD), ("ckl", GOOD))
-        yield Comparison(
+        yield replace(naive, why=NOISE, check=f"masquerade reproduce {ID} --runs 200")
+        yield claimed(
             f"node {node}: mean distance at p = {GOOD} without a miner over that with one",
-            1.0,
-            parties.value,
-            parties.stderr,
-            rule="at most",
+            chosen,
+            (("ckl_without_miner", GOOD), ("ckl", GOOD)),
+            "at most",
         )
 
 
-def ratio(frame: pd.DataFrame, above: tuple[str, float], below: tuple[str, float]) -> Measured:
-    """Return the ratio of two mean distances, each a column at a level of p."""
+def claimed(
+    what: str, frame: pd.DataFrame, pair: tuple[tuple[str, float], tuple[str, float]], rule: Rule
+) -> Comparison:
+    """Compare the ratio of two mean distances with 1, each a column at a level of p.
+
+    Few runs carry most of a mean distance: of the ratio's logarithm the jackknife is far steadier.
+    """
 
     def mean(rows: pd.DataFrame, of: tuple[str, float]) -> float:
         return float(rows.loc[rows["p"] == of[1], of[0]].mean())
 
-    return over_runs(frame, lambda rows: mean(rows, above) / mean(rows, below))
+    above, below = pair
+    if not mean(frame, above):  # learnt exactly
+        return Comparison(what, 1.0, 0.0, rule=rule)
+    found = over_runs(frame, lambda rows: float(np.log(mean(rows, above) / mean(rows, below))))
+    return Comparison(f"{what}, logarithm", 0.0, found.value, found.stderr, rule=rule)
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -129,11 +140,12 @@ SHOWS = (
 CHOSEN = "The levels of p are not given: we take 0.05 to 0.4. Every run draws its own 10,000 records."
 COMPARED = (
     "The values of the figure are lost: what the text says is compared, and at p = 0.1 the mean with what "
-    "its own Theorem 2 gives. Shaded: up to one standard deviation over the runs."
+    "its own Theorem 2 gives for the network that stands in for the lost one (“by theory”). Shaded: up to "
+    "one standard deviation over the runs."
 )
 
 EXPERIMENT = Experiment(
-    id="ma-sivakumar-2005-fig-4",
+    id=ID,
     paper="Ma & Sivakumar (2005)",
     item="Figure 4",
     title="Accuracy of parameters against the level of randomization",

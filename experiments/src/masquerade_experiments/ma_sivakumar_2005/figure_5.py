@@ -58,6 +58,7 @@ def slopes(frame: pd.DataFrame) -> Iterator[Comparison]:
                 -1.0,
                 found.value,
                 found.stderr,
+                origin="theory",
             )
 
 
