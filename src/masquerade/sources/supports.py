@@ -434,7 +434,7 @@ def _distinct_sets(sets: NDArray[Any]) -> tuple[Sets, NDArray[np.intp], NDArray[
 def _subsets(sets: Sets) -> int:
     """Return how many subsets sets of one size have, at most."""
     size, items = sets.shape[1], len(np.unique(sets))
-    return min(len(sets) << size, sum(comb(items, some) for some in range(size + 1)))
+    return int(min(len(sets) << size, sum(comb(items, some) for some in range(size + 1))))
 
 
 def _facets(sets: Sets) -> Sets:
