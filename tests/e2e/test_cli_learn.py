@@ -515,9 +515,6 @@ def test_rows_that_do_not_fit_are_refused(world):
     assert "not the same in the model" in refused(
         "predict", world / "disguised.csv", *asked, "-p", world / "other.yaml"
     )
-    assert "only naive Bayes" in refused(
-        "predict", world / "disguised.csv", *policy, "-m", world / "tree.json", "-o", world / "out.csv"
-    )
     assert "--accuracy" in refused("predict", world / "people.csv", *model, "--json")
     assert "give --policy" in refused("predict", world / "people.csv", *model, "--clear")
     assert "into a file" in refused("predict", world / "people.csv", *model, "--accuracy", "-o", "-")

@@ -115,7 +115,16 @@ def _numbers(text: str | None) -> list[float] | None:
 
 @command
 def shares(
-    *, source: Any, schema: Any, of: Of, by: By = None, where: Where = None, level: Level = 0.95
+    *,
+    source: Any,
+    schema: Any,
+    of: Of,
+    by: By = None,
+    among: Annotated[
+        str | None, option("Of records with these categories only, as those who followed a design.", "A,B")
+    ] = None,
+    where: Where = None,
+    level: Level = 0.95,
 ) -> Shown:
     """Percentages of a variable, of all records or of every category of others.
 
@@ -123,7 +132,13 @@ def shares(
     """
     asked = names_in(of, schema, "--of")
     given = _conditions(where, schema)
-    return mq.stats.shares(source, asked, _names(by, schema, "--by"), where=given, level=level)
+    kept = None
+    if among is not None:
+        if len(asked) > 1:
+            raise InputError("--among lists categories of one variable: give one with --of.")
+        kept = [category_called(schema[asked[0]], text.strip(), "--among") for text in among.split(",")]
+    groups = _names(by, schema, "--by")
+    return mq.stats.shares(source, asked, groups, among=kept, where=given, level=level)
 
 
 def _effect(verb: Callable[..., Shown], source: Any, schema: Schema, typed: Mapping[str, Any]) -> Shown:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from masquerade.core import plots
+from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.palette import CATEGORIES, INK, LINE, MUTED
 
@@ -19,18 +23,23 @@ WIDEST, NARROWEST = 11.0, 5.5  # a page on its side
 LONGEST_LABEL = 18
 
 
-def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int | None) -> Axes:
+Groups = Mapping[int, tuple[int, ...]]  # the first of branches that share a box, and all of them
+
+
+def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int | None, *, grouped: bool) -> Axes:
     """Draw the first `max_depth` levels; a dashed frame marks a node with more below it.
 
     Without a depth so many levels as stand on a page, and at least one. A drawing is never wider than a page:
     what is, shrinks.
 
     Every box has the records by estimate with their standard error, the most probable class with the error
-    of its probability, and a bar of all class probabilities. Cost: one box a node drawn.
+    of its probability, and a bar of all class probabilities. Leaves of one node that have the same most
+    probable class share a box if they are `grouped`. Cost: one box a node drawn.
     """
     if max_depth is not None and max_depth < 0:
         raise InputError(f"The 'max_depth' of a drawing must not be negative. Got {max_depth} instead.")
-    across, shown = _positions(tree, _fitting(tree) if max_depth is None else max_depth)
+    groups = _groups(tree, grouped=grouped)
+    across, shown = _positions(tree, _fitting(tree, groups) if max_depth is None else max_depth, groups)
     levels = 1 + max(tree.nodes[place].depth for place in shown)
     width = max(INCHES_PER_LEAF * (1 + max(across.values())), NARROWEST)
     height = INCHES_PER_LEVEL * (levels - 0.4) + 0.7
@@ -38,9 +47,9 @@ def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int | None) -> Axe
     axes = plots.new_axes(width * shrunk, max(height * shrunk, 2.0)) if ax is None else ax
     size = shrunk if ax is None else plots.room(ax, width, height)
     for place in shown:
-        _draw_branches(axes, tree, place, across, size)
+        _draw_branches(axes, tree, place, across, size, groups=groups)
     for place in shown:
-        _draw_node(axes, tree, place, across, size)
+        _draw_node(axes, tree, place, across, size, members=groups[place])
     _draw_legend(axes, tree)
     middle, half = max(across.values()) / 2, max(width / INCHES_PER_LEAF / 2, max(across.values()) / 2 + 0.5)
     axes.set(xlim=(middle - half, middle + half), ylim=(-(levels - 1) - 0.3, 0.3))
@@ -50,18 +59,30 @@ def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int | None) -> Axe
     return axes
 
 
-def _fitting(tree: DecisionTree) -> int:
+def _groups(tree: DecisionTree, *, grouped: bool) -> Groups:
+    """Return which nodes have a box, each with all that it stands for."""
+    found: dict[int, tuple[int, ...]] = {0: (0,)}
+    for node in tree.nodes:
+        first: dict[int, int] = {}
+        for branch in () if node.split is None else node.split.branches:
+            leaf = tree.nodes[branch].split is None
+            place = first.setdefault(tree.nodes[branch].best, branch) if grouped and leaf else branch
+            found[place] = (*found.get(place, ()), branch)
+    return found
+
+
+def _fitting(tree: DecisionTree, groups: Groups) -> int:
     """Return how many levels stand on a page beside each other, at least one."""
     depth = 1
     while depth < tree.depth:
-        across, _ = _positions(tree, depth + 1)
+        across, _ = _positions(tree, depth + 1, groups)
         if INCHES_PER_LEAF * (1 + max(across.values())) > WIDEST:
             break
         depth += 1
     return depth
 
 
-def _positions(tree: DecisionTree, max_depth: int) -> tuple[dict[int, float], list[int]]:
+def _positions(tree: DecisionTree, max_depth: int, groups: Groups) -> tuple[dict[int, float], list[int]]:
     """Return where the drawn nodes stand, in leaves from the left, and their places, breadth first.
 
     Leaves stand one apart; an inner node stands in the middle of its branches.
@@ -73,13 +94,14 @@ def _positions(tree: DecisionTree, max_depth: int) -> tuple[dict[int, float], li
     while stack:
         place, done = stack.pop()
         split = tree.nodes[place].split
-        if split is None or tree.nodes[place].depth >= max_depth:
+        branches = [] if split is None else [branch for branch in split.branches if branch in groups]
+        if not branches or tree.nodes[place].depth >= max_depth:
             across[place] = float(drawn_leaves)
             drawn_leaves += 1
         elif done:
-            across[place] = (across[split.branches[0]] + across[split.branches[-1]]) / 2
+            across[place] = (across[branches[0]] + across[branches[-1]]) / 2
         else:
-            stack += [(place, True), *((branch, False) for branch in reversed(split.branches))]
+            stack += [(place, True), *((branch, False) for branch in reversed(branches))]
             continue
         order.append(place)
     return across, sorted(order)
@@ -91,21 +113,25 @@ def _has_hidden(tree: DecisionTree, place: int, across: dict[int, float]) -> boo
     return split is not None and split.branches[0] not in across
 
 
-def _draw_branches(axes: Axes, tree: DecisionTree, place: int, across: dict[int, float], size: float) -> None:
+def _draw_branches(
+    axes: Axes, tree: DecisionTree, place: int, across: dict[int, float], size: float, *, groups: Groups
+) -> None:
     """Draw the lines to the branches, as wide as their shares of the records, with their categories."""
     split = tree.nodes[place].split
     if split is None or _has_hidden(tree, place, across):
         return
     x, y = across[place], -float(tree.nodes[place].depth)
     labels = tree.variable(split.feature).categories
+    shares = dict(zip(split.branches, tree.shares(place).tolist(), strict=True))
     top, knee, bottom = y - BOX_HEIGHT / 2, y - BOX_HEIGHT / 2 - 0.14, y - 1 + BOX_HEIGHT / 2
-    for branch, share, label in zip(split.branches, tree.shares(place), labels, strict=True):
-        to = across[branch]
+    for branch in [branch for branch in split.branches if branch in groups]:
+        to, share = across[branch], sum(shares[member] for member in groups[branch])
+        label = ", ".join(str(labels[tree.nodes[member].branch]) for member in groups[branch])
         axes.plot(
             [x, x, to, to],
             [top, knee, knee, bottom],
             color=LINE,
-            linewidth=size * (0.8 + 3.2 * float(share)),
+            linewidth=size * (0.8 + 3.2 * share),
             solid_joinstyle="round",
             zorder=1,
         )
@@ -122,7 +148,15 @@ def _draw_branches(axes: Axes, tree: DecisionTree, place: int, across: dict[int,
         )
 
 
-def _draw_node(axes: Axes, tree: DecisionTree, place: int, across: dict[int, float], size: float) -> None:
+def _draw_node(
+    axes: Axes,
+    tree: DecisionTree,
+    place: int,
+    across: dict[int, float],
+    size: float,
+    *,
+    members: tuple[int, ...],
+) -> None:
     from matplotlib.patches import FancyBboxPatch, Rectangle  # noqa: PLC0415  (slow to load)
 
     node, x = tree.nodes[place], across[place]
@@ -141,12 +175,12 @@ def _draw_node(axes: Axes, tree: DecisionTree, place: int, across: dict[int, flo
         )
     )
     start = left + 0.05
-    for code, share in enumerate(node.probabilities):
+    for code, share in enumerate(_mean_probabilities(tree, members)):
         extent = (BOX_WIDTH - 0.1) * float(share)
         bar = Rectangle((start, low + 0.04), extent, BAR_HEIGHT, color=_colour(code), linewidth=0, zorder=4)
         axes.add_patch(bar)
         start += extent
-    for line, text in enumerate(_box_lines(tree, node)):
+    for line, text in enumerate(_box_lines(tree, node) if len(members) == 1 else _shared(tree, members)):
         axes.text(
             x,
             low + BOX_HEIGHT - 0.085 - 0.12 * line,
@@ -158,6 +192,21 @@ def _draw_node(axes: Axes, tree: DecisionTree, place: int, across: dict[int, flo
             color=INK if line == 0 else MUTED,
             zorder=5,
         )
+
+
+def _mean_probabilities(tree: DecisionTree, members: tuple[int, ...]) -> Floats:
+    """Return the class probabilities of leaves together, weighted by their records."""
+    weights = np.array([max(tree.nodes[member].records, 0.0) for member in members])
+    weights = weights / weights.sum() if weights.sum() > 0 else np.full(len(members), 1 / len(members))
+    return np.asarray(weights @ np.stack([tree.nodes[member].probabilities for member in members]))
+
+
+def _shared(tree: DecisionTree, members: tuple[int, ...]) -> tuple[str, str, str]:
+    """Return the lines in a box of several leaves; how their estimates depend on each other is not known."""
+    best = tree.nodes[members[0]].best
+    label = plots.shortened(tree.target.categories[best], LONGEST_LABEL)
+    records = sum(tree.nodes[member].records for member in members)
+    return label, f"{_mean_probabilities(tree, members)[best]:.3f}, {len(members)} leaves", f"{records:,.0f}"
 
 
 def _box_lines(tree: DecisionTree, node: Node) -> tuple[str, str, str]:

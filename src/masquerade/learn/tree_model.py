@@ -271,11 +271,14 @@ class DecisionTree(Printed, Saved):
             lines.append(f"leaves with fewer than five standard errors of records: {doubtful:,}")
         return "\n".join([*lines, "", self.to_text(SUMMARY_DEPTH)])
 
-    def plot(self, ax: Axes | None = None, max_depth: int | None = None) -> Axes:
-        """Draw the first levels (without `max_depth` those that fit a page): boxes with bars of classes."""
+    def plot(self, ax: Axes | None = None, max_depth: int | None = None, *, grouped: bool = False) -> Axes:
+        """Draw the first levels (without `max_depth` those that fit a page): boxes with bars of classes.
+
+        Leaves of one node with the same most probable class share a box if they are `grouped`.
+        """
         from masquerade.learn._tree_plot import tree_plot  # noqa: PLC0415  (matplotlib is slow to load)
 
-        return tree_plot(self, ax, max_depth)
+        return tree_plot(self, ax, max_depth, grouped=grouped)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the tree as plain JSON values; nodes in their order, branches by place."""

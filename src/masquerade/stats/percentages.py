@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.covariance import share_spread_of
 from masquerade.core.errors import InputError
 from masquerade.core.intervals import Flags, quantile, ratio_errors
+from masquerade.core.schema import Category, Variable
 from masquerade.core.spread import share_interval
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
@@ -35,13 +37,21 @@ class RowShares(NamedTuple):
 
 
 def shares(
-    data: Tally | CountTable, of: Names, by: Names = (), *, where: Where = None, level: float = 0.95
+    data: Tally | CountTable,
+    of: Names,
+    by: Names = (),
+    *,
+    among: Sequence[Category] | None = None,
+    where: Where = None,
+    level: float = 0.95,
 ) -> Estimates:
     """Return the share of every category of `of` among the records with each category of `by`.
 
     Without `by`, shares of all records (of those that satisfy `where`): ``shares(source, "smoker")``. Row
     percentages are ``shares(source, "smoker", by="region")``, column percentages the other way round.
-    Estimates may lie below 0 or above 1: that is information about how little the reports say.
+    With `among`, shares of the records with one of these categories: ``shares(source, "x", among=["yes",
+    "no"])`` leaves out those who did not follow a design. Estimates may lie below 0 or above 1: that is
+    information about how little the reports say.
 
     Formula: N̂_t/N̂, N̂ the estimated number of records that the share is of.
     Error: score intervals on the reports, Fieller's where that number is itself uncertain: see
@@ -51,9 +61,15 @@ def shares(
     if not parts:
         raise InputError("shares() needs a variable whose categories are counted: of='smoker'.")
     table = table_of(data, (*groups, *parts), where)
-    found = row_shares(table, len(groups), level)
-    axes = table.axes
-    title = f"Shares of {' × '.join(parts)}" + (f" by {', '.join(groups)}" if groups else "")
+    axes = list(table.axes)
+    chosen = None
+    title = f"Shares of {' × '.join(parts)}"
+    if among is not None:
+        chosen = _chosen(axes, len(groups), among)
+        axes[-1] = Variable(axes[-1].name, tuple(axes[-1].categories[code] for code in chosen))
+        title += f" among {', '.join(map(str, axes[-1].categories))}"
+    found = row_shares(table, len(groups), level, chosen)
+    title += f" by {', '.join(groups)}" if groups else ""
     notes = unsteady_notes(table, found, len(groups))
     return Estimates(
         title + given_text(where),
@@ -71,22 +87,39 @@ def shares(
     )
 
 
-def row_shares(table: CountTable, lead: int, level: float) -> RowShares:
-    """Return the shares of the cells of a table in the rows that its first `lead` axes make."""
+def _chosen(axes: Sequence[Variable], lead: int, among: Sequence[Category]) -> list[int]:
+    """Return the codes of the categories that shares are of."""
+    if len(axes) - lead != 1 or isinstance(among, str):
+        raise InputError("'among' lists categories of the one variable that is counted: among=['yes', 'no'].")
+    codes = sorted({axes[-1].code(label) for label in among})
+    if len(codes) < 2:
+        raise InputError("'among' needs two categories or more: the share of one among itself is 1.")
+    return codes
+
+
+def row_shares(table: CountTable, lead: int, level: float, chosen: Sequence[int] | None = None) -> RowShares:
+    """Return the shares of the cells of a table in the rows that its first `lead` axes make.
+
+    Of the cells that are `chosen` in every row, if there is such a choice.
+    """
     inner = tuple(range(lead, table.values.ndim))
     shape = table.values.shape
     rows = (*shape[:lead], prod(shape[lead:]))
-    cells = table.values.reshape(rows)
+    cells, blocks = table.values.reshape(rows), table.covariance.within(inner)
+    if chosen is not None:
+        cells, blocks = cells[..., chosen], blocks[..., chosen, :][..., chosen]
     totals = cells.sum(axis=-1)
     seen = totals > ROUNDING * max(table.n, 1)
     whole = np.where(seen, totals, 1.0)
     values = np.where(seen[..., None], cells / whole[..., None], np.nan)
     safe = np.where(seen[..., None], values, 0.0)
-    errors = ratio_errors(safe, table.covariance.within(inner), whole)
-    spread = share_spread_of(table.covariance, lead, safe) if len(inner) == 1 else None
+    errors = ratio_errors(safe, blocks, whole)
+    spread = None
+    if len(inner) == 1 and chosen is None:
+        spread = share_spread_of(table.covariance, lead, safe)
     z = quantile(level)
     known = errors.total_variance <= ROUNDING * np.maximum(totals, 1.0) ** 2
-    if not lead and known.all() and table.covariance.shape == shape:
+    if not lead and chosen is None and known.all() and table.covariance.shape == shape:
         interval = table.conf_int(level)  # of counts in a number of records that is known
         lower, upper = (end.reshape(rows) / whole[..., None] for end in interval)
         stderr = table.stderr().reshape(rows) / whole[..., None]

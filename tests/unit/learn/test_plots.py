@@ -1,8 +1,10 @@
 """Every model has a picture, on axes of one's own or of a new figure."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
 
 import masquerade as mq
 from masquerade.sources.records import Records
@@ -63,3 +65,18 @@ def test_links_are_as_wide_as_the_counts_speak_for_them():
     widths = {arrow.get_linewidth() for arrow in found.plot().patches if "Arrow" in type(arrow).__name__}
     assert len(widths) == 1  # each of the links kept occurred in one structure of two
     assert found.frequency["a", "b"] == 0.5
+
+
+def test_leaves_with_the_same_class_may_share_a_box():
+    jobs = [f"job {place}" for place in range(12)]
+    buys = ["yes" if (place % 12 < 4) != (place % 7 == 0) else "no" for place in range(720)]
+    frame = pd.DataFrame({"job": jobs * 60, "buys": buys})
+    tree = mq.learn.decision_tree(mq.tally(frame), "buys")
+    apart, together = tree.plot(), tree.plot(grouped=True)
+    boxes = [sum(isinstance(patch, FancyBboxPatch) for patch in axes.patches) for axes in (apart, together)]
+    assert boxes == [13, 3]
+    assert together.figure.get_size_inches()[0] < apart.figure.get_size_inches()[0] <= 11
+    texts = [text.get_text() for text in together.texts]
+    assert any(text.startswith("job 0, job 1") for text in texts)
+    assert any(text.endswith("4 leaves") for text in texts)
+    assert any(text.endswith("8 leaves") for text in texts)

@@ -303,3 +303,23 @@ def test_a_self_protective_no_is_told_by_a_model_of_the_items():
     np.testing.assert_allclose(found.value, best.x, atol=1e-4)
     with pytest.raises(InputError, match="more parameters"):
         source.fit(names, [["a", "b", "c", "rule"]])
+
+
+def test_shares_among_those_who_follow_the_design():
+    """Cheater detection: yes/(yes + no), its error by the delta method."""
+    channel = mq.channels.cheater_detection([0.1, 0.6])
+    counts = [150, 350, 260, 240]
+    codes = np.repeat(np.arange(4), counts)
+    frame = pd.DataFrame({"x_group": codes // 2 + 1, "x_answer": np.where(codes % 2, "no", "yes")})
+    source = mq.tally(frame, mq.Policy.build({"x": ["yes", "no", "cheat"]}, {"x": channel}))
+    found = mq.stats.shares(source, "x", among=["yes", "no"])
+    (table,) = source.answer([mq.Query(by="x")])
+    yes, no, _ = table.values
+    slope = np.array([no, -yes, 0]) / (yes + no) ** 2
+    assert found.values == pytest.approx([yes / (yes + no), no / (yes + no)])
+    assert found.stderr[0] == pytest.approx(np.sqrt(slope @ table.covariance.dense() @ slope), rel=1e-3)
+    assert found.lower[0] < found.values[0] < found.upper[0]
+    assert found.heading.startswith("Shares of x among yes, no")
+    for among in (["yes"], "yes", ["yes", "perhaps"]):
+        with pytest.raises(mq.MasqueradeError):
+            mq.stats.shares(source, "x", among=among)
