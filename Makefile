@@ -11,9 +11,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-slow coverage fuzz servers lint bench bench-large dist lock clean
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.installed-demo
 	$(BIN)/masquerade demo --out demo --overwrite
-	@echo "A survey that disguises in the browser: $(BIN)/masquerade survey demo (pip install 'masquerade[services]')"
+	$(BIN)/masquerade survey demo --once
+	@echo "To answer that survey yourself, in a browser: $(BIN)/masquerade survey demo"
 
 test: $(VENV)/.installed-test lint servers
 	$(BIN)/python -m pytest -n auto
@@ -64,12 +65,13 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: SET := run
+$(VENV)/.installed-demo: SET := demo
 $(VENV)/.installed-test: SET := test
 $(VENV)/.installed-bench: SET := bench
 $(VENV)/.installed-release: SET := release
 
 # locked packages by their hashes, then our own, built with what is locked
-$(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-bench $(VENV)/.installed-release: \
+$(VENV)/.installed $(VENV)/.installed-demo $(VENV)/.installed-test $(VENV)/.installed-bench $(VENV)/.installed-release: \
 		$(VENV)/bin/python pyproject.toml experiments/pyproject.toml $(wildcard $(LOCK)/*.txt)
 	@echo "Installing masquerade and what it needs ($(LOCK)/$(SET).txt) into $(VENV) ..."
 	$(PIP) --require-hashes --requirement $(LOCK)/$(SET).txt

@@ -401,10 +401,21 @@ def test_own_spinners_and_the_team(machine, tmp_path):
     }
     questions = [{"variable": "pills", "text": "Pills?", "answers": {"yes": "Yes", "no": "No"}}]
     with collecting(
-        tmp_path / "work", policy=policy, questions=questions, languages=["en"], own_chance=True, **PLAIN
+        tmp_path / "work",
+        policy=policy,
+        questions=questions,
+        languages=["en", "de", "fr", "es"],
+        own_chance=True,
+        **PLAIN,
     ) as (collector, url, _):
         context = machine[1].new_context(**PHONE)
-        one = Visit(context, url + "/")
+        one = Visit(context, url + "/").sees("T")
+        begin = {"de": "Beginnen", "fr": "Commencer", "es": "Empezar", "en": "Begin"}
+        for language, label in begin.items():
+            one.page.locator("header select").select_option(language)
+            one.page.get_by_role("button", name=label, exact=True).wait_for()
+            assert one.page.evaluate("document.documentElement.lang") == language
+            one.accessible()
         one.page.get_by_label("Who draws").select_option("2")
         one.begin().page.get_by_text("mark here only what the sheet says").wait_for()
         one.answer("No").send().sees("Sent")
