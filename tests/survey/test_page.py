@@ -259,6 +259,17 @@ def test_respondents_leave_no_answer_and_give_unbiased_shares(machine, tmp_path)
     respondents.judge(respondents.study(machine[1], tmp_path / "work", people=3, inside=100))
 
 
+def test_two_hundred_respondents_and_ten_thousand_were_kept_on_file():
+    kept = json.loads(respondents.KEPT.read_text(encoding="utf-8"))
+    assert kept["people_in_fresh_contexts"] >= 200
+    assert kept["people_inside_one_page"] >= 10_000
+    respondents.judge(kept)
+    told = kept["mutual_information"]
+    found, error, own = (f"{told[name]:.3f}" for name in ("found", "stderr", "of_the_channels"))
+    page = (Path(__file__).parents[2] / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    assert f"{found} nats (±{error}) of the truth, the channels {own}." in " ".join(page.split())
+
+
 def test_ten_thousand_draws_of_the_page_are_the_channel_s(visit, world):
     """Of every truth of every question: no more is told about it than its channel tells."""
     one, policy = visit(), world[0].survey.policy
