@@ -16,7 +16,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, combinations, product
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class OneTable:
     schema: mq.Schema
     counts: np.ndarray
     guarantee: Guarantee = field(default_factory=lambda: Guarantee(()))
+    known: dict[mq.Query, mq.CountTable] = field(default_factory=dict)
 
     def check(self, queries: Sequence[mq.Query]) -> list[mq.Refusal]:
         for query in queries:
@@ -47,7 +49,10 @@ class OneTable:
         return []
 
     def answer(self, queries: Sequence[mq.Query]) -> list[mq.CountTable]:
-        return [self._table(query) for query in queries]
+        for query in queries:
+            if query not in self.known:
+                self.known[query] = self._table(query)
+        return [self.known[query] for query in queries]
 
     def _table(self, query: mq.Query) -> mq.CountTable:
         names, counts = list(self.schema), self.counts
@@ -71,29 +76,30 @@ class World:
     possible: np.ndarray
     rules: mq.Rules
 
-    def vectors(self, query: mq.Query) -> list[np.ndarray]:
+    def vectors(self, query: mq.Query) -> np.ndarray:
         """Return the cells of a question over the combinations that can occur."""
-        where = dict(query.where)
-        shape = self.source.schema.shape(query.by)
-        return [
-            self.members({**where, **dict(zip(query.by, labels, strict=True))})
-            for labels in product(*map(range, shape))
-        ]
+        places, cells = all_cells(self.possible.shape)
+        where, names = dict(query.where), self.source.schema.names
+        asked = []
+        for labels in product(*map(range, self.source.schema.shape(query.by))):
+            cell = {**where, **dict(zip(query.by, labels, strict=True))}
+            asked.append(places[tuple(cell.get(name) for name in names)])
+        return cells[asked][:, self.possible.ravel()]
 
-    def members(self, cell: dict[str, int]) -> np.ndarray:
-        codes = np.indices(self.possible.shape).reshape(self.possible.ndim, -1)
-        inside = [codes[self.source.schema.names.index(name)] == label for name, label in cell.items()]
-        found = np.all([np.ones(self.possible.size, dtype=bool), *inside], axis=0)
-        return found[self.possible.ravel()].astype(float)
 
-    def cells(self) -> list[dict[str, int]]:
-        names = self.source.schema.names
-        some = chain.from_iterable(combinations(names, size) for size in range(1, len(names) + 1))
-        return [
-            dict(zip(chosen, labels, strict=True))
-            for chosen in some
-            for labels in product(*map(range, self.source.schema.shape(chosen)))
-        ]
+@cache
+def all_cells(shape: tuple[int, ...]) -> tuple[dict[tuple[int | None, ...], int], np.ndarray]:
+    """Return every cell of every set of variables (None: not named), and its combinations as 0/1 rows."""
+    codes = np.indices(shape).reshape(len(shape), -1)
+    cells = list(product(*([None, *range(size)] for size in shape)))
+    rows = [
+        np.all(
+            [codes[axis] == code for axis, code in enumerate(cell) if code is not None] or [codes[0] >= 0],
+            axis=0,
+        )
+        for cell in cells
+    ]
+    return {cell: place for place, cell in enumerate(cells)}, np.array(rows, dtype=float)
 
 
 def drawn_world(generator: np.random.Generator, *, telling: bool) -> World:
@@ -133,27 +139,26 @@ def drawn_question(generator: np.random.Generator, schema: mq.Schema) -> mq.Quer
     return mq.Query(by=by, where=where)
 
 
-def given_away(world: World, answered: Sequence[mq.Query]) -> list[dict[str, int]]:
+def given_away(world: World, answered: Sequence[mq.Query]) -> list[tuple[int | None, ...]]:
     """Return the protected cells that the answers determine, by brute force."""
-    n = float(world.source.counts.sum())
-    rows = np.array([np.ones(int(world.possible.sum())), *chain.from_iterable(map(world.vectors, answered))])
-    projection = np.linalg.pinv(rows) @ rows
+    places, cells = all_cells(world.possible.shape)
+    inside = cells[:, world.possible.ravel()]
+    everybody = np.ones((1, inside.shape[1]))
+    rows = np.concatenate([everybody, *map(world.vectors, answered)])
+    determined = np.all(np.abs(inside @ (np.linalg.pinv(rows) @ rows) - inside) < 1e-9, axis=1)
     data = world.rules.data_dependent
-    found = []
-    for cell in world.cells():
-        inside = world.members(cell)
-        if not inside.any() or not np.allclose(inside @ projection, inside, atol=1e-9):
-            continue
-        if data is None:
-            protected = len(cell) == len(world.source.schema)
-        else:
-            people = float(world.source.counts[world.possible] @ inside)
-            empty = (0.0,) if data.show_empty else ()
-            protected = any(it < data.least_people and it not in empty for it in (people, n - people))
-            protected &= inside.sum() < len(inside)  # everybody is no set
-        if protected:
-            found.append(cell)
-    return found
+    if data is None:
+        protected = np.array([None not in cell for cell in places])
+    else:
+        counts = world.source.counts[world.possible]
+        people = inside @ counts
+        few = [
+            (it < data.least_people) & ~(data.show_empty & (it == 0))
+            for it in (people, counts.sum() - people)
+        ]
+        protected = np.logical_or(*few) & (inside.sum(axis=1) < inside.shape[1])  # everybody is no set
+    found = determined & protected & inside.any(axis=1)
+    return [cell for cell, place in places.items() if found[place]]
 
 
 def sequence(generator: np.random.Generator, *, telling: bool) -> tuple[Counter[str], list[Any]]:
