@@ -44,6 +44,8 @@ def audit_answers(answered: Sequence[Answered], rules: Rules | None = None, titl
         worked_out: list[str] = []
         for joined in known.joined:
             names = known.ordered(joined)
+            if not names:  # how many there are
+                continue
             if prod(size + 1 for size in schema.shape(names)) > MOST_CELLS:
                 missing.append(f"the table of {', '.join(names)} is too large to look at every cell of it")
                 continue
@@ -61,7 +63,7 @@ def audit_answers(answered: Sequence[Answered], rules: Rules | None = None, titl
                     )
                 )
         questions = len(known.queries)
-        told = f"{counted(questions, 'question')}, of which {known.span.rank:,} sums are independent"
+        told = f"{counted(questions, 'question')} with {counted(known.span.rank, 'independent sum')}"
         more = f"; cells of {'; '.join(worked_out)} follow that no answer shows alone" if worked_out else ""
         findings.append(
             Finding(
@@ -81,7 +83,7 @@ def audit_answers(answered: Sequence[Answered], rules: Rules | None = None, titl
     return Audit(
         f"Differencing: {title}",
         tuple(findings),
-        (AuditTable("Cells that are determined", columns, tuple(rows), note),),
+        (AuditTable("Cells that are determined", columns, tuple(rows), note),) if rows else (),
         tuple(dict.fromkeys(missing)),
     )
 
