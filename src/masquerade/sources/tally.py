@@ -383,20 +383,26 @@ def table_for(
             raise InputError(f"engine={engine!r} is for files; a frame or table is counted where it lies.")
         return _chosen(data, "the records stay there") if given else None
     if engine == "duckdb":
-        return _chosen(DuckFiles(data, watch=watch), "asked for")
+        return _chosen(DuckFiles(data, watch=watch), "asked for", data.paths)
     if engine == "memory" or STREAM in data.paths:
         return None
     needed, most = codes_of(data, policy), largest_in_memory() if allowed is None else allowed
     reason = f"{needed / 2**20:,.0f} MiB of codes, memory is used up to {most / 2**20:,.0f} MiB"
     if needed <= most:
-        LOG.info("counting in memory: %s", reason)
+        LOG.info("counting in memory: %s%s", reason, _named(data.paths))
         return None
-    return _chosen(DuckFiles(data, watch=watch), reason)
+    return _chosen(DuckFiles(data, watch=watch), reason, data.paths)
 
 
-def _chosen(table: Table, reason: str) -> Table:
-    LOG.info("counting in %s: %s", table.title, reason)
+def _chosen(table: Table, reason: str, paths: Sequence[str] = ()) -> Table:
+    LOG.info("counting in %s: %s%s", table.title, reason, _named(paths))
     return table
+
+
+def _named(paths: Sequence[str]) -> str:
+    """Return which files a line of the log is about; of what is in them it says nothing."""
+    more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+    return f" ({paths[0]}{more})" if paths else ""
 
 
 def codes_of(files: Batches, policy: Policy) -> int:

@@ -50,7 +50,8 @@ def test_what_is_larger_than_the_limit_goes_to_duckdb(files, allowed, engine, ca
         assert type(placed(files / "f.parquet", allowed=allowed)) is engine
     (record,) = caplog.records
     where = "memory" if engine is type(None) else "DuckDB over 1 file"
-    assert record.getMessage() == f"counting in {where}: 0 MiB of codes, memory is used up to 0 MiB"
+    said = f"counting in {where}: 0 MiB of codes, memory is used up to 0 MiB ({files / 'f.parquet'})"
+    assert record.getMessage() == said  # which file, and nothing that is in it
 
 
 def test_the_line_in_the_log_has_the_sizes(files, caplog, monkeypatch):
@@ -58,7 +59,8 @@ def test_the_line_in_the_log_has_the_sizes(files, caplog, monkeypatch):
     with caplog.at_level(logging.INFO, "masquerade.sources"):
         placed(files / "f.parquet", allowed=256 << 20)
     assert caplog.messages == [
-        "counting in DuckDB over 1 file: 700 MiB of codes, memory is used up to 256 MiB"
+        "counting in DuckDB over 1 file: 700 MiB of codes, memory is used up to 256 MiB "
+        f"({files / 'f.parquet'})"
     ]
 
 
@@ -71,7 +73,7 @@ def test_small_files_never_open_duckdb(files, monkeypatch):
 def test_an_engine_that_is_asked_for_is_used(files, caplog):
     with caplog.at_level(logging.INFO, "masquerade.sources"):
         assert isinstance(mq.tally(files / "f.csv", POLICY, engine="duckdb"), Engine)
-    assert caplog.messages == ["counting in DuckDB over 1 file: asked for"]
+    assert caplog.messages == [f"counting in DuckDB over 1 file: asked for ({files / 'f.csv'})"]
     assert placed(files / "f.csv", engine="memory", allowed=0) is None
 
 
