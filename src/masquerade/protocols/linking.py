@@ -295,6 +295,8 @@ class LinkingParty(Responder):
 
     def forget(self) -> None:
         """Destroy pseudonyms and masks; nobody can link by them any more."""
+        self._mask.wipe()
+        self._blind.wipe()
         self._forms = []
         self._draw()
 

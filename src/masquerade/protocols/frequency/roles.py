@@ -238,7 +238,11 @@ class User(Enrolled):
         reports, sizes = self._reports, self.terms.sizes
         bits = [bit for question in asked.questions for bit in ballots.bits_of(question, reports, sizes)]
         pairs = current.keys.take()
-        return wire.Step.VOTE, asked.number, booth.cast(self.name, pairs, bits)
+        vote = booth.cast(self.name, pairs, bits)
+        for pair in pairs:
+            pair.x.wipe()
+            pair.y.wipe()
+        return wire.Step.VOTE, asked.number, vote
 
     def _judge(self, current: _OpenRound, votes: Sequence[bytes]) -> RoundAborted:
         """Return that the round is over, and by whom: those whose votes are invalid as shown, or the miner.

@@ -149,6 +149,8 @@ def submission(
     encoded = elgamal.encode_rows([row])
     transcript = _submission_transcript(terms, key, name, encoded)
     proof = prove(known_randomness(row), [Knows((r,)) for r in randomness], transcript)
+    for number in randomness:
+        number.wipe()
     return wire.Signed.make(terms, identity, wire.SUBMISSION, name, encoded + proof).encode()
 
 

@@ -20,7 +20,6 @@ nothing that its submissions did not.
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -122,8 +121,8 @@ class Dealer:
     def __init__(self, epoch: str, *, k: int, users: int, sensitive_size: int) -> None:
         if not 2 <= k <= MOST_K:
             raise InputError(f"'k' must be from 2 to {MOST_K:,}. Got {k} instead.")
-        self._coefficients = [1 + secrets.randbelow(group.order - 1) for _ in range(k)]
-        committed = tuple(group.multiply_generator(group.secret(a)) for a in self._coefficients)
+        self._coefficients = [group.random_secret() for _ in range(k)]
+        committed = tuple(map(group.multiply_generator, self._coefficients))
         self._dealing = PublicDeal(epoch, users, sensitive_size, committed)
 
     def dealing(self) -> bytes:
@@ -139,8 +138,13 @@ class Dealer:
     def _value(self, x: int) -> int:
         value = 0
         for coefficient in reversed(self._coefficients):
-            value = (value * x + coefficient) % group.order
+            value = (value * x + coefficient.reveal()) % group.order
         return value
+
+    def forget(self) -> None:
+        """Overwrite the polynomial: nothing can be dealt from then on."""
+        for coefficient in self._coefficients:
+            coefficient.wipe()
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise TypeError("a Dealer is not pickled: it is to be forgotten")
@@ -184,6 +188,8 @@ class User:
         )
         message = Submission(self.index, quasi, point, proof, sealed).encode()
         self._sent = quasi, sensitive, message
+        self._own.wipe()
+        self._submitted.wipe()
         return message
 
 

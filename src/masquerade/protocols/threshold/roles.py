@@ -257,6 +257,15 @@ class RandomnessServer:
                     raise SealBroken(f"The sealed key of epoch {epoch!r} is not the one of its notice.")
                 yield epoch, key
 
+    def wipe(self) -> None:
+        """Overwrite the keys of all epochs in memory; one that is sealed on the disk stays there."""
+        with self._lock:
+            for key in self._keys.values():
+                key.secret.wipe()
+            self._keys.clear()
+            if self._sealed is not None:
+                self._sealed.wipe()
+
     def holds(self, epoch: str) -> bool:
         """Tell whether the key of an epoch is here."""
         return epoch in self._keys

@@ -15,7 +15,7 @@ from typing import Final
 from masquerade.core.atomic import sync_folder, write_whole
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.private_file import read_private
-from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import stretch
 from masquerade.crypto.symmetric import seal, unseal
 
@@ -43,7 +43,7 @@ class SealedKeys:
     def keep(self, epoch: str, number: bytes) -> None:
         """Keep the key of an epoch; it is on the disk when this returns."""
         salt = os.urandom(_SALT)
-        sealed = seal(stretch(bytes(self._secret), salt), number, _CONTEXT + epoch.encode())
+        sealed = seal(stretch(self._held(), salt), number, _CONTEXT + epoch.encode())
         write_whole(_place(self._folder, epoch), salt + sealed, private=True)
 
     def find(self, epoch: str) -> bytes | None:
@@ -54,12 +54,21 @@ class SealedKeys:
         except FileNotFoundError:
             return None
         try:
-            return unseal(stretch(bytes(self._secret), data[:_SALT]), data[_SALT:], _CONTEXT + epoch.encode())
+            return unseal(stretch(self._held(), data[:_SALT]), data[_SALT:], _CONTEXT + epoch.encode())
         except (DecodingError, SealBroken):
             raise FileError(
                 f"{place}: was sealed under another secret, or is damaged. With the right one the epoch goes "
                 "on; without the file it has lost its key and can only be closed."
             ) from None
+
+    def _held(self) -> bytes:
+        if not any(self._secret):
+            raise KeySpent("What keys are sealed under was forgotten here.")
+        return bytes(self._secret)
+
+    def wipe(self) -> None:
+        """Overwrite the secret in memory; nothing can be sealed or opened with it from then on."""
+        self._secret[:] = bytes(len(self._secret))
 
     def destroy(self, epoch: str) -> None:
         """Overwrite and remove the key of an epoch."""

@@ -52,6 +52,7 @@ class RandomnessService(CollectServer):
         self._ledger = files.enter_context(closing(EvaluationLedger(self.once / LEDGER)))
         seed = derive(self.identity.reveal(), "collect randomness server")
         self._server = RandomnessServer(seed, self._ledger, signing=self.identity, sealed=self._sealed())
+        files.callback(self._server.wipe)
         known = self._ledger.notice(self.epoch)
         if known is None:
             self.check_only()
