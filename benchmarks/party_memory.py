@@ -2,7 +2,7 @@
 
 Each size runs in a process of its own, which does what a party's service does between its first and its last
 message to a miner, without the network. What counts is the growth from one size to the next: a process takes
-some 220 MiB before it has read anything, and a part of a session and what is made of it as much again at most.
+some 200 MiB before it has read anything, and a part of a session and what is made of it takes its own.
 
 python -m benchmarks.party_memory [--json FILE]
 """

@@ -48,3 +48,11 @@ def test_optimal_prefix_sums_are_below_published_ones():
     assert found[32]["average"] <= 231.5
     assert found[128]["worst"] < 1750
     assert all(design["gamma"] <= math.e for design in kept["designs"])
+
+
+def test_a_party_holds_its_codes_keys_and_pseudonyms_and_little_else():
+    kept = json.loads((KEPT / "party_memory.json").read_text(encoding="utf-8"))
+    assert [one["rows"] for one in kept["parties"]] == [100_000, 1_000_000, 4_000_000]
+    assert all(one["bytes_of_a_record"] <= 33 for one in kept["parties"])  # 5 codes + key 8 + row 4 + name 16
+    assert kept["bytes_of_a_further_record"] <= 48
+    assert kept["parties"][1]["most_mib"] <= 512

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from benchmarks.soak import FAULTS as ALL_FAULTS
 from benchmarks.soak import (
     FULL,
     KILL_AFTER,
@@ -14,6 +15,8 @@ from benchmarks.soak import (
     Fault,
     Miner,
     draws,
+    growth,
+    long_lives,
     memo_of,
     soaked,
 )
@@ -26,6 +29,7 @@ DRAWN_ONCE = {
     "spent_more_than_once": 0,
     "restored_lines": 0,
 }
+LEAKS = {"kept": 0, "leaking": 1}
 FAULTS = [
     Fault("south", KILL_AFTER, at=4),
     Fault(MINER, KILL_STEP, at=2),
@@ -77,12 +81,37 @@ def test_two_live_sessions_that_race_on_one_memo_and_others_that_are_killed_draw
 
 
 def test_what_the_kept_sessions_came_to():
-    """Every session came to its end, whatever was killed or full, and nothing was drawn twice."""
-    kept = json.loads(Path("benchmarks/results/soak.json").read_text(encoding="utf-8"))
+    """In one chain of 200 sessions and more all came to their end, nothing was drawn twice, nothing grew."""
+    [kept] = json.loads(Path("benchmarks/results/soak.json").read_text(encoding="utf-8")).values()
+    assert kept["sessions"] >= 200
     assert kept["states"] == {"done": kept["sessions"]}
-    assert kept["with_faults"] >= 80
+    assert kept["with_faults"] >= 150
+    assert set(kept["faults"]) == {*ALL_FAULTS, "none"}
+    assert all(number > 10 for number in kept["starts"].values())  # every process was killed, again and again
     assert kept["unsaid"] == 0
-    assert all(set(run.values()) == {1} for run in kept["models_by_text"])  # another draw, another model
-    for run in kept["draws"]:
-        for said in run.values():
-            assert {name: said[name] for name in DRAWN_ONCE} == DRAWN_ONCE
+    assert set(kept["models_by_text"].values()) == {1}  # another draw, another model
+    assert kept["memos_unchanged"]
+    for said in kept["draws"].values():
+        assert {name: said[name] for name in DRAWN_ONCE} == DRAWN_ONCE
+    for node, grown in kept["growth"].items():  # over the last 20 of 30 sessions without faults
+        assert grown["files"] <= 1, node  # a connection that is kept for the next request
+        assert grown["threads"] == 0, node
+        assert grown["mib"] <= 1, node
+
+
+def test_growth_is_seen():
+    """A process that opens a file in every session has more of them in the end, one that does not has not."""
+    sizes = [
+        {
+            name: {"process": 1, "files": 9 + leak * i, "threads": 4, "mib": 200.0}
+            for name, leak in LEAKS.items()
+        }
+        for i in range(30)
+    ]
+    sizes[14]["kept"]["files"] += 3  # a request under way
+    for found in (growth(sizes), long_lives(sizes)):
+        assert found["kept"]["files"] == 0
+        assert found["leaking"]["files"] == 10
+        assert found["leaking"]["sessions"] == 30
+    restarted = [one | {"leaking": one["leaking"] | {"process": i // 10}} for i, one in enumerate(sizes)]
+    assert long_lives(restarted)["leaking"]["sessions"] == 10
