@@ -52,7 +52,7 @@ def test_a_command_tells_verdicts_and_reasons(tmp_path):
     assert rows["toy-later"][1] == "pending"
     words = " ".join(told.split())
     assert "4 experiments: 1 matches, 1 differs, 1 pending, 1 not run." in words
-    assert "- toy-odd differs: The paper counts from three." in words
+    assert "- toy-odd differs: The paper counts from three. Check: masquerade reproduce toy-odd" in words
     assert "- toy-hungry: The data set 'fodder' was found nowhere." in words
     assert "- toy-later: It waits for better times." in words
     assert f"Report: {out / 'index.html'}" in words

@@ -6,7 +6,7 @@ import io
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,7 +83,7 @@ def presented(complete: Complete) -> Presented | Failed:
     frame = complete.frame
     doing = "comparing"
     try:
-        comparisons = tuple(experiment.compare(frame.copy()))
+        comparisons = tuple(checkable(item, complete.id) for item in experiment.compare(frame.copy()))
         doing = "tabulating"
         table = means(frame, complete.setting) if experiment.table is None else experiment.table(frame.copy())
         doing = "drawing"
@@ -93,6 +93,13 @@ def presented(complete: Complete) -> Presented | Failed:
     except Exception as error:  # noqa: BLE001
         return Failed(f"{complete.id}: {doing} its rows failed: {error_line(error)}")
     return Presented(comparisons, table, picture)
+
+
+def checkable(comparison: Comparison, identity: str) -> Comparison:
+    """Return a comparison with a command that shows its reason: that of the experiment, if no other."""
+    if not comparison.why or comparison.check:
+        return comparison
+    return replace(comparison, check=f"masquerade reproduce {identity}")
 
 
 def drawn(draw: Callable[[], Figure], identity: str) -> Picture:
