@@ -212,6 +212,11 @@ SOURCES = (
         "Ibis table on SQLite, summed up by the engine",
         lambda case: summed_up(in_database(ibis.sqlite.connect(), case)),
     ),
+    Source(
+        "controlled clear records",
+        lambda case: mq.Controlled(mq.tally(case.clear, schema=case.policy), mq.Rules(most_variables=5)),
+        clear=True,
+    ),
     Source("pooled parties", pooled),
     Source("vertical parties and a miner", mined, without=NO_STRATA),
     Source(
