@@ -86,7 +86,7 @@ class CountCheck:
                         f"{asked(query)} would show, alone or with what was answered before, a set of fewer "
                         f"than {self.rules.least_people} people. Ask with fewer variables or conditions."
                     )
-                    return Refusal("too_few_people", reason, query)
+                    return Refusal("too_few_people", reason[0].upper() + reason[1:], query)
         return None
 
     def _sets(self, name: str) -> list[Codes]:
