@@ -102,7 +102,8 @@ def main() -> None:
     with running() as (_, browser), tempfile.TemporaryDirectory() as place:
         with collecting(Path(place) / "open") as (collector, url, _):
             found = screens(browser, url)
-            side_by_side([found[name] for name in SHOWN]).quantize(128).save(PICTURE, optimize=True)
+            row = side_by_side([found[name] for name in SHOWN])
+            row.quantize(256, Image.Quantize.MAXCOVERAGE).save(PICTURE, optimize=True)
             if options.folder is None:
                 return
             collector.built.write(Path(place) / "built")
