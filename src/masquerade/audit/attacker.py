@@ -84,7 +84,8 @@ def attack(
     wanted = known.disguised if targets is None else tuple(targets)
     for name in wanted:
         known.schema[name]
-    bound = log_gamma(privacy(known).record_gamma)
+    hidden = set(known.disguised) == set(known.schema)  # a clear column may tell anything about others
+    bound = log_gamma(privacy(known).record_gamma) if hidden else math.inf
     small = known.stratum_variable is None and _size(known) <= MOST_CELLS
     if exact and not small:
         raise InputError("The policy is too large for an exact sum: let records be sampled.")

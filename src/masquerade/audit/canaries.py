@@ -34,6 +34,7 @@ FORMAT = 1
 COLUMN = "canary"
 FEWEST = 200
 READING = 0.05
+OTHER_TESTS = 3  # twins, order, a second run: alpha is that of the whole audit
 Claim = Literal["memo", "shuffled"]
 CLAIMS: tuple[Claim, ...] = ("memo", "shuffled")
 Codes = NDArray[np.int64]
@@ -136,7 +137,7 @@ def read_canaries(
     run with the same canaries. `claims` are what else the pipeline is said to do: remember (``memo``), mix
     the rows (``shuffled``).
 
-    Error: a claim is contradicted only where chance would do so less often than `alpha`.
+    Error: chance contradicts any claim of a sound pipeline less often than `alpha`.
     """
     loaded = policy_of(policy)
     known = key if isinstance(key, Canaries) else Canaries.load(key)
@@ -148,21 +149,22 @@ def read_canaries(
     found = _found(data, loaded, known)
     findings = [_returned(found, known)]
     tables: tuple[AuditTable, ...] = ()
+    tests = [] if found.rows is None else list(_groups(found, loaded, known))
+    share = alpha / (len(tests) + OTHER_TESTS)
     if found.rows is None:
         findings.append(_unmatched(claims))
     elif len(found.rows) == 0:
         return Audit("Audit of a pipeline by canaries", tuple(findings), (), NOT_COVERED)
     else:
-        tests = list(_groups(found, loaded, known))
-        findings += [finding for item in tests for finding in _judged(item, alpha / max(len(tests), 1))]
-        findings += _moved(found, loaded, known, alpha)
-        findings += _twins(found, loaded, known, alpha)
+        judged = [finding for item in tests for finding in _judged(item, share)]
+        wrong = {finding.about for finding in judged if finding.verdict == "contradicted"}
+        findings += [*judged, *_moved(found, loaded, known, wrong), *_twins(found, loaded, known, share)]
         rows = [_row(item) for item in tests]
         columns = ("variable", "canaries", "as they were", "expected", "ε at least", "ε of the policy")
         tables = (AuditTable("What came of the canaries", columns, tuple(rows)),)
-    findings += _order(found, claims, alpha)
+    findings += _order(found, claims, share)
     if second is not None:
-        findings += _runs((found, _found(second, loaded, known)), loaded, known, claims, alpha)
+        findings += _runs((found, _found(second, loaded, known)), loaded, known, claims, share)
     elif "memo" in claims:
         says = "whether reports are remembered: a second run of the same canaries is needed"
         findings.append(Finding(about="memo", verdict="not covered", says=says))
@@ -412,8 +414,8 @@ def _unmatched(claims: tuple[Claim, ...]) -> Finding:
     )
 
 
-def _moved(found: _Found, policy: Policy, key: Canaries, alpha: float) -> list[Finding]:
-    """Find columns whose reports follow another variable's values: swapped on the way."""
+def _moved(found: _Found, policy: Policy, key: Canaries, wrong: set[str]) -> list[Finding]:
+    """Say of columns that are wrong whether their reports follow another variable's values: swapped."""
     rows = found.rows
     alone = [
         group
@@ -422,15 +424,14 @@ def _moved(found: _Found, policy: Policy, key: Canaries, alpha: float) -> list[F
     ]
     if rows is None or policy.stratum_variable is not None or len(alone) < 2:
         return []
-    tests = len(alone) * (len(alone) - 1)
     findings = []
-    for group in alone:
+    for group in (one for one in alone if one.names[0] in wrong):
         report = found.reports.codes[group.names[0]]
         for other in alone:
             if other is group or other.sizes != group.sizes:
                 continue
             same = int((key.codes[other.names[0]][rows] == report).sum())
-            low, _ = clopper_pearson(same, len(rows), alpha / max(tests, 1))
+            low, _ = clopper_pearson(same, len(rows), 1e-6)
             if float(low) > 1 / group.sizes[0] + 1e-12:
                 findings.append(
                     Finding(

@@ -305,7 +305,7 @@ def _earlier(
     release: CodedRecords, earlier: Sequence[CodedRecords], policy: Policy, shares: dict[str, Floats]
 ) -> tuple[list[Finding], AuditTable]:
     """Say what releases about the same people tell together, and what a memo shows of changes."""
-    columns = ("variable", *(f"{draws} draws" for draws in DRAWS), "change seen, at most")
+    columns = ("variable", *(counted(draws, "draw") for draws in DRAWS), "change seen, at most")
     rows = []
     for group in policy.groups:
         if not group.disguised or group.response is not None or len(group.names) > 1:

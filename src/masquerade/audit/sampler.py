@@ -78,7 +78,8 @@ def audit_sampler(
     if found.counts is not None:
         matrix = None if channel is None else channel.matrix
         bracket = epsilon_bracket(*found.counts, READING)
-        alarm = epsilon_bracket(*found.counts, alpha).lower
+        share = alpha if matrix is None else alpha / 2  # of two claims
+        alarm = epsilon_bracket(*found.counts, share).lower
         upper = (
             bracket.upper
             if matrix is None
@@ -91,7 +92,7 @@ def audit_sampler(
     limits = Bracket(bracket.lower, upper, bracket.first, bracket.second, bracket.reports, READING)
     effort = f"{draws:,} draws of each of {len(named)} truths"
     findings = [_of_epsilon(limits, claimed, effort, alarm, alpha)]
-    findings += [] if fits is None else [_of_channel(fits, effort, alpha)]
+    findings += [] if fits is None else [_of_channel(fits, effort, alpha / 2)]
     columns = ("figure", "claimed", "at least", "at most", "draws a truth")
     row = ("ε", claimed, limits.lower, upper if math.isfinite(upper) else None, draws)
     table = AuditTable("ε from draws", columns, (row,))
@@ -279,7 +280,10 @@ def _drawn(draw: Draw, truth: Any, n: int) -> Any:
 
 def _count(reports: Any, codes: dict[Hashable, int], into: NDArray[np.int64]) -> bool:
     """Add reports to the counts; tell whether there was room for all that differ."""
-    if isinstance(reports, np.ndarray):
+    if isinstance(reports, np.ndarray) and reports.ndim == 1 and reports.dtype.kind in "iu":
+        values, numbers = _tallied(reports)
+        pairs = list(zip(values.tolist(), numbers.tolist(), strict=True))
+    elif isinstance(reports, np.ndarray):
         values, numbers = np.unique(reports, axis=0, return_counts=True)
         pairs = [(_plain(value), int(number)) for value, number in zip(values, numbers, strict=True)]
     else:
@@ -294,6 +298,16 @@ def _count(reports: Any, codes: dict[Hashable, int], into: NDArray[np.int64]) ->
             return False
         into[code] += number
     return True
+
+
+def _tallied(reports: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the different numbers and how often each occurs: without sorting where they are small."""
+    if not len(reports) or reports.min() < 0 or reports.max() >= MOST_REPORTS:
+        values, numbers = np.unique(reports, return_counts=True)
+        return values, numbers.astype(np.int64)
+    counts = np.bincount(reports)
+    values = np.flatnonzero(counts)
+    return values, counts[values].astype(np.int64)
 
 
 def _plain(report: Any) -> Hashable:

@@ -120,9 +120,10 @@ def response(gamma: float, truths: int) -> np.ndarray:
 
 
 def drawn_from(matrix: np.ndarray) -> Callable[[int, int], Any]:
-    """Return a sampler that draws from a matrix, with fresh randomness."""
+    """Return a sampler that draws from a matrix, afresh; audits count, so that order is no matter."""
     generator = np.random.default_rng()
-    return lambda truth, n: generator.choice(matrix.shape[1], size=n, p=matrix[truth])
+    reports = np.arange(matrix.shape[1])
+    return lambda truth, n: np.repeat(reports, generator.multinomial(n, matrix[truth]))
 
 
 def too_large(gamma: float, truths: int) -> np.ndarray:

