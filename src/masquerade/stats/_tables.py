@@ -17,7 +17,7 @@ from masquerade.core.tally import Tally
 
 Names = str | Iterable[str]
 Where = Mapping[str, Category] | None
-YES = ("yes", "true", "1")
+YES = ("yes", "true", "1", "ja", "oui", "si", "sí", "sì")
 
 
 def names_of(names: Names) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from statsmodels.stats.proportion import confint_proportions_2indep, proportion_
 
 import masquerade as mq
 from masquerade.core.errors import InputError, SchemaError
+from masquerade.stats._tables import category_of
 
 COUNTS = np.array([[40.0, 160.0], [75.0, 125.0]])
 STRATA = np.array([[[30, 70], [20, 80]], [[25, 40], [30, 90]], [[10, 15], [4, 21]]], dtype=float)
@@ -178,3 +179,10 @@ def test_statistics_of_one_table_are_its_methods():
     assert mq.CountTable.marginal_homogeneity is mq.stats.marginal_homogeneity
     assert table.contrast(np.ones(table.values.shape)).values[0] == pytest.approx(100)
     assert table.shares.__doc__ == mq.stats.shares.__doc__
+
+
+def test_yes_is_known_in_the_languages_of_surveys():
+    for labels, code in ((("nein", "Ja"), 1), (("Oui", "non"), 0), (("no", "sí"), 1), ((0, 1), 1)):
+        assert category_of(mq.Variable("x", labels), None) == code
+    with pytest.raises(SchemaError, match="none says yes"):
+        category_of(mq.Variable("x", ("left", "right")), None)
