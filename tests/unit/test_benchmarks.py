@@ -56,3 +56,29 @@ def test_a_party_holds_its_codes_keys_and_pseudonyms_and_little_else():
     assert all(one["bytes_of_a_record"] <= 33 for one in kept["parties"])  # 5 codes + key 8 + row 4 + name 16
     assert kept["bytes_of_a_further_record"] <= 48
     assert kept["parties"][1]["most_mib"] <= 512
+
+
+def test_audits_find_what_is_planted_and_bracket_epsilon():
+    kept = json.loads((KEPT / "audit.json").read_text(encoding="utf-8"))
+    channels = {one["name"]: one for one in kept["constructors"]["channels"]}
+    assert kept["constructors"]["draws"] == kept["foreign"]["draws"] == 1_000_000
+    # of unbounded channels only a lower limit exists; additive noise has its γ in reports too rare to see
+    bounded = [one for name, one in channels.items() if one["epsilon"] is not None and name != "additive"]
+    assert len(bounded) >= 16
+    for one in (*bounded, *kept["foreign"]["samplers"]):
+        assert 0.98 * one["epsilon"] <= one["lower"] <= one["upper"] <= 1.02 * one["epsilon"], one["name"]
+    assert all(one["lower"] > 10 for one in channels.values() if one["epsilon"] is None)
+    assert len({one["name"].partition(":")[0] for one in kept["foreign"]["samplers"]}) == 3
+    found = kept["faults"]["found"]
+    assert len(found) >= 12
+    assert kept["faults"]["runs"] == 300
+    assert all(times == 300 for times in found.values()), found  # with 95% confidence, 99% are found
+    assert kept["clean"]["audits"] == 1000
+    assert kept["clean"]["alarms"] == 0
+    figures = kept["figures"]
+    assert abs(figures["linkage"]["formula"] - 0.3207) < 1e-3
+    error = math.sqrt(0.32 * 0.68 / figures["linkage"]["persons"])
+    assert abs(figures["linkage"]["formula"] - figures["linkage"]["measured"]) < 4 * error
+    assert [round(share, 3) for share in figures["copies"].values()] == [0.725, 0.815, 0.868, 0.929]
+    assert figures["policy_100_seconds"] < 60
+    assert figures["release_100_seconds"] < 60
