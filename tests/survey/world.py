@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import secrets
 import socket
+import ssl
 from contextlib import contextmanager
 
 import httpx
 import yaml
 from tests.services.background import background
 
+from masquerade.services.common.peers import PLAIN
 from masquerade.services.common.settings import load
 from masquerade.services.survey.collector import SurveyCollector
 from masquerade.services.survey.example import write_example
@@ -44,7 +46,9 @@ def store_url(postgres, folder):
 
 
 @contextmanager
-def collecting(folder, *, invited=False, policy=None, per_minute=10**9, settings=None, **survey):
+def collecting(
+    folder, *, invited=False, policy=None, per_minute=10**9, settings=None, authority=None, **survey
+):
     """Serve the example, changed as told, and give (collector, address, client)."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
@@ -57,9 +61,11 @@ def collecting(folder, *, invited=False, policy=None, per_minute=10**9, settings
     change(folder / "collector.yaml", **own, **(settings or {}))
     collector = SurveyCollector(load(folder / "collector.yaml", SurveySettings, environment={}))
     try:
+        tls = PLAIN if collector.settings.tls is None else collector.settings.tls.files()
+        trusted = True if authority is None else ssl.create_default_context(cafile=authority)
         with (
-            background(collector.service(), port=port) as url,
-            httpx.Client(base_url=url, trust_env=False) as http,
+            background(collector.service(), port=port, tls=tls) as url,
+            httpx.Client(base_url=url, trust_env=False, verify=trusted) as http,
         ):
             yield collector, url, http
     finally:

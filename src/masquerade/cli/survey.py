@@ -162,6 +162,12 @@ def close(
 
     Example: masquerade survey close collector.yaml
     """
+    from masquerade.services.survey.store import today  # noqa: PLC0415
+    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
+
+    promised = Survey.load(checked(settings, "survey").survey).spec.closes
+    if promised is not None and today() <= promised:
+        say(f"warning: the page says that people may withdraw until {promised}; from now on they cannot.")
     with _store(settings) as store:
         store.end()
         erased = store.erase() if erase else 0
@@ -275,7 +281,14 @@ def _shown(found: dict[str, Any]) -> str:
     parts: list[Any] = [
         f"{found['title']}: {counted(found['reports'], 'report')}{withdrawn}{invited}; {state}."
     ]
+    parts += [
+        f"quota {it['variable']} = {it['answer']}: {it['count']:,} of {it['most']:,}; {it['meaning']}"
+        for it in found["quotas"]
+    ]
     for version in found["estimates"]:
+        if len(found["estimates"]) > 1:
+            pooled = version["policy"] == "pooled"
+            parts.append("all versions together" if pooled else f"version {version['policy'][:12]}")
         for question in version["questions"]:
             table = plain_table(question["text"], ["answer"], ["share", "95% interval"])
             for it in question.get("shares", []):

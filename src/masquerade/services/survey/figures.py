@@ -2,49 +2,113 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import compute as pc
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, QueryRefused
 from masquerade.core.query import Query
-from masquerade.services.survey.export import table_of
-from masquerade.services.survey.store import SurveyStore
+from masquerade.core.schema import Schema, Variable
+from masquerade.core.tally import Merged, Tally
+from masquerade.services.survey.export import MODE, table_of
+from masquerade.services.survey.store import MODES, SurveyStore
 from masquerade.sources.tally import tally
 from masquerade.survey.survey_file import Survey
 
 LEAST: Final = 10  # reports below which nothing is estimated
 LEVEL: Final = 0.95
+POOLED: Final = "pooled"
+MOST_STRATA: Final = 6
 DOUBTFUL: Final = 0.001  # a misfit this unlikely is said
 
 
 def figures(store: SurveyStore, survey: Survey) -> dict[str, Any]:
-    """Return counts and, for every version with reports enough, estimated shares with 95% intervals."""
+    """Return counts and, for every version with reports enough, estimated shares with 95% intervals.
+
+    Versions of an amended survey are pooled, too, where they ask the same. Strata are whose chance drew, and
+    the variables that are not disguised.
+    """
     language = survey.languages[0]
-    names = {question.name: question.text[language] for question in survey.questions}
-    answers = {question.name: question.answers[language] for question in survey.questions}
+    words = _Words(
+        {question.name: question.text[language] for question in survey.questions},
+        {question.name: question.answers[language] for question in survey.questions},
+    )
     counts = store.counts()
-    found = [
-        {"policy": name, "questions": _estimates(store, policy, names, answers)}
+    sources = {
+        name: _Version(policy, table_of(store, policy))
         for name, policy in store.versions().items()
         if counts["versions"].get(name, 0) >= LEAST
-    ]
-    return {"title": survey.text(survey.spec.title)[language], **counts, "estimates": found}
+    }
+    found: list[dict[str, Any]] = []
+    alike = {version.policy.schema for version in sources.values()}
+    if len(sources) > 1 and len(alike) == 1:
+        pooled = Merged([version.source for version in sources.values()])
+        found.append({"policy": POOLED, "questions": _estimates(pooled, next(iter(alike)), words)})
+    for name, version in sources.items():
+        entry = {"policy": name, "questions": _estimates(version.source, version.policy.schema, words)}
+        found.append(entry | {"strata": _strata(version, words)})
+    return {
+        "title": survey.text(survey.spec.title)[language],
+        **counts,
+        "closes": survey.spec.closes,
+        "delete_after": survey.spec.delete_after,
+        "quotas": [] if store.quotas is None else store.quotas.figures(),
+        "estimates": found,
+    }
+
+
+@dataclass(frozen=True)
+class _Words:
+    names: dict[str, str]
+    answers: dict[str, tuple[str, ...]]
+
+    def answers_of(self, variable: Variable) -> tuple[str, ...]:
+        told = self.answers.get(variable.name, ())
+        return told if len(told) == len(variable) else tuple(map(str, variable.categories))
+
+
+class _Version:
+    """The reports of one version, and what answers for them."""
+
+    def __init__(self, policy: Policy, table: pa.Table) -> None:
+        self.policy, self.table = policy, table
+        self.source = tally(table, policy)
+
+
+def _strata(version: _Version, words: _Words) -> list[dict[str, Any]]:
+    """Return estimates within groups that everybody may know: whose chance drew, and undisguised answers."""
+    policy, table, found = version.policy, version.table, []
+    clear = [name for name in policy.schema if name not in policy.disguised and name in policy.observed]
+    for by in [*([MODE] if MODE in table.column_names else []), *clear][:MOST_STRATA]:
+        labels = list(policy.schema[by].categories) if by in policy.schema else list(MODES)
+        shown = words.answers_of(policy.schema[by]) if by in policy.schema else tuple(MODES)
+        groups = []
+        for label, text in zip(labels, shown, strict=True):
+            part = table.filter(pc.equal(table[by], pa.scalar(label, table[by].type)))
+            if len(part) >= LEAST:
+                questions = _estimates(tally(part, policy), policy.schema, words, only=policy.disguised)
+                groups.append({"label": text, "n": len(part), "questions": questions})
+        if len(groups) > 1:
+            found.append({"by": by, "text": words.names.get(by, by), "groups": groups})
+    return found
 
 
 def _estimates(
-    store: SurveyStore, policy: Policy, names: dict[str, str], answers: dict[str, tuple[str, ...]]
+    source: Tally, schema: Schema, words: _Words, only: Collection[str] | None = None
 ) -> list[dict[str, Any]]:
-    source = tally(table_of(store, policy), policy)
     found = []
-    for name in policy.schema:
-        entry: dict[str, Any] = {"name": name, "text": names.get(name, name)}
+    for name in schema if only is None else [name for name in schema if name in only]:
+        entry: dict[str, Any] = {"name": name, "text": words.names.get(name, name)}
         try:
             [table] = source.answer([Query(by=(name,))])
         except QueryRefused as refused:
             found.append(entry | {"refused": str(refused)})
             continue
         low, high = table.conf_int(LEVEL)
-        labels = answers.get(name) or tuple(map(str, policy.schema[name].categories))
         entry["shares"] = [
             {
                 "answer": label,
@@ -52,7 +116,9 @@ def _estimates(
                 "low": float(a) / table.n,
                 "high": float(b) / table.n,
             }
-            for label, value, a, b in zip(labels, table.values, low, high, strict=True)
+            for label, value, a, b in zip(
+                words.answers_of(schema[name]), table.values, low, high, strict=True
+            )
         ]
         entry["doubt"] = _doubt(source, name)
         found.append(entry)
@@ -61,6 +127,8 @@ def _estimates(
 
 def _doubt(source: Any, name: str) -> float | None:
     """Return how unlikely the reports of a question are under any truth at all, if that is very unlikely."""
+    if not hasattr(source, "misfit"):
+        return None
     try:
         found = source.misfit((name,))
     except (InputError, QueryRefused):

@@ -30,7 +30,7 @@ class SurveyLimits(common.Limits):
     seconds: float = Field(default=30.0, gt=0, le=86_400, allow_inf_nan=False)
     """Seconds for a message to arrive, and for its caller to wait."""
     per_minute: int = Field(default=600, ge=1)
-    """The most messages a minute from one address, which is never kept: in memory, and forgotten."""
+    """The most messages a minute from one address, which is never kept; behind a proxy all are one."""
 
 
 class QuotaSettings(common.Strict):
