@@ -54,7 +54,7 @@ class History:
     """
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+        self._ledger, self._length = ledger, 0  # so many entries at least
 
     def entries(self, after: int = 0) -> list[Answered]:
         """Return everything that was answered after the first so many entries."""
@@ -65,11 +65,11 @@ class History:
 
     def append(self, answered: Answered) -> None:
         """Take the next turn, whoever else adds to it."""
-        turn = 0
         while True:
-            turn += len(self.entries(turn))
+            while self._ledger.find(ANSWERED, _turn(self._length)) is not None:
+                self._length += 1
             try:
-                return self.add(turn, answered)
+                return self.add(self._length, answered)
             except KeySpent:
                 continue
 

@@ -33,6 +33,8 @@ class SessionStore:
     def __init__(self, restores: Restores) -> None:
         self._restores, self._state, self._ledger = restores, restores.state, restores.ledger
         self._notes = self._state.notes
+        # what was answered here in all sessions, kept where no backup brings an older one back
+        self.answered = History(self._state.burnt)
 
     def _epoch(self, session: str) -> bytes | None:
         """Return the epoch that a session is in, None if it has not begun here."""
@@ -207,11 +209,6 @@ class SessionStore:
                 "disguised a second time, and only a new policy may do that.",
                 spent=False,
             )
-
-    @property
-    def answered(self) -> History:
-        """Return what was answered here in all sessions, kept where no backup brings an older one back."""
-        return History(self._state.burnt)
 
     def control(self, schema: Schema, rules: Rules, counts: Tally | None) -> InferenceControl:
         """Return what decides, after all that was answered here in whichever session, what may be answered.
