@@ -82,6 +82,9 @@ def survey_findings(
     asked = [name for name in chosen if not source.check([Query(by=(name,))])]
     if not asked:
         raise InputError("No share of any of these variables can be estimated from these reports.")
+    doubts = _warnings(source, asked) if disguised else []
+    if doubts and hasattr(source, "unmarked"):
+        source.unmarked = False  # what it would warn of is said for all variables at once
     tables = dict(zip(asked, source.answer([Query(by=(name,)) for name in asked]), strict=True))
     pairs = [(a, b) for place, a in enumerate(asked) for b in asked[place + 1 :]]
     pairs = [pair for pair in pairs if not source.check([Query(by=pair)])]
@@ -104,7 +107,7 @@ def survey_findings(
         found,
         tests,
         cross,
-        _warnings(source, asked) if disguised else (),
+        doubts,
         [name for name in policy.schema if name not in asked],
     )
 
