@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -212,17 +212,13 @@ def comparisons(frame: pd.DataFrame) -> list[Comparison]:
                     )
                 )
     last = points[-1]
-    rows += [worst_error(frame, last, search) for search in (PRINTED, OURS)]
-    pruned = gap_at(frame, last, PRUNED)
-    rows.append(
-        Comparison(
-            f"False positives minus false negatives at p = {last}, {PRUNED} by the estimate (not what is "
-            "printed)",
-            None,
-            pruned.value,
-            pruned.stderr,
+    rows.append(worst_error(frame, last, PRINTED))
+    rows += [
+        replace(
+            worst_error(frame, last, search), paper=None, what=f"The same, {search} (not what is printed)"
         )
-    )
+        for search in (PRUNED, OURS)
+    ]
     wrong = at(frame, last, OURS, "decided_wrong")
     rows.append(
         Comparison(
