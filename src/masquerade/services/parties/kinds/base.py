@@ -16,10 +16,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from masquerade.core.errors import InputError
-from masquerade.core.query import Query
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
+    from masquerade.core.query import Query
     from masquerade.protocols.codec import Message
     from masquerade.protocols.pooling import CountRequest
     from masquerade.protocols.session import Proposal, Transport
@@ -121,6 +121,8 @@ class Role(ABC):
 
     def questions(self, message: bytes) -> list[Query]:
         """Return the counts that a message asks for: whole tables, unless a role knows better."""
+        from masquerade.core.query import Query  # noqa: PLC0415  (commands that list kinds load no numpy)
+
         return [Query(by=tuple(dict.fromkeys(names))) for names in self.tables(message)]
 
     def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:
