@@ -77,7 +77,7 @@ def _question(
     left_out: list[str],
     problems: list[str],
 ) -> Iterator[ImportedQuestion]:
-    kind, name = element.get("type"), element.get("name")
+    kind, name = str(element.get("type")), element.get("name")
     if not isinstance(name, str) or not name.strip():
         problems.append(f"{where}: has no name.")
         return
@@ -96,7 +96,7 @@ def _question(
     else:
         why = "ask each of its choices as a question of its own" if kind == "checkbox" else (
             "pages ask questions with answers to choose from")  # fmt: skip
-        left_out.append(f"{name}: type {str(kind)[:40]!r} cannot be asked; {why}.")
+        left_out.append(f"{name}: type {kind[:40]!r} cannot be asked; {why}.")
         return
     condition = conditions[0] if len(conditions) == 1 else " and ".join(f"({one})" for one in conditions)
     text = _texts(element.get("title"), default) or {default: name}
