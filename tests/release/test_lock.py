@@ -21,6 +21,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 SETS = {
     "run": (),
+    "demo": ("services",),
     "test": ("test", "lint"),
     "test-library": ("test-library",),
     "bench": ("bench",),
