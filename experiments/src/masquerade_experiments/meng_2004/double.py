@@ -123,7 +123,8 @@ def compare(frame: pd.DataFrame, table: Mapping[str, str], why: str = "") -> Seq
             "squared error of an inner product over its theoretical variance",
             1.0,
             float(surprises.mean()),
-            stderr=float(surprises.std(ddof=1)) / np.sqrt(runs),
+            # two squares a run, which vary at least as those of normal errors do, by 2 each
+            stderr=max(float(surprises.std(ddof=1)), 1.0) / np.sqrt(runs),
             origin="theory",
         ),
         local,
