@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import tempfile
 import threading
 from contextlib import AbstractContextManager
@@ -23,6 +24,8 @@ survey_app = group(
     "Ask a sensitive question: the respondent's own browser disguises the answer before it leaves."
 )
 
+LOCAL, PORT = "127.0.0.1", 8765
+
 SurveyFile = Annotated[Path, argument("The survey file (YAML).", "SURVEY")]
 Settings = Annotated[Path, argument("The settings of the collector (YAML).", "SETTINGS")]
 
@@ -33,7 +36,7 @@ def init(
     *,
     address: Annotated[
         str, option("Where pages will reach the collector, without a path.", "URL", "--collector")
-    ] = "http://127.0.0.1:8765",
+    ] = f"http://{LOCAL}:{PORT}",
     invited: Annotated[
         bool,
         flag("Only invited people may answer, each once, by blind tokens; makes their key.", "--invited"),
@@ -219,7 +222,10 @@ def export_reports(
 @survey_app.command("demo")
 def demo(
     *,
-    port: Annotated[int, option("The port of this machine to serve at.", None, "--port", min=1)] = 8765,
+    port: Annotated[
+        int | None,
+        option("The port to serve at; by default 8765, or another if that is taken.", None, "--port", min=1),
+    ] = None,
     people: Annotated[int, option("How many made-up people answer.", None, "--n", min=0)] = 300,
     once: Annotated[bool, flag("Stop when the made-up people have answered.", "--once")] = False,
 ) -> None:
@@ -234,7 +240,7 @@ def demo(
     from masquerade.services.survey.settings import SurveySettings  # noqa: PLC0415
     from masquerade.survey.qr import in_terminal  # noqa: PLC0415
 
-    address = f"http://127.0.0.1:{port}"
+    address = f"http://{LOCAL}:{_free_port() if port is None else port}"
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "survey"
         write_example(folder, address)
@@ -264,6 +270,17 @@ def demo(
         collector.serve(announced)
         if failures:
             raise failures[0]
+
+
+def _free_port() -> int:
+    """Return the usual port of the demo, or another if somebody has it."""
+    from masquerade.services.common.example_deployment import free_ports  # noqa: PLC0415
+
+    try:
+        with socket.create_server((LOCAL, PORT)):
+            return PORT
+    except OSError:
+        return free_ports(["survey"])["survey"]
 
 
 def _store(settings: Path) -> AbstractContextManager[SurveyStore]:
