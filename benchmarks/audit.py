@@ -1,6 +1,6 @@
 """What audits find: ε between limits for every constructor and for other packages, planted faults, alarms.
 
-    python -m benchmarks.audit constructors     # 10⁶ draws a truth, limits wrong in 5% at most
+    python -m benchmarks.audit constructors [NAME…]  # 10⁶ draws a truth, limits wrong in 5% at most
     python -m benchmarks.audit foreign          # needs opendp, multi-freq-ldpy and pure-ldp (see VERSIONS)
     python -m benchmarks.audit faults           # 300 runs of every planted fault
     python -m benchmarks.audit clean            # 1,000 audits of what is sound
@@ -66,6 +66,17 @@ CONSTRUCTORS: dict[str, Callable[[], mq.Channel]] = {
     "additive": lambda: c.additive([0, 1, 2, 3], "gaussian", 4),
     "triangular": lambda: c.triangular("0.4"),
     "mangat": lambda: c.mangat("0.6"),
+    "identity": lambda: c.identity(3),
+    "grouped": lambda: c.grouped([[0, 1], [2, 3]], [c.binary("0.3"), c.binary("0.4")]),
+    "optimal_design": lambda: c.optimal_design(5, epsilon=1, queries="cumulative").channel,
+    "optimal_pairwise": lambda: c.optimal_pairwise([[1, 2, 3], [2, 1, 2], [3, 2, 1]]).channel,
+    "cheater_detection": lambda: c.cheater_detection(("0.2", "0.4"), ("0.1", "0.2")),
+    "stochastic_lie_detector": lambda: c.stochastic_lie_detector(("0.7", "0.3")),
+    "unrelated_unknown": lambda: c.unrelated_unknown(("0.7", "0.3")),
+    "self_protective_no": lambda: c.self_protective_no([c.warner("0.7"), c.warner("0.3")]),
+    "list_experiment": lambda: c.list_experiment(4),
+    "double_list": lambda: c.double_list(4, 4),
+    "panel": lambda: c.panel(c.binary("0.3")),
 }
 
 
@@ -90,10 +101,13 @@ def counted(channel: mq.Channel, n: int) -> np.ndarray:
     return np.array([np.bincount(row, minlength=channel.reports) for row in rows])
 
 
-def constructors() -> None:
-    """Bracket ε of every constructor."""
-    found = []
+def constructors(*names: str) -> None:
+    """Bracket ε of every constructor, or of some, beside those that are kept."""
+    known = json.loads(RESULTS.read_text(encoding="utf-8")) if names else {}
+    found = [one for one in known.get("constructors", {}).get("channels", []) if one["name"] not in names]
     for name, build in CONSTRUCTORS.items():
+        if names and name not in names:
+            continue
         try:
             channel = build()
         except (TypeError, mq.MasqueradeError) as error:
@@ -284,5 +298,8 @@ PARTS = {
 }
 
 if __name__ == "__main__":
-    for part in sys.argv[1:] or PARTS:
-        PARTS[part]()
+    if sys.argv[1:2] == ["constructors"]:
+        constructors(*sys.argv[2:])
+    else:
+        for part in sys.argv[1:] or PARTS:
+            PARTS[part]()
