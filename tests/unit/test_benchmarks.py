@@ -66,7 +66,7 @@ def test_audits_find_what_is_planted_and_bracket_epsilon():
     assert kept["constructors"]["draws"] == kept["foreign"]["draws"] == 1_000_000
     # of unbounded channels only a lower limit exists; additive noise has its γ in reports too rare to see
     bounded = [one for name, one in channels.items() if one["epsilon"] is not None and name != "additive"]
-    no_constructors = {
+    others = {
         "Channel",
         "ClassResponse",
         "OptimalDesign",
@@ -74,7 +74,7 @@ def test_audits_find_what_is_planted_and_bracket_epsilon():
         "only_sensitive",
         "unary_gamma",
     }
-    assert {name.split()[0] for name in channels} == set(mq.channels.__all__) - no_constructors
+    assert {name.split()[0] for name in channels} == set(mq.channels.__all__) - others
     for one in (*bounded, *kept["foreign"]["samplers"]):
         assert 0.98 * one["epsilon"] <= one["lower"] <= one["upper"] <= 1.02 * one["epsilon"], one["name"]
     assert all(one["lower"] > 10 for one in channels.values() if one["epsilon"] is None)
