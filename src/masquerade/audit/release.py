@@ -116,7 +116,18 @@ def _shares(source: Records, policy: Policy) -> dict[str, Floats]:
 def _origin(release: CodedRecords, policy: Policy) -> list[Finding]:
     said = release.said.get("policy")
     if said is None:
-        return []
+        if not policy.disguised:
+            return []
+        return [
+            Finding(
+                about="origin",
+                verdict="not covered",
+                says="the records do not say under which policy they were disguised, or whether they were at "
+                "all: clear records that look like reports would pass",
+                repair="audit the file that `masquerade disguise` wrote, with what stands beside it, or send "
+                "canaries through the pipeline: `masquerade audit canaries`",
+            )
+        ]
     own = said == policy.id
     return [
         Finding(
@@ -406,7 +417,11 @@ def _worst(found: Sequence[Success], learnt: str) -> list[Finding]:
         return []
     best = max(found, key=lambda one: one.whole - one.prior)
     shift = max(found, key=lambda one: one.shift)
-    bound = f"{math.exp(shift.bound):,.3g}" if shift.bound < 700 else "no bound"
+    bound = (
+        f", of {math.exp(shift.bound):,.3g} allowed"
+        if shift.bound < 700
+        else "; no γ bounds that, since a column is released in clear"
+    )
     reached = (
         "beyond any bound, by a clear column"
         if math.isinf(shift.shift)
@@ -419,7 +434,7 @@ def _worst(found: Sequence[Success], learnt: str) -> list[Finding]:
             if shift.shift <= math.exp(min(shift.bound, 700)) * (1 + 1e-9)
             else "contradicted",
             says=f"guesses {best.target} right in {percent(best.whole)}, {percent(best.prior)} without "
-            f"any report; at worst odds (of {shift.target}) moved {reached}, of {bound} allowed{learnt}",
+            f"any report; at worst odds (of {shift.target}) moved {reached}{bound}{learnt}",
             attack="exact posteriors from all reports of a record; averages and the worst only",
             value=best.whole,
             low=best.whole - 2 * best.stderr,

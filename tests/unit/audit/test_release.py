@@ -8,7 +8,7 @@ import masquerade as mq
 from masquerade.audit.release import change_seen
 from masquerade.core.errors import InputError
 
-N = 3000
+N = 20_000  # so many that near-copies are told apart whatever is drawn
 
 
 def people(n=N):
@@ -57,8 +57,18 @@ def test_a_sound_release_is_not_contradicted_and_its_risks_are_named(world):
     assert not any(name in text for name in clear["person"])  # nothing is about one person
     guess = next(table for table in found.tables if table.title.startswith("How often"))
     success = {row[0]: row for row in guess.rows}
-    assert success["q1"][4] - success["q1"][2] > 0.05
+    assert success["q1"][4] - success["q1"][2] > 0.04  # .085 but for errors of the learnt network, of .01
     assert success["age"][4] == pytest.approx(success["age"][2], abs=0.03)
+
+
+def test_records_that_carry_no_mark_of_a_policy_are_not_taken_for_disguised(world):
+    clear, own, _ = world
+    unmarked = pd.DataFrame({name: clear[name].to_numpy() for name in own.schema})
+    found = mq.audit.audit_release(unmarked.iloc[:500], own)
+    [origin] = [finding for finding in found.findings if finding.about == "origin"]
+    assert origin.verdict == "not covered"
+    assert "clear records that look like reports would pass" in origin.says
+    assert "no γ bounds that, since a column is released in clear" in found.summary().replace("\n  ", " ")
 
 
 def test_the_wrong_policy_is_told_by_the_reports(world):
@@ -106,7 +116,7 @@ def test_what_cannot_be_audited_is_refused(world):
     for wrong, words in (
         (lambda: mq.audit.audit_release(released, own, earlier=[released]), "name the column"),
         (lambda: mq.audit.audit_release(released, own, truth=clear.head(10)), "10 true records"),
-        (lambda: mq.audit.audit_release(released, own, truth=clear.head(10), id="person"), "lack 2,990"),
+        (lambda: mq.audit.audit_release(released, own, truth=clear.head(10), id="person"), "lack 19,990"),
         (lambda: mq.audit.audit_release(released.head(0), own), "no records"),
     ):
         with pytest.raises(InputError, match=words):
