@@ -271,7 +271,7 @@ def alive(process):
 def test_an_interrupted_command_leaves_no_process_and_goes_on_later(tmp_path, calls, jobs, number, code):
     out = tmp_path / "out"
     command = [sys.executable, "-c", COMMAND, "reproduce", "toy-odd", "--jobs", str(jobs), "--out", str(out)]
-    world = os.environ | {"TOY_SLEEP": "0.2", "PYTHONPATH": str(ROOT)}
+    world = os.environ | {"TOY_SLEEP": "3", "PYTHONPATH": str(ROOT)}
     going = subprocess.Popen(command, env=world, stderr=subprocess.PIPE, start_new_session=True)  # noqa: S603
     folder = out / "work" / "toy-odd"
     until = time.monotonic() + 60
