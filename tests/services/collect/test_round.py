@@ -117,7 +117,8 @@ def test_what_happens_once_lies_where_no_backup_brings_it_back(epoch):
     assert all(path.stat().st_mode & 0o077 == 0 for path in kept.iterdir())
     for state in states.values():  # nothing of it beside that folder
         assert {path.name for path in state.iterdir()} <= {
-            *("once", "lock", "address", "state.sqlite", "state.sqlite-wal", "state.sqlite-shm")
+            *("once", "lock", "address", "releases.jsonl"),  # the last: what an operator agreed to
+            *("state.sqlite", "state.sqlite-wal", "state.sqlite-shm"),
         }
 
 

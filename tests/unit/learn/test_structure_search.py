@@ -263,9 +263,9 @@ def test_corrections_by_name_are_those_of_the_command():
     }
     read = mq.learn.learner("structure").read
     for name, rule in rules.items():
-        assert structure(source, list("abc"), correction=name) == structure(
-            source, list("abc"), correction=rule
-        )
+        by_name, by_rule = (structure(source, list("abc"), correction=it) for it in (name, rule))
+        assert (by_name.structure, by_name.strengths) == (by_rule.structure, by_rule.strengths)
+        assert by_name.correction == by_rule.correction
         assert read({"correction": name}, source.schema)["correction"] == rule
     for wrong in ("constant", "constant:x", "eta:", "bic", 4):
         with pytest.raises(InputError, match="one of likelihood, design-effect, none, constant:C and eta:E"):

@@ -11,7 +11,7 @@ from benchmarks.inference_control import LEAST_PEOPLE, QUESTIONS, RESULT, UNCONT
 from masquerade.estimate.linear_span import LinearSpan
 
 KINDS = ("simulatable", "data_dependent")
-KEPT = 70_000  # sequences at least
+KEPT = 100_000  # sequences at least
 LIVE = 100
 
 
