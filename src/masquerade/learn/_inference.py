@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import combinations
@@ -156,7 +156,7 @@ def posteriors(
     parts = []
     for begin in range(0, n, step):
         seen = [_Factor(names, values[begin : begin + step]) for names, values in likelihoods.items()]
-        joint = _batch(_batch_eliminated([*fixed, *seen], order), (target,))
+        joint = _batch(_eliminated([*fixed, *seen], order, _batch), (target,))
         parts.append(np.broadcast_to(joint, (min(step, n - begin), sizes[target])))
     found = np.concatenate(parts)
     total = found.sum(axis=1, keepdims=True)
@@ -174,16 +174,6 @@ def _linked(target: str, scopes: Sequence[Sequence[str]]) -> set[str]:
             return found
         waiting = [scope for scope in waiting if found.isdisjoint(scope)]
         found = found.union(*near)
-
-
-def _batch_eliminated(factors: Sequence[_Factor], order: Iterable[str]) -> list[_Factor]:
-    left = list(factors)
-    for name in order:
-        touched = [factor for factor in left if name in factor.names]
-        names = tuple(dict.fromkeys(other for factor in touched for other in factor.names if other != name))
-        summed: Floats = np.asarray(_batch(touched, (*names, name)).sum(axis=-1))
-        left = [*(factor for factor in left if name not in factor.names), _Factor(names, summed)]
-    return left
 
 
 def _batch(factors: Iterable[_Factor], names: Sequence[str]) -> Floats:
@@ -296,12 +286,18 @@ def elimination_order(
     return order, largest
 
 
-def _eliminated(factors: Sequence[_Factor], order: Iterable[str]) -> list[_Factor]:
+def _eliminated(
+    factors: Sequence[_Factor],
+    order: Iterable[str],
+    multiply: Callable[[Sequence[_Factor], Sequence[str]], Floats] | None = None,
+) -> list[_Factor]:
+    """Return the factors that are left when variables are summed out, one after the other."""
+    product_ = multiply or _multiplied
     left = list(factors)
     for name in order:
         touched = [factor for factor in left if name in factor.names]
         names = tuple(dict.fromkeys(other for factor in touched for other in factor.names if other != name))
-        summed: Floats = np.asarray(_multiplied(touched, (*names, name)).sum(axis=-1))
+        summed: Floats = np.asarray(product_(touched, (*names, name)).sum(axis=-1))
         left = [*(factor for factor in left if name not in factor.names), _Factor(names, summed)]
     return left
 
