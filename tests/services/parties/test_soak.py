@@ -93,10 +93,13 @@ def test_what_the_kept_sessions_came_to():
     assert kept["memos_unchanged"]
     for said in kept["draws"].values():
         assert {name: said[name] for name in DRAWN_ONCE} == DRAWN_ONCE
-    for node, grown in kept["growth"].items():  # over the last 20 of 30 sessions without faults
-        assert grown["files"] <= 1, node  # a connection that is kept for the next request
-        assert grown["threads"] == 0, node
-        assert grown["mib"] <= 1, node
+    for growth_ in (kept["growth"], kept["growth_of_long_lives"]):  # without faults, and under those of others
+        assert set(growth_) == {*OWNERS, MINER}
+        for node, grown in growth_.items():
+            assert grown["sessions"] >= 40
+            assert grown["files"] <= 1, node  # a connection that is kept for the next request
+            assert grown["threads"] == 0, node
+            assert grown["mib"] <= 0.05 * grown["sessions"], node  # ledgers and histories have more lines
 
 
 def test_growth_is_seen():
