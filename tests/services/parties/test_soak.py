@@ -93,7 +93,7 @@ def test_what_the_kept_sessions_came_to():
     assert kept["memos_unchanged"]
     for said in kept["draws"].values():
         assert {name: said[name] for name in DRAWN_ONCE} == DRAWN_ONCE
-    for growth_ in (kept["growth"], kept["growth_of_long_lives"]):  # without faults, and under those of others
+    for growth_ in (kept["growth"], kept["growth_of_long_lives"]):  # without faults, under others
         assert set(growth_) == {*OWNERS, MINER}
         for node, grown in growth_.items():
             assert grown["sessions"] >= 40
