@@ -208,17 +208,11 @@ def regression(runs: int, seed: int = 4, n: int = 20_000) -> list[dict]:
 
 def imputation(runs: int, seed: int = 5) -> list[dict]:
     """Log odds ratio from 20 imputations and from the table: both variables with p = 0.25, n = 3,000."""
-    truth = np.array([[0.3, 0.2], [0.15, 0.35]])
-    exact = float(np.log(truth[1, 0] * truth[0, 1] / truth[1, 1] / truth[0, 0]))
-    policy = mq.Policy.build(BINARY, {name: mq.channels.binary("1/4") for name in BINARY})
     generator = np.random.default_rng(seed)
-    change = symmetric(2, 0.25)
-    reports = np.einsum("ij,ik,jl->kl", truth, change, change)
     kept = {"20 imputations": [], "table": []}
     for run in range(runs):
-        codes = np.repeat(np.arange(4), generator.multinomial(3000, reports.ravel()))
-        source = Records({"x": (codes // 2).astype(np.uint8), "y": (codes % 2).astype(np.uint8)}, policy)
-        found = mq.stats.impute(source, m=20, seed=run).pooled(_log_odds).conf_int()
+        source, exact = two_disguised(generator)
+        found = mq.stats.impute(source, m=20, seed=run).pooled(log_odds).conf_int()
         kept["20 imputations"].append(found["lower"].iloc[0] <= exact <= found["upper"].iloc[0])
         kept["table"].append(held(mq.stats.odds_ratio(source, "y", "x"), np.exp(exact))[0])
     return [
@@ -227,7 +221,17 @@ def imputation(runs: int, seed: int = 5) -> list[dict]:
     ]
 
 
-def _log_odds(frame) -> tuple[float, float]:
+def two_disguised(generator) -> tuple[Records, float]:
+    """Return 3,000 records of two disguised variables, and the log odds ratio of their population."""
+    truth, change = np.array([[0.3, 0.2], [0.15, 0.35]]), symmetric(2, 0.25)
+    policy = mq.Policy.build(BINARY, {name: mq.channels.binary("1/4") for name in BINARY})
+    reports = np.einsum("ij,ik,jl->kl", truth, change, change)
+    codes = np.repeat(np.arange(4), generator.multinomial(3000, reports.ravel()))
+    source = Records({"x": (codes // 2).astype(np.uint8), "y": (codes % 2).astype(np.uint8)}, policy)
+    return source, float(np.log(truth[1, 0] * truth[0, 1] / truth[1, 1] / truth[0, 0]))
+
+
+def log_odds(frame) -> tuple[float, float]:
     """Return the log odds ratio of a frame of clear records and its variance."""
     yes, b = frame["y"] == "yes", frame["x"] == "b"
     cells = np.array(

@@ -84,17 +84,26 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def rate(command: list[str], port: int, bodies: list[bytes], clients: int) -> float:
-    """Return submissions a second, of a server that is started for it."""
+@contextmanager
+def serving(command: list[str], port: int) -> Iterator[str]:
+    """Start a server and give its address once it listens; it ends with the block."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
     try:
-        address = f"http://127.0.0.1:{port}"
         while process.poll() is None:
             try:
                 with socket.create_connection(("127.0.0.1", port)):
                     break
             except OSError:
                 time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def rate(command: list[str], port: int, bodies: list[bytes], clients: int) -> float:
+    """Return submissions a second, of a server that is started for it."""
+    with serving(command, port) as address:
 
         def send(some: list[bytes]) -> None:
             with httpx.Client(base_url=address, trust_env=False, timeout=120) as http:
@@ -107,9 +116,6 @@ def rate(command: list[str], port: int, bodies: list[bytes], clients: int) -> fl
             began = time.perf_counter()
             list(pool.map(send, [part[5:] for part in parts]))
         return (len(bodies) - 5 * clients) / (time.perf_counter() - began)
-    finally:
-        process.terminate()
-        process.wait()
 
 
 DRAW = """
@@ -130,18 +136,8 @@ def collector(folder: Path) -> Iterator[tuple[Survey, str]]:
     settings = yaml.safe_load((folder / "collector.yaml").read_text())
     (folder / "collector.yaml").write_text(yaml.safe_dump(settings | {"limits": {"per_minute": 10**9}}))
     command = [sys.executable, "-m", "masquerade", "survey", "serve", str(folder / "collector.yaml")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
-    try:
-        while process.poll() is None:
-            try:
-                with socket.create_connection(("127.0.0.1", port)):
-                    break
-            except OSError:
-                time.sleep(0.05)
-        yield Survey.load(folder / "survey.yaml"), f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
+    with serving(command, port) as address:
+        yield Survey.load(folder / "survey.yaml"), address
 
 
 def statuses(address: str, bodies: list[bytes], clients: int) -> Counter[int]:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from masquerade.frames.baskets import basket_policy as basket_policy
     from masquerade.frames.baskets import read_baskets as read_baskets
     from masquerade.plan.planner import plan as plan
-    from masquerade.sources.controlled import Controlled as Controlled
     from masquerade.sources.data_dependent_rules import DataDependentRules as DataDependentRules
+    from masquerade.sources.inference_control import Controlled as Controlled
     from masquerade.sources.inference_control import Rules as Rules
     from masquerade.sources.projection import projected as projected
     from masquerade.sources.projection_seeded import simulate_projected as simulate_projected

@@ -90,7 +90,9 @@ def audit_policy(policy: Policy | str | Path, *, page: bool = True) -> Audit:
         tuple(rows),
     )
     found = Audit(f"Audit of policy {loaded.id[:12]}", tuple(findings), (table,) if rows else (), NOT_PROVED)
-    return found.with_(page_findings(loaded)) if page and loaded.disguised else found
+    if not (page and loaded.disguised):
+        return found
+    return found.with_(page_findings(loaded, [one.channel for one in walks.values()]))
 
 
 def walk(channel: Channel, table: DrawTable | None = None) -> Walk:
@@ -272,6 +274,7 @@ def _spark(policy: Policy) -> list[Finding]:
             says="executors draw with the very function that was walked here"
             if same
             else "executors draw with another function than the one that was walked",
+            assumption="every executor has this very version of masquerade installed" if same else "",
             repair="" if same else "disguise without Spark",
         )
     ]

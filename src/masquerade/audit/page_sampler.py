@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -33,8 +34,11 @@ console.log(wrong.length);
 """
 
 
-def page_findings(policy: Policy) -> list[Finding]:
-    """Return whether the page's JavaScript gives the reports that Python gives, at all ends of intervals."""
+def page_findings(policy: Policy, channels: Iterable[Channel]) -> list[Finding]:
+    """Return whether the page's JavaScript gives the reports that Python gives, at all ends of intervals.
+
+    `channels` are all that the policy draws by.
+    """
     try:
         mechanism(policy)
     except InputError as error:
@@ -50,8 +54,7 @@ def page_findings(policy: Policy) -> list[Finding]:
             )
         ]
     walked = [
-        {"channel": channel_rows(channel), "rows": vectors(channel, "audit", 0)}
-        for channel in _channels(policy)
+        {"channel": channel_rows(channel), "rows": vectors(channel, "audit", 0)} for channel in channels
     ]
     words = sum(len(row["words"]) for one in walked for row in one["rows"])
     wrong = _mismatches(program, walked)
@@ -75,21 +78,6 @@ def page_findings(policy: Policy) -> list[Finding]:
             assumption="the browser's random words are uniform",
         )
     ]
-
-
-def _channels(policy: Policy) -> list[Channel]:
-    found: dict[str, Channel] = {}
-    for stratum in policy.strata or (None,):
-        for group in policy.groups_of(stratum):
-            if group.response is not None:
-                sizes = sorted(set(group.response.block_classes.tolist()))
-                own = [group.response.dealing, *(group.response.channel_of(size) for size in sizes)]
-            elif group.disguised or group.own_report:
-                own = [group.matrix_channel]
-            else:
-                own = []
-            found |= {channel.fingerprint: channel for channel in own}
-    return list(found.values())
 
 
 def _mismatches(program: str, walked: list[dict[str, Any]]) -> int | None:
