@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from benchmarks.statistics_coverage import BINARY, _log_odds
+from benchmarks.statistics_coverage import BINARY, log_odds
 from scipy import stats
 
 import masquerade as mq
@@ -58,7 +58,7 @@ def test_imputations_are_proper_and_agree_with_the_table(source):
     alone = np.sqrt((given * (1 - given))[source.codes["y"]].sum()) / source.n
     assert shares.std() > 1.25 * alone
     assert abs(shares.mean() - best) < 0.5 * table.stderr[0]
-    pooled = found.pooled(_log_odds)
+    pooled = found.pooled(log_odds)
     odds = mq.stats.odds_ratio(source, "y", "x")
     assert pooled.values[0] == pytest.approx(np.log(odds.values[0]), abs=odds.stderr[0] / odds.values[0])
     assert pooled.bse.iloc[0] == pytest.approx(odds.stderr[0] / odds.values[0], rel=0.15)
