@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from masquerade import data as data
     from masquerade import evaluate as evaluate
     from masquerade import learn as learn
+    from masquerade import people as people
     from masquerade import stats as stats
     from masquerade.channels.channel import Channel as Channel
     from masquerade.channels.policy import Policy as Policy

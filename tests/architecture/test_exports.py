@@ -41,6 +41,7 @@ PUBLIC = [
     "disguise_file",
     "evaluate",
     "learn",
+    "people",
     "plan",
     "privacy",
     "projected",

@@ -23,6 +23,7 @@ ABOVE = (
     "simulation",
     "survey",
     "services",
+    "people",
     "audit",
     "sklearn",
     "cli",

@@ -1,0 +1,21 @@
+"""People who each keep their own record: counted, or reporting from their own devices.
+
+Nobody here has the data. The sources (`FrequencyTally`, `AggregationTally`, `MixedRecords`) are what a miner has
+of people, and every learner runs on them; a ledger is what a person's device never forgets. Names are loaded when
+they are first used, so that a device loads nothing that it does not need.
+"""
+
+from typing import TYPE_CHECKING
+
+from masquerade.core.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from masquerade.core.errors import RoundAborted as RoundAborted
+    from masquerade.protocols.aggregation.agreement import Parameters as Parameters
+    from masquerade.protocols.people.ledger import FileLedger as FileLedger
+    from masquerade.protocols.people.ledger import MemoryLedger as MemoryLedger
+    from masquerade.sources.aggregation import AggregationTally as AggregationTally
+    from masquerade.sources.frequency import FrequencyTally as FrequencyTally
+    from masquerade.sources.mixed import MixedRecords as MixedRecords
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__)
