@@ -190,7 +190,9 @@ def parameters_of(function: Any) -> list[tuple[str, str, object]]:
     ]
 
 
-@pytest.mark.parametrize("module", ["masquerade", "masquerade.channels", "masquerade.learn", "masquerade.people"])
+@pytest.mark.parametrize(
+    "module", ["masquerade", "masquerade.channels", "masquerade.learn", "masquerade.people"]
+)
 def test_the_reference_lists_every_public_name(module):
     prefix = module.replace("masquerade", "mq")
     listed = set(re.findall(r"`(mq(?:\.\w+)+)", read(REFERENCE)))

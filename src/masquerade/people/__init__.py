@@ -1,8 +1,8 @@
 """People who each keep their own record: counted, or reporting from their own devices.
 
-Nobody here has the data. The sources (`FrequencyTally`, `AggregationTally`, `MixedRecords`) are what a miner has
-of people, and every learner runs on them; a ledger is what a person's device never forgets. Names are loaded when
-they are first used, so that a device loads nothing that it does not need.
+Nobody here has the data. The sources (`FrequencyTally`, `AggregationTally`, `MixedRecords`) are what a miner
+has of people, and every learner runs on them; a ledger is what a person's device never forgets. Names are
+loaded when they are first used, so that a device loads nothing that it does not need.
 """
 
 from typing import TYPE_CHECKING
