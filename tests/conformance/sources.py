@@ -100,6 +100,21 @@ def in_duckdb(case: Case, suffix: str, files: int = 1) -> mq.Tally:
     )
 
 
+def arriving(case: Case) -> mq.Tally:
+    """Return a source that has answered about the first files when the others arrive."""
+    paths = stored(case.disguised.reset_index(drop=True), "parquet", files=3)
+    place = folder() / f"arriving-{next(NUMBERS)}"
+    place.mkdir()
+    paths[0].rename(place / "0.parquet")
+    source = mq.tally(place / "*.parquet", case.policy, growing=True)
+    queries = [mq.Query(by=name) for name in source.schema]
+    source.answer([query for query in queries if not source.check([query])])
+    for number, path in enumerate(paths[1:], 1):
+        path.rename(place / f"{number}.parquet")
+        source = source.refreshed()
+    return source
+
+
 def summed_up(source: Any) -> mq.Tally:
     """Return a source of an engine that holds next to nothing itself."""
     source.limits = SUMMED_UP
@@ -202,7 +217,7 @@ SOURCES = (
         lambda case: mq.tally(stored(case.clear, "parquet"), schema=case.policy, engine="duckdb"),
         clear=True,
     ),
-    Source("DuckDB over Parquet", lambda case: in_duckdb(case, "parquet", files=3)),
+    Source("DuckDB over Parquet, files arriving", arriving),
     Source("DuckDB over CSV", lambda case: in_duckdb(case, "csv", files=2)),
     Source("DuckDB, summed up by the engine", lambda case: summed_up(in_duckdb(case, "parquet"))),
     Source("DuckDB over CSV, summed up by the engine", lambda case: summed_up(in_duckdb(case, "csv"))),

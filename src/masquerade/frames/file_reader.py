@@ -47,7 +47,8 @@ _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 class Batches:
     """Record batches of one file, or of several one after the other; a context manager.
 
-    `names` are the columns of every batch, in order, `file_names` all that the first file has, in its own;
+    `given` are the paths and patterns that stand for the files at `paths`. `names` are the columns of every
+    batch, in order, `file_names` all that the first file has, in its own;
     `text` says that all are text (CSV), else `schemas` has the types of every file. `file` and `rows_before`
     locate the batch yielded last: its file, and the data rows before it in that file. Files can be read
     again from their start, standard input cannot. A file that changed since it was opened, its `state`, is a
@@ -55,9 +56,12 @@ class Batches:
     """
 
     def __init__(
-        self, paths: Sequence[str], columns: Sequence[str] | None, rows: int, dialect: Dialect | None = None
+        self, given: Sequence[str], columns: Sequence[str] | None, rows: int, dialect: Dialect | None = None
     ) -> None:
-        self.paths, self.dialect = tuple(paths), dialect or Dialect()
+        paths = [found for one in given for found in expanded(one)]
+        if not paths:
+            raise FileError("No file to read was given.")
+        self.given, self.paths, self.dialect = tuple(given), tuple(paths), dialect or Dialect()
         self.total_bytes = _total_bytes(paths)
         self.state = FileState.of(paths)
         self.file, self.rows_before = paths[0], 0
@@ -159,10 +163,7 @@ def open_batches(
     not there a `SchemaError`.
     """
     given = [path] if isinstance(path, (str, Path)) else list(path)
-    paths = [found for one in given for found in _expanded(str(one))]
-    if not paths:
-        raise FileError("No file to read was given.")
-    return Batches(paths, columns, rows, dialect)
+    return Batches([str(one) for one in given], columns, rows, dialect)
 
 
 def _without_memo(metadata: Mapping[str, str]) -> dict[str, str]:
@@ -170,7 +171,8 @@ def _without_memo(metadata: Mapping[str, str]) -> dict[str, str]:
     return {key: text for key, text in metadata.items() if key not in {MEMO, POLICY_TEXT}}
 
 
-def _expanded(path: str) -> list[str]:
+def expanded(path: str) -> list[str]:
+    """Return the files that a path or a pattern stands for, in the order of their names."""
     if not glob.has_magic(path) or Path(path).exists():
         return [path]
     # Unlike Path.glob this passes over hidden files, such as those still being written.

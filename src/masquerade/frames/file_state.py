@@ -36,6 +36,10 @@ class FileState:
         places = [*known, *(str(beside) for path in known for beside in sidecars_of(path))]
         return cls(datetime.now().astimezone(), tuple((place, _mark(place)) for place in places))
 
+    def joined(self, later: FileState) -> FileState:
+        """Return the state of these files and of others that were opened later."""
+        return FileState(later.since, (*self.marks, *later.marks))
+
     def check(self) -> None:
         """Refuse files that are not what they were; one that is gone is a `FileError`."""
         for place, mark in self.marks:

@@ -56,36 +56,76 @@ class Gathering:
             raise Overflow
 
     def store(self, layout: Layout, sizes: Mapping[str, int]) -> Store:
-        """Return all rows as a store.
-
-        Rows of weights v are kept as (Σv)²/Σv² records of weight Σv²/Σv.
-        """
+        """Return all rows as a store."""
         columns = {name: joined(parts, np.uint8) for name, parts in self._codes.items()}
         counts = joined(self._sums[sql.COUNT], np.int64)
         rows = int(counts.sum())
         if not self._weighted:
             return Store(layout, columns, sizes, rows, counts)
         first, second = (joined(self._sums[key], np.float64) for key in (sql.FIRST, sql.SECOND))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            weights = np.where(first > 0, second / first, 0.0)
-            times = np.where(second > 0, first**2 / second, 0.0)
-        return Store(layout, columns, sizes, rows, times, weights)
+        return Store(layout, columns, sizes, rows, *_as_weights(first, second))
 
     def _merge(self) -> None:
         """Add up rows that are equal once they are coded."""
         columns = [joined(parts, np.uint8) for parts in self._codes.values()]
         shape = [len(self._columns[name].field.variable) for name in self.names]
-        if prod(shape) <= LARGEST_KEY and columns:
-            keys, place = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True)
-            codes = np.unravel_index(keys, shape)
-            for parts, old, new in zip(self._codes.values(), columns, codes, strict=True):
-                parts[:] = [new.astype(old.dtype)]
+        merged = _equal_rows(columns, shape)
+        if merged is not None:
+            codes, place = merged
+            for parts, new in zip(self._codes.values(), codes, strict=True):
+                parts[:] = [new]
             for key, parts in self._sums.items():
-                total = np.zeros(len(keys), dtype=parts[0].dtype)
-                np.add.at(total, place, joined(parts, total.dtype.type))
-                self._sums[key] = [total]
-            self._rows = len(keys)
+                self._sums[key] = [_summed(joined(parts, parts[0].dtype.type), place)]
+            self._rows = len(codes[0])
         self._merged = self._rows
+
+
+def added(store: Store, more: Store) -> Store:
+    """Return the distinct rows of two stores over the same columns as one; equal rows are merged."""
+    columns = {name: np.concatenate([codes, more.columns[name]]) for name, codes in store.columns.items()}
+    times = np.concatenate([_times(store), _times(more)])
+    merged = _equal_rows(list(columns.values()), [store.sizes[name] for name in columns])
+    place = np.arange(len(times)) if columns else np.zeros(len(times), dtype=np.intp)
+    if merged is not None:
+        codes, place = merged
+        columns = dict(zip(columns, codes, strict=True))
+    rows = store.rows + more.rows
+    if store.weights is None or more.weights is None:
+        return Store(store.layout, columns, store.sizes, rows, _summed(times, place))
+    weights = np.concatenate([store.weights, more.weights])
+    first, second = _summed(times * weights, place), _summed(times * weights**2, place)
+    return Store(store.layout, columns, store.sizes, rows, *_as_weights(first, second))
+
+
+def _times(store: Store) -> NDArray[Any]:
+    assert store.multiplicity is not None  # noqa: S101  (for the type checker: what engines send is counted)
+    return store.multiplicity
+
+
+def _equal_rows(
+    columns: Sequence[NDArray[Any]], shape: Sequence[int]
+) -> tuple[list[NDArray[Any]], NDArray[np.intp]] | None:
+    """Return the distinct rows of columns, and which of them every row is; None if they have no number."""
+    if prod(shape) > LARGEST_KEY or not columns:
+        return None
+    keys, place = np.unique(np.ravel_multi_index(list(columns), shape), return_inverse=True)
+    codes = np.unravel_index(keys, shape)
+    return [new.astype(old.dtype) for new, old in zip(codes, columns, strict=True)], place
+
+
+def _summed(values: NDArray[Any], place: NDArray[np.intp]) -> NDArray[Any]:
+    """Return the sums of values that belong to the same row."""
+    total = np.zeros(int(place.max(initial=-1)) + 1, dtype=values.dtype)
+    np.add.at(total, place, values)
+    return total
+
+
+def _as_weights(first: NDArray[Any], second: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return rows of weights v as (Σv)²/Σv² records of weight Σv²/Σv, from the two sums."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weights = np.where(first > 0, second / first, 0.0)
+        times = np.where(second > 0, first**2 / second, 0.0)
+    return times, weights
 
 
 def codes_of(values: pa.Array | pa.ChunkedArray, column: Column) -> NDArray[Any]:

@@ -6,9 +6,10 @@ import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from copy import copy
 from glob import has_magic
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from weakref import finalize
 
 import pyarrow as pa
@@ -43,8 +44,6 @@ class DuckFiles:
     dialect = DUCKDB
 
     def __init__(self, data: Any, *, watch: Watch | None = None) -> None:
-        import duckdb  # noqa: PLC0415
-
         given = data.paths if isinstance(data, Batches) else data
         if STREAM in (given if isinstance(given, (list, tuple)) else [given]):
             raise InputError("Standard input can be read once only: write it to a file, or count in memory.")
@@ -53,6 +52,26 @@ class DuckFiles:
             self._written, self._state = files.dialect, files.state
             self._types = _types_in([schema for schema in files.schemas if schema is not None])
         self._watch = watch
+        self._connect()
+
+    def joined(self, more: DuckFiles) -> Self:
+        """Return these files and others of the same kind as one table; these are not opened again."""
+        whole = copy(self)
+        whole.take(more)
+        return whole
+
+    def take(self, more: DuckFiles) -> None:
+        """Read other files, too, from now on."""
+        self.paths = (*self.paths, *more.paths)
+        self._state = self._state.joined(more._state)
+        self._types = {
+            name: [*types, *more._types[name]] for name, types in self._types.items() if name in more._types
+        }
+        self._connect()
+
+    def _connect(self) -> None:
+        import duckdb  # noqa: PLC0415
+
         self._spill = tempfile.mkdtemp(prefix="masquerade-")  # private, and gone with this object
         finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
         self._failed = duckdb.Error
@@ -61,7 +80,7 @@ class DuckFiles:
             "temp_directory": self._spill,
             "memory_limit": MEMORY,
             "preserve_insertion_order": False,
-            "enable_progress_bar": watch is not None,
+            "enable_progress_bar": self._watch is not None,
             "enable_progress_bar_print": False,
         }.items():
             self._connection.execute(f"SET {setting} = {self.dialect.label(value)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from masquerade.frames.label_codes import kind_of
 from masquerade.sources import sql
 from masquerade.sources.coded_rows import codes_of
 from masquerade.sources.engine_cache import Limits, Scanned
-from masquerade.sources.engine_tables import Table
+from masquerade.sources.engine_tables import Growing, Table
 from masquerade.sources.query_plan import Layout, layouts_of
 from masquerade.sources.report_tally import Missing, ReportTally
 from masquerade.sources.sql import Column
@@ -48,7 +48,8 @@ class Engine(ReportTally):
         missing: Missing | None = None,
     ) -> None:
         super().__init__(policy, missing)
-        self.table = table
+        self.table, self._fields, self._released = table, fields, released
+        self._person: str | None = None
         self.weighted = weights is not None
         self.limits = Limits()
         self._weights = weights
@@ -103,8 +104,50 @@ class Engine(ReportTally):
             return from_tables(self, question)
         return supports_of(self, [store for store in stores if store is not None], question, self.n, None)
 
+    def refreshed(self) -> Self:
+        """Return a source about the records that are there now, itself if none came.
+
+        For data that were opened as `growing`: only what is new is scanned, and added to what was counted.
+        This source goes on to answer about its own state. Records that changed or went are a `DataChanged`.
+        """
+        if not isinstance(self.table, Growing):
+            raise InputError(
+                f"{self.table.title}: this source answers about one state of its data. Open files with "
+                "growing=True, or a table with growing= and the column that numbers its rows."
+            )
+        growth = self.table.newer()
+        if growth is None:
+            return self
+        whole, more = (
+            type(self)(
+                table,
+                self.policy,
+                self._fields,
+                weights=self._weights,
+                released=self._released,
+                missing=self.missing,
+            )
+            for table in growth
+        )
+        more.limits = self.limits
+        whole.take_over(self, more)
+        return whole
+
+    def take_over(self, old: Engine, more: Engine) -> None:
+        """Begin with what an earlier state of the table has counted, and add the records of `more` to it."""
+        self.limits, self._layouts, self.unmarked = old.limits, old._layouts, old.unmarked
+        self._looked = {*old._looked}
+        if old._person is not None:
+            self.check_once(old._person)
+        if "_parts" in old.__dict__:  # else nothing was counted yet
+            rows = [known.rows + new.rows for known, new in zip(old._parts, more._parts, strict=True)]
+            self._parts = self._scanned(rows)
+            for part, known, new in zip(self._parts, old._parts, more._parts, strict=True):
+                part.take_over(known, new)
+
     def check_once(self, name: str) -> None:
         """Refuse two records of one person."""
+        self._person = name
         _check_names(self.table, [name])
         row = self._first_row(lambda table: sql.persons(self.table.dialect, table, name), [name])
         different = int(row[sql.FIRST]) + int(row[sql.SECOND] or 0)
@@ -116,15 +159,20 @@ class Engine(ReportTally):
 
     @cached_property
     def _parts(self) -> tuple[Scanned, ...]:
+        by = self.policy.stratum_variable
+        rows = self._checked_weights()
+        return self._scanned([rows] if by is None else self._stratum_sizes(by))
+
+    def _scanned(self, known_rows: Sequence[int | None]) -> tuple[Scanned, ...]:
+        """Return the table by stratum, each of so many records."""
         observed = self.policy.observed
         sizes = dict(zip(observed, observed.shape(observed), strict=True))
-        rows = self._checked_weights()
         by = self.policy.stratum_variable
         scanned = partial(
             Scanned, self.table, columns=self._columns, sizes=sizes, limits=self.limits, weights=self._weights
         )
         if by is None:
-            return (scanned(self._layouts[0], known_rows=rows),)
+            return (scanned(self._layouts[0], known_rows=known_rows[0]),)
         return tuple(
             scanned(
                 layout,
@@ -132,7 +180,7 @@ class Engine(ReportTally):
                 only=sql.only_code(self.table.dialect, by, self._columns[by], code),
                 only_by=by,
             )
-            for code, (layout, rows) in enumerate(zip(self._layouts, self._stratum_sizes(by), strict=True))
+            for code, (layout, rows) in enumerate(zip(self._layouts, known_rows, strict=True))
         )
 
     def _checked_weights(self) -> int | None:

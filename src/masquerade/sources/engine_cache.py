@@ -24,7 +24,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import DataChanged, InputError, UnknownValue
 from masquerade.kernels.cover import cover_within
 from masquerade.sources import sql
-from masquerade.sources.coded_rows import Gathering, Overflow, codes_of, numbers, split
+from masquerade.sources.coded_rows import Gathering, Overflow, added, codes_of, numbers, split
 from masquerade.sources.engine_tables import Table
 from masquerade.sources.query_plan import Layout, QueryPlan
 from masquerade.sources.record_store import Observed, Store, mean_weight
@@ -111,6 +111,27 @@ class Scanned:
                 self._scan_for([names])
         return self._holder(names)
 
+    def take_over(self, old: Scanned, more: Scanned) -> None:
+        """Hold what `old` holds with the records of `more` added: only these are scanned."""
+        self._scans, self._whole_pays = old._scans, old._whole_pays
+        left = list(old._held)
+        while left:
+            some, used = list[Store](), set[str]()
+            while left and (not some or len(used | {*left[0].columns}) <= MOST_GROUPED):
+                used |= {*left[0].columns}
+                some.append(left.pop(0))
+            try:
+                found = more._scan([tuple(store.columns) for store in some])
+            except Overflow:
+                continue  # asked about again, they are scanned again
+            except UnknownValue as error:
+                raise more._refused(error) from None
+            for store, new in zip(some, found, strict=True):
+                more._check_rows(new.rows)
+                held = added(store, new)
+                if held_rows(held) <= self._most_rows(list(held.columns)):
+                    self._held.append(held)
+
     def _scan_for(self, wants: Sequence[Sequence[str]]) -> None:
         """Scan once for the columns that no held table covers, or for as many as may be held together."""
         missing = [want for want in wants if self._holder(want) is None]
@@ -137,7 +158,7 @@ class Scanned:
 
     def _holder(self, want: Sequence[str]) -> Store | None:
         covering = [store for store in self._held if store.covers(want)]
-        return min(covering, key=lambda store: len(store.multiplicity), default=None)  # type: ignore[arg-type]
+        return min(covering, key=held_rows, default=None)
 
     def _summed_by_engine(self, plan: QueryPlan, want: Sequence[str]) -> bool:
         """Tell whether a plan is better left to the engine: conditioned, over very many combinations."""
@@ -312,6 +333,11 @@ class Scanned:
             except Overflow:
                 break
         return UnknownValue(name, None)
+
+
+def held_rows(store: Store) -> int:
+    """Return how many distinct rows a held table has."""
+    return 0 if store.multiplicity is None else len(store.multiplicity)
 
 
 def held_bytes(store: Store) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from glob import escape
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
@@ -28,7 +28,11 @@ POSTGRES: Final = Dialect(text_start="E'", escapes=(("\\", "\\\\"), ("'", "''"))
 BACKSLASHES: Final = (("\\", "\\\\"), ("'", "\\'"))
 # Spark replaces ${name} by a setting, even inside a text or a quoted name
 SPARK: Final = Dialect(
-    quote="`", escapes=(*BACKSLASHES, ("$", "\\u0024")), try_cast="TRY_CAST", substituted="${"
+    quote="`",
+    escapes=(*BACKSLASHES, ("$", "\\u0024")),
+    try_cast="TRY_CAST",
+    substituted="${",
+    zoned="TIMESTAMP",
 )
 DIALECTS: Final = {"duckdb": DUCKDB, "postgres": POSTGRES, "pyspark": SPARK, "databricks": SPARK}
 TITLES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark", "sqlite": "SQLite"}
@@ -72,6 +76,21 @@ class Table(Protocol):
 
     def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
         """Return the error about a value, with the place where it stands if that can be found out."""
+
+
+class Growth(NamedTuple):
+    """A table in its present state, and those rows of it that are new since an earlier one."""
+
+    whole: Table
+    new: Table
+
+
+@runtime_checkable
+class Growing(Protocol):
+    """A table that may be looked at again for new rows."""
+
+    def newer(self) -> Growth | None:
+        """Return the present state, None if nothing came; what changed or went is a `DataChanged`."""
 
 
 def table_of(data: Any, *, watch: Watch | None = None) -> Table | None:
@@ -172,6 +191,10 @@ class IbisTable(_Unordered):
         with told(self.title):
             relation = f"({self._backend.compile(table)}) AS masquerade_reports"
             self._snapshot = Snapshot(self._backend, table, relation)
+
+    def anew(self) -> IbisTable:
+        """Return the same table in its present state."""
+        return IbisTable(self._table, watch=self._watch)
 
     def kinds(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """Return the types of columns."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import product
 from typing import Any
 
@@ -35,6 +36,7 @@ class Dialect:
     try_cast: str | None = None
     grouping_sets: bool = True
     knows_nan: bool = True
+    zoned: str = "TIMESTAMP WITH TIME ZONE"
     substituted: str | None = None  # how a name begins that the engine replaces by a setting, even in quotes
 
     def problem_of(self, name: str) -> str | None:
@@ -52,6 +54,11 @@ class Dialect:
     def number(self, value: float) -> str:
         """Return a double: a bare decimal would be exact and slow in every engine."""
         return f"CAST({value!r} AS {self.double})"
+
+    def moment(self, value: datetime) -> str:
+        """Return a point in time."""
+        kind = "TIMESTAMP" if value.tzinfo is None else self.zoned
+        return f"CAST('{value.isoformat(sep=' ')}' AS {kind})"
 
     def label(self, value: object) -> str:
         """Return a label as a literal."""
@@ -253,6 +260,28 @@ def persons(dialect: Dialect, table: str, name: str) -> str:
     return (
         f"SELECT COUNT(*) AS {COUNT}, COUNT(DISTINCT {quoted}) AS {FIRST}, {nobody} AS {SECOND} FROM {table}"
     )
+
+
+def numbered(dialect: Dialect, table: str, column: str, last: str | None) -> str:
+    """Return how many rows there are, how many have a number, the highest, and how many up to the last."""
+    quoted = dialect.name(column)
+    before = "0" if last is None else f"SUM(CASE WHEN {quoted} <= {last} THEN 1 ELSE 0 END)"
+    return (
+        f"SELECT COUNT(*) AS {COUNT}, COUNT({quoted}) AS {COUNT}_given, {before} AS {COUNT}_before, "
+        f"MAX({quoted}) AS {quoted} FROM {table}"
+    )
+
+
+def between(
+    dialect: Dialect, table: str, names: Sequence[str], column: str, ends: tuple[str | None, str | None]
+) -> str:
+    """Return these columns of the rows whose number is above one and at most another; of none, no rows."""
+    quoted, (low, high) = dialect.name(column), ends
+    met = [f"{quoted} <= {high}" if high is not None else "1 = 0"]
+    if low is not None:
+        met.append(f"{quoted} > {low}")
+    chosen = ", ".join(dialect.name(name) for name in names)
+    return f"(SELECT {chosen} FROM {table} WHERE {' AND '.join(met)}) AS numbered_"
 
 
 def only_code(dialect: Dialect, name: str, column: Column, code: int) -> str:

@@ -40,6 +40,7 @@ from masquerade.sources.coded_rows import joined
 from masquerade.sources.duckdb_files import DuckFiles
 from masquerade.sources.engine import Engine, check_same, refuse_repeated
 from masquerade.sources.engine_tables import IbisTable, SparkFrame, Table, Watch, table_of
+from masquerade.sources.growing import GrowingFiles, NumberedRows
 from masquerade.sources.records import Records
 from masquerade.sources.report_tally import Missing
 
@@ -83,6 +84,21 @@ def tally(
     engine: str = "auto",
     watch: Watch | None = None,
     accept_incomplete: bool = False,
+    growing: Literal[True] | str,
+) -> Engine: ...
+
+
+@overload
+def tally(
+    data: Any,
+    policy: Policy | str | Path | None = None,
+    *,
+    schema: Schema | Policy | None = None,
+    weights: str | None = None,
+    id: str | None = None,
+    engine: str = "auto",
+    watch: Watch | None = None,
+    accept_incomplete: bool = False,
 ) -> Records | Engine: ...
 
 
@@ -96,6 +112,7 @@ def tally(
     engine: str = "auto",
     watch: Watch | None = None,
     accept_incomplete: bool = False,
+    growing: bool | str = False,
 ) -> Records | Engine | BasketRecords:
     """Return a source that answers counts about records: a frame, files, a table in an engine, or baskets.
 
@@ -114,6 +131,11 @@ def tally(
     brings (entry point group ``masquerade.sources``) opens what it is named for: `engine` of its name, a text
     that begins with its name and a colon, or an object of a package of its name.
 
+    Data that keep coming are `growing`: True for files of a pattern, to which files are added; for a table
+    the column that numbers its rows, or has their times, so that later ones have higher ones. The source
+    answers about what it found; its `refreshed()` is one about what is there then, and scans only what is
+    new.
+
     Data that do not say how they were disguised warn, once, where no truth explains their reports: clear
     data taken for disguised. Data that say that records are missing, not at random, refuse every question
     with the code ``incomplete``, unless you say `accept_incomplete`: answers are then about the records that
@@ -127,17 +149,38 @@ def tally(
     options: dict[str, Any] = {"schema": schema, "weights": weights, "id": id, "watch": watch}
     options["accept_incomplete"] = accept_incomplete
     if opener := opener_of(data, engine):
-        return opener(data, policy, **options)  # type: ignore[no-any-return]  # a stranger's Tally
+        more = {"growing": growing} if growing else {}
+        return opener(data, policy, **options, **more)  # type: ignore[no-any-return]  # a stranger's Tally
     if _is_path(data):
         with open_batches(data, []) as files:
-            return tally(files, policy, engine=engine, **options)
+            return _tally_of(files, policy, engine=engine, growing=growing, **options)
+    return _tally_of(data, policy, engine=engine, growing=growing, **options)
+
+
+def _tally_of(
+    data: Any,
+    policy: Policy | None,
+    *,
+    schema: Schema | Policy | None,
+    weights: str | None,
+    id: str | None,  # noqa: A002  (the word users know)
+    engine: str,
+    watch: Watch | None,
+    accept_incomplete: bool,
+    growing: bool | str,
+) -> Records | Engine:
+    """Return the source of a frame, of opened files or of a table."""
     found = table_of(data, watch=watch) or data
     if policy is None and schema is None:
         policy = carried_policy(said_by(found))
     used, fields, said = _how_to_read(found, policy, schema, [weights, id])
     missing = missing_from(said, accepted=accept_incomplete)
     released = policy is not None
-    table = table_for(found, used, engine=engine, watch=watch)
+    table = (
+        growing_table(found, growing, engine=engine, watch=watch)
+        if growing
+        else table_for(found, used, engine=engine, watch=watch)
+    )
     unmarked = released and "policy" not in said
     if table is None:
         records = _records_of(
@@ -392,6 +435,27 @@ def table_for(
         LOG.info("counting in memory: %s%s", reason, _named(data.paths))
         return None
     return _chosen(DuckFiles(data, watch=watch), reason, data.paths)
+
+
+def growing_table(
+    data: Any, growing: Literal[True] | str, *, engine: str, watch: Watch | None = None
+) -> Table:
+    """Return the engine's table of files that arrive, or of rows that are added."""
+    if engine not in {"auto", "duckdb"}:
+        raise InputError("Data that grow are counted by DuckDB or where they lie: leave 'engine' out.")
+    if isinstance(data, Batches):
+        if growing is not True or STREAM in data.paths:
+            raise InputError("Files grow by other files: give a pattern, and growing=True.")
+        return _chosen(GrowingFiles(data, watch=watch), "it grows", data.paths)
+    if not isinstance(data, IbisTable):
+        raise InputError(
+            "Files and Ibis tables may grow; a frame is one state of its data: open the next one by itself."
+        )
+    if growing is True:
+        raise InputError(
+            "A table grows by a column: growing= its name; later rows have higher numbers there."
+        )
+    return _chosen(NumberedRows.of(data, growing), "the records stay there")
 
 
 def _chosen(table: Table, reason: str, paths: Sequence[str] = ()) -> Table:
