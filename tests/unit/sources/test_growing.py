@@ -14,6 +14,7 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import DataChanged, FileError, InputError, SchemaError, UnknownValue
+from masquerade.disguising.files import disguise_file
 from masquerade.sources.engine_cache import Limits
 
 SCHEMA = {"a": ["x", "y"], "b": ["no", "yes"], "c": ["p", "q", "r"]}
@@ -152,17 +153,18 @@ def test_new_files_that_do_not_fit_are_refused_and_change_nothing(tmp_path):
         assert [table.values.tolist() for table in source.answer(QUESTIONS)] == [
             table.values.tolist() for table in before
         ]
-    other = mq.Policy.build(SCHEMA, {"b": mq.channels.binary("1/8")})
-    new.unlink()
-    mq.simulate(people(9, 1), other, seed=1).to_parquet(tmp_path / "1.parquet")
-    with pytest.raises(FileError, match="cannot be read as one"):
-        mq.tally([str(tmp_path / "0.csv"), str(tmp_path / "*.parquet")], POLICY)
-    mq.simulate(people(9, 1), POLICY, seed=1).to_parquet(tmp_path / "0.parquet")
-    (tmp_path / "1.parquet").rename(tmp_path / "hidden")
-    released = mq.tally(tmp_path / "*.parquet", growing=True)
-    (tmp_path / "hidden").rename(tmp_path / "1.parquet")
-    with pytest.raises(FileError, match="was not disguised as"):
-        released.refreshed()
+
+
+def test_a_release_under_another_policy_that_arrives_is_refused(tmp_path):
+    weaker = mq.Policy.build(SCHEMA, {"b": mq.channels.binary("1/8")})
+    written(people(50, 0)[[*SCHEMA]], tmp_path / "clear.csv")
+    disguise_file(tmp_path / "clear.csv", tmp_path / "0.parquet", POLICY)
+    source = mq.tally(tmp_path / "*.parquet", growing=True)  # which says its policy
+    assert source.policy == POLICY
+    source.answer(QUESTIONS)
+    disguise_file(tmp_path / "clear.csv", tmp_path / "1.parquet", weaker)
+    with pytest.raises(FileError, match=r"1\.parquet: was not disguised as .*0\.parquet was"):
+        source.refreshed()
 
 
 def numbered(n: int, seed: int, numbers, kind: str) -> pa.Table:
