@@ -28,6 +28,7 @@ from masquerade.protocols.vertical import cross_parents
 from masquerade.services.common.client import Operator
 from masquerade.services.common.settings import load
 from masquerade.services.parties.example import OWNERS
+from masquerade.services.parties.kinds import OURS
 from masquerade.services.parties.settings import MinerSettings
 
 COMMAND = str(Path(sys.executable).parent / "masquerade")
@@ -219,6 +220,17 @@ def joined(world):
     """Return the clear records that all three have, side by side."""
     frames = [pd.read_parquet(world.folder / name / "records.parquet").set_index("person") for name in OWNERS]
     return pd.concat(frames, axis=1, join="inner")
+
+
+@pytest.mark.parametrize("protocol", OURS)
+def test_there_is_an_example_of_every_kind(protocol, tmp_path):
+    folder = tmp_path / "try"
+    lines = ok("session", "example", folder, "--protocol", protocol, "--n", 20).stdout.splitlines()
+    for line in lines[:-3]:
+        ok("config", "check", line.split()[3], "--kind", line.split()[1])
+    for line in lines[-3:-1]:  # sessions are created and run at whoever convenes
+        session = yaml.safe_load((folder / "session.yaml").read_text())
+        assert Path(line.split()[line.split().index("--node") + 1]).parent.name == session["convener"]
 
 
 def test_a_node_that_does_not_run_is_missed(tmp_path):

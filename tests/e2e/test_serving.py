@@ -224,6 +224,19 @@ def test_a_server_at_work_is_waited_for_but_not_for_ever():
     assert [call.body for call in handler.calls] == [b"x", b"y"]
 
 
+def test_a_caller_says_after_how_long_it_wants_to_hear_of_its_message():
+    handler = Recorder()
+    with plain(handler) as url:
+        key = {"Idempotency-Key": "a-key-of-mine"}
+        late = post(url, "wait", b"x", **key, **{"Masquerade-Wait": "0.01"})
+        assert (late.status_code, late.json()["error"]) == (504, "timed_out")
+        for wrong in ("soon", "-1", "1e3", "inf", ""):
+            assert post(url, "wait", b"x", **key, **{"Masquerade-Wait": wrong}).status_code == 422
+        handler.go.set()
+        assert post(url, "wait", b"x", **key).content == b"\0\1x"
+    assert len(handler.calls) == 1
+
+
 def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
     handler = Recorder()
     monkeypatch.setattr("masquerade.services.common.service._DISCARDING_SECONDS", 0.2)

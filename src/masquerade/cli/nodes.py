@@ -321,19 +321,25 @@ def example(
 ) -> None:
     """Write a whole deployment to try out: two hospitals, a registry and a university, on this machine.
 
+    Where exactly two take part, these are the hospitals.
+
     Certificates, identities, settings, policies and made-up records, and the commands to start it. Example:
     masquerade session example try
     """
-    from masquerade.services.parties.example import two_hospitals_and_a_registry, write_deployment  # noqa: PLC0415
+    from masquerade.services.parties.example import (  # noqa: PLC0415
+        MINER,
+        two_hospitals_and_a_registry,
+        write_deployment,
+    )
 
     output.check_new(folder)
     files = write_deployment(folder, two_hospitals_and_a_registry(protocol, people))
-    miner = folder / "university" / "miner.yaml"
+    convener = files.get(MINER, files[next(iter(files))])
     output.say(f"wrote a deployment of {len(files)} nodes into {folder}. To run it:")
     lines = [f"masquerade {file.stem} serve {file} &" for file in files.values()]
     lines += [
-        f"masquerade session create {folder / 'session.yaml'} --node {miner}",
-        f"masquerade session run example --node {miner} --out model.json",
+        f"masquerade session create {folder / 'session.yaml'} --node {convener}",
+        f"masquerade session run example --node {convener} --out model.json",
         f"masquerade party ledger {folder / 'north' / 'state'}",
     ]
     output.emit("\n".join(lines) + "\n")

@@ -6,6 +6,7 @@ That Model I's errors are on average no larger than Model II's is shown in tests
 from __future__ import annotations
 
 import json
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +18,7 @@ from tests.services.parties.deployments import (
     MINER,
     OWNERS,
     SCHEMA,
+    SECONDS,
     TABLE_1,
     Goal,
     Plan,
@@ -32,6 +34,7 @@ import masquerade as mq
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.codec import tag_of
+from masquerade.protocols.two_party_products import KeyOwner
 from masquerade.protocols.vertical import CellDescription, Cells, restricted, schema_of
 from masquerade.services.parties.example import two_hospitals_and_a_registry
 
@@ -283,6 +286,16 @@ def test_cells_anywhere_make_one_table(tmp_path):
         assert ("disguised values", ("A",)) in kinds
 
 
+def polled(deployment, name):
+    """Wait until somebody was told that a node is still at work on its message."""
+    registry = deployment._services[name].metrics.registry
+    told = {"place": "sessions/{session}/{role}", "status": "504"}
+    until = time.monotonic() + SECONDS
+    while not registry.get_sample_value("masquerade_requests_total", told):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 OF_TWO = {"north": tuple("ATESLB"), "south": tuple("XDCFG")}
 
 
@@ -333,13 +346,18 @@ def test_a_question_that_projections_cannot_answer_interrupts_with_the_reason(tm
         assert "nobody can form a product across three" in status["reason"]
 
 
-def test_two_parties_count_without_a_helper(tmp_path):
+def test_two_parties_count_without_a_helper_however_long_encrypting_takes(tmp_path, monkeypatch):
+    """Before, whoever asked gave up when the other's time was over, a moment before it was told to wait."""
     owners = {"north": ("A", "T"), "south": ("S", "L")}
     tables = (("A", "S"), ("A", "T", "S"))
     frame = people(60)[["A", "T", "S", "L"]]
     plan = vertical(frame, restricted(CLEAR, tuple("ATSL")), owners, "revealed-counts-of-two",
                     Goal(model="tables", tables=tables), seed=4)  # fmt: skip
-    with deployed(tmp_path, plan) as deployment:
+    with deployed(tmp_path, plan, retries=0, limits={"seconds": 4}) as deployment:
+        encrypt = KeyOwner._encrypt
+        monkeypatch.setattr(
+            KeyOwner, "_encrypt", lambda owner, asked: (polled(deployment, "south"), encrypt(owner, asked))[1]
+        )
         model = deployment.done()
         whole = pd.concat([frames[0].set_index("person") for frames in plan.frames.values()], axis=1).dropna()
         assert_exact(model, whole.astype(int), tables)

@@ -32,6 +32,8 @@ VERSIONS = ("1",)  # that this client speaks
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 _PLACE = re.compile(r"[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*")
 _CONNECT_SECONDS = 10.0
+_SHARE_WAITED = 0.5  # of a try, after which a server says that it is still at work: before we give up
+_TRIES_WAITED = 60  # for a peer that says so, in tries of a node's own limit
 _PIECE = 1 << 16  # bytes sent in one step
 T = TypeVar("T")
 _PAUSE = 0.2  # seconds between two tries to reach a service that is being started
@@ -130,7 +132,7 @@ class HttpTransport:
         if peer.token is not None:
             headers["Authorization"] = f"Bearer {peer.token}"
         if key is not None:
-            headers["Idempotency-Key"] = key
+            headers |= {"Idempotency-Key": key, "Masquerade-Wait": f"{_SHARE_WAITED * self._timeout:.6f}"}
         request = client.build_request("POST", f"/v1/{place}", content=body, headers=headers)
         return self._tried(peer, client, request)
 
@@ -305,9 +307,12 @@ def peers_of(settings: NodeSettings) -> list[Peer]:
 def peer_transport(settings: NodeSettings, peers: Iterable[Peer], **changed: float) -> HttpTransport:
     """Return how a node reaches its peers, with its own certificate and within its own limits.
 
-    `changed` are another `timeout` or number of `retries` than those of its settings.
+    `changed` are another `timeout` or number of `retries` than those of its settings. Work that takes long is
+    waited for, sixty times as long as one try.
     """
-    given: dict[str, Any] = {"timeout": settings.limits.seconds, "retries": settings.retries, **changed}
+    seconds = changed.get("timeout", settings.limits.seconds)
+    given: dict[str, Any] = {"timeout": seconds, "retries": settings.retries, **changed}
+    given |= {"patience": _TRIES_WAITED * seconds}
     return HttpTransport(settings.name, peers, tls=settings.tls_files(), limits=settings.limits, **given)
 
 

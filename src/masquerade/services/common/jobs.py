@@ -7,6 +7,7 @@ key while it runs waits for the same job, and afterwards gets the stored reply, 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -111,15 +112,17 @@ class Jobs:
         """Return how many requests and jobs there are."""
         return max(self._requests.total(), len(self._jobs))
 
-    async def answer(self, call: Call, handler: Handler) -> Outcome:
-        """Return what a message comes to, working on it once."""
-        job = await self._job(call, handler)
-        await asyncio.wait({job.done}, timeout=self._limits.seconds)
+    async def answer(self, call: Call, handler: Handler, wait: float = math.inf) -> Outcome:
+        """Return what a message comes to, working on it once.
+
+        Whoever asks is told after `wait` seconds, or the most that limits allow, that the work goes on: a
+        caller that is told so before its own patience ends asks again, however long the work takes.
+        """
+        job, seconds = await self._job(call, handler), min(self._limits.seconds, wait)
+        await asyncio.wait({job.done}, timeout=seconds)
         if not job.done.done():
             job.abandoned = True
-            raise TimedOut(
-                f"This took longer than {self._limits.seconds:g} seconds and goes on. Ask again with its key."
-            )
+            raise TimedOut(f"This took longer than {seconds:g} seconds and goes on. Ask again with its key.")
         return job.done.result()
 
     async def finish(self, seconds: float) -> bool:

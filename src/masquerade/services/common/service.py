@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import secrets
 import time
@@ -36,9 +37,11 @@ from masquerade.services.common.state import ReplyStore, State
 VERSIONS = (1,)
 VERSION_HEADER = "Masquerade-Version"
 KEY_HEADER = "Idempotency-Key"
+WAIT_HEADER = "Masquerade-Wait"  # seconds after which a caller wants to hear that its message is worked on
 CERTIFICATE = "peer_certificate"  # in the state that the server gives a request
 _PLACE_FORM = re.compile(r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*")
 _KEY_FORM = re.compile(r"[A-Za-z0-9._~-]{8,128}")
+_WAIT_FORM = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 _OFFER = re.compile(r"[0-9]{1,4}(, ?[0-9]{1,4}){0,9}")
 _LONGEST_PLACE = 200
 REQUEST_HEADER = "Masquerade-Request"
@@ -235,7 +238,7 @@ class Service:
         self.jobs.enter(peer.name)  # not before: who sends slowly takes no place
         try:
             call = Call(peer, place, body, _key(request), request.path_params)
-            return await self.jobs.answer(call, self._handler)
+            return await self.jobs.answer(call, self._handler, _wait(request))
         finally:
             self.jobs.leave(peer.name)
 
@@ -367,6 +370,16 @@ def _certificate(request: Request) -> bytes | None:
     """Return the certificate that the connection was made with."""
     shown = request.scope.get("state", {}).get(CERTIFICATE)
     return shown if isinstance(shown, bytes) else None
+
+
+def _wait(request: Request) -> float:
+    """Return the seconds after which the caller wants an answer of any kind, none if it says none."""
+    given = request.headers.getlist(WAIT_HEADER)
+    if not given:
+        return math.inf
+    if len(given) > 1 or not _WAIT_FORM.fullmatch(given[0]):
+        raise InputError(f"{WAIT_HEADER} comes once, and is a number of seconds such as 30 or 2.5.")
+    return float(given[0])
 
 
 def _key(request: Request) -> str | None:

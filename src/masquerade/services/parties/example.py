@@ -27,6 +27,7 @@ from masquerade.services.parties.session import Goal, SessionSpec, SessionText
 
 MINER, HELPER = "university", "helper"
 OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
+OF_TWO = {"north": ("A", "T", "E"), "south": ("S", "L")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +160,18 @@ def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -
     Where parties hold the same people, north has A, T and E, south S, L, B and D, the registry the rest, and
     what is sensitive is disguised as in the paper; where cells lie anywhere, that holds for half of the
     people, and of the others each has its neighbour's columns. Where they hold different people, each has
-    everything.
+    everything. Where two take part alone, who encrypt every value, they have five of the variables.
     """
     sampled = eleven_nodes().sample(people, seed=seed)
-    goal = Goal(model="network", structure=ELEVEN_NODES)
-    partition, policy = kinds.find(protocol).partition, eleven_nodes_policy()
+    kind, policy = kinds.find(protocol), eleven_nodes_policy()
+    partition = kind.partition
+    owners = OF_TWO if kind.convener is kinds.Convener.ONE_OF_TWO else OWNERS
+    held = {name for names in owners.values() for name in names}
+    goal = Goal(
+        model="network", structure={node: parents for node, parents in ELEVEN_NODES.items() if node in held}
+    )
     if partition is kinds.Partition.COLUMNS:
-        return vertical(sampled, policy, OWNERS, protocol, goal, seed=seed)
+        return vertical(sampled, policy, owners, protocol, goal, seed=seed)
     if partition is kinds.Partition.CELLS:
         plan = scattered(sampled, policy, OWNERS, goal, seed=seed)
     else:
