@@ -30,6 +30,8 @@ NAMES = (
     "prefix_sums",
     "parties",
     "parties_network",
+    "growth",
+    "spark_structure",
 )
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from scipy.stats import kendalltau
@@ -55,6 +56,39 @@ def test_many_at_once_are_all_kept_once_in_few_writes(store):
     assert sum(outcomes) == 500
     assert store.counts()["reports"] == 500
     assert len(commits) < 1000
+
+
+def recounted(store):
+    """Count all reports, one by one."""
+    found = {}
+    for policy, mode, _, codes in store.reports():
+        own = found.setdefault(policy, {})
+        own[mode, codes] = own.get((mode, codes), 0) + 1
+    return found
+
+
+def test_equal_reports_are_counted_as_they_come_and_go_and_not_read_again(place):
+    with SurveyStore(place) as store, SurveyStore(place) as other:
+        code = secrets.token_bytes(10)
+        store.add(replace(report(), id=report_id(code)))
+        assert store.counted() == recounted(store)
+        read = []
+        grouped = store._grouped
+        store._grouped = lambda: read.append(1) or grouped()
+        rows = [report() for _ in range(50)]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(store.add, [*rows, *rows]))
+        assert store.counted() == recounted(store)
+        assert sum(map(sum, [own.values() for own in store.counted().values()])) == 51
+        assert store.withdraw(code)
+        assert not store.withdraw(code)
+        assert store.counted() == recounted(store)
+        assert not read  # all that was known from the beginning, and what happened since
+        other.add(report())
+        assert store.counted() == recounted(store)
+        assert len(read) == 1  # what another process did shows
+        store.erase()
+        assert store.counted() == {}
 
 
 def test_a_token_spent_or_an_id_taken_is_refused(store):

@@ -8,8 +8,8 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 
 Parents = Mapping[str, Sequence[str]]
@@ -188,14 +188,21 @@ class StructureRules:
         return [tuple(sorted(z for z, x in self.required if x == node)) for node in range(self.size)]
 
 
-def paths(linked: Floats) -> Floats:
-    """Return 1 where a path leads from one node to another, every node to itself included."""
-    reach = np.eye(len(linked)) + linked
-    while True:
-        further = np.minimum(reach @ reach, 1.0)
-        if np.array_equal(further, reach):
-            return further
-        reach = further
+def paths(parents: Sequence[Family]) -> NDArray[np.bool_]:
+    """Return whether a path leads from one node (row) to another, every node to itself included.
+
+    Cost: the links times the nodes. No path leads in a circle.
+    """
+    above = np.eye(len(parents), dtype=bool)  # a row for every node: who leads to it
+    done = [not family for family in parents]
+    waiting = [node for node, family in enumerate(parents) if family]
+    while waiting:
+        for node in waiting:
+            if all(done[parent] for parent in parents[node]):
+                above[node] |= above[list(parents[node])].any(axis=0)
+                done[node] = True
+        waiting = [node for node in waiting if not done[node]]
+    return np.ascontiguousarray(above.T)
 
 
 def placed(links: Iterable[Link], names: Sequence[str]) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from math import log, prod
 from typing import NamedTuple
@@ -36,6 +36,8 @@ from masquerade.learn.scores import (
 )
 
 ROUNDING = 1e-9
+LARGE = 1 << 14  # cells of a table that may be ruled out by the number of records
+MOST_TOGETHER = 1 << 25  # cells of tables that are judged in one batch: 256 MiB
 LIKELIHOOD = Likelihood()
 
 
@@ -67,10 +69,10 @@ class Judge:
     def learn(self, steps: Iterable[Step]) -> None:
         """Judge links that are not known yet, in one batch; what cannot gain is valued at its bound."""
         fresh = [step for step in dict.fromkeys(map(self.either, steps)) if step not in self.gain]
+        self._count_records(fresh)
         hopeless = {step: self._most(step) for step in fresh if self._most(step) <= 0}
         self.gain.update(hopeless)
-        asked = [step for step in fresh if step not in hopeless]
-        if asked:
+        for asked in self._held_together([step for step in fresh if step not in hopeless]):
             found = self.correction.gains(self._ask(asked), self.score, np.zeros(len(asked)))
             self.gain.update(zip(asked, found.tolist(), strict=True))
 
@@ -96,25 +98,27 @@ class Judge:
 
         Links that cannot win by their bound are not judged any further.
         """
-        steps = [step for step in steps if self._most(step) > self.tie]
-        if not steps:
-            return {}
-        links = self._ask(steps)
-        bound = self.correction.bounds(links, self.score)
-        children = np.array([step.child for step in steps])
-        exact = np.full(len(steps), -np.inf)
-        floor = np.full(len(self.names), self.tie)
-        # first the likeliest parent of every child, then whoever might still beat it
-        likely = np.zeros(len(steps), dtype=bool)
-        likely[list({int(children[i]): int(i) for i in np.argsort(bound, kind="stable")}.values())] = True
-        for turn in (likely, ~likely):
-            chosen = np.flatnonzero(turn & (bound > floor[children]))
-            if chosen.size:
-                least = floor[children[chosen]]
-                exact[chosen] = self.correction.gains(links[chosen.tolist()], self.score, least)
-            np.maximum.at(floor, children, exact - self.tie)
+        self._count_records(steps)
+        floor = np.full(len(self.names), -np.inf)
+        judged: list[tuple[Step, float]] = []
+        for some in self._held_together([step for step in steps if self._most(step) > self.tie]):
+            links = self._ask(some)
+            floor = np.maximum(floor, self.tie)
+            bound = self.correction.bounds(links, self.score)
+            children = np.array([step.child for step in some])
+            exact = np.full(len(some), -np.inf)
+            # first the likeliest parent of every child, then whoever might still beat it
+            likely = np.zeros(len(some), dtype=bool)
+            likely[list({int(children[i]): int(i) for i in np.argsort(bound, kind="stable")}.values())] = True
+            for turn in (likely, ~likely):
+                chosen = np.flatnonzero(turn & (bound > floor[children]))
+                if chosen.size:
+                    least = floor[children[chosen]]
+                    exact[chosen] = self.correction.gains(links[chosen.tolist()], self.score, least)
+                np.maximum.at(floor, children, exact - self.tie)
+            judged += zip(some, exact.tolist(), strict=True)
         result: dict[int, tuple[float, int]] = {}
-        for step, gain in sorted(zip(steps, exact.tolist(), strict=True), key=lambda pair: pair[0].parent):
+        for step, gain in sorted(judged, key=lambda pair: pair[0].parent):
             if gain > result.get(step.child, (self.tie, -1))[0] + self.tie * (step.child in result):
                 result[step.child] = (gain, step.parent)
         return result
@@ -135,6 +139,29 @@ class Judge:
         ends = self.sizes[step.parent], self.sizes[step.child]
         df = prod(self.sizes[z] for z in step.given) * (ends[0] - 1) * (ends[1] - 1)
         return self.n * log(min(ends)) - self.score.price(self.n) * df
+
+    def _cells(self, step: Step) -> int:
+        return prod(self.sizes[node] for node in (*step.given, step.parent, step.child))
+
+    def _held_together(self, steps: Sequence[Step]) -> Iterator[list[Step]]:
+        """Yield links in parts whose tables have at most so many cells, most often all of them at once."""
+        some, cells = list[Step](), 0
+        for step in steps:
+            own = self._cells(step)
+            if some and cells + own > MOST_TOGETHER:
+                yield some
+                some, cells = [], 0
+            some.append(step)
+            cells += own
+        if some:
+            yield some
+
+    def _count_records(self, steps: Sequence[Step]) -> None:
+        """Ask how many records there are, before large tables that their number may rule out."""
+        if self.symmetric and not self.n and max(map(self._cells, steps), default=0) > LARGE:
+            smallest = self.names[int(np.argmin(self.sizes))]
+            [table] = self.source.answer([Query(by=[smallest])])
+            self.n, self.tie = table.n, ROUNDING * table.n
 
     def _ask(self, steps: Sequence[Step]) -> Candidates:
         subsets = [tuple(sorted((*step.given, step.parent, step.child))) for step in steps]
@@ -289,14 +316,18 @@ class Climber:
     def moves(self) -> Floats:
         """Return the gain of every move: (remove, add, turn) × parent × child, −∞ where not allowed."""
         size = self.rules.size
-        linked = np.zeros((size, size))
-        for x, family in enumerate(self.parents):
-            linked[list(family), x] = 1.0
-        reach = paths(linked)
+        reach = paths(self.parents)
         drop = np.where(self.free, self.drop, -np.inf)
-        add = np.where(reach.T > 0, -np.inf, self.add)
+        add = np.where(reach.T, -np.inf, self.add)
         # a link can be turned if it is the only path from its parent to its child
-        only = (linked > 0) & (linked @ reach == 1)
+        only = np.zeros((size, size), dtype=bool)
+        children: list[list[int]] = [[] for _ in range(size)]
+        for x, family in enumerate(self.parents):
+            for z in family:
+                children[z].append(x)
+        for x, family in enumerate(self.parents):
+            for z in family:
+                only[z, x] = np.count_nonzero(reach[children[z], x]) == 1
         turn = np.where(only & self.free, self.drop, -np.inf) + np.where(only, self.add.T, -np.inf)
         return np.stack([drop, add, turn])
 

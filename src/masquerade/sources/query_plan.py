@@ -37,7 +37,7 @@ MOST_TRIED = 256  # tables that are tried for a refusal that says which can be a
 Conditions = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Axis:
     """An observed axis of a table: the report columns it is made of, and the map to the cells asked for.
 
@@ -57,12 +57,14 @@ class Axis:
     settled: Floats | None = None
     samples: Floats | None = None
 
-    @property
+    # an axis of a variable alone is shared by thousands of plans: what they ask of it is kept
+
+    @cached_property
     def sampled(self) -> SampledChannel | None:
         """What dealt blocks tell about the variables; None for other reports."""
         return self.channel if isinstance(self.channel, SampledChannel) else None
 
-    @property
+    @cached_property
     def matrix(self) -> Floats | None:
         """Return the chances of reports (truths × reports), None for clear columns."""
         if self.settled is not None:
@@ -71,7 +73,7 @@ class Axis:
             return self.channel.channel(self.channel.shares)
         return None if self.channel.is_identity else self.channel.matrix
 
-    @property
+    @cached_property
     def singular(self) -> bool:
         """Tell whether some combinations of truths cannot be told apart."""
         return self.channel.is_singular if isinstance(self.channel, Channel) else not self.channel.estimable
@@ -225,16 +227,16 @@ class QueryPlan:
 
     def _told(self) -> int | None:
         """Return how many combinations of truths the reports tell apart; None for all."""
-        channels: list[Axis | Factor] = [*self.axes, *self.weighing] if self.factors else [*self.axes]
-        if not any(each.singular for each in channels):
+        channels: Sequence[Axis | Factor] = [*self.axes, *self.weighing] if self.factors else self.axes
+        if True not in [each.singular for each in channels]:
             return None
         return prod(each.rank for each in channels)
 
     @cached_property
     def _latent(self) -> tuple[tuple[Floats | None, ...], tuple[int, ...], Reduction, int | None]:
-        if not self.factors and all(len(axis.truth_sizes) == 1 == len(axis.map.axes) for axis in self.axes):
+        order = [place for axis in self.axes for place in axis.map.axes]
+        if not self.factors and [1] * len(order) == [len(axis.truth_sizes) for axis in self.axes]:
             # most often, so at once
-            order = [axis.map.axes[0] for axis in self.axes]
             whole = Reduction.none(len(order))
             reduction = whole if order == [*whole.keep] else Reduction(tuple(map(order.index, whole.keep)))
             return (
@@ -327,7 +329,11 @@ class Layout:
         cells = max(prod(plan.observed_shape), prod(plan.maps.shape))
         if cells > MOST_CELLS:
             del self._planned[query]
-            reason = f"the table over {', '.join(query.by)} has {cells:,} cells (at most {MOST_CELLS:,})"
+            reason = (
+                f"the table over {', '.join(query.by)} has {cells:,} cells, {cells * 8 / 2**30:,.1f} GiB "
+                f"(at most {MOST_CELLS:,}): ask about fewer variables at once, merge categories, or allow a "
+                "structure fewer parents"
+            )
             return [Refusal("too_many_cells", reason, query)]
         return []
 

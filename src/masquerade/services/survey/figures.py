@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyarrow as pa
-from pyarrow import compute as pc
+import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, QueryRefused
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.tally import Merged, Tally
-from masquerade.services.survey.export import MODE, table_of
+from masquerade.services.survey.export import MODE
 from masquerade.services.survey.store import MODES, SurveyStore
-from masquerade.sources.tally import tally
+from masquerade.sources.records import Records
 from masquerade.survey.survey_file import Survey
 
 LEAST: Final = 10  # reports below which nothing is estimated
@@ -37,11 +36,11 @@ def figures(store: SurveyStore, survey: Survey) -> dict[str, Any]:
         {question.name: question.text[language] for question in survey.questions},
         {question.name: question.answers[language] for question in survey.questions},
     )
-    counts = store.counts()
+    counts, counted = store.counts(), store.counted()
     sources = {
-        name: _Version(policy, table_of(store, policy))
+        name: _Version(policy, counted.get(name, {}))
         for name, policy in store.versions().items()
-        if counts["versions"].get(name, 0) >= LEAST
+        if sum(counted.get(name, {}).values()) >= LEAST
     }
     found: list[dict[str, Any]] = []
     alike = {version.policy.schema for version in sources.values()}
@@ -72,26 +71,37 @@ class _Words:
 
 
 class _Version:
-    """The reports of one version, and what answers for them."""
+    """The reports of one version, as codes, and what answers for them."""
 
-    def __init__(self, policy: Policy, table: pa.Table) -> None:
-        self.policy, self.table = policy, table
-        self.source = tally(table, policy)
+    def __init__(self, policy: Policy, counted: Mapping[tuple[int, tuple[int, ...]], int]) -> None:
+        times = list(counted.values())
+        self.policy, self.modes = policy, np.repeat([mode for mode, _ in counted], times)
+        self.codes = {
+            variable.name: np.repeat(
+                np.array([codes[place] for _, codes in counted], np.min_scalar_type(len(variable) - 1)), times
+            )
+            for place, variable in enumerate(policy.observed.variables)
+        }
+        self.source = Records(self.codes, policy)
+
+    def only(self, by: str, code: int) -> Records:
+        """Return the reports with one mode, or with one category of an undisguised variable."""
+        met = np.flatnonzero(self.codes.get(by, self.modes) == code)
+        return Records({name: column[met] for name, column in self.codes.items()}, self.policy)
 
 
 def _strata(version: _Version, words: _Words) -> list[dict[str, Any]]:
     """Return estimates within groups that everybody may know: whose chance drew, and undisguised answers."""
-    policy, table, found = version.policy, version.table, []
+    policy, found = version.policy, []
     clear = [name for name in policy.schema if name not in policy.disguised and name in policy.observed]
-    for by in [*([MODE] if MODE in table.column_names else []), *clear][:MOST_STRATA]:
-        labels = list(policy.schema[by].categories) if by in policy.schema else list(MODES)
+    for by in list(dict.fromkeys([MODE, *clear]))[:MOST_STRATA]:
         shown = words.answers_of(policy.schema[by]) if by in policy.schema else tuple(MODES)
         groups = []
-        for label, text in zip(labels, shown, strict=True):
-            part = table.filter(pc.equal(table[by], pa.scalar(label, table[by].type)))
-            if len(part) >= LEAST:
-                questions = _estimates(tally(part, policy), policy.schema, words, only=policy.disguised)
-                groups.append({"label": text, "n": len(part), "questions": questions})
+        for code, text in enumerate(shown):
+            part = version.only(by, code)
+            if part.n >= LEAST:
+                questions = _estimates(part, policy.schema, words, only=policy.disguised)
+                groups.append({"label": text, "n": part.n, "questions": questions})
         if len(groups) > 1:
             found.append({"by": by, "text": words.names.get(by, by), "groups": groups})
     return found

@@ -28,6 +28,7 @@ from masquerade.protocols.durable_store import DurableStore, Layout
 from masquerade.services.common.problems import Ended
 from masquerade.services.survey.postgres_tables import PostgresTables
 from masquerade.services.survey.quotas import Quota, QuotaCounts
+from masquerade.services.survey.report_counts import Key, ReportCounts
 
 REPORT_TABLES: Final = {
     "reports": "id BYTEA PRIMARY KEY, policy TEXT NOT NULL, mode INTEGER NOT NULL, day TEXT NOT NULL, "
@@ -135,6 +136,7 @@ class SurveyStore:
             self._reports.close()
             raise
         self.quotas: QuotaCounts | None = None
+        self._counts = ReportCounts()
         self._waiting: queue.SimpleQueue[tuple[Report, Future[bool]] | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -216,8 +218,11 @@ class SurveyStore:
     def _write_group(self, group: Sequence[tuple[Report, Future[bool]]]) -> None:
         outcomes: list[bool | Exception] = []
         try:
-            with self._reports.transaction():
-                outcomes = self._kept([report for report, _ in group])
+            with self._counts.changing:
+                with self._reports.transaction():
+                    outcomes = self._kept([report for report, _ in group])
+                kept = [one for (one, _), told in zip(group, outcomes, strict=True) if told is True]
+                self._counts.add((one.policy, one.mode, one.text) for one in kept)
         except Exception as error:  # noqa: BLE001  (whoever waits is told, and the writer goes on)
             outcomes = [error] * len(group)
             self._recount()
@@ -288,14 +293,17 @@ class SurveyStore:
     def withdraw(self, secret: bytes) -> bool:
         """Delete the report of a withdrawal code; tell whether there was one. It never comes back."""
         name = report_id(secret)
-        with self._reports.transaction():
-            if self.closed:
-                raise Ended("The survey is closed: reports can no longer be withdrawn.")
-            found = self._reports.run("SELECT policy, codes FROM reports WHERE id = ?", (name,))
+        with self._counts.changing:
+            with self._reports.transaction():
+                if self.closed:
+                    raise Ended("The survey is closed: reports can no longer be withdrawn.")
+                found = self._reports.run("SELECT policy, codes, mode FROM reports WHERE id = ?", (name,))
+                if found:
+                    self._reports.run("DELETE FROM reports WHERE id = ?", (name,))
+                    self._reports.run("INSERT INTO withdrawn VALUES (?) ON CONFLICT DO NOTHING", (name,))
+                    self._reports.mingle("withdrawn")
             if found:
-                self._reports.run("DELETE FROM reports WHERE id = ?", (name,))
-                self._reports.run("INSERT INTO withdrawn VALUES (?) ON CONFLICT DO NOTHING", (name,))
-                self._reports.mingle("withdrawn")
+                self._counts.remove((str(found[0][0]), int(found[0][2]), str(found[0][1])))
         if found:
             self._reports.empty_log()
             if self.quotas is not None:
@@ -304,6 +312,7 @@ class SurveyStore:
 
     def erase(self) -> int:
         """Delete every report, token and invitation: the end of the time for which they may be kept."""
+        self._counts.forget()
         with self._reports.transaction():
             number = int(self._reports.value("SELECT count(*) FROM reports"))
             for table in ("reports", "spent", "withdrawn"):
@@ -326,6 +335,21 @@ class SurveyStore:
             "SELECT policy, mode, day, codes FROM reports ORDER BY id"
         ):
             yield str(policy), int(mode), str(day), tuple(json.loads(codes))
+
+    def counted(self) -> dict[str, dict[tuple[int, tuple[int, ...]], int]]:
+        """Return, by policy, how often reports of a mode and codes came; they are read once, then kept."""
+        with self._counts.changing, self._reports.transaction():
+            reports, gone = (
+                int(self._reports.value(f"SELECT count(*) FROM {table}"))  # noqa: S608  (our own names)
+                for table in ("reports", "withdrawn")
+            )
+            return self._counts.now((reports, gone), self._grouped)
+
+    def _grouped(self) -> dict[Key, int]:
+        rows = self._reports.run(
+            "SELECT policy, mode, codes, count(*) FROM reports GROUP BY policy, mode, codes"
+        )
+        return {(str(policy), int(mode), str(codes)): int(number) for policy, mode, codes, number in rows}
 
     def counts(self) -> dict[str, Any]:
         """Return how many reports there are, by version, mode and day."""
