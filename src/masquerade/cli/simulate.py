@@ -13,7 +13,7 @@ from masquerade.cli.options import Json, Overwrite, flag, group, option
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
 from masquerade.learn.catalogue import learner
-from masquerade.learn.option_kinds import names_in, structure_in
+from masquerade.learn.option_kinds import names_in, owners_in, structure_in
 
 if TYPE_CHECKING:
     from masquerade.simulation import Census, KAnonymity, People, Suppression
@@ -199,6 +199,64 @@ def k_anonymity(
 
     text = k_anonymity_text if formulation == 1 else suppression_text
     _show(result, lambda: text(result), records, rungs, json=json)
+
+
+@app.command("hidden")
+def hidden(
+    *,
+    data: Annotated[
+        str | None,
+        option("Clear records (CSV, Parquet or Arrow), as if joined. Without it: made-up patients.", "FILE"),
+    ] = None,
+    owners: Annotated[
+        str | None,
+        option(
+            "Who holds which variables, as 'north=A,B; south=C'.", show_default="two, every other variable"
+        ),
+    ] = None,
+    order: Annotated[
+        str | None, option("All variables, parents before children.", "A,B", show_default="as in the data")
+    ] = None,
+    n: Annotated[int | None, option("How many records.", None, "--n", min=1, show_default="1000")] = None,
+    score: Annotated[Literal["k2", "bic", "aic", "bdeu"], option("How families are scored.")] = "k2",
+    max_parents: Annotated[int, option("Parents of a variable at most.", min=0)] = 2,
+    hide_order: Annotated[
+        bool, flag("Open only the parents at the end, not who won each step; scores every set of parents.")
+    ] = False,
+    seed: Seed = 1,
+    json: Json = False,
+) -> None:
+    """Learn the structure of a network over columns of several owners; no count and no score is opened.
+
+    Owners compute on shares with a helper who deals randomness; what comes out is compared with the same
+    search on the joined records.
+
+    Example: masquerade simulate hidden --n 10000 --max-parents 2
+    """
+    from masquerade.cli.simulation_report import hidden_text  # noqa: PLC0415  (loads much)
+    from masquerade.simulation import hidden_structure, people_from  # noqa: PLC0415
+
+    size = n or 1000
+    if data is None:
+        network = mq.data.network("asia")
+        people = people_from(network.sample(size, seed), mq.Policy.clear(network.schema), seed=None)
+    else:
+        people, _ = _population(data, None, size, seed, exact=n is not None)
+    schema = people.policy.schema
+    listed = tuple(schema) if order is None else names_in(order, schema, "--order")
+    held = owners_in(owners, schema, "--owners") if owners else _halves(tuple(schema))
+    options: dict[str, Any] = {"max_parents": max_parents, "score": score}
+    with output.progress("learning on shares"):
+        found = hidden_structure(people.codes, schema, held, listed, hide_order=hide_order, **options)
+    clear = mq.learn.structure(people.in_the_open(), listed, **options).structure
+    if json:
+        output.emit({**found.to_dict(), "same_as_clear": clear == found.structure})
+        return
+    output.emit(output.render(*hidden_text(found, clear)))
+
+
+def _halves(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return {"north": names[::2], "south": names[1::2]}
 
 
 def _only_for(what: str, due: bool, **given: object) -> None:  # noqa: FBT001

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from masquerade.cli.output import listed, plain_table
@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from masquerade.simulation import Census, Comparison, Cost, Culprit, KAnonymity, Suppression
+    from masquerade.simulation import (
+        Census,
+        Comparison,
+        Cost,
+        Culprit,
+        HiddenStructure,
+        KAnonymity,
+        Suppression,
+    )
 
 MOST_SHOWN = 12
 BY = {"frequency": "frequency mining", "aggregation": "secure aggregation", "mix": "a mix"}
@@ -54,6 +62,30 @@ def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
         why = "their classes stay closed, and there a bad share looks like any other"
         lines.append(f"Not named: {unnamed:,} more who cheated; {why}.")
     return _whole(lines, [], result)
+
+
+def hidden_text(result: HiddenStructure, clear: Mapping[str, tuple[str, ...]]) -> list[RenderableType]:
+    """Return what a search on shares says, beside the same search on joined records."""
+    table = plain_table("What opened", ["variable", "owner", "parents"])
+    holder = {name: owner for owner, names in result.owners.items() for name in names}
+    for name, given in result.structure.items():
+        table.add_row(name, holder[name], ", ".join(given) or "none")
+    wrong = [name for name, given in result.structure.items() if clear[name] != given]
+    same = f"Other parents than on joined records: {listed(wrong)}." if wrong else "As on joined records."
+    cost = result.cost
+    lines = [
+        (
+            f"The structure of {counted(len(holder), 'variable')} over {people(result.n)} "
+            f"of {listed(list(result.owners))}, by {result.score}, on shares. {same}"
+        ),
+        (
+            f"{cost.rounds:,} rounds, {cost.sent / 1e6:,.1f} MB between owners, {cost.dealt / 1e6:,.1f} MB "
+            f"from the helper, {duration(result.seconds)} in this process. "
+            f"Opened: at most {result.bits_told} bits, no count."
+        ),
+    ]
+    learns = "\n".join(["Who learns what", *(f"- {line}" for line in result.guarantee.summary().split("\n"))])
+    return ["\n".join(lines), "", table, "", learns]
 
 
 def suppression_text(result: Suppression) -> list[RenderableType]:

@@ -81,6 +81,17 @@ def names_in(text: str, schema: Schema, option: str) -> tuple[str, ...]:
     return names
 
 
+def owners_in(text: str, schema: Schema, option: str) -> dict[str, tuple[str, ...]]:
+    """Return who holds which variables, from "north=A,B; south=C"."""
+    found: dict[str, tuple[str, ...]] = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        owner, equals, names = (piece.strip() for piece in part.partition("="))
+        if not owner or not equals or owner in found:
+            raise InputError(f"{option} {text!r}: owners are given once each, as 'north=A,B; south=C'.")
+        found[owner] = names_in(names, schema, option)
+    return found
+
+
 def _links_in(texts: Iterable[str], schema: Schema, option: str) -> list[tuple[str, str]]:
     """Return the links in "PARENT->CHILD"."""
     found = []

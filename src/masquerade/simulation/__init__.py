@@ -2,14 +2,15 @@
 
 `users` has people counted by one of three protocols and a model learnt from the counts; `k_anonymity`
 and `suppression` have them k-anonymized without a trusted collector (formulations 1 and 2). Every message
-passes as bytes. `made_up_people` are records to try them on; `ladder` and `timing_plot` are for time
-against their number.
+passes as bytes. `hidden_structure` has owners of columns learn a network on shares.
+`made_up_people` are records to try them on; `ladder` and `timing_plot` are for time against their number.
 """
 
 from masquerade.core.words import duration
 from masquerade.simulation.census import PROTOCOLS, Census, Comparison, Lesson, users
 from masquerade.simulation.costs import Cost, Culprit, Meter, Spread, ladder, slope, timing_plot
 from masquerade.simulation.frequency import Mined, mined
+from masquerade.simulation.hidden import HiddenStructure, hidden_structure
 from masquerade.simulation.partition import Suppression, suppression
 from masquerade.simulation.people import PEOPLE, People, Trouble, made_up_people, people_from, population
 from masquerade.simulation.threshold import KAnonymity, k_anonymity
@@ -21,6 +22,7 @@ __all__ = [
     "Comparison",
     "Cost",
     "Culprit",
+    "HiddenStructure",
     "KAnonymity",
     "Lesson",
     "Meter",
@@ -30,6 +32,7 @@ __all__ = [
     "Suppression",
     "Trouble",
     "duration",
+    "hidden_structure",
     "k_anonymity",
     "ladder",
     "made_up_people",

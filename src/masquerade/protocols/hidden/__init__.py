@@ -1,0 +1,23 @@
+"""Learning on shares: only the model opens, not the counts.
+
+`engine` is the seam (what programs do with secrets), `helped_engine` two computing parties and a helper,
+`family_counts` hidden counts over several owners, `structure` the parents of every variable.
+"""
+
+from masquerade.protocols.hidden.engine import Cost, SecretEngine, run
+from masquerade.protocols.hidden.family_counts import FamilyCounts, HiddenColumns
+from masquerade.protocols.hidden.helped_engine import Dealer, HelpedEngine
+from masquerade.protocols.hidden.structure import FamilyScore, Search, parents
+
+__all__ = [
+    "Cost",
+    "Dealer",
+    "FamilyCounts",
+    "FamilyScore",
+    "HelpedEngine",
+    "HiddenColumns",
+    "Search",
+    "SecretEngine",
+    "parents",
+    "run",
+]

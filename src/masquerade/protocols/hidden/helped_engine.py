@@ -1,0 +1,533 @@
+"""Two computing parties and a helper: shares modulo 2^64, masked once, opened only under masks.
+
+The first two parties hold additive shares; further ones bring records and read what is opened. The helper
+deals correlated randomness, expanded from keys that it shares with each party, and never sees a share: with
+one computing party it could unmask everything. All are taken to follow the program.
+
+Products are Beaver's (1991); a table is looked up by a shared unit vector (Boyle, Gilboa & Ishai 2016) for
+the lower digits of the masked place and one product for the higher; numbers are compared by the sign of their
+masked difference and a shared threshold (Boyle et al. 2021). Indicators are masked once in a session, in the
+smallest ring that counts all records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.errors import InputError
+from masquerade.crypto.errors import DecodingError, KeySpent
+from masquerade.crypto.function_shares import PointKeys, ThresholdKeys, point_keys, threshold_keys
+from masquerade.crypto.keys import KEY_SIZE, derive
+from masquerade.crypto.symmetric import stream
+from masquerade.kernels import node_tree
+from masquerade.protocols.hidden.engine import Deal, Integers, Reply, Round, SecretEngine, Steps, Words
+
+Secret = NDArray[np.unsignedinteger[Any]]  # a share; programs know it as the number
+Keys = Callable[[str, str, int], bytes]  # of a party, for a purpose and the number of a deal
+
+HIGH = 4  # bits of a place that a product resolves, beyond those of the shared unit vector
+BOTH = 2**16  # instead of an owner: what only the computing parties have shares of
+AT_ONCE = 2048  # unit vectors expanded at a time
+MOST_RECORDS = 2**31
+PRODUCT, MATRIX, LOOKUP, LESS, MASK, COUNTS, CROSSED, SHARE = (
+    "product",
+    "matrix",
+    "lookup",
+    "less",
+    "mask",
+    "counts",
+    "crossed",
+    "share",
+)
+
+
+def ring(bits: int) -> Any:
+    """Return the smallest unsigned type that holds so many bits."""
+    return np.uint16 if bits <= 16 else np.uint32 if bits <= 32 else np.uint64
+
+
+def expanded(key: bytes, count: int, kind: Any = np.uint64) -> Words:
+    """Return the uniform numbers that a key stands for."""
+    size = np.dtype(kind).itemsize
+    found = np.frombuffer(stream(key, size * count), dtype=np.dtype(kind).newbyteorder("<"))
+    return found.astype(kind, copy=False)
+
+
+def times(left: Words, right: Words) -> Words:
+    """Return left (lines × records) times right transposed, modulo the ring of both.
+
+    Numbers of 16 bits are multiplied as floats: 2^32 · 2^20 records stay exact.
+    """
+    kind = left.dtype
+    out = np.zeros((len(left), len(right)), dtype=kind)
+    step = 1 << 16
+    for start in range(0, left.shape[1], step):
+        some = slice(start, start + step)
+        a, b = left[:, some], right[:, some]
+        if kind == np.uint64:
+            out += np.array([[np.dot(x, y) for y in b] for x in a], dtype=kind).reshape(out.shape)
+            continue
+        low_a, low_b = (x & np.array(0xFFFF, dtype=kind) for x in (a, b))
+        out += _exact(low_a, low_b).astype(kind)
+        if kind == np.uint32:
+            high_a, high_b = (x >> np.uint32(16) for x in (a, b))
+            rest = _exact(low_a, high_b) + _exact(high_a, low_b)
+            out += (rest % 2**16).astype(kind) << np.uint32(16)
+    return out
+
+
+def _exact(a: Words, b: Words) -> NDArray[np.uint64]:
+    return (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.uint64)
+
+
+@dataclass(eq=False)
+class Held:
+    """Numbers (lines × records), shown once under a mask, to be multiplied with others of their kind.
+
+    `shown` is what everybody sees, `mask` this party's share of the mask (none if it has no part in it), and
+    `name` the deal and the place in it that the mask belongs to. Before it is shown, `words` are kept: an
+    owner's, or without an owner a share.
+    """
+
+    shape: tuple[int, int]
+    kind: Any
+    owner: int | None
+    name: tuple[int, int] = (-1, -1)
+    words: Words | None = None
+    shown: Words | None = None
+    mask: Words | None = None
+
+
+class Dealer:
+    """The helper: deals for every number once, knowing keys that it shares with each party and no share."""
+
+    def __init__(self, parties: Sequence[str], keys: Keys) -> None:
+        if len(parties) < 2:
+            raise InputError("Secrets are shared between two parties at least.")
+        self._parties, self._keys = tuple(parties), keys
+        self._next = 0
+        self._masks: dict[tuple[int, int], tuple[int, tuple[int, int], Any]] = {}
+        self._kinds: dict[str, Callable[..., tuple[bytes, ...]]] = {
+            PRODUCT: self._product,
+            MATRIX: self._matrix,
+            LOOKUP: self._lookup,
+            LESS: self._less,
+            MASK: self._mask,
+            COUNTS: self._counts,
+            CROSSED: self._crossed,
+            SHARE: self._share,
+        }
+
+    def deal(self, deal: Deal) -> Mapping[str, bytes]:
+        """Return what every party gets for a number; it is never dealt for again."""
+        if deal.kind not in self._kinds:
+            raise InputError(f"Nothing is dealt for {deal.kind!r}.")
+        if deal.number != self._next:
+            raise KeySpent("Randomness is dealt once, in order.")
+        self._next += 1
+        return dict(zip(self._parties, self._kinds[deal.kind](deal, *deal.sizes), strict=False))
+
+    def _draw(self, party: int, purpose: str, number: int, count: int, kind: Any = np.uint64) -> Words:
+        return expanded(self._keys(self._parties[party], purpose, number), count, kind)
+
+    def _sum(self, purpose: str, number: int, count: int, kind: Any = np.uint64) -> Words:
+        return self._draw(0, purpose, number, count, kind) + self._draw(1, purpose, number, count, kind)
+
+    def _rest(self, deal: Deal, purpose: str, values: Words) -> bytes:
+        """Return what the second party adds to what the first one draws."""
+        rest = values.ravel() - self._draw(0, purpose, deal.number, values.size, values.dtype)
+        return rest.astype(rest.dtype.newbyteorder("<")).tobytes()
+
+    def _roots(self, deal: Deal, count: int) -> tuple[Words, Words]:
+        first, second = (self._draw(party, "roots", deal.number, 2 * count) for party in (0, 1))
+        return first.reshape(count, 2), second.reshape(count, 2)
+
+    def _product(self, deal: Deal, count: int) -> tuple[bytes, ...]:
+        x, y = (self._sum(purpose, deal.number, count) for purpose in ("first", "second"))
+        return b"", self._rest(deal, "product", x * y)
+
+    def _matrix(self, deal: Deal, rows: int, left: int, right: int) -> tuple[bytes, ...]:
+        x = self._sum("first", deal.number, left * rows).reshape(left, rows)
+        y = self._sum("second", deal.number, right * rows).reshape(right, rows)
+        return b"", self._rest(deal, "product", times(x, y))
+
+    def _lookup(self, deal: Deal, count: int, bits: int, high: int) -> tuple[bytes, ...]:
+        low, wide = bits - high, 1 << high
+        place = self._sum("place", deal.number, count) & np.uint64((1 << bits) - 1)
+        roots = self._roots(deal, count)
+        first, _ = point_keys(place & np.uint64((1 << low) - 1), np.ones(count, dtype=np.int64), low, roots)
+        units = np.zeros((count, wide), dtype=np.uint64)
+        units[np.arange(count), (place >> np.uint64(low)).astype(np.int64)] = 1
+        mask = self._sum("mask", deal.number, count * wide).reshape(count, wide)
+        shared = first.shared()
+        rest = self._rest(deal, "unit", units) + self._rest(deal, "product", (units * mask).sum(axis=1))
+        return shared, shared + rest
+
+    def _less(self, deal: Deal, count: int, bits: int) -> tuple[bytes, ...]:
+        mask = self._sum("place", deal.number, count)
+        below = mask & np.uint64((1 << bits) - 1)
+        top = (mask >> np.uint64(bits)) & np.uint64(1)
+        roots = self._roots(deal, count)
+        first, _ = threshold_keys(below, np.uint64(1) - np.uint64(2) * top, bits, roots)
+        shared = first.shared()
+        return shared, shared + self._rest(deal, "top", top)
+
+    def _mask(self, deal: Deal, bits: int, records: int, *facts: int) -> tuple[bytes, ...]:
+        """Remember whose masks cover what; an owner that computes nothing gets the keys of both."""
+        keys = [b""] * len(self._parties)
+        for place, (owner, lines) in enumerate(zip(facts[::2], facts[1::2], strict=True)):
+            self._masks[deal.number, place] = (owner, (lines, records), ring(bits))
+            if 1 < owner < len(self._parties):
+                for party in (0, 1):
+                    keys[owner] += self._keys(self._parties[party], _held(place), deal.number)
+        return tuple(keys)
+
+    def _drawn(self, number: int, place: int) -> Words:
+        if (number, place) not in self._masks:
+            raise InputError("Nothing was masked under this name.")
+        owner, shape, kind = self._masks[number, place]
+        holders = (owner,) if owner < 2 else (0, 1)
+        drawn = [self._draw(party, _held(place), number, prod(shape), kind) for party in holders]
+        return np.asarray(sum(drawn[1:], start=drawn[0])).reshape(shape)
+
+    def _pairs(self, names: Sequence[int]) -> Iterator[tuple[Words, Words]]:
+        """Yield the masks of pairs; a left one that comes again is drawn once."""
+        last: tuple[tuple[int, int], Words] | None = None
+        for number, place, *right in np.reshape(names, (-1, 4)).tolist():
+            if last is None or last[0] != (number, place):
+                last = ((number, place), self._drawn(number, place))
+            yield last[1], self._drawn(*right)
+
+    def _counts(self, deal: Deal, *names: int) -> tuple[bytes, ...]:
+        parts = [times(left, right).ravel() for left, right in self._pairs(names)]
+        return b"", self._rest(deal, "product", np.concatenate(parts))
+
+    def _crossed(self, deal: Deal, *names: int) -> tuple[bytes, ...]:
+        parts = [(x[:, None, :] * y[None, :, :]).ravel() for x, y in self._pairs(names)]
+        return b"", self._rest(deal, "product", np.concatenate(parts))
+
+    def _share(self, deal: Deal, owner: int, count: int) -> tuple[bytes, ...]:
+        del count
+        keys = b"".join(self._keys(self._parties[party], "share", deal.number) for party in (0, 1))
+        return tuple(keys if party == owner else b"" for party in range(len(self._parties)))
+
+
+class HelpedEngine(SecretEngine[Secret]):
+    """One party's part; `key` gives what it shares with the helper, by purpose and number of a deal."""
+
+    def __init__(
+        self, name: str, parties: Sequence[str], key: Callable[[str, int], bytes], records: int
+    ) -> None:
+        if not 0 <= records < MOST_RECORDS:
+            raise InputError(f"Hidden counts are for fewer than {MOST_RECORDS:,} records.")
+        self.name, self.parties = name, tuple(parties)
+        self._key, self._me = key, self.parties.index(name)
+        self._count_bits = max(int(records + 2).bit_length(), HIGH + 2)
+        self._number = 0
+
+    # ---- what is local
+
+    def constant(self, values: Integers) -> Secret:
+        """Return values as the first party's share."""
+        found = np.asarray(values, dtype=np.int64).astype(np.uint64)
+        return found if self._me == 0 else np.zeros_like(found)
+
+    def linear(self, matrix: Integers, secret: Secret) -> Secret:
+        """Return a public matrix times this party's share."""
+        weights = np.asarray(matrix, dtype=np.int64).astype(secret.dtype)
+        if secret.ndim == 1:
+            return np.array([np.dot(row, secret) for row in weights], dtype=secret.dtype)
+        return np.stack([self.linear(matrix, column) for column in secret.T], axis=1)
+
+    def stack(self, secrets: Sequence[Secret]) -> Secret:
+        """Return shares one after another."""
+        return np.concatenate([secret.ravel() for secret in secrets])
+
+    # ---- what takes rounds
+
+    def open(self, secret: Secret) -> Steps[Integers]:
+        """Show this party's share, on purpose."""
+        reply = yield Round(self._mine(secret))
+        return self._total(reply, secret.size, secret.dtype).astype(np.int64).reshape(secret.shape)
+
+    def share(self, owner: str, values: Integers | None, shape: tuple[int, ...]) -> Steps[Secret]:
+        """Return an owner's numbers as shares: one is itself if it computes, else they are split by keys."""
+        place = self.parties.index(owner)
+        if (values is not None) != (owner == self.name):
+            raise InputError("Numbers are shared by the party that knows them.")
+        own = None if values is None else np.asarray(values, dtype=np.int64).astype(np.uint64).reshape(shape)
+        if place < 2:
+            return np.zeros(shape, dtype=np.uint64) if own is None else own
+        count = prod(shape)
+        deal = self._deal(SHARE, place, count)
+        reply = yield Round(np.zeros(0, dtype=np.uint64), deal)
+        show = np.zeros(0, dtype=np.uint64)
+        if own is not None:
+            keys = _keys(reply.dealt)
+            show = own.ravel() - expanded(keys[0], count) - expanded(keys[1], count)
+        reply = yield Round(show)
+        shown = _checked(reply.shown[place], count, np.uint64).reshape(shape)
+        mine = self._mask("share", deal, count).reshape(shape) if self._me < 2 else np.zeros_like(shown)
+        return mine + shown if self._me == 0 else mine
+
+    def product(self, first: Secret, second: Secret) -> Steps[Secret]:
+        """Multiply shares number by number, both under fresh masks."""
+        x, y = (np.asarray(part, dtype=np.uint64).ravel() for part in (first, second))
+        deal = self._deal(PRODUCT, x.size)
+        masks = [self._mask(purpose, deal, x.size) for purpose in ("first", "second")]
+        reply = yield Round(self._mine(np.concatenate([x - masks[0], y - masks[1]])), deal)
+        a, b = np.split(self._total(reply, 2 * x.size), 2)
+        found = a * masks[1] + masks[0] * b + self._rest(reply.dealt, "product", deal, x.size)
+        return (found + a * b if self._me == 0 else found).reshape(first.shape)
+
+    def inner(self, first: Secret, second: Secret) -> Steps[Secret]:
+        """Multiply two matrices of shares (records × lines), both under fresh masks."""
+        x, y = (np.ascontiguousarray(part.T, dtype=np.uint64) for part in (first, second))
+        (left, rows), right = x.shape, len(y)
+        deal = self._deal(MATRIX, rows, left, right)
+        masks = [
+            self._mask(purpose, deal, part.size).reshape(part.shape)
+            for purpose, part in (("first", x), ("second", y))
+        ]
+        show = np.concatenate([(x - masks[0]).ravel(), (y - masks[1]).ravel()])
+        reply = yield Round(self._mine(show), deal)
+        total = self._total(reply, x.size + y.size)
+        a, b = total[: x.size].reshape(x.shape), total[x.size :].reshape(y.shape)
+        found = times(a, masks[1]) + times(masks[0], b)
+        found += self._rest(reply.dealt, "product", deal, left * right).reshape(left, right)
+        return found + times(a, b) if self._me == 0 else found
+
+    def lookup(self, secret: Secret, tables: Integers, which: Integers) -> Steps[Secret]:
+        """Look secret places up in public tables."""
+        places = secret.ravel()
+        length = tables.shape[1]
+        bits = max(int(length - 1).bit_length(), HIGH + 2)
+        wide, low = 1 << HIGH, bits - HIGH
+        modulus = np.uint64((1 << bits) - 1)
+        deal = self._deal(LOOKUP, places.size, bits, HIGH)
+        mask = self._mask("place", deal, places.size)
+        masked = (places.astype(np.uint64) + mask) & modulus
+        reply = yield Round(self._mine(masked.astype(ring(bits))), deal)
+        at = (self._total(reply, places.size, ring(bits)).astype(np.uint64) & modulus).astype(np.int64)
+        whole = np.zeros((len(tables), 1 << bits), dtype=np.uint64)
+        whole[:, :length] = np.asarray(tables, dtype=np.int64).astype(np.uint64)
+        number = np.asarray(which, dtype=np.int64)
+        sums = np.zeros((places.size, wide), dtype=np.uint64)
+        units = sums
+        rest = np.zeros(places.size, dtype=np.uint64)
+        if self._me < 2:
+            size = PointKeys.size(low, places.size)
+            roots = self._mask("roots", deal, 2 * places.size).reshape(-1, 2)
+            keys = PointKeys.read(reply.dealt[:size], self._me, low, roots)
+            for start in range(0, places.size, AT_ONCE):
+                some = slice(start, start + AT_ONCE)
+                vectors = keys.some(some).expand()
+                node_tree.windows(vectors, whole, number[some], at[some], sums[some])
+            dealt = reply.dealt[size:]
+            units = self._rest(dealt[: 8 * sums.size], "unit", deal, sums.size).reshape(sums.shape)
+            rest = self._rest(dealt[8 * sums.size :], "product", deal, places.size)
+        shares = sums - self._mask("mask", deal, sums.size).reshape(sums.shape)
+        reply = yield Round(self._mine(shares.ravel()))
+        total = self._total(reply, sums.size).reshape(sums.shape)
+        found: Secret = (units * total).sum(axis=1, dtype=np.uint64) + rest
+        return found.reshape(secret.shape)
+
+    def less(self, first: Secret, second: Secret, *, bits: int = 62) -> Steps[Secret]:
+        """Compare by the sign of the masked difference."""
+        difference = (first - second).ravel().astype(np.uint64)
+        count = difference.size
+        deal = self._deal(LESS, count, bits)
+        modulus = np.uint64((1 << (bits + 1)) - 1)
+        masked = (difference + self._mask("place", deal, count)) & modulus
+        reply = yield Round(self._mine(masked), deal)
+        if self._me > 1:
+            return np.zeros(first.shape, dtype=np.uint64)
+        total = self._total(reply, count) & modulus
+        size = ThresholdKeys.size(bits, count)
+        roots = self._mask("roots", deal, 2 * count).reshape(-1, 2)
+        keys = ThresholdKeys.read(reply.dealt[:size], self._me, bits, roots)
+        bit = keys.evaluate(total & np.uint64((1 << bits) - 1))
+        bit += self._rest(reply.dealt[size:], "top", deal, count)
+        top = (total >> np.uint64(bits)).astype(bool)
+        return np.where(top, np.uint64(1 - self._me) - bit, bit).reshape(first.shape)
+
+    # ---- counts of indicators
+
+    def indicators(self, owner: str, lines: NDArray[np.uint8] | None, shape: tuple[int, int]) -> Held:
+        """Return a handle; the lines are masked and shown when they are first counted with others'."""
+        place = self.parties.index(owner)
+        kind = ring(self._count_bits)
+        if (lines is not None) != (owner == self.name) or (lines is not None and lines.shape != shape):
+            raise InputError("Indicators are known to their owner, in the shape that everybody expects.")
+        return Held(shape, kind, place, words=None if lines is None else lines.astype(kind))
+
+    def counts(self, pairs: Sequence[tuple[Held, Held]]) -> Steps[list[Secret]]:
+        """Multiply masked lines of different owners and sum over records; all pairs in one round."""
+        yield from self._show([held for pair in pairs for held in pair])
+        sizes = [left.shape[0] * right.shape[0] for left, right in pairs]
+        if not pairs:
+            return []
+        deal = self._deal(COUNTS, *(fact for pair in pairs for held in pair for fact in held.name))
+        reply = yield Round(np.zeros(0, dtype=np.uint64), deal)
+        rest = self._rest(reply.dealt, "product", deal, sum(sizes), pairs[0][0].kind)
+        found = []
+        for (left, right), part in zip(pairs, np.split(rest, np.cumsum(sizes)[:-1]), strict=True):
+            total = part.reshape(left.shape[0], right.shape[0]).copy()
+            if self._me < 2:
+                mine = _whole(left, self._me)
+                if mine is not None:
+                    total += times(mine, _public(right))
+                if right.mask is not None:
+                    total += times(_public(left), right.mask)
+            found.append(total)
+        return found
+
+    def crossed(self, pairs: Sequence[tuple[Held, Held]]) -> Steps[list[Held]]:
+        """Multiply masked lines of different owners record by record; the products get masks of both."""
+        yield from self._show([held for pair in pairs for held in pair])
+        if not pairs:
+            return []
+        kind = pairs[0][0].kind
+        shapes = [(left.shape[0] * right.shape[0], left.shape[1]) for left, right in pairs]
+        deal = self._deal(CROSSED, *(fact for pair in pairs for held in pair for fact in held.name))
+        reply = yield Round(np.zeros(0, dtype=np.uint64), deal)
+        rest = self._rest(reply.dealt, "product", deal, sum(map(prod, shapes)), kind)
+        found = []
+        for (left, right), shape, part in zip(
+            pairs, shapes, np.split(rest, np.cumsum([prod(shape) for shape in shapes])[:-1]), strict=True
+        ):
+            words = part.reshape(shape)
+            if self._me < 2:
+                mine = _whole(left, self._me)
+                if mine is not None:
+                    words = words + (mine[:, None] * _public(right)[None]).reshape(shape)
+                if right.mask is not None:
+                    words = words + (_public(left)[:, None] * right.mask[None]).reshape(shape)
+            found.append(Held(shape, kind, None, words=words))
+        return found
+
+    def _show(self, wanted: Sequence[Held]) -> Steps[None]:
+        """Mask and show what was not shown yet: every one once, under a mask of its own, all in one round."""
+        fresh = [held for held in dict.fromkeys(wanted) if held.shown is None]
+        if not fresh:
+            return
+        bits = 8 * np.dtype(fresh[0].kind).itemsize
+        owners = [held.owner if held.owner is not None else BOTH for held in fresh]
+        facts = [fact for owner, held in zip(owners, fresh, strict=True) for fact in (owner, held.shape[0])]
+        deal = self._deal(MASK, bits, fresh[0].shape[1], *facts)
+        for place, (owner, held) in enumerate(zip(owners, fresh, strict=True)):
+            held.name = (deal.number, place)
+            if self._me < 2 and (owner > 1 or owner == self._me):
+                held.mask = self._mask(_held(place), deal, prod(held.shape), held.kind).reshape(held.shape)
+        if any(1 < owner < BOTH for owner in owners):  # such an owner needs both masks
+            reply = yield Round(np.zeros(0, dtype=fresh[0].kind), deal)
+            keys = iter(_keys(reply.dealt, 2 * owners.count(self._me)) if self._me > 1 else ())
+            masked = []
+            for owner, held in zip(owners, fresh, strict=True):
+                words = self._masked(held)
+                if held.words is not None and 1 < owner < BOTH:
+                    masks = [expanded(next(keys), held.words.size, held.kind) for _ in range(2)]
+                    words = held.words.ravel() - masks[0] - masks[1]
+                masked.append(words)
+            reply = yield Round(np.concatenate(masked))
+        else:
+            reply = yield Round(np.concatenate([self._masked(held) for held in fresh]), deal)
+        self._keep_shown(fresh, owners, reply)
+
+    @staticmethod
+    def _masked(held: Held) -> Words:
+        if held.words is None or held.mask is None:
+            return np.zeros(0, dtype=held.kind)
+        return (held.words - held.mask).ravel()
+
+    @staticmethod
+    def _keep_shown(fresh: Sequence[Held], owners: Sequence[int], reply: Reply) -> None:
+        """Take apart what every party showed, in the order in which all were asked."""
+        at = [0] * len(reply.shown)
+        for owner, held in zip(owners, fresh, strict=True):
+            count = prod(held.shape)
+            parts = []
+            for party in (0, 1) if owner == BOTH else (owner,):
+                words = reply.shown[party][at[party] : at[party] + count]
+                parts.append(_checked(words, count, held.kind))
+                at[party] += count
+            held.shown = np.asarray(sum(parts[1:], start=parts[0])).reshape(held.shape)
+            held.words = None
+        if at != [words.size for words in reply.shown]:
+            raise DecodingError("A party showed another number of numbers than the step has.")
+
+    # ---- masks
+
+    def _deal(self, kind: str, *sizes: int) -> Deal:
+        self._number += 1
+        return Deal(self._number - 1, kind, tuple(map(int, sizes)))
+
+    def _mask(self, purpose: str, deal: Deal, count: int, kind: Any = np.uint64) -> Words:
+        """Return what this party and the helper draw for a deal; parties that only watch have no part."""
+        if self._me > 1:
+            return np.zeros(count, dtype=kind)
+        return expanded(self._key(purpose, deal.number), count, kind)
+
+    def _rest(self, dealt: bytes, purpose: str, deal: Deal, count: int, kind: Any = np.uint64) -> Words:
+        """Return a share of something dealt: drawn by the first party, sent to the second."""
+        if self._me == 0:
+            return self._mask(purpose, deal, count, kind)
+        if self._me > 1:
+            return np.zeros(count, dtype=kind)
+        if len(dealt) != count * np.dtype(kind).itemsize:
+            raise DecodingError("What the helper dealt has another size.")
+        return np.frombuffer(dealt, dtype=np.dtype(kind).newbyteorder("<")).astype(kind)
+
+    def _mine(self, words: Words) -> Words:
+        return words if self._me < 2 else words[:0]
+
+    def _total(self, reply: Reply, count: int, kind: Any = np.uint64) -> Words:
+        first, second = (_checked(words, count, kind) for words in reply.shown[:2])
+        return first + second
+
+
+def _checked(words: Words, count: int, kind: Any) -> Words:
+    if words.size != count or words.dtype != kind:
+        raise DecodingError("A party showed another number of numbers than the step has.")
+    return words.ravel()
+
+
+def _keys(dealt: bytes, count: int = 2) -> list[bytes]:
+    if len(dealt) != count * KEY_SIZE:
+        raise DecodingError("What the helper dealt has another size.")
+    return [dealt[start : start + KEY_SIZE] for start in range(0, len(dealt), KEY_SIZE)]
+
+
+def _held(place: int) -> str:
+    return f"held {place}"
+
+
+def _public(held: Held) -> Words:
+    if held.shown is None:
+        raise InputError("These numbers were not shown yet.")
+    return held.shown
+
+
+def _whole(held: Held, me: int) -> Words | None:
+    """Return this party's share of what was shown: the first party adds the public part."""
+    if me == 0:
+        return _public(held) if held.mask is None else _public(held) + held.mask
+    return held.mask
+
+
+def local_keys(secrets: Mapping[str, bytes]) -> Keys:
+    """Return the keys that follow from one secret a party, for parties in one process.
+
+    Between services they follow from key agreement instead.
+    """
+
+    def key(party: str, purpose: str, number: int) -> bytes:
+        return derive(secrets[party], "hidden " + purpose, number.to_bytes(8, "big"))
+
+    return key

@@ -1,0 +1,224 @@
+"""The parents of every variable, found on shares: only who won a step is opened, no count and no score.
+
+K2 (Cooper & Herskovits 1992) with hidden scores is Wright & Yang's (2004; Yang & Wright 2006) for vertically
+partitioned records. Scores are sums of public functions of counts, so tables of these are looked up; all
+variables take a step together. With `hide_order` only the parents at the end are opened, at the price of
+every set of parents being scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import ceil, comb, log2
+from typing import Any, Protocol
+
+import numpy as np
+
+from masquerade.core.errors import InputError
+from masquerade.protocols.hidden.engine import Integers, SecretEngine, Steps
+from masquerade.protocols.hidden.family_counts import Family, FamilyCounts, HiddenColumns
+
+SCORE_BITS = 56  # of a difference of scores
+SENTINEL = -(2**54)
+MOST_SETS = 20_000  # of parents that `hide_order` scores for a variable
+
+Parents = dict[str, tuple[str, ...]]
+
+
+class FamilyScore(Protocol):
+    """A score that is a sum over cells less a sum over parents' cells: integers, in units of its own."""
+
+    def cells(self, configurations: int, categories: int) -> Integers:
+        """Return what a cell counts for that has 0 … n records."""
+
+    def margins(self, configurations: int, categories: int) -> Integers:
+        """Return what is taken off for a configuration of the parents that has 0 … n records."""
+
+    def constant(self, configurations: int, categories: int) -> int:
+        """Return what a family gets whatever its counts."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is public about a search: every variable's candidates, as ties are settled, and a limit."""
+
+    candidates: Mapping[str, Sequence[str]]
+    limit: int
+    hide_order: bool = False
+
+    def __post_init__(self) -> None:
+        if self.limit < 0:
+            raise InputError("A limit of parents is not negative.")
+        for child, others in self.candidates.items():
+            if child in others or len(set(others)) < len(others) or not set(others) <= set(self.candidates):
+                raise InputError(f"The candidates of {child!r} are other variables, each once.")
+        if self.hide_order and self.most_sets > MOST_SETS:
+            raise InputError(
+                f"Hiding the order of parents would score {self.most_sets:,} sets of parents for a variable, "
+                f"of at most {MOST_SETS:,}: allow fewer parents, or open who won each step."
+            )
+
+    @property
+    def most_sets(self) -> int:
+        """Return how many sets of parents a variable has at most."""
+        return max((sum(1 for _ in self.sets(child)) for child in self.candidates), default=0)
+
+    def sets(self, child: str) -> Iterator[tuple[str, ...]]:
+        """Yield every set of parents that a variable may end with, the smaller first."""
+        others = self.candidates[child]
+        for size in range(min(self.limit, len(others)) + 1):
+            yield from combinations(others, size)
+
+    @property
+    def bits_told(self) -> int:
+        """Return how many bits are told at most: by who can win each step, or by the sets at the end."""
+        total = 0.0
+        for others in self.candidates.values():
+            steps = min(self.limit, len(others))
+            if self.hide_order:
+                total += log2(sum(comb(len(others), size) for size in range(steps + 1)))
+            else:
+                total += sum(log2(len(others) - step + 1) for step in range(steps))
+        return ceil(total - 1e-9)
+
+
+def parents(
+    engine: SecretEngine[Any], columns: HiddenColumns, search: Search, score: FamilyScore
+) -> Steps[Parents]:
+    """Return the parents of every variable, the same to all parties; nothing else is opened."""
+    scores = _Scores(engine, columns, score)
+    if search.hide_order:
+        return (yield from _hidden_order(engine, scores, search))
+    return (yield from _open_winners(engine, scores, search))
+
+
+class _Scores:
+    """Scores of a child and its parents, as secrets; every table is looked up once for every family."""
+
+    def __init__(self, engine: SecretEngine[Any], columns: HiddenColumns, score: FamilyScore) -> None:
+        self._engine, self._columns, self._score = engine, columns, score
+        self._counts = FamilyCounts(engine, columns)
+        self._sums: dict[tuple[Family, bytes], Any] = {}  # of a family's counts, looked up in a table
+        self._known: dict[tuple[str, Family], Any] = {}
+
+    def of(self, wanted: Sequence[tuple[str, Family]]) -> Steps[Any]:
+        """Return the scores of children with their parents, as one secret vector."""
+        columns = self._columns
+        fresh = [pair for pair in dict.fromkeys(wanted) if pair not in self._known]
+        families = {pair: tuple(sorted((pair[0], *pair[1]))) for pair in fresh}
+        counts = yield from self._counts.cells([*families.values(), *(given for _, given in fresh if given)])
+        tables: dict[bytes, Integers] = {}
+        asked: list[tuple[Family, bytes]] = []
+        terms = []
+        for child, given in fresh:
+            shape = columns.width(given), columns.sizes[child]
+            plus, minus = self._score.cells(*shape), self._score.margins(*shape)
+            both = [(families[child, given], plus.tobytes()), (given, minus.tobytes())]
+            tables |= {both[0][1]: plus, both[1][1]: minus}
+            asked += [one for one in both if one not in self._sums]
+            terms.append((both, shape, minus))
+        yield from self._look_up(dict.fromkeys(one for one in asked if one[0]), tables, counts)
+        for pair, ((plus_key, minus_key), shape, minus) in zip(fresh, terms, strict=True):
+            constant = self._engine.constant(np.array([self._score.constant(*shape)]))
+            total = self._sums[plus_key] + constant
+            if minus_key[0]:
+                total = total - self._sums[minus_key]
+            else:  # no parents: one configuration with all records, which is public
+                total = total - self._engine.constant(minus[[columns.n]])
+            self._known[pair] = total
+        return self._engine.stack([self._known[pair] for pair in wanted])
+
+    def _look_up(
+        self, asked: Mapping[tuple[Family, bytes], None], tables: Mapping[bytes, Integers], counts: Any
+    ) -> Steps[None]:
+        if not asked:
+            return
+        numbers = {key: place for place, key in enumerate(tables)}
+        widths = [self._columns.width(family) for family, _ in asked]
+        secret = self._engine.stack([counts[family] for family, _ in asked])
+        which = np.repeat([numbers[key] for _, key in asked], widths)
+        found = yield from self._engine.lookup(secret, np.array(list(tables.values())), which)
+        for one, end, width in zip(asked, np.cumsum(widths), widths, strict=True):
+            part = found[np.arange(end - width, end)]
+            self._sums[one] = self._engine.linear(np.ones((1, width), dtype=np.int64), part)
+
+
+def _open_winners(engine: SecretEngine[Any], scores: _Scores, search: Search) -> Steps[Parents]:
+    """Add to every variable the best candidate until none gains, opening who won."""
+    found: dict[str, tuple[str, ...]] = dict.fromkeys(search.candidates, ())
+    growing = list(search.candidates)
+    while growing:
+        growing = [x for x in growing if len(found[x]) < min(search.limit, len(search.candidates[x]))]
+        if not growing:
+            break
+        left = {x: [z for z in search.candidates[x] if z not in found[x]] for x in growing}
+        wanted = [
+            (x, tuple(sorted((*found[x], *more)))) for x in growing for more in ((), *((z,) for z in left[x]))
+        ]
+        values = yield from scores.of(wanted)
+        _, places = yield from engine.largest(
+            *_rows(engine, values, [1 + len(left[x]) for x in growing]), bits=SCORE_BITS
+        )
+        winners = yield from engine.open(places)
+        for x, place in zip(growing, winners.tolist(), strict=True):
+            if not 0 <= place <= len(left[x]):
+                raise InputError("The opened winner is none of the candidates: a party's share was false.")
+            if place:
+                found[x] = (*found[x], left[x][place - 1])
+        growing = [x for x, place in zip(growing, winners.tolist(), strict=True) if place]
+    return {x: tuple(sorted(given)) for x, given in found.items()}
+
+
+def _rows(engine: SecretEngine[Any], values: Any, widths: Sequence[int]) -> tuple[Any, tuple[int, int]]:
+    """Return rows of different lengths as equally long ones, filled up with what never wins."""
+    width = max(widths)
+    filler = engine.constant(np.array([SENTINEL]))
+    places, start, end = [], 0, sum(widths)
+    for count in widths:
+        places += [*range(start, start + count), *[end] * (width - count)]
+        start += count
+    return engine.stack([values, filler])[np.array(places)], (len(widths), width)
+
+
+def _hidden_order(engine: SecretEngine[Any], scores: _Scores, search: Search) -> Steps[Parents]:
+    """Take every step on shares: a secret 1 among all sets of parents stands where the search is."""
+    found: dict[str, tuple[str, ...]] = {}
+    for x, others in search.candidates.items():
+        sets = list(search.sets(x))
+        values = yield from scores.of([(x, tuple(sorted(one))) for one in sets])
+        place = {frozenset(one): number for number, one in enumerate(sets)}
+        at: Any = engine.constant(np.array([1]))  # among the sets of this size
+        now: Any = values[np.array([0])]
+        ended: list[Any] = []
+        for size in range(min(search.limit, len(others))):
+            here = [one for one in sets if len(one) == size]
+            bigger = [one for one in sets if len(one) == size + 1]
+            steps = [(i, k) for i, one in enumerate(here) for k, z in enumerate(others) if z not in one]
+            whom = np.array([place[frozenset({*here[i], others[k]})] for i, k in steps])
+            weights = at[np.array([i for i, _ in steps])]
+            gains = yield from engine.product(
+                weights, values[whom] - engine.constant(np.full(len(steps), SENTINEL))
+            )
+            sums = np.zeros((len(others), len(steps)), dtype=np.int64)
+            sums[[k for _, k in steps], np.arange(len(steps))] = 1
+            reached = engine.linear(sums, gains) + engine.constant(np.full(len(others), SENTINEL))
+            row = engine.stack([now, reached])
+            now, winner = yield from engine.largest(row, (1, 1 + len(others)), bits=SCORE_BITS)
+            choices = 1 + len(others)
+            repeated = winner[np.zeros(choices, dtype=np.int64)]
+            won = yield from engine.lookup(repeated, np.eye(choices, dtype=np.int64), np.arange(choices))
+            stays = yield from engine.product(at, won[np.zeros(len(here), dtype=np.int64)])
+            ended.append(stays)
+            goes = yield from engine.product(weights, won[np.array([1 + k for _, k in steps])])
+            order = {frozenset(one): number for number, one in enumerate(bigger)}
+            sums = np.zeros((len(bigger), len(steps)), dtype=np.int64)
+            for number, (i, k) in enumerate(steps):
+                sums[order[frozenset({*here[i], others[k]})], number] = 1
+            at = engine.linear(sums, goes)
+        where = yield from engine.open(engine.stack([*ended, at]))
+        if max(where.tolist()) != 1 or int(where.sum()) != 1:
+            raise InputError("No set of parents, or several, came out: a party's share was false.")
+        found[x] = tuple(sorted(sets[int(np.argmax(where))]))
+    return found
