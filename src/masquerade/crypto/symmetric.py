@@ -85,7 +85,7 @@ class BlockFunction:
     def __init__(self, key: bytes) -> None:
         self._cipher = Cipher(algorithms.AES256(key), modes.ECB())  # noqa: S305
 
-    def __call__(self, blocks: bytes) -> bytes:
+    def __call__(self, blocks: bytes | memoryview) -> bytes:
         """Return the results of whole blocks, in order."""
         return self._cipher.encryptor().update(blocks)
 

@@ -9,7 +9,6 @@ Whoever has the secret can test guesses about a value: guard the file as you gua
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -29,10 +28,11 @@ from masquerade.core.atomic import AtomicFile, write_whole
 from masquerade.core.errors import FileError, InputError, UnknownValue
 from masquerade.core.json_text import parse_json
 from masquerade.core.private_file import locked, read_private
+from masquerade.crypto.code_rows import Texts, keyed_tags
 from masquerade.crypto.keys import expand
 from masquerade.crypto.symmetric import BlockFunction, code, same
 from masquerade.disguising.report_draws import Codes, Draws
-from masquerade.kernels.draw import report_of_word
+from masquerade.kernels.draw import report_of_word, tagged_blocks
 
 FORMAT = 1
 TAG_BYTES = 10
@@ -171,14 +171,15 @@ def _reports_of(
     function: BlockFunction, people: NDArray[np.uint8], codes: Codes, channel: Channel, place: int
 ) -> NDArray[np.int64]:
     """Return the reports of some people, who are known by their tags."""
-    reports = np.full(len(codes), -1, dtype=np.int64)
-    left = np.arange(len(codes))
-    for attempt in range(256):
+    words = block_words(function, people, codes, place, 0)
+    reports = report_of_word(codes, words, channel.draw_table)
+    left = np.flatnonzero(reports < 0)
+    for attempt in range(1, 256):
+        if not len(left):
+            break
         words = block_words(function, people[left], codes[left], place, attempt)
         reports[left] = report_of_word(codes[left], words, channel.draw_table)
         left = left[reports[left] < 0]
-        if not len(left):
-            break
     return reports
 
 
@@ -186,14 +187,9 @@ def block_words(
     function: BlockFunction, people: NDArray[np.uint8], codes: Codes, place: int, attempt: int
 ) -> NDArray[np.uint64]:
     """Return one pseudo-random word per row: tag (10 bytes) | place (2) | code (3) | attempt (1)."""
-    blocks = np.zeros((len(codes), 16), dtype=np.uint8)
-    blocks[:, :TAG_BYTES] = people
-    blocks[:, 10], blocks[:, 11] = place >> 8, place & 255
-    wide = codes.astype(np.uint32)
-    for i in range(3):
-        blocks[:, 12 + i] = (wide >> (8 * i)) & 255
-    blocks[:, 15] = attempt
-    return np.frombuffer(function(blocks.tobytes()), dtype="<u8")[::2].astype(np.uint64)
+    blocks = np.empty((len(codes), 16), dtype=np.uint8)
+    tagged_blocks(np.ascontiguousarray(people), codes.astype(np.uint32), place, attempt, blocks)
+    return np.frombuffer(function(blocks.reshape(-1).data), dtype="<u8")[::2].astype(np.uint64)
 
 
 def person_tags(persons: Any, column: str, key: bytes) -> NDArray[np.uint8]:
@@ -212,13 +208,10 @@ def person_tags(persons: Any, column: str, key: bytes) -> NDArray[np.uint8]:
 
 
 def _tags_of(persons: pa.Array, key: bytes) -> NDArray[np.uint8]:
-    """Return a keyed tag for every person; whoever stands there several times is hashed once."""
-    plain = persons.dictionary_decode() if pa.types.is_dictionary(persons.type) else persons
-    coded = plain.dictionary_encode()
-    digests = b"".join(
-        hashlib.blake2b(name.encode(), key=key, digest_size=TAG_BYTES).digest()
-        for name in coded.dictionary.cast(pa.string()).to_pylist()
-    )
-    table = np.frombuffer(digests, dtype=np.uint8).reshape(-1, TAG_BYTES)
-    tags: NDArray[np.uint8] = table[coded.indices.to_numpy(zero_copy_only=False)]
-    return tags
+    """Return a keyed tag for every person."""
+    if pa.types.is_dictionary(persons.type):
+        own: NDArray[np.uint8] = _tags_of(persons.dictionary, key)[
+            persons.indices.to_numpy(zero_copy_only=False)
+        ]
+        return own
+    return keyed_tags(key, Texts.of_column(persons), TAG_BYTES)

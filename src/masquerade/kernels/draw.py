@@ -117,6 +117,20 @@ def report_of_word(codes: Integers, words: NDArray[np.uint64], table: DrawTable)
     return reports
 
 
+@compiled
+def tagged_blocks(
+    tags: NDArray[np.uint8], codes: NDArray[np.uint32], place: int, attempt: int, blocks: NDArray[np.uint8]
+) -> None:
+    """Write a block a row: tag (10 bytes) | place (2, high first) | code (3, low first) | attempt (1)."""
+    for row in range(len(codes)):
+        for i in range(10):
+            blocks[row, i] = tags[row, i]
+        blocks[row, 10], blocks[row, 11] = place >> 8, place & 255
+        for i in range(3):
+            blocks[row, 12 + i] = (codes[row] >> np.uint32(8 * i)) & 255
+        blocks[row, 15] = attempt
+
+
 def _check_weights(outcomes: Integers, weights: Integers, reports: int) -> None:
     if weights.ndim != 2 or weights.size == 0 or outcomes.shape != weights.shape:
         raise ValueError(

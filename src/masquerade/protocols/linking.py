@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated
@@ -28,21 +28,23 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Adversary, Disclosure, Guarantee
+from masquerade.crypto.code_rows import Texts, codes, keyed_tags
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
-from masquerade.crypto.ristretto255 import (
-    POINT_SIZE,
-    decoded_set,
-    encoded_set,
-    hashed,
-    masked,
-    quotient,
-    ristretto255,
-)
-from masquerade.crypto.symmetric import coder
+from masquerade.crypto.point_sets import check_points, decoded_set, hashed, masked
+from masquerade.crypto.ristretto255 import POINT_SIZE, quotient, ristretto255
 from masquerade.disguising.columns import permutation
 from masquerade.protocols import codec
-from masquerade.protocols.pseudonyms import PSEUDONYM_SIZE, Key, normal_forms, split_pseudonyms
+from masquerade.protocols.pseudonyms import (
+    PSEUDONYM_SIZE,
+    ROWS_AT_ONCE,
+    Tags,
+    order_of,
+    places_among,
+    repeated_rows,
+    split_pseudonyms,
+)
+from masquerade.protocols.record_keys import Key, KeyColumn, check_count, check_repeated, forms_of
 from masquerade.protocols.session import Responder, Transport, ask, check_names, check_session
 
 JOINER = "the joiner"
@@ -246,8 +248,11 @@ class LinkingParty(Responder):
         self._identity = identity
         self._peers = {} if identity is None else {**(peers or {}), name: identity.public}
         self._chain: Chain | None = None
-        self._forms = normal_forms(keys, most)
-        self._order = permutation(len(self._forms))
+        check_count(keys, most)
+        self._keys = keys if isinstance(keys, KeyColumn) else tuple(keys)
+        secret = os.urandom(codec.DIGEST_SIZE)
+        self._check_distinct([keyed_tags(secret, forms, PSEUDONYM_SIZE) for forms in self._forms()])
+        self._order = permutation(len(self._keys))
         self._draw()
         self.handlers = {
             LinkingOffer: self._begin,
@@ -272,41 +277,60 @@ class LinkingParty(Responder):
         return reply
 
     @property
-    def pseudonyms(self) -> list[bytes]:
-        """Return the pseudonym of every own record, in own order: for cells that a miner merges."""
-        if self._pseudonyms is None:
+    def tags(self) -> Tags:
+        """Return the pseudonym of every own record, a row each, in own order."""
+        if self._tags is None:
             raise InputError("The records have no pseudonyms yet, or they were forgotten.")
         if self._chain is not None and not self._confirmed:
             raise InputError("Not every party has signed yet that its set came back whole.")
-        return self._pseudonyms
+        return self._tags
 
     @property
-    def common(self) -> list[bytes]:
-        """Return the pseudonyms of the records that all parties have, sorted."""
+    def common_tags(self) -> Tags:
+        """Return the pseudonyms of the records that all parties have, sorted, a row each."""
         if self._common is None:
             raise InputError("The common records are not known yet, or were forgotten.")
         return self._common
 
     @property
+    def pseudonyms(self) -> list[bytes]:
+        """Return `tags` one by one."""
+        return [row.tobytes() for row in self.tags]
+
+    @property
+    def common(self) -> list[bytes]:
+        """Return `common_tags` one by one."""
+        return [row.tobytes() for row in self.common_tags]
+
+    @property
     def rows(self) -> NDArray[np.intp]:
         """Return the places of the common records among own ones, in the order that all parties share."""
-        place = {pseudonym: row for row, pseudonym in enumerate(self.pseudonyms)}
-        return np.array([place[pseudonym] for pseudonym in self.common], dtype=np.intp)
+        return places_among(self.tags, self.common_tags)
 
     def forget(self) -> None:
         """Destroy pseudonyms and masks; nobody can link by them any more."""
         self._mask.wipe()
         self._blind.wipe()
-        self._forms = []
+        self._keys = ()
         self._draw()
 
     def _draw(self) -> None:
         """Start with fresh masks and without any pseudonym."""
-        self._pseudonyms: list[bytes] | None = None
-        self._common: list[bytes] | None = None
+        self._tags: Tags | None = None
+        self._common: Tags | None = None
         self._replies: dict[tuple[bytes, str], tuple[bytes, bytes]] = {}
         self._sent, self._sizes, self._confirmed = b"", dict[str, int](), False
         self._mask, self._blind = ristretto255.random_secret(), ristretto255.random_secret()
+
+    def _forms(self) -> Iterator[Texts]:
+        """Yield the keys in normal form, so many at a time."""
+        for begin in range(0, len(self._keys), ROWS_AT_ONCE):
+            yield forms_of(self._keys, begin, begin + ROWS_AT_ONCE)
+
+    @staticmethod
+    def _check_distinct(tags: Sequence[Tags]) -> None:
+        if tags:
+            check_repeated(repeated_rows(np.concatenate(tags)))
 
     def _begin(self, offer: LinkingOffer) -> MaskedPoints:
         roster = offer.roster
@@ -316,14 +340,16 @@ class LinkingParty(Responder):
             raise InputError("The session is offered with other parties than were agreed on.")
         if offer.most > self._most:
             raise InputError(f"This party links sets of at most {self._most:,} keys.")
-        if len(self._forms) > offer.most:
+        if len(self._keys) > offer.most:
             raise InputError(f"The session takes at most {offer.most:,} keys of a party.")
         chain = None if self._identity is None else Chain(offer, self._peers)
         if len(roster) == 2:  # two parties learn the intersection anyway: nothing to take off at the end
             self._blind = self._mask
         self.session, self._offer, self._chain = offer.session, offer, chain
-        points = hashed([self._forms[row] for row in self._order], DOMAIN + offer.session)
-        sent = encoded_set(masked(points, self._blind))
+        points = np.empty((len(self._keys), POINT_SIZE), np.uint8)
+        for at, forms in enumerate(self._forms()):
+            points[at * ROWS_AT_ONCE : (at + 1) * ROWS_AT_ONCE] = hashed(forms, DOMAIN + offer.session)
+        sent = masked(points[self._order], self._blind).tobytes()
         self._sent = digest_of(sent)
         return self._signed(MaskedPoints(offer.session, self.name, b""), sent)
 
@@ -337,7 +363,7 @@ class LinkingParty(Responder):
                 raise InputError("A set to be masked has this party's mask already.")
         found = decoded_set(points.points, self._offer.most)
         self._sizes[points.origin] = len(found)
-        return self._signed(points, encoded_set(masked(found, self._mask)))
+        return self._signed(points, masked(found, self._mask).tobytes())
 
     def _finish(self, finish: ReturnedPoints) -> Receipt:
         """Take the blinding off own points and put the mask on: only this party sees them so."""
@@ -345,15 +371,16 @@ class LinkingParty(Responder):
             own = MaskedPoints(finish.session, self.name, finish.points, finish.steps)
             self._chain.check_whole(own, self._sent)
         points = decoded_set(finish.points, self._offer.most)
-        if len(points) != len(self._forms):
-            raise InputError(f"The set has {len(self._forms):,} points. Got {len(points):,} instead.")
-        if self._blind is not self._mask:
+        if len(points) != len(self._keys):
+            raise InputError(f"The set has {len(self._keys):,} points. Got {len(points):,} instead.")
+        if self._blind is self._mask:
+            check_points(points)
+        else:
             points = masked(points, quotient(self._mask, self._blind))
-        digest = coder(finish.session)
-        pseudonyms = [b""] * len(points)
-        for row, point in zip(self._order, points, strict=True):
-            pseudonyms[row] = digest(b"masquerade pseudonym" + point.encode())[:PSEUDONYM_SIZE]
-        self._pseudonyms, self._sizes[self.name] = pseudonyms, len(points)
+        encodings = Texts(points.reshape(-1), np.arange(len(points) + 1) * POINT_SIZE)
+        tags = np.empty((len(points), PSEUDONYM_SIZE), np.uint8)
+        tags[self._order] = codes(finish.session, b"masquerade pseudonym", encodings, PSEUDONYM_SIZE)
+        self._tags, self._sizes[self.name] = tags, len(points)
         if self._identity is None or self._chain is None:
             return Receipt(finish.session, len(points))
         return self._chain.done(self._identity, self.name, len(points))
@@ -373,11 +400,12 @@ class LinkingParty(Responder):
         return Receipt(confirm.session, len(roster))
 
     def _compare(self, asked: PseudonymRequest) -> Pseudonyms:
-        return Pseudonyms(asked.session, b"".join(sorted(self.pseudonyms)))
+        tags = self.tags
+        return Pseudonyms(asked.session, tags[order_of(tags)].tobytes())
 
     def _settle(self, found: Pseudonyms) -> Receipt:
         common = split_pseudonyms(found.values)
-        if not set(common) <= set(self.pseudonyms):
+        if np.any(places_among(self.tags, common) < 0):
             raise InputError("A pseudonym said to be common is none of this party's.")
         if len(common) < self._least:
             raise InputError(
@@ -467,18 +495,19 @@ class Joiner:
 
     def intersect(self) -> int:
         """Tell every party which of its records all have; return how many these are."""
-        common: set[bytes] | None = None
+        common: Tags | None = None
         for party in self.parties:
             reply = ask(self._transport, party, PseudonymRequest(self.session), Pseudonyms, spent=True)
             try:
-                listed = set(split_pseudonyms(reply.values))
+                listed = split_pseudonyms(reply.values)
             except InputError as error:
                 raise _broken(f"{party!r}: {error}", party) from None
-            common = listed if common is None else common & listed
-        message = Pseudonyms(self.session, b"".join(sorted(common or ())))
+            common = listed if common is None else common[places_among(listed, common) >= 0]
+        found = b"" if common is None else common.tobytes()
+        message = Pseudonyms(self.session, found)
         for party in self.parties:
             ask(self._transport, party, message, Receipt, spent=True)
-        return len(common or ())
+        return len(found) // PSEUDONYM_SIZE
 
     def guarantee(self) -> Guarantee:
         """Return who learns what about keys; "keys" stands for what records are linked by."""

@@ -1,6 +1,6 @@
-"""Keys of records in normal form, pseudonyms by a secret that no joiner has, and parts cut by pseudonyms.
+"""Pseudonyms by a secret that no joiner has, and parts cut by pseudonyms.
 
-Two spellings of the same key link, two keys never do. The pseudonym of a key is HMAC-SHA256(secret, session ‖
+The pseudonym of a key is HMAC-SHA256(secret, session ‖
 normal form), cut to 16 bytes. Whoever has the secret and sees pseudonyms can try keys one by one, so one
 party that helps the joiner opens the keys of all: where that is not acceptable, link privately
 (`LinkingParty`).
@@ -13,67 +13,23 @@ where.
 
 from __future__ import annotations
 
-import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.symmetric import coder
+from masquerade.crypto.code_rows import codes
 from masquerade.protocols.codec import SESSION_SIZE, Words
+from masquerade.protocols.record_keys import Key, check_count, check_repeated, forms_of
 
-LONGEST_KEY = 1024
 SECRET_SIZE = 32
 PSEUDONYM_SIZE = 16
 MOST_KEYED = 30_000_000  # pseudonyms in a message
-_AT_ONCE = 1 << 16
 ROWS_AT_ONCE = 1 << 18
 MOST_PARTS = 1 << 20
 Tags = NDArray[np.uint8]  # rows × 16 bytes
-Key = str | int | tuple[str | int, ...]
-
-
-def normal_form(key: Key) -> bytes:
-    """Return the bytes that stand for a key: a text, a whole number, or several of them together.
-
-    A text is brought to Unicode NFC, stripped of white space at both ends, runs of white space inside become
-    one space, upper and lower case are folded, and NFC is applied again; a whole number stands for its
-    decimal digits. What differs after that is different: leading zeros, hyphens, accents, abbreviations.
-
-    >>> normal_form("  Ana  MÜLLER ") == normal_form("ana müller")
-    True
-    >>> normal_form(("müller", 1970)) == normal_form("müller 1970")
-    False
-    """
-    parts = key if isinstance(key, tuple) else (key,)
-    encoded = b"".join(len(part).to_bytes(2, "big") + part for part in map(_part, parts))
-    if not parts or len(encoded) > LONGEST_KEY:
-        raise InputError(f"A key has at least one part and at most {LONGEST_KEY} bytes.")
-    return encoded
-
-
-def _part(part: object) -> bytes:
-    if isinstance(part, bool) or not isinstance(part, (str, int)):
-        raise InputError("A key is a text or a whole number, or several of these in a tuple.")
-    folded = " ".join(unicodedata.normalize("NFC", str(part)).split()).casefold()
-    try:
-        text = unicodedata.normalize("NFC", folded).encode()
-    except UnicodeEncodeError:
-        raise InputError("A key is not valid Unicode.") from None
-    if not text or len(text) > LONGEST_KEY:
-        raise InputError(f"A key, and every part of it, has from 1 to {LONGEST_KEY} bytes.")
-    return text
-
-
-def normal_forms(keys: Sequence[Key], most: int) -> list[bytes]:
-    """Return all keys in normal form; two records with one key are refused, and so are too many."""
-    _check_count(keys, most)
-    forms = [normal_form(key) for key in keys]
-    _check_repeated(len(forms) - len(set(forms)))
-    return forms
 
 
 def keyed_pseudonyms(
@@ -89,40 +45,31 @@ def keyed_pseudonyms(
         raise InputError(f"A session has {SESSION_SIZE} bytes.")
     if len(secret) != SECRET_SIZE:
         raise InputError(f"A linking secret has {SECRET_SIZE} random bytes. Got {len(secret)} instead.")
-    _check_count(keys, most)
-    digest = coder(secret)
+    check_count(keys, most)
     found = np.empty((len(keys), PSEUDONYM_SIZE), dtype=np.uint8)
-    for begin in range(0, len(keys), _AT_ONCE):
-        some = slice(begin, begin + _AT_ONCE)
-        cut = b"".join([digest(session + normal_form(key))[:PSEUDONYM_SIZE] for key in keys[some]])
-        found[some] = np.frombuffer(cut, dtype=np.uint8).reshape(-1, PSEUDONYM_SIZE)
-    first = np.sort(found.view(np.uint64)[:, 0])
-    if not np.all(first[1:] > first[:-1]):  # halves that agree do not yet mean that keys do
-        _check_repeated(len(found) - len(np.unique(found, axis=0)))
+    for begin in range(0, len(keys), ROWS_AT_ONCE):
+        forms = forms_of(keys, begin, begin + ROWS_AT_ONCE)
+        found[begin : begin + ROWS_AT_ONCE] = codes(secret, session, forms, PSEUDONYM_SIZE)
+    check_repeated(repeated_rows(found))
     return found
 
 
-def _check_count(keys: Sequence[Key], most: int) -> None:
-    if len(keys) > most:
-        raise InputError(f"At most {most:,} keys are linked in a session. Got {len(keys):,} instead.")
+def repeated_rows(rows: Tags) -> int:
+    """Return how many of some rows of random bytes stand there a further time."""
+    first = np.sort(rows.view(np.uint64)[:, 0])
+    if np.all(first[1:] > first[:-1]):
+        return 0
+    return len(rows) - len(np.unique(rows, axis=0))  # beginnings that agree do not yet mean that rows do
 
 
-def _check_repeated(repeated: int) -> None:
-    if repeated:
-        raise InputError(
-            f"{repeated:,} records have a key that another record has too (after normalising): a key must "
-            "name one record."
-        )
-
-
-def split_pseudonyms(values: bytes) -> list[bytes]:
-    """Return pseudonyms; they must be sorted, none twice."""
+def split_pseudonyms(values: bytes) -> Tags:
+    """Return pseudonyms, a row each; they must be sorted, none twice."""
     if len(values) % PSEUDONYM_SIZE:
         raise InputError(f"Pseudonyms have {PSEUDONYM_SIZE} bytes each; the last is incomplete.")
-    listed = [values[at : at + PSEUDONYM_SIZE] for at in range(0, len(values), PSEUDONYM_SIZE)]
-    if any(first >= second for first, second in pairwise(listed)):
+    tags = np.frombuffer(values, np.uint8).reshape(-1, PSEUDONYM_SIZE)
+    if not _in_order(tags):
         raise InputError("Pseudonyms must be sorted, none twice.")
-    return listed
+    return tags
 
 
 def parts_for(rows: int, rows_at_once: int) -> int:
@@ -192,6 +139,24 @@ def order_of(tags: Tags) -> NDArray[np.intp]:
         if not increasing(first[order], second[order]):
             raise InputError("A pseudonym names two rows of a block: a pseudonym names one record.")
     return order
+
+
+def places_among(tags: Tags, wanted: Tags) -> NDArray[np.intp]:
+    """Return in which row of `tags`, none of them twice, each of some pseudonyms stands, −1 if in none."""
+    if not len(tags):
+        return np.full(len(wanted), -1)
+    order = order_of(tags)
+    first, second = (words[order] for words in words_of(tags))
+    high, low = words_of(wanted)
+    at = np.searchsorted(first, high)
+    while True:
+        near = np.minimum(at, len(first) - 1)
+        behind = (at < len(first)) & (first[near] == high) & (second[near] < low)
+        if not behind.any():  # beginnings of several pseudonyms hardly ever agree
+            break
+        at[behind] += 1
+    found = (at < len(first)) & (first[near] == high) & (second[near] == low)
+    return np.where(found, order[near], -1)
 
 
 def increasing(first: Words, second: Words) -> bool:

@@ -12,7 +12,10 @@ random order. What is there is not fetched again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +79,7 @@ class Miner:
         folder: str | Path | None = None,
         *,
         rows_at_once: int = ROWS_AT_ONCE,
+        parts_ahead: int = 0,
         progress: Progress | None = None,
     ) -> Records | Engine:
         """Fetch all cells, join them on their pseudonyms, forget these, and return a source of counts.
@@ -83,7 +87,9 @@ class Miner:
         Parties are asked for about `rows_at_once` records at a time, and memory is taken for these alone
         where a `folder` is given: joined records go there, part by part, as Parquet. A session that was
         begun in the folder goes on with the parts that are missing; one that is complete there asks nobody.
-        `progress` is told how many of how many parts are there.
+        `progress` is told how many of how many parts are there. With `parts_ahead` all parties are asked at
+        the same time, and so many parts further while one is joined: for a transport that several threads
+        may use.
         """
         if folder is None and self._joined:
             raise InputError(
@@ -101,6 +107,7 @@ class Miner:
             ],
             folder=folder,
             rows_at_once=rows_at_once,
+            parts_ahead=parts_ahead,
             progress=progress,
         )
         source.guarantee = seen_by(self.name, source.policy)
@@ -186,6 +193,7 @@ def _joined_source(
     *,
     folder: str | Path | None,
     rows_at_once: int,
+    parts_ahead: int = 0,
     progress: Progress | None,
 ) -> Records | Engine:
     """Return the joined records of all suppliers, who are asked for the parts that are not there yet."""
@@ -199,13 +207,34 @@ def _joined_source(
     parts = parts_for(rows, rows_at_once) if begun is None else begun.plan.parts
     plan = _Plan(session, recipient, dict(agreed), policy, rows, parts)
     store = _MemoryParts(plan) if place is None else _FolderParts(place, plan)
-    for part in range(parts):
-        if not store.has(part):
-            blocks = [block for one in asked for block in one.fetch(part, parts)]
-            store.keep(part, joined(policy.observed, blocks))
-        if progress is not None:
-            progress(part + 1, parts)
+    missing = [part for part in range(parts) if not store.has(part)]
+    with closing(_fetched(asked, missing, parts, parts_ahead)) as arriving:
+        for part in range(parts):
+            if part in missing:
+                store.keep(part, joined(policy.observed, next(arriving)))
+            if progress is not None:
+                progress(part + 1, parts)
     return store.source()
+
+
+def _fetched(
+    asked: Sequence[CellSupplier | _OwnCells], wanted: Sequence[int], parts: int, ahead: int
+) -> Generator[list[ReceivedCells]]:
+    """Yield the blocks of some parts; all suppliers work at once, `ahead` parts further than was taken."""
+    if not ahead:
+        for part in wanted:
+            yield [block for one in asked for block in one.fetch(part, parts)]
+        return
+    pool, due = ThreadPoolExecutor(len(asked) * (ahead + 1)), deque[list[Future[list[ReceivedCells]]]]()
+    try:
+        for place, part in enumerate(wanted):
+            due.append([pool.submit(one.fetch, part, parts) for one in asked])
+            if place >= ahead:
+                yield [block for future in due.popleft() for block in future.result()]
+        while due:
+            yield [block for future in due.popleft() for block in future.result()]
+    finally:  # whoever asks no further waits for what is under way, and for nothing else
+        pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)

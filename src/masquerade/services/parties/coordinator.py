@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from masquerade.services.parties.node import Node
 
 M = TypeVar("M", bound=Strict)
+T = TypeVar("T")
 
 
 class Coordinator:
@@ -163,7 +165,7 @@ class Coordinator:
                 lambda: self._say(member, "begin", offer, say.Begun), member, self._wait, self.note
             )
 
-        begun = {member: begin(member) for member in self.spec.members}
+        begun = self._at_once(begin, self.spec.members)
         for member in self.spec.members:
             self._show_end(member)
         return begun
@@ -213,9 +215,9 @@ class Coordinator:
             joiner.name_records()
             if spec.kind.same_records:
                 joiner.intersect()
-        settled = {
-            party: self._say(party, "settle", say.InEpoch(epoch=epoch), say.Settled) for party in spec.parties
-        }
+        settled = self._at_once(
+            lambda party: self._say(party, "settle", say.InEpoch(epoch=epoch), say.Settled), spec.parties
+        )
         first = settled[spec.parties[0]]
         other = [party for party, it in settled.items() if it.alignment != first.alignment]
         if other and spec.kind.same_records:
@@ -247,6 +249,11 @@ class Coordinator:
     def _joiner(self, **more: Any) -> Joiner:
         parties, name, over = self.spec.parties, self.spec.convener, self.transport(LINKING.name)
         return Joiner(parties, over, name=name, peers=self._identities, **more)
+
+    def _at_once(self, say_to: Callable[[str], T], members: Sequence[str]) -> dict[str, T]:
+        """Say something to several members at the same time; of several troubles the first one's is told."""
+        with ThreadPoolExecutor(len(members)) as pool:
+            return dict(zip(members, pool.map(say_to, members), strict=True))
 
     def _say(self, member: str, place: str, message: Strict, kind: type[M]) -> M:
         """Say something to a member; whatever it refuses names it."""

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,37 +22,11 @@ from masquerade.disguising.memo import MOST_PLACES, Memo
 from masquerade.disguising.report_draws import DEALING, Codes, Draws, disguise_codes, fresh_draws
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
-from masquerade.protocols.pseudonyms import Key, normal_form
+from masquerade.protocols.record_keys import KEYS_AT_ONCE, KeyColumn, is_text
 from masquerade.protocols.vertical import restricted
 from masquerade.services.parties.kinds import Partition, find
 from masquerade.services.parties.settings import DataSettings, PartySettings
 from masquerade.sources.records import Records
-
-LENGTH = 2  # bytes before the text in a key's normal form
-KEYS_AT_ONCE = 1 << 16
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _KeyColumn(Sequence[Key]):
-    """The keys of a block; they become Python's own values only while somebody looks at them."""
-
-    column: pa.Array
-
-    def __len__(self) -> int:
-        return len(self.column)
-
-    @overload
-    def __getitem__(self, place: int) -> Key: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Key]: ...
-    def __getitem__(self, place: int | slice) -> Key | list[Key]:
-        found: Any = self.column[place]
-        key: Key | list[Key] = found.to_pylist() if isinstance(place, slice) else found.as_py()
-        return key
-
-    def __iter__(self) -> Iterator[Key]:
-        for begin in range(0, len(self), KEYS_AT_ONCE):
-            yield from self[begin : begin + KEYS_AT_ONCE]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +98,7 @@ class LocalData:
         """Return how many records there are, at most, over all blocks."""
         return sum(block.rows for block in self.blocks)
 
-    def keys(self) -> _KeyColumn:
+    def keys(self) -> KeyColumn:
         """Return the keys of all people here, each once, in order of appearance.
 
         Linking refuses a key that names two records; over several blocks that must be seen here.
@@ -134,7 +108,7 @@ class LocalData:
         columns = self._alike()
         if any(pc.count_distinct(column).as_py() < len(column) for column in columns):
             raise InputError("A key names two records of this party: one record a person can be linked.")
-        return _KeyColumn(pc.unique(pa.chunked_array(columns)))
+        return KeyColumn(pc.unique(pa.chunked_array(columns)))
 
     def places_of_keys(self) -> list[NDArray[np.integer[Any]]]:
         """Return, for every block, the place of each record's key among `keys`."""
@@ -147,7 +121,7 @@ class LocalData:
         if len({column.type for column in columns}) == 1:
             return columns
         for column in columns:
-            if not (pa.types.is_integer(column.type) or _is_text(column.type)):
+            if not (pa.types.is_integer(column.type) or is_text(column.type)):
                 raise InputError("A key is a text or a whole number.")
         return [column.cast(pa.string()) for column in columns]
 
@@ -179,18 +153,20 @@ def _person_names(keys: pa.Array) -> pa.Array | pa.ChunkedArray:
     """Return what the memo knows people by: keys as they are linked, so that a respelling is nobody else."""
     if pa.types.is_integer(keys.type):
         return keys  # the memo takes them for their digits
-    listed = _KeyColumn(keys)
-    runs = (listed[at : at + KEYS_AT_ONCE] for at in range(0, len(listed), KEYS_AT_ONCE))
-    names = [pa.array([normal_form(key)[LENGTH:].decode() for key in run], pa.string()) for run in runs]
-    return pa.chunked_array(names, pa.string())
+    listed, names = KeyColumn(keys), []
+    for begin in range(0, len(keys), KEYS_AT_ONCE):
+        data, offsets = listed.forms(begin, begin + KEYS_AT_ONCE, lead=0)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
+        names.append(pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers))
+    return pa.chunked_array(names, pa.large_string())
 
 
-def _keys_of(block: RecordBlock) -> _KeyColumn:
+def _keys_of(block: RecordBlock) -> KeyColumn:
     if block.keys is None:
         raise InputError(
             "The records have no key to be linked by: name its column, data.key in the settings."
         )
-    return _KeyColumn(block.keys)
+    return KeyColumn(block.keys)
 
 
 def read_local_data(settings: DataSettings, variables: Sequence[str], *, apart: bool) -> LocalData:
@@ -222,10 +198,6 @@ def read_local_data(settings: DataSettings, variables: Sequence[str], *, apart: 
     content = nameless.hexdigest() if settings.key is None else ""
     shared = None if settings.linking_key is None else settings.linking_key.read_bytes()
     return LocalData(policy, blocks, whole.id, places, content, shared)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def people_digest(keys: pa.Array) -> str:

@@ -152,8 +152,8 @@ class Participant:
         if not isinstance(linker, LinkingParty):
             raise _not_linked()
         if self.spec.kind.same_records:
-            return Linkage.of(linker.rows, linker.common)
-        return Linkage.of(None, linker.pseudonyms)
+            return Linkage.of(linker.rows, linker.common_tags.copy())
+        return Linkage.of(None, linker.tags.copy())
 
     def settle_links(self, found: Linkage) -> None:
         """Fix which records take part and under which pseudonyms, and let go of the masks of linking."""

@@ -20,7 +20,7 @@ from masquerade.protocols.linking import (
     Pseudonyms,
     ReturnedPoints,
 )
-from masquerade.protocols.pseudonyms import LONGEST_KEY, normal_form
+from masquerade.protocols.record_keys import LONGEST_KEY, normal_form
 from masquerade.protocols.session import LocalTransport
 
 KEYS = {

@@ -2,12 +2,18 @@
 
 import hmac
 import os
+import re
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from masquerade.core.errors import InputError
 from masquerade.protocols.linking import Joiner, LinkingParty, keyed_guarantee
-from masquerade.protocols.pseudonyms import keyed_pseudonyms, normal_form
+from masquerade.protocols.pseudonyms import keyed_pseudonyms, places_among
+from masquerade.protocols.record_keys import KeyColumn, normal_form
 from masquerade.protocols.session import LocalTransport
 
 SECRET, SESSION = os.urandom(32), os.urandom(16)
@@ -70,3 +76,49 @@ def test_what_cannot_be_linked_is_refused():
         keyed_pseudonyms(["Ann", "ann "], SECRET, SESSION)
     with pytest.raises(InputError, match="At most 1 keys"):
         keyed_pseudonyms(["a", "b"], SECRET, SESSION, most=1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.one_of(st.text(max_size=6), st.text(st.characters(max_codepoint=127), max_size=12)), max_size=8
+    )
+)
+def test_keys_of_a_column_have_the_normal_form_of_each(texts):
+    for kind in (pa.string(), pa.large_string()):
+        column = KeyColumn(pa.array(["left out", *texts], kind)[1:])
+        try:
+            expected = [normal_form(text) for text in texts]
+        except InputError as error:
+            with pytest.raises(InputError, match=re.escape(str(error))):
+                column.forms(0, len(texts))
+            continue
+        assert list(column.forms(0, len(texts)).rows()) == expected
+        assert list(column.forms(0, len(texts), lead=0).rows()) == [form[2:] for form in expected]
+
+
+def test_whole_numbers_in_a_column_stand_for_their_digits_and_other_values_are_no_keys():
+    numbers = [0, -5, 2**62, 17]
+    found = KeyColumn(pa.array(numbers, pa.int64())).forms(1, 4)
+    assert list(found.rows()) == [normal_form(number) for number in numbers[1:]]
+    for wrong in (
+        pa.array([1.5]),
+        pa.array([True]),
+        pa.array(["a", None]),
+        pa.array([" "]),
+        pa.array(["x" * 1023]),
+    ):
+        with pytest.raises(InputError):
+            KeyColumn(wrong).forms(0, 2)
+
+
+def test_places_among_pseudonyms_also_where_their_beginnings_agree():
+    generator = np.random.default_rng()
+    tags = np.unique(generator.integers(0, 3, (60, 16), dtype=np.uint8), axis=0)
+    tags[:20, :8] = 7
+    tags = generator.permutation(np.unique(tags, axis=0))
+    wanted = np.concatenate([tags[::3], tags[:5] ^ np.uint8(128)])
+    listed = [bytes(row) for row in tags]
+    expected = [listed.index(bytes(row)) if bytes(row) in listed else -1 for row in wanted]
+    assert places_among(tags, wanted).tolist() == expected
+    assert places_among(tags[:0], wanted).tolist() == [-1] * len(wanted)

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
+from masquerade.crypto.code_rows import Texts
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.ristretto255 import encoded_set, hashed
+from masquerade.crypto.point_sets import hashed
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.linking import (
     DOMAIN,
@@ -27,7 +28,7 @@ from masquerade.protocols.linking import (
     ReturnedPoints,
     Step,
 )
-from masquerade.protocols.pseudonyms import normal_forms
+from masquerade.protocols.record_keys import normal_form
 from masquerade.protocols.session import LocalTransport
 
 NAMES = ("north", "registry", "south")
@@ -93,7 +94,8 @@ class Alone:
 
 
 def guesses(count=20, session=SESSION):
-    return encoded_set(hashed(normal_forms([f"P{i}" for i in range(count)], count), DOMAIN + session))
+    forms = Texts.of(normal_form(f"P{i}") for i in range(count))
+    return hashed(forms, DOMAIN + session).tobytes()
 
 
 def refused(words, culprit, act):

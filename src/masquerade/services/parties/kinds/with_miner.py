@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from masquerade.services.parties.participant import Participant
 
 
+PARTS_AHEAD = 1  # a party draws and sends the next part while one is joined
+
+
 def _sent(part: Participant, message: CellRequest) -> list[Outflow]:
     """Return what cells give away: every group its own bound; pseudonyms, unless linking showed them."""
     policy = part.data.policy
@@ -96,6 +99,7 @@ class WithMiner(SessionKind):
         source = miner.records(
             run.transport("cells"),
             run.parts(),
+            parts_ahead=PARTS_AHEAD,
             progress=lambda done, parts: run.note(f"joining disguised records: part {done} of {parts}"),
         )
         return run.learnt_from(source)

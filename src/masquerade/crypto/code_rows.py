@@ -1,0 +1,84 @@
+"""Codes of many texts by one key: what `symmetric.code` and keyed BLAKE2b give, without a call for each.
+
+libsodium does them where it is installed (masquerade[crypto]), else Python's own library, slower.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from masquerade.core.errors import InputError
+from masquerade.crypto.symmetric import coder
+
+MOST_KEY = 64  # bytes: one block of SHA-256, the most that BLAKE2b takes
+
+
+class Texts(NamedTuple):
+    """Texts one after the other: that of row i stands from ``offsets[i]`` to ``offsets[i + 1]``."""
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.signedinteger[Any]]
+
+    @classmethod
+    def of(cls, texts: Iterable[bytes]) -> Self:
+        """Join texts."""
+        listed = list(texts)
+        offsets = np.zeros(len(listed) + 1, np.int64)
+        np.cumsum([len(text) for text in listed], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(listed), np.uint8), offsets)
+
+    @classmethod
+    def of_column(cls, column: pa.Array) -> Self:
+        """Return the values of a column that lacks none, as Arrow writes them as texts."""
+        if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
+            column = column.cast(pa.string())
+        wide = pa.types.is_large_string(column.type)
+        _, offsets, data = column.buffers()
+        if offsets is None or not len(column):
+            return cls.of([])
+        bytes_of = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        places: NDArray[Any] = np.frombuffer(offsets, np.int64 if wide else np.int32)
+        return cls(bytes_of, places[column.offset : column.offset + len(column) + 1])
+
+    def rows(self) -> Iterator[bytes]:
+        """Yield every text."""
+        whole = self.data.tobytes()
+        for begin, end in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
+            yield whole[begin:end]
+
+
+def codes(key: bytes, prefix: bytes, texts: Texts, size: int) -> NDArray[np.uint8]:
+    """Return the first bytes of the code (`symmetric.code`) of prefix and text, a row each."""
+    _check(key)
+    try:
+        from masquerade.crypto import sodium_rows  # noqa: PLC0415  (an extra)
+    except ImportError:
+        digest = coder(key)
+        return _joined((digest(prefix + text)[:size] for text in texts.rows()), size)
+    return sodium_rows.hmac_sha256(key, prefix, *texts, size)
+
+
+def keyed_tags(key: bytes, texts: Texts, size: int) -> NDArray[np.uint8]:
+    """Return the BLAKE2b of every text under a key (RFC 7693), of so many bytes, a row each."""
+    _check(key)
+    try:
+        from masquerade.crypto import sodium_rows  # noqa: PLC0415  (an extra)
+    except ImportError:
+        found = (hashlib.blake2b(text, key=key, digest_size=size).digest() for text in texts.rows())
+        return _joined(found, size)
+    return sodium_rows.keyed_blake2b(key, *texts, size)
+
+
+def _check(key: bytes) -> None:
+    if not 1 <= len(key) <= MOST_KEY:
+        raise InputError(f"A key for codes has from 1 to {MOST_KEY} bytes. Got {len(key)} instead.")
+
+
+def _joined(rows: Iterable[bytes], size: int) -> NDArray[np.uint8]:
+    return np.frombuffer(bytearray().join(rows), np.uint8).reshape(-1, size)

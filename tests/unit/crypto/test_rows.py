@@ -1,0 +1,96 @@
+"""Codes and points of many rows at once are those of one after the other, by another implementation."""
+
+import hashlib
+import hmac
+import os
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from masquerade.core.errors import InputError
+from masquerade.crypto import sodium_rows
+from masquerade.crypto.code_rows import Texts, codes, keyed_tags
+from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.point_sets import check_points, decoded_set, hashed, masked
+from masquerade.crypto.ristretto255 import ristretto255
+
+LENGTHS = [*range(140), 255, 256, 257, 1024]
+TEXTS = [os.urandom(length) for length in LENGTHS]
+
+
+@pytest.fixture(params=["libsodium", "Python's own library"])
+def library(request, monkeypatch):
+    if request.param != "libsodium":
+        monkeypatch.setitem(sys.modules, "masquerade.crypto.sodium_rows", None)
+        monkeypatch.delattr("masquerade.crypto.sodium_rows")
+
+
+@pytest.mark.usefixtures("library")
+def test_codes_of_rows_are_hmac_and_tags_are_blake2b_whatever_the_lengths():
+    key, prefix = os.urandom(32), os.urandom(16)
+    found = codes(key, prefix, Texts.of(TEXTS), 16)
+    assert [bytes(row) for row in found] == [hmac.digest(key, prefix + text, "sha256")[:16] for text in TEXTS]
+    for size in (1, 10, 64):
+        tags = keyed_tags(key, Texts.of(TEXTS), size)
+        expected = [hashlib.blake2b(text, key=key, digest_size=size).digest() for text in TEXTS]
+        assert [bytes(row) for row in tags] == expected
+    assert codes(key, prefix, Texts.of([]), 16).shape == (0, 16)
+    for wrong in (b"", bytes(65)):
+        with pytest.raises(InputError, match="from 1 to 64 bytes"):
+            codes(wrong, b"", Texts.of([]), 16)
+
+
+def test_chunks_of_rows_on_several_cores_come_back_in_order(monkeypatch):
+    monkeypatch.setattr(sodium_rows, "_LONG_CHUNK", 7)
+    monkeypatch.setattr(sodium_rows, "_CHUNK", 7)
+    whole = Texts.of(TEXTS)
+    found = [bytes(row) for row in keyed_tags(bytes(32), whole, 16)]
+    assert found == [hashlib.blake2b(text, key=bytes(32), digest_size=16).digest() for text in TEXTS]
+    points = hashed(whole, b"domain")
+    assert [bytes(row) for row in points] == [
+        ristretto255.hash_to_group(text, b"domain").encode() for text in TEXTS
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.int64(), pa.dictionary(pa.int8(), pa.string())]
+)
+def test_texts_of_a_column_are_its_values_also_where_it_is_a_slice(kind):
+    column = pa.array(["7", "12", "-3", "40"]).cast(pa.int64() if kind == pa.int64() else pa.string())
+    column = column.dictionary_encode() if pa.types.is_dictionary(kind) else column.cast(kind)
+    assert list(Texts.of_column(column[1:3]).rows()) == [b"12", b"-3"]
+    assert list(Texts.of_column(column[:0]).rows()) == []
+
+
+def test_masks_of_a_set_are_multiplications_and_commute():
+    first, second = ristretto255.random_secret(), ristretto255.random_secret()
+    points = hashed(Texts.of(TEXTS[:20]), b"domain")
+    one = masked(points, first)
+    for row, text in zip(one, TEXTS, strict=False):
+        expected = ristretto255.multiply(ristretto255.hash_to_group(text, b"domain"), first)
+        assert bytes(row) == expected.encode()
+    assert np.array_equal(masked(one, second), masked(masked(points, second), first))
+    check_points(one)
+
+
+@pytest.mark.parametrize("bad", [bytes(32), b"\xff" * 32, b"\x01" + bytes(31)])
+def test_what_is_no_point_is_refused_wherever_it_stands(bad):
+    good = hashed(Texts.of([b"a", b"b"]), b"domain").tobytes()
+    for data in (bad + good, good + bad):
+        points = decoded_set(data, 3)
+        with pytest.raises(DecodingError, match="canonical"):
+            check_points(points)
+        with pytest.raises(DecodingError, match="canonical"):
+            masked(points, ristretto255.random_secret())
+
+
+def test_a_set_has_no_point_twice_and_not_too_many():
+    good = hashed(Texts.of([b"a", b"b"]), b"domain").tobytes()
+    with pytest.raises(DecodingError, match="twice"):
+        decoded_set(good + good[:32], 3)
+    for data, most in ((good, 1), (good[:-1], 2)):
+        with pytest.raises(DecodingError, match="at most"):
+            decoded_set(data, most)
+    assert decoded_set(good[:32] + good[:31] + bytes([good[31] ^ 1]), 2).shape == (2, 32)
