@@ -55,8 +55,14 @@ def peak(process):
     return int(line.split()[1]) / 1024
 
 
+def worked(process):
+    """Return the seconds of the processor that a process has used."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measured(rows):
-    """Run one session and return its seconds and everybody's memory."""
+    """Run one session and return its seconds, and everybody's work and memory."""
     with tempfile.TemporaryDirectory() as folder:
         files = write_deployment(Path(folder) / "nodes", plan(rows))
         command = [sys.executable, "-m", "masquerade"]
@@ -73,16 +79,20 @@ def measured(rows):
             subprocess.run(  # noqa: S603
                 [*command, "session", "create", str(Path(folder) / "nodes" / "session.yaml"), *at], check=True
             )
+            before = {name: worked(node) for name, node in nodes.items()}
             started = time.perf_counter()
             done = subprocess.run(  # noqa: S603
                 [*command, "session", "run", "example", *at, "--json"], check=True, capture_output=True
             )
             seconds = time.perf_counter() - started
             status = json.loads(done.stdout)
+            spent = {name: worked(node) - before[name] for name, node in nodes.items()}
             return {
                 "rows": rows,
                 "records": status["records"],
                 "seconds": round(seconds, 1),
+                "cpu_seconds_of_the_miner": round(spent["university"], 1),
+                "cpu_seconds_of_a_party": [round(spent[party], 1) for party in PARTIES],
                 "miner_mib": round(peak(nodes["university"])),
                 "largest_party_mib": round(max(peak(nodes[party]) for party in PARTIES)),
             }
@@ -101,7 +111,8 @@ def main():
     given = parser.parse_args()
     found = []
     for rows in (given.rows // 100, given.rows // 10, given.rows):
-        found.append(measured(rows))
+        busy = os.getloadavg()[0]
+        found.append({**measured(rows), "load_of_the_machine_before": round(busy, 1)})
         print(found[-1], flush=True)
     keep(given.json, {"model_two_over_the_network": found})
 

@@ -165,7 +165,7 @@ class Coordinator:
                 lambda: self._say(member, "begin", offer, say.Begun), member, self._wait, self.note
             )
 
-        begun = self._at_once(begin, self.spec.members)
+        begun = {member: begin(member) for member in self.spec.members}
         for member in self.spec.members:
             self._show_end(member)
         return begun
