@@ -100,6 +100,10 @@ OWN = {
         "survey:survey_app",
         "Ask a sensitive question: the respondent's own browser disguises the answer before it leaves.",
     ),
+    "gather": (
+        "gather:gather_app",
+        "Disguised reports from people's own devices: each draws for itself, and sends what it drew.",
+    ),
     "config": ("nodes:config_app", "Settings files of services."),
     "tls": ("tls:tls_app", "Make certificates, tokens and identities for services."),
 }

@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from masquerade.cli.nodes import checked
 from masquerade.cli.options import Folder, Json, Overwrite, argument, flag, group, option, required
 from masquerade.cli.output import check_target, emit, plain_table, render, say
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.words import counted
 
 if TYPE_CHECKING:
+    from masquerade.services.survey.settings import SurveySettings
     from masquerade.services.survey.store import SurveyStore
 
 survey_app = group(
@@ -101,7 +101,7 @@ def serve(settings: Settings) -> None:
     """
     from masquerade.services.survey.collector import SurveyCollector  # noqa: PLC0415
 
-    SurveyCollector(checked(settings, "survey")).serve(say)
+    SurveyCollector(collector_settings(settings)).serve(say)
 
 
 @survey_app.command("invite")
@@ -120,7 +120,7 @@ def invite(
     """
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
-    chosen = checked(settings, "survey")
+    chosen = collector_settings(settings)
     survey = Survey.load(chosen.survey)
     if survey.spec.issuer is None:
         raise InputError(
@@ -145,7 +145,7 @@ def status(settings: Settings, *, json: Json = False) -> None:
     from masquerade.services.survey.figures import figures  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
-    chosen = checked(settings, "survey")
+    chosen = collector_settings(settings)
     survey = Survey.load(chosen.survey)
     with open_store(chosen, survey) as store:
         found = figures(store, survey)
@@ -168,7 +168,7 @@ def close(
     from masquerade.services.survey.store import today  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
-    promised = Survey.load(checked(settings, "survey").survey).spec.closes
+    promised = Survey.load(collector_settings(settings).survey).spec.closes
     if promised is not None and today() <= promised:
         say(f"warning: the page says that people may withdraw until {promised}; from now on they cannot.")
     with _store(settings) as store:
@@ -208,7 +208,7 @@ def export_reports(
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
     check_target(out, overwrite=overwrite)
-    chosen = checked(settings, "survey")
+    chosen = collector_settings(settings)
     survey = Survey.load(chosen.survey)
     with open_store(chosen, survey) as store:
         number = export(store, out, version, survey=survey, codebook_to=codebook, overwrite=overwrite)
@@ -272,6 +272,14 @@ def demo(
             raise failures[0]
 
 
+def collector_settings(file: Path) -> SurveySettings:
+    """Return the settings of a collector, after checking all of them."""
+    from masquerade.cli.nodes import checked  # noqa: PLC0415  (loads what devices have no room for)
+
+    found: SurveySettings = checked(file, "survey")
+    return found
+
+
 def _free_port() -> int:
     """Return the usual port of the demo, or another if somebody has it."""
     from masquerade.services.common.example_deployment import free_ports  # noqa: PLC0415
@@ -286,7 +294,7 @@ def _free_port() -> int:
 def _store(settings: Path) -> AbstractContextManager[SurveyStore]:
     from masquerade.services.survey.store import SurveyStore  # noqa: PLC0415
 
-    return SurveyStore(checked(settings, "survey").place)
+    return SurveyStore(collector_settings(settings).place)
 
 
 def _shown(found: dict[str, Any]) -> str:

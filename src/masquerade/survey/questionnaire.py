@@ -17,6 +17,8 @@ from masquerade.survey.survey_file import MOST_QUESTIONS, OWN_LANGUAGES
 MOST_CHOICES: Final = 200
 MOST_SAID: Final = 50
 GAMMA: Final = 3  # of every question, until the policy is edited
+UNKNOWN_CONTACT: Final = "Put here who asks, and how they can be reached."
+UNKNOWN_CONSENT: Final = "Put here what is asked and why, how long it takes, and that nobody has to answer."
 NEITHER: Final = "does not apply"
 NEITHER_WORDS: Final = {
     "en": "Does not apply",
@@ -73,8 +75,8 @@ class Questionnaire:
             "policy": "policy.yaml",
             "collector": address,
             **({} if issuer is None else {"issuer": issuer}),
-            "contact": "Put here who asks, and how they can be reached.",
-            "consent": "Put here what is asked and why, how long it takes, and that nobody has to answer.",
+            "contact": UNKNOWN_CONTACT,
+            "consent": UNKNOWN_CONSENT,
             "questions": [self._question(question) for question in self.questions],
         }
 

@@ -6,13 +6,14 @@ import json
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import numpy as np
 import yaml
 
 from masquerade.channels import policy_text
+from masquerade.channels.policy import Policy
 from masquerade.core.atomic import write_new, write_whole
 from masquerade.core.errors import FileError, InputError
 from masquerade.crypto import oprf
@@ -22,7 +23,7 @@ from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
 from masquerade.kernels.draw import draw, draw_table
 from masquerade.survey.page import body_size
-from masquerade.survey.questionnaire import Questionnaire
+from masquerade.survey.questionnaire import UNKNOWN_CONSENT, UNKNOWN_CONTACT, Questionnaire
 from masquerade.survey.survey_file import Survey
 
 POLICY: Final = """\
@@ -91,11 +92,16 @@ _TRIES: Final = 20
 
 
 def write_example(
-    folder: Path, address: str, *, invited: bool = False, questionnaire: Questionnaire | None = None
+    folder: Path,
+    address: str,
+    *,
+    invited: bool = False,
+    questionnaire: Questionnaire | None = None,
+    policy: Policy | None = None,
 ) -> None:
     """Write a survey with its policy and the settings of its collector into a new folder.
 
-    It asks what a questionnaire of another program asks, or an example.
+    It asks what a questionnaire of another program asks, or for the variables of a policy, or an example.
     """
     try:
         folder.mkdir(parents=True)
@@ -110,17 +116,37 @@ def write_example(
         issuer, key = made.public.encode().hex(), "token_key: token.key\n"
     write_new(folder / "team.token", new_token() + "\n", what="a token")
     port = address.rpartition(":")[2]
-    policy, survey = POLICY, ""
-    if questionnaire is None:
-        survey = SURVEY.format(address=address, issuer="" if issuer is None else f'issuer: "{issuer}"\n')
+    if questionnaire is not None:
+        chosen_policy = policy_text.write(questionnaire.policy_values(), "yaml")
+        survey = _written(questionnaire.survey_values(address, issuer))
+    elif policy is not None:
+        chosen_policy = policy_text.write(policy.to_dict(), "yaml")
+        survey = _written(_survey_values(policy, address, issuer))
     else:
-        policy = policy_text.write(questionnaire.policy_values(), "yaml")
-        values = questionnaire.survey_values(address, issuer)
-        survey = yaml.safe_dump(values, allow_unicode=True, sort_keys=False, width=110)
-    write_whole(folder / "policy.yaml", policy)
+        chosen_policy = POLICY
+        survey = SURVEY.format(address=address, issuer="" if issuer is None else f'issuer: "{issuer}"\n')
+    write_whole(folder / "policy.yaml", chosen_policy)
     write_whole(folder / "survey.yaml", survey)
     chosen = port if address.startswith("http:") and port.isdecimal() else "8443"
     write_whole(folder / "collector.yaml", COLLECTOR.format(port=chosen, key=key))
+
+
+def _survey_values(policy: Policy, address: str, issuer: str | None) -> dict[str, Any]:
+    """Return a survey file that asks for a policy's variables by their names."""
+    return {
+        "masquerade_survey": 1,
+        "title": policy.to_dict().get("title") or "Reports",
+        "policy": "policy.yaml",
+        "collector": address,
+        **({} if issuer is None else {"issuer": issuer}),
+        "contact": UNKNOWN_CONTACT,
+        "consent": UNKNOWN_CONSENT,
+        "questions": [{"variable": name, "text": name} for name in policy.schema],
+    }
+
+
+def _written(values: dict[str, Any]) -> str:
+    return yaml.safe_dump(values, allow_unicode=True, sort_keys=False, width=110)
 
 
 def answer_as_people(

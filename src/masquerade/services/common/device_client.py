@@ -1,0 +1,96 @@
+"""Messages from a person's device, over HTTP and TLS, by the standard library alone: small, and sent again.
+
+`client` is for services, which know each other; a device knows one address, shows nothing of its own, and
+has little memory. A message is sent until it is answered: however often it comes, it must do the same.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import time
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+from masquerade.core.errors import InputError
+from masquerade.services.common import problems
+from masquerade.services.common.problems import NotAdmitted, PartyUnreachable, ServiceFailed
+
+LONGEST_REPLY: Final = 1 << 20
+RETRIED: Final = problems.RETRIED | {429}
+FIRST_PAUSE: Final = 0.2
+LONGEST_PAUSE: Final = 3.0
+
+
+class DeviceClient:
+    """Connections of one device to one service; `close` it, or use it in a with statement.
+
+    `authority` is the text of the certificates (PEM) that sign the service's; without it the system's do.
+    `patience` is how many seconds a message is tried for; each try takes `timeout` at most.
+    """
+
+    def __init__(
+        self, url: str, *, authority: str | None = None, timeout: float = 30.0, patience: float = 60.0
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise InputError(f"A service has an address such as https://host:8443. Got {url!r}.")
+        self._url, self._patience = url, patience
+        self._connection: HTTPConnection
+        if parts.scheme == "https":
+            context = ssl.create_default_context(cadata=authority)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            self._connection = HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context)
+        else:
+            self._connection = HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+
+    def post(self, place: str, body: bytes) -> bytes:
+        """Send a message until it is answered, and return the reply; a refusal is raised as what it is."""
+        until, pause = time.monotonic() + self._patience, FIRST_PAUSE
+        while True:
+            try:
+                status, content = self._once(place, body)
+            except ssl.SSLCertVerificationError as error:
+                raise NotAdmitted(
+                    f"The server at {self._url} shows a certificate that its authority did not sign "
+                    f"({error.verify_message}). Nothing was sent."
+                ) from None
+            except (OSError, HTTPException) as error:
+                trouble = str(error) or type(error).__name__
+            else:
+                if status // 100 == 2:
+                    return content
+                if status not in RETRIED:
+                    raise problems.decode(status, content, party=self._url)
+                trouble = f"it answered with status {status}"
+            if time.monotonic() + pause > until:
+                raise PartyUnreachable(
+                    f"{self._url} gave no answer in {self._patience:g} seconds; at last: {trouble}. Nothing "
+                    "is lost: the same command goes on later."
+                )
+            time.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _once(self, place: str, body: bytes) -> tuple[int, bytes]:
+        try:
+            self._connection.request("POST", f"/v1/{place}", body, {"Content-Type": "text/plain"})
+            reply = self._connection.getresponse()
+            content = reply.read(LONGEST_REPLY + 1)
+        except BaseException:
+            self._connection.close()
+            raise
+        if len(content) > LONGEST_REPLY:
+            self._connection.close()
+            raise ServiceFailed(f"The reply of {self._url} is longer than {LONGEST_REPLY:,} bytes.")
+        return reply.status, content
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
