@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from masquerade.learn.catalogue import Learner as Learner
     from masquerade.learn.catalogue import Option as Option
     from masquerade.learn.catalogue import learner as learner
+    from masquerade.learn.clusters import Clusters as Clusters
+    from masquerade.learn.clusters import k_means as k_means
     from masquerade.learn.correlation import Correlations as Correlations
     from masquerade.learn.correlation import correlations as correlations
     from masquerade.learn.count_tables import Tables as Tables

@@ -240,10 +240,7 @@ class HelpedEngine(SecretEngine[Secret]):
 
     def linear(self, matrix: Integers, secret: Secret) -> Secret:
         """Return a public matrix times this party's share."""
-        weights = np.asarray(matrix, dtype=np.int64).astype(secret.dtype)
-        if secret.ndim == 1:
-            return np.array([np.dot(row, secret) for row in weights], dtype=secret.dtype)
-        return np.stack([self.linear(matrix, column) for column in secret.T], axis=1)
+        return np.asarray(np.asarray(matrix, dtype=np.int64).astype(secret.dtype) @ secret)
 
     def stack(self, secrets: Sequence[Secret]) -> Secret:
         """Return shares one after another."""

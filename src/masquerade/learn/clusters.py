@@ -1,0 +1,214 @@
+"""k-means (Lloyd 1982): groups of records around centres, from counts of variables that are numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError
+from masquerade.core.query import Query
+from masquerade.core.shown import Printed
+from masquerade.core.table import CountTable
+from masquerade.core.tally import Tally, check_source
+from masquerade.core.words import counted
+from masquerade.learn.density import category_numbers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Integers = NDArray[np.int64]
+MOST_STEPS = 1000
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Clusters(Printed):
+    """Groups of records: where their centres lie and what share belongs to each, with standard errors.
+
+    The errors take as given which cells belong to which centre.
+    """
+
+    names: tuple[str, ...]
+    centres: Floats  # (clusters, variables)
+    centre_stderr: Floats
+    shares: Floats
+    share_stderr: Floats
+    within: float
+    n: int
+
+    def predict(self, records: Any) -> NDArray[np.intp]:
+        """Return the cluster of every record: rows of numbers, in the order of `names`."""
+        points = np.asarray(records, dtype=float)
+        if points.ndim != 2 or points.shape[1] != len(self.names):
+            raise InputError(f"A record has the numbers of {', '.join(self.names)}, in this order.")
+        return _nearest(points, self.centres)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas frame, one row a cluster: its share and centre, with standard errors."""
+        import pandas as pd  # noqa: PLC0415  (learners load pandas only when a frame is asked for)
+
+        columns: dict[str, Any] = {"share": self.shares, "share_stderr": self.share_stderr}
+        for place, name in enumerate(self.names):
+            columns |= {name: self.centres[:, place], f"{name}_stderr": self.centre_stderr[:, place]}
+        return pd.DataFrame(columns).rename_axis("cluster")
+
+    def summary(self) -> str:
+        """Return the clusters in words, the largest first."""
+        lines = [f"{counted(len(self.shares), 'cluster')} of {self.n:,} records."]
+        for place in np.argsort(-self.shares, kind="stable").tolist():
+            about = ", ".join(
+                f"{name} {centre:.4g} ± {error:.2g}"
+                for name, centre, error in zip(
+                    self.names, self.centres[place], self.centre_stderr[place], strict=True
+                )
+            )
+            share, error = 100 * self.shares[place], 100 * self.share_stderr[place]
+            lines.append(f"{share:.1f}% ± {error:.1f}: {about}")
+        return "\n".join(lines)
+
+
+def k_means(
+    source: Tally,
+    k: int,
+    names: Sequence[str] | None = None,
+    *,
+    scores: Mapping[str, Sequence[float]] | None = None,
+    start: Any = None,
+) -> Clusters:
+    """Return `k` clusters of records by variables that are numbers, from their one joint table.
+
+    Categories stand for themselves, bins such as "[0, 10)" for their middles, others need `scores`. `start`
+    are the first centres (k × variables, in these numbers); without, the heaviest cell and then, again and
+    again, the one that is heaviest times its squared distance from those taken.
+    Formula: Lloyd's steps on cells weighed by their counts, estimates after projection to non-negative ones.
+    Reference: Lloyd (1982); MacQueen (1967).
+    Cost: one table of all variables, so a few of them, or coarse bins.
+    Error: by the delta method under the table's covariance, given the cells of every cluster.
+    """
+    check_source(source)
+    chosen = tuple(source.schema if names is None else dict.fromkeys(names))
+    numbers = [_numbers(source, name, scores) for name in chosen]
+    [table] = source.answer([Query(by=chosen)])
+    points = np.stack([axis.ravel() for axis in np.meshgrid(*numbers, indexing="ij")], axis=1)
+    weights = np.maximum(table.nonnegative().values.ravel(), 0.0)
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= int((weights > 0).sum()):
+        raise InputError(
+            f"'k' must be from 1 to {int((weights > 0).sum())}, the cells with records. Got {k!r} instead."
+        )
+    centres = _first(points, weights, k) if start is None else np.asarray(start, dtype=float)
+    if centres.shape != (k, len(chosen)) or not np.all(np.isfinite(centres)):
+        raise InputError(f"'start' must be {k} centres of {counted(len(chosen), 'number')} each.")
+    for _ in range(MOST_STEPS):
+        sizes, sums = lloyd_step(points, weights, centres)
+        moved_to = np.where(sizes[:, None] > 0, sums / np.where(sizes > 0, sizes, 1)[:, None], centres)
+        if np.array_equal(moved_to, centres):
+            break
+        centres = moved_to
+    return _with_errors(table, chosen, points, centres)
+
+
+def _numbers(source: Tally, name: str, scores: Mapping[str, Sequence[float]] | None) -> Floats:
+    variable = source.schema[name]
+    given = (scores or {}).get(name)
+    found = category_numbers(variable) if given is None else np.asarray(given, dtype=float)
+    if found is None:
+        raise InputError(f"{name!r} has categories that are no numbers: give 'scores'.")
+    if found.shape != (len(variable),) or not np.all(np.isfinite(found)):
+        raise InputError(f"The scores of {name!r} must be {len(variable)} numbers.")
+    return found
+
+
+def _first(points: Floats, weights: Floats, k: int) -> Floats:
+    """Return points far from each other where much lies."""
+    taken = [int(weights.argmax())]
+    least = ((points - points[taken[0]]) ** 2).sum(axis=1)
+    while len(taken) < k:
+        taken.append(int((weights * least).argmax()))
+        least = np.minimum(least, ((points - points[taken[-1]]) ** 2).sum(axis=1))
+    return points[taken].astype(float)
+
+
+def _nearest(points: Any, centres: Any) -> NDArray[np.intp]:
+    """Return the nearest centre of every point, the first of equally near ones."""
+    distances = (centres * centres).sum(axis=1) - 2 * points @ centres.T
+    return np.asarray(distances.argmin(axis=1))
+
+
+def _with_errors(table: CountTable, names: tuple[str, ...], points: Floats, centres: Floats) -> Clusters:
+    """Return the clusters of a table's own estimates, given which cells belong to which centre."""
+    counts, total = table.values.ravel(), table.total
+    nearest = _nearest(points, centres)
+    shape = table.values.shape
+    shares, share_errors = np.zeros(len(centres)), np.zeros(len(centres))
+    means, errors = centres.copy(), np.full(centres.shape, np.nan)
+    within = 0.0
+    for place in range(len(centres)):
+        inside = (nearest == place).astype(float)
+        size = float(inside @ counts)
+        shares[place] = size / total
+        share_errors[place] = _error(table, (inside - shares[place]) / total, shape)
+        if size <= 0:
+            continue
+        for column in range(len(names)):
+            mean = float((inside * points[:, column]) @ counts) / size
+            slopes = inside * (points[:, column] - mean) / size
+            means[place, column], errors[place, column] = mean, _error(table, slopes, shape)
+        within += float((inside * ((points - means[place]) ** 2).sum(axis=1)) @ counts)
+    return Clusters(names, means, errors, shares, share_errors, within, table.n)
+
+
+def _error(table: CountTable, slopes: Floats, shape: tuple[int, ...]) -> float:
+    return float(np.sqrt(max(table.covariance.quadratic(slopes.reshape(shape)), 0.0)))
+
+
+def lloyd_step(points: Any, weights: Any, centres: Any) -> tuple[Any, Any]:
+    """Return how much lies nearest to each centre, and its sums."""
+    nearest = _nearest(points, centres)
+    sizes = np.bincount(nearest, weights=weights, minlength=len(centres))
+    sums = np.zeros(centres.shape)
+    np.add.at(sums, nearest, points * np.asarray(weights)[:, None])
+    return sizes, sums
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """The units in which columns are whole numbers: a number is ``origin + whole · unit``."""
+
+    origin: NDArray[np.float64]
+    unit: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, low: Any, high: Any, steps: int = 4096) -> Lattice:
+        """Return units such that every column takes so many steps from its lowest to its highest number."""
+        bottom, top = (np.asarray(limit, dtype=float) for limit in (low, high))
+        if not np.all(np.isfinite(bottom) & np.isfinite(top) & (top > bottom)):
+            raise InputError("Every column needs a lowest and a higher highest number, both public.")
+        return cls(bottom, (top - bottom) / steps)
+
+    def whole(self, numbers: Any) -> Integers:
+        """Return numbers in units, rounded."""
+        return np.rint((np.asarray(numbers, dtype=float) - self.origin) / self.unit).astype(np.int64)
+
+    def numbers(self, whole: Any) -> NDArray[np.float64]:
+        """Return what units stand for."""
+        return np.asarray(self.origin + np.asarray(whole) * self.unit)
+
+
+def moved(centres: Integers, sizes: Any, sums: Any, least: int = 1) -> Integers:
+    """Return the centres after a step: rounded means; one with fewer than `least` records stays."""
+    enough = np.asarray(sizes) >= max(least, 1)
+    means = np.rint(np.asarray(sums, dtype=float) / np.where(enough, sizes, 1)[:, None])
+    return np.where(enough[:, None], means.astype(np.int64), centres)
+
+
+def distance_bits(low: Integers, high: Integers, centres: Integers) -> int:
+    """Return how many bits a difference of two distances has at most, for points between `low` and `high`."""
+    most = np.maximum(np.abs(low), np.abs(high)).astype(float)
+    largest = np.abs(centres).max(axis=0, initial=0)
+    bound = 2 * (largest * largest).sum() + 4 * (largest * most).sum()
+    return ceil(log2(bound + 2)) + 1
