@@ -30,6 +30,7 @@ NAMES = (
     "prefix_sums",
     "parties",
     "parties_network",
+    "linking",
     "growth",
     "spark_structure",
 )

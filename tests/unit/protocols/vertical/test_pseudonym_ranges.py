@@ -1,6 +1,7 @@
 """Sessions in parts: cut by ranges of pseudonyms, joined part by part, kept in a folder, resumed."""
 
 import json
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -160,6 +161,34 @@ def test_an_interrupted_session_goes_on_where_it_stopped(tmp_path):
     silent = Watched({})
     same_answers(Miner(AGREED, SESSION).records(silent, tmp_path), whole)
     assert silent.asked == []
+
+
+class Together(LocalTransport):
+    """Answers cells once three are asked for at the same time; every party answers one question at a time."""
+
+    def __init__(self, sites, breaks_at=None):
+        super().__init__({party: place.receive for party, place in sites.items()})
+        self.locks, self.breaks_at = {party: threading.Lock() for party in sites}, breaks_at
+        self.meeting = threading.Barrier(3)
+
+    def exchange(self, party, message):
+        if tag_of(message) == CellRequest.TAG:
+            self.meeting.wait(300)
+            if party == "y" and CellRequest.decode(message).part == self.breaks_at:
+                raise RoundAborted("gone", spent=False)
+        with self.locks[party]:
+            return super().exchange(party, message)
+
+
+def test_parties_are_asked_at_the_same_time_and_parts_ahead(tmp_path):
+    sites, _ = seeded_sites(300, seed=5)
+    whole = Miner(AGREED, SESSION).records(carried(sites))
+    with pytest.raises(RoundAborted, match="gone"):
+        Miner(AGREED, SESSION).records(Together(sites, 3), tmp_path, rows_at_once=60, parts_ahead=1)
+    assert {path.name for path in tmp_path.glob("*.parquet")} == {f"part-00000{i}.parquet" for i in range(3)}
+    again = Miner(AGREED, SESSION).records(Together(sites), tmp_path, rows_at_once=60, parts_ahead=2)
+    same_answers(again, whole)
+    same_answers(Miner(AGREED, SESSION).records(Together(sites), rows_at_once=60, parts_ahead=1), whole)
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
