@@ -371,6 +371,20 @@ def test_learners_from_gathered_reports_meet_the_truth(tmp_path):
     assert np.mean(np.asarray(same[0]) == np.asarray(same[1])) == 1
 
 
+def test_the_kept_benchmark_says_what_the_page_says():
+    kept = json.loads(Path("benchmarks/results/gather.json").read_text(encoding="utf-8"))
+    devices, simulated = kept["devices"], kept["simulated"]
+    assert devices["processes"] >= 200
+    assert devices["most_kb"] <= 24_000
+    assert devices["command_kb"] <= 36_000
+    assert devices["heavy_modules"] == []
+    assert devices["kept_as_drawn"]
+    assert simulated["replies"] == {"200": simulated["reports"]}
+    assert simulated["reports"] >= 10_000
+    assert kept["kept"] == devices["processes"] + 1 + simulated["reports"]
+    assert abs(kept["standard_errors_from_the_truth"]) < normal_bound(1)
+
+
 def test_where_a_device_keeps_its_report_follows_from_the_policy_alone(world, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     terms = Terms.load(world[1])

@@ -19,6 +19,7 @@ that hides the sender (a proxy, a mix): otherwise it sees whose report each row 
 """
 
 from masquerade.protocols.threshold.class_opening import Opening, Verdict, open_reports
+from masquerade.protocols.threshold.generalisation import GeneralisedForm
 from masquerade.protocols.threshold.messages import Closing, Notice, Terms
 from masquerade.protocols.threshold.roles import (
     Client,
@@ -35,6 +36,7 @@ __all__ = [
     "Collector",
     "EvaluationLedger",
     "Form",
+    "GeneralisedForm",
     "Notice",
     "Opening",
     "RandomnessServer",

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn, Self
 
@@ -35,7 +35,7 @@ from masquerade.protocols.durable_store import DurableStore, Notes
 from masquerade.protocols.durable_store import Layout as StoreLayout
 from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.threshold import messages as wire
-from masquerade.protocols.threshold.class_opening import Opening, Readable, open_reports
+from masquerade.protocols.threshold.class_opening import Opening, Readable, Verdict, open_reports
 from masquerade.protocols.threshold.sealed_keys import SealedKeys
 
 SERVER = "randomness server"
@@ -109,6 +109,12 @@ class Client:
             raise InputError("A client makes one report in an epoch, and has made another.")
         return self._report[1]
 
+    def is_open(self, tags: Collection[bytes]) -> bool:
+        """Tell whether the class of the own report is among those that opened, whose tags were published."""
+        if self._report is None:
+            raise InputError("Whether a report is open shows after it was made, and none has been.")
+        return tag_in(self._layout, self._report[1]) in tags
+
     def _unblinded(self, reply: bytes) -> bytes:
         if self._blinded is None:
             raise InputError("A report comes after the reply to a request, and none has been made.")
@@ -131,6 +137,12 @@ class Client:
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise TypeError("a Client is not pickled: it would ask and report twice")
+
+
+def tag_in(layout: wire.Layout, report: bytes) -> bytes:
+    """Return the tag of the class that a report is of."""
+    tag: bytes = layout.read(report)["tag"][0].tobytes()
+    return tag
 
 
 def report_of(
@@ -507,3 +519,13 @@ class Collector:
             if self.state == "taking":
                 self._store.note(_OPENED, b"\x01")
             return open_reports(self.layout, self._store.read(), readable)
+
+    def opened_tags(self, readable: Readable | None = None) -> frozenset[bytes]:
+        """Return the tags of the open classes: published, they tell the members of each that it opened.
+
+        To everybody else they are random bytes.
+        """
+        opening = self.open_classes(readable)
+        with self._lock:
+            tags = self.layout.read(self._store.read())["tag"][opening.verdicts == Verdict.OPENED]
+        return frozenset(tag.tobytes() for tag in tags)
