@@ -12,6 +12,7 @@ NAMES = (
     "count_tables",
     "estimate_counts",
     "encode_labels",
+    "frames",
     "disguise_file",
     "parameters_alarm",
     "likelihood_fits",

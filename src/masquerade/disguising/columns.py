@@ -13,7 +13,7 @@ from masquerade.core.errors import InputError
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import Draws, disguise_codes
-from masquerade.frames.label_codes import decode, encode_columns
+from masquerade.frames.label_codes import dictionary_of, encode_columns
 from masquerade.frames.metadata import INCOMPLETE, MEMO, MOST_POLICY_TEXT, POLICY_TEXT
 
 
@@ -65,12 +65,12 @@ def shown_columns(names: Iterable[str], policy: Policy, kept: Sequence[str]) -> 
 
 def disguise_columns(
     columns: Mapping[str, Any], policy: Policy, draws: Draws, *, text: bool
-) -> dict[str, pa.Array]:
-    """Encode, draw and decode the columns of a policy; `text` tells that they come from a CSV."""
+) -> dict[str, pa.DictionaryArray]:
+    """Encode and draw the columns of a policy, reports as dictionaries; `text` says they come from a CSV."""
     codes = encode_columns(columns, policy.fields, text=text)
     reports = disguise_codes(codes, policy, draws)
     return {
-        variable.name: decode(reports[variable.name], variable.categories)
+        variable.name: dictionary_of(reports[variable.name], variable.categories)
         for variable in policy.observed.variables
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -70,6 +71,7 @@ def disguise_file(
     read = [*policy.schema, *kept, *([id] if id else [])]
     with open_batches(source, list(dict.fromkeys(read)), dialect=dialect) as batches:
         refuse_disguised(batches.metadata, batches.file)
+        batches.select(batches.names, coded=policy.schema)
         in_order = shown_columns(batches.file_names, policy, kept)
         rows = 0
         disguised = _disguised(batches, policy, in_order, id, remembered, shuffle=shuffle)
@@ -83,7 +85,7 @@ def disguise_file(
             overwrite=overwrite,
             inputs=batches.paths,
         ) as writer:
-            for batch in chain([] if first is None else [first], disguised):
+            for batch in chain([] if first is None else [first], _ahead(disguised)):
                 writer.write(batch)
                 rows += len(batch)
                 if progress is not None:
@@ -121,6 +123,15 @@ def _disguised(
             {name: reports[name] if name in reports else columns[name] for name in shown}
         )
         yield result.take(pa.array(permutation(len(batch)))) if shuffle else result
+
+
+def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches while the next one is read and drawn by another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = pool.submit(next, batches, None)
+            yield batch
 
 
 def check_files(

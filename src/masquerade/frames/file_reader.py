@@ -13,7 +13,7 @@ import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,8 @@ BLOCK = 2 << 20  # bytes: a row of a CSV may not be longer
 MOST_OPEN = 64  # files of a list that stay open until they are read; the others are opened again for that
 MOST_SIDECAR = 1 << 22  # bytes of what is said next to a CSV
 _BUFFER = 1 << 20  # bytes of a Parquet column chunk held at a time, however large its row group
+_LEAST_OF_TEXT = 4  # bytes that a value takes in a Parquet column without a dictionary
+_LEAST_GROUP = 1 << 16  # rows of a row group that is worth a batch of its own
 _BAD_ROW = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 # a name that is no UTF-8, a size beyond all memory
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError)
@@ -67,6 +69,7 @@ class Batches:
         self.file, self.rows_before = paths[0], 0
         self.text, self._rows, self._started = True, rows, False
         self._done_bytes, self._current = 0, 0.0
+        self._coded: frozenset[str] = frozenset()
         self._names: list[tuple[str, ...]] = []
         self.notes: list[str] = []  # of files that are not written as most are
         self.schemas: list[pa.Schema | None] = []
@@ -85,11 +88,14 @@ class Batches:
         """Close the files."""
         self._stack.close()
 
-    def select(self, columns: Sequence[str]) -> Self:
-        """Let these columns be read from now on; a file that lacks one is a `SchemaError`."""
+    def select(self, columns: Sequence[str], *, coded: Collection[str] = ()) -> Self:
+        """Let these columns be read from now on; a file that lacks one is a `SchemaError`.
+
+        Text among `coded` comes as a dictionary where the file has one: values that repeat are not copied.
+        """
         for path, names in zip(self.paths, self._names, strict=True):
             _check_columns(path, names, columns)
-        self.names = tuple(columns)
+        self.names, self._coded = tuple(columns), frozenset(coded)
         return self
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -112,6 +118,8 @@ class Batches:
 
     def _read(self, path: str, reader: _Reader, size: int) -> Iterator[pa.RecordBatch]:
         self.file, done = path, 0
+        if isinstance(reader, _Parquet):
+            reader.coded = self._coded
         for batch in reader.batches(self.names, self._rows):
             self.rows_before = done
             done += len(batch)
@@ -340,10 +348,14 @@ class _Csv:
 
 
 class _Parquet:
-    """A Parquet file, read a few rows at a time even within one huge row group."""
+    """A Parquet file, read a few rows at a time even within one huge row group.
+
+    Columns of `coded` that the file holds as a dictionary are read as one.
+    """
 
     def __init__(self, path: str, source: Any, stack: ExitStack) -> None:
-        self._path = path
+        self._path, self._source = path, source
+        self.coded: frozenset[str] = frozenset()
         try:
             self._file = stack.enter_context(
                 parquet.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER)
@@ -357,10 +369,39 @@ class _Parquet:
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         try:
-            for batch in self._file.iter_batches(batch_size=rows, columns=list(columns)):
+            file = self._with_dictionaries([name for name in columns if name in self.coded])
+            for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
                 yield _whole(batch.select(list(columns)), decoded=True)
         except _UNREADABLE:
             raise _damaged(self._path, Format.PARQUET) from None
+
+    def _with_dictionaries(self, names: Sequence[str]) -> parquet.ParquetFile:
+        """Return the file such that text comes as a dictionary where all its row groups have a small one.
+
+        Text without a dictionary takes four bytes a value at least, so what takes fewer has one, and no
+        group of rows has more distinct values than that: a dictionary made while reading could grow. Batches
+        with dictionaries end where a row group does, so that small groups are read without.
+        """
+        known = self._file.metadata
+        places = {known.schema.column(i).path: i for i in range(known.num_columns)}
+        groups = [known.row_group(i) for i in range(known.num_row_groups)]
+        if any(group.num_rows < _LEAST_GROUP for group in groups[:-1]):
+            return self._file
+        small = [
+            name
+            for name in names
+            if pa.types.is_string(self.schema.field(name).type)
+            and all(
+                group.column(places[name]).total_uncompressed_size < _LEAST_OF_TEXT * group.num_rows
+                for group in groups
+                if name in places
+            )
+        ]
+        if not small or not groups:
+            return self._file
+        return parquet.ParquetFile(
+            self._source, metadata=known, read_dictionary=small, pre_buffer=False, buffer_size=_BUFFER
+        )
 
 
 class _Arrow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import csv
 import io
@@ -21,6 +22,7 @@ from masquerade.core.atomic import AtomicFile, write_whole
 from masquerade.core.errors import FileError
 from masquerade.frames.baskets import BasketSink
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unwritable
+from masquerade.frames.label_codes import expanded
 from masquerade.frames.metadata import INCOMPLETE, with_schema_metadata
 from masquerade.frames.sheets import SheetSink
 
@@ -45,6 +47,8 @@ class AtomicWriter:
         self._name, self._overwrite, self._metadata = str(path), overwrite, dict(metadata)
         self._format = format_of(path)
         self._schema = _plain(with_schema_metadata(schema, metadata))
+        # text that comes as a dictionary goes into a Parquet file as it is; the file says that it is text
+        self._coded = schema if self._format is Format.PARQUET else self._schema
         self._stack = contextlib.ExitStack()
         self._sink: Any = None  # takes batches in the format of the file
         if not self._format.carries_metadata:
@@ -69,11 +73,11 @@ class AtomicWriter:
     def __enter__(self) -> Self:
         """Open a hidden file next to the target."""
         if self._name == STREAM:
-            self._sink = _sink(self._format, sys.stdout.buffer, self._schema, self._name)
+            self._sink = _sink(self._format, sys.stdout.buffer, self._schema, self._name, self._coded)
             return self
         try:
             self._file = self._stack.enter_context(AtomicFile(self._target))
-            self._sink = _sink(self._format, self._file.stream, self._schema, self._name)
+            self._sink = _sink(self._format, self._file.stream, self._schema, self._name, self._coded)
         except BaseException as error:
             self._stack.close()
             if isinstance(error, OSError):
@@ -86,7 +90,7 @@ class AtomicWriter:
         if self._sink is None:
             raise RuntimeError("An AtomicWriter writes inside its with block only.")
         try:
-            self._sink.write_batch(batch.cast(self._schema))
+            self._sink.write_batch(_fitted(batch, self._schema, self._coded))
         except BrokenPipeError:
             raise  # the reader of our standard output has gone: no fault of the file
         except OSError as error:
@@ -180,7 +184,51 @@ def _rendered(batch: pa.RecordBatch, quoting: str, separator: str) -> memoryview
     return memoryview(buffer.getvalue())
 
 
-def _sink(kind: Format, stream: IO[bytes], schema: pa.Schema, name: str) -> Any:
+class _ParquetSink:
+    """Batches of a Parquet file; `coded` is the schema, with dictionaries for what is text in the file."""
+
+    def __init__(self, stream: IO[bytes], schema: pa.Schema, coded: pa.Schema) -> None:
+        fields = [_coded_field(own, coded.field(own.name).type) for own in schema]
+        self._schema, self._written = schema, pa.schema(fields)
+        self._writer = parquet.ParquetWriter(stream, self._written, store_schema=False)
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Write one batch."""
+        self._writer.write_batch(batch.cast(self._written))
+
+    def close(self) -> None:
+        """Write what Arrow writes about the schema itself, so that readers find the types it names."""
+        said = {b"ARROW:schema": base64.b64encode(self._schema.serialize().to_pybytes())}
+        self._writer.add_key_value_metadata(said | dict(self._schema.metadata or {}))
+        self._writer.close()
+
+
+def _coded_field(field: pa.Field, kind: pa.DataType) -> pa.Field:
+    return field.with_type(kind) if _is_coded_text(kind) else field
+
+
+def _is_coded_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type))
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema, coded: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of the schema's types, dictionaries expanded but for text that is coded."""
+    columns = [
+        column
+        if _is_coded_text(coded.field(place).type) or not pa.types.is_dictionary(column.type)
+        else expanded(column)
+        for place, column in enumerate(batch.columns)
+    ]
+    return pa.record_batch(
+        [
+            column if pa.types.is_dictionary(column.type) else column.cast(field.type)
+            for column, field in zip(columns, schema, strict=True)
+        ],
+        names=batch.schema.names,
+    )
+
+
+def _sink(kind: Format, stream: IO[bytes], schema: pa.Schema, name: str, coded: pa.Schema) -> Any:
     if kind is Format.CSV:
         return _CsvSink(stream, schema, "\t" if name.lower().endswith(".tsv") else ",")
     if kind is Format.BASKETS:
@@ -188,7 +236,7 @@ def _sink(kind: Format, stream: IO[bytes], schema: pa.Schema, name: str) -> Any:
     if kind.sheet:
         return SheetSink(kind, stream, schema, name)
     if kind is Format.PARQUET:
-        return parquet.ParquetWriter(stream, schema)
+        return _ParquetSink(stream, schema, coded)
     return ipc.new_file(stream, schema)
 
 

@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 from masquerade.core.errors import MOST_ROWS, SchemaError, UnknownValue, ValueProblem
 from masquerade.core.schema import Category, Field
 from masquerade.core.words import category_text
+from masquerade.frames.cores import on_all_cores
+from masquerade.kernels.spread import spread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,7 +66,10 @@ def encode(column: pa.Array | pa.ChunkedArray, field: Field, *, text: bool = Fal
     start, problems = 0, list[ValueProblem]()
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         found = marks[start : start + len(chunk)]
-        found[:] = _marks(chunk, field, text=text)
+        if pa.types.is_dictionary(chunk.type):
+            _spread(chunk, field, found, text=text)
+        else:
+            found[:] = _marks(chunk, field, text=text)
         if len(found) and found.max() >= size:
             problems += _problems(chunk, found, field, start, text=text)
         start += len(chunk)
@@ -77,17 +82,29 @@ def encode_columns(
     columns: Mapping[str, Any], fields: Sequence[Field], *, text: bool | Sequence[bool]
 ) -> dict[str, NDArray[Any]]:
     """Return the codes of several columns; what is wrong with any of them is said in one `UnknownValue`."""
-    codes: dict[str, NDArray[Any]] = {}
-    problems: list[ValueProblem] = []
-    for field, spelled in zip(fields, [text] * len(fields) if isinstance(text, bool) else text, strict=True):
-        name = field.variable.name
+
+    def coded(one: tuple[Field, bool]) -> NDArray[Any] | UnknownValue:
         try:
-            codes[name] = encode(columns[name], field, text=spelled)
+            return encode(columns[one[0].variable.name], one[0], text=one[1])
         except UnknownValue as error:
-            problems += error.problems
+            return error
+
+    spelled = [text] * len(fields) if isinstance(text, bool) else text
+    found = on_all_cores(coded, zip(fields, spelled, strict=True), rows=_rows(columns))
+    problems = [problem for own in found if isinstance(own, UnknownValue) for problem in own.problems]
     if problems:
         raise UnknownValue.of(problems)
-    return codes
+    return {
+        field.variable.name: own
+        for field, own in zip(fields, found, strict=True)
+        if not isinstance(own, UnknownValue)
+    }
+
+
+def _rows(columns: Mapping[str, Any]) -> int:
+    """Return how many rows columns have; a frame says so without turning one into Arrow."""
+    known: int | None = getattr(columns, "rows", None)
+    return max((len(values) for values in columns.values()), default=0) if known is None else known
 
 
 def decode(codes: NDArray[Any], labels: Sequence[Category]) -> pa.Array:
@@ -98,21 +115,32 @@ def decode(codes: NDArray[Any], labels: Sequence[Category]) -> pa.Array:
     >>> decode(np.array([1, 0], dtype=np.uint8), ["yes", "no"]).to_pylist()
     ['no', 'yes']
     """
+    return expanded(dictionary_of(codes, labels))
+
+
+def dictionary_of(codes: NDArray[Any], labels: Sequence[Category]) -> pa.DictionaryArray:
+    """Return the same as a dictionary column: the codes themselves, which are not copied, beside the labels.
+
+    >>> dictionary_of(np.array([1, 0], dtype=np.uint8), ["yes", "no"]).indices.to_pylist()
+    [1, 0]
+    """
     kinds = {type(label) for label in labels}
-    if kinds == {bool}:
-        return pa.array(np.take(np.array(labels, dtype=bool), codes))
-    if kinds == {int}:
-        return pa.array(np.take(np.array(labels, dtype=np.int64), codes))
-    texts = [category_text(label) for label in labels]
-    longest = max((len(label.encode()) for label in texts), default=0)
-    fits = longest * len(codes) <= _LARGEST_STRING_COLUMN
-    words = pa.array(texts, type=pa.string() if fits else pa.large_string())
-    return words.take(pa.array(codes))
+    plain = labels if kinds in ({bool}, {int}) else [category_text(label) for label in labels]
+    kind = {frozenset({bool}): pa.bool_(), frozenset({int}): pa.int64()}.get(frozenset(kinds), pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(plain, type=kind), safe=False)
+
+
+def expanded(values: pa.DictionaryArray) -> pa.Array:
+    """Return a dictionary column as a plain one; text too long for 32-bit offsets gets wider ones."""
+    words = values.dictionary
+    if pa.types.is_string(words.type):
+        longest = pc.max(pc.binary_length(words)).as_py() or 0
+        if longest * len(values) > _LARGEST_STRING_COLUMN:
+            words = words.cast(pa.large_string())
+    return words.take(values.indices)
 
 
 def _marks(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
-    if pa.types.is_dictionary(values.type):
-        return _through_dictionary(values, field, text=text)
     if pa.types.is_null(values.type):
         return np.full(len(values), missing_mark(field, text=text))
     if field.edges is not None:
@@ -120,20 +148,17 @@ def _marks(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
     return _look_up(values, field, text=text)
 
 
-def _through_dictionary(values: pa.DictionaryArray, field: Field, *, text: bool) -> NDArray[Any]:
-    """Mark the few distinct values, then spread the marks over the rows.
+def _spread(values: pa.DictionaryArray, field: Field, found: NDArray[Any], *, text: bool) -> None:
+    """Mark the few distinct values, then write their marks to the rows that have them.
 
     A listed value that no row uses may be unknown: frames carry such categories around.
     """
     distinct = _marks(values.dictionary, field, text=text)
-    table = np.append(distinct, missing_mark(field, text=text)).astype(
-        np.min_scalar_type(len(field.variable) + OUTSIDE)
-    )
+    table = np.append(distinct, missing_mark(field, text=text)).astype(found.dtype)
     indices = values.indices
     if indices.null_count:
         indices = indices.cast(pa.int64()).fill_null(len(distinct))
-    marks: NDArray[Any] = np.take(table, indices.to_numpy())
-    return marks
+    spread(indices.to_numpy(), table, found)
 
 
 def _look_up(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:

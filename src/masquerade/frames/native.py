@@ -12,14 +12,18 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from narwhals import dependencies
 from narwhals.exceptions import DuplicateError
 
 from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_you_mean
-from masquerade.frames.label_codes import kind_of
+from masquerade.frames.cores import on_all_cores
+from masquerade.frames.label_codes import expanded, kind_of
 from masquerade.frames.metadata import foreign_attributes, foreign_metadata
+from masquerade.kernels.spread import rows_with, spread
 
 NewColumns = Mapping[str, "pa.Array | pa.ChunkedArray | None"]
+_MOST_NUMBERED = 1 << 16  # categories of all Polars columns together that are taken by their numbers
 _ACCEPTED = "pandas and Polars data frames, PyArrow tables and record batches, and what narwhals reads"
 
 
@@ -69,9 +73,11 @@ def columns_of(frame: Any) -> _Columns:
 def rebuild(frame: Any, columns: NewColumns) -> Any:
     """Return a frame of the same kind with exactly these columns, in this order; None keeps one as it is.
 
-    A column keeps its type if that can hold the new values. pandas keeps its index, a Polars lazy frame
-    comes back lazy, and other lazy frames as a PyArrow table. `frame` may be the `_Columns` of a frame
-    (which saves collecting a lazy one twice). What an earlier disguise wrote about the frame is dropped.
+    A column keeps its type if that can hold the new values; categories and dictionaries take new ones that
+    come as a dictionary without a look at its labels, and others get them as plain values. pandas keeps its
+    index, a Polars lazy frame comes back lazy, and other lazy frames as a PyArrow table. `frame` may be the
+    `_Columns` of a frame (which saves collecting a lazy one twice). What an earlier disguise wrote about the
+    frame is dropped.
     """
     source = columns_of(frame)
     for name in columns:
@@ -115,12 +121,31 @@ def _arrow(frame: Any, name: str) -> pa.Array | pa.ChunkedArray:
         return frame.column(name)
     if dependencies.is_pandas_dataframe(frame):
         return _pandas_arrow(frame[name], name)
+    if dependencies.is_polars_dataframe(frame):
+        return _polars_arrow(frame.get_column(name))
     return nw.from_native(frame, eager_only=True).get_column(name).to_arrow()
+
+
+def _polars_arrow(series: Any) -> pa.Array | pa.ChunkedArray:
+    """Return a Polars column as Arrow; categories as Polars numbers them, without a look at every row."""
+    categories = series.dtype == nw.get_native_namespace(series).Categorical
+    if not categories or not len(series) or series.null_count():
+        return series.to_arrow()
+    codes = series.to_physical().to_numpy()
+    if codes.max() >= _MOST_NUMBERED:
+        return series.to_arrow()
+    row = np.zeros(int(codes.max()) + 1, dtype=np.int64)  # that has the category; of unused ones any
+    rows_with(codes, row)
+    labels = series.gather(row).to_arrow()
+    return pa.DictionaryArray.from_arrays(pa.array(codes), expanded(_whole(labels)), safe=False)
 
 
 def _pandas_arrow(series: Any, name: str) -> pa.Array | pa.ChunkedArray:
     """Return a pandas column as Arrow; one that mixes types is refused at the first row that differs."""
     try:
+        if hasattr(series, "cat") and series.array.codes.min(initial=0) >= 0:  # none is missing: no mask
+            labels = pa.array(series.array.categories, from_pandas=True)
+            return pa.DictionaryArray.from_arrays(pa.array(series.array.codes), labels, safe=False)
         return pa.array(series, from_pandas=True)
     except (pa.ArrowException, OverflowError, UnicodeError):
         pass  # Arrow's message quotes the value: ours is made outside of this block, without its context
@@ -143,12 +168,14 @@ def _first_of_another_type(values: list[Any]) -> int:
 
 def _arrow_frame(frame: Any, columns: NewColumns) -> Any:
     names, schema = list(columns), frame.schema
-    arrays = [
-        frame.column(name)
-        if values is None
-        else (_arrow_like(schema.field(name).type, values) if name in schema.names else values)
-        for name, values in columns.items()
-    ]
+
+    def column(name: str) -> Any:
+        values = columns[name]
+        if values is None:
+            return frame.column(name)
+        return _arrow_like(frame.column(name), values) if name in schema.names else _plain(values)
+
+    arrays = on_all_cores(column, names, rows=len(frame))
     if isinstance(frame, pa.RecordBatch):
         built = pa.RecordBatch.from_arrays([_whole(values) for values in arrays], names=names)
     else:
@@ -158,14 +185,16 @@ def _arrow_frame(frame: Any, columns: NewColumns) -> Any:
 
 def _pandas_frame(frame: Any, columns: NewColumns) -> Any:
     library = nw.get_native_namespace(frame)
-    series = {}
-    for name, values in columns.items():
+
+    def column(name: str) -> Any:
+        values = columns[name]
         if values is None:
-            series[name] = frame[name]
-        else:
-            dtype = frame[name].dtype if name in frame.columns else None
-            series[name] = _pandas_like(library, dtype, values)
-            series[name].index = frame.index
+            return frame[name]
+        series = _pandas_like(library, frame[name].dtype if name in frame.columns else None, values)
+        series.index = frame.index
+        return series
+
+    series = dict(zip(columns, on_all_cores(column, columns, rows=len(frame)), strict=True))
     built = library.DataFrame(series, index=frame.index, columns=list(series), copy=False)
     built.attrs = foreign_attributes(frame)
     return built
@@ -173,48 +202,75 @@ def _pandas_frame(frame: Any, columns: NewColumns) -> Any:
 
 def _polars_frame(frame: Any, columns: NewColumns) -> Any:
     library = nw.get_native_namespace(frame)
-    return library.DataFrame(
-        [
-            frame.get_column(name) if values is None else _polars_like(library, frame, name, values)
-            for name, values in columns.items()
-        ]
-    )
+
+    def column(name: str) -> Any:
+        values = columns[name]
+        return frame.get_column(name) if values is None else _polars_like(library, frame, name, values)
+
+    return library.DataFrame(on_all_cores(column, columns, rows=len(frame)))
 
 
 def _other_frame(frame: Any, columns: NewColumns) -> Any:
     """Return a frame of any library that narwhals reads."""
     known = nw.from_native(frame, eager_only=True)
     arrays = {
-        name: known.get_column(name).to_arrow() if values is None else values
+        name: known.get_column(name).to_arrow() if values is None else _plain(values)
         for name, values in columns.items()
     }
     return nw.from_arrow(pa.table(arrays), backend=known.implementation).to_native()
 
 
-def _arrow_like(kind: pa.DataType, values: Any) -> Any:
-    """Return values in the type the column had, or as they are where it cannot hold them."""
+def _arrow_like(column: Any, values: Any) -> Any:
+    """Return values in the type the column had, or as plain ones where it cannot hold them."""
+    kind = column.type
     if _family(kind) != _family(values.type):
-        return values
+        return _plain(values)
     try:
-        if pa.types.is_dictionary(kind) and not pa.types.is_dictionary(values.type):
-            return values.cast(kind.value_type).dictionary_encode().cast(kind)
-        return values.cast(kind)
+        if not pa.types.is_dictionary(kind):
+            return _plain(values).cast(kind)
+        return _in_dictionary(
+            column, values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+        )
     except pa.ArrowException:
+        return _plain(values)
+
+
+def _in_dictionary(column: Any, values: Any) -> pa.DictionaryArray:
+    """Return a dictionary column of the type of another, with its labels in their order if they suffice."""
+    kind, words = column.type, _whole(values)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    labels = words.dictionary.cast(kind.value_type)
+    order = pc.index_in(labels, value_set=chunks[0].dictionary) if chunks else labels.slice(0, 0)
+    if len(labels) and len(order) and not order.null_count:
+        moved = np.append(order.to_numpy(), 0).astype(kind.index_type.to_pandas_dtype())
+        places = np.empty(len(words), dtype=moved.dtype)
+        spread(_places(words), moved, places)
+        missing = words.is_null().to_numpy(zero_copy_only=False) if words.null_count else None
+        indices, labels = pa.array(places, mask=missing), chunks[0].dictionary
+    else:
+        indices = words.indices.cast(kind.index_type)
+    return pa.DictionaryArray.from_arrays(indices, labels, ordered=kind.ordered, safe=False)
+
+
+def _plain(values: Any) -> Any:
+    """Return values as they are, and those of a dictionary without it."""
+    if not pa.types.is_dictionary(values.type):
         return values
+    if isinstance(values, pa.ChunkedArray):
+        parts = [expanded(chunk) for chunk in values.chunks]
+        return pa.chunked_array(parts, type=parts[0].type if parts else values.type.value_type)
+    return expanded(values)
 
 
 def _pandas_like(library: Any, dtype: Any, values: Any) -> Any:
     """Return values as a pandas series of the dtype the column had, or of a natural one."""
     if isinstance(dtype, library.CategoricalDtype):
-        return library.Series(_categorical(library, dtype, values))
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    plain = library.Series(values.to_pandas())
+        return library.Series(_categorical(library, dtype, values), copy=False)
     if dtype == "object":
-        return plain.astype(object)
-    if dtype is None or plain.dtype == dtype:
-        return plain
-    if _pandas_family(library, dtype) != _family(values.type):
+        return library.Series(_objects(values), dtype=object, copy=False)
+    values = _plain(values)
+    plain = library.Series(values.to_pandas(), copy=False)
+    if dtype is None or plain.dtype == dtype or _pandas_family(library, dtype) != _family(values.type):
         return plain
     try:
         cast = plain.astype(dtype)
@@ -223,21 +279,52 @@ def _pandas_like(library: Any, dtype: Any, values: Any) -> Any:
     return cast if ((cast == plain) | plain.isna()).all() else plain
 
 
+def _objects(values: Any) -> Any:
+    """Return values as Python objects; a label of a dictionary is one object, however many rows have it."""
+    if not pa.types.is_dictionary(values.type):
+        return values.to_pandas().astype(object)
+    words = _whole(values)
+    labels = np.empty(len(words.dictionary) + 1, dtype=object)  # the last entry serves the missing ones
+    labels[:-1] = words.dictionary.to_pylist()
+    return labels[_places(words)]
+
+
 def _categorical(library: Any, dtype: Any, values: Any) -> Any:
-    """Return a pandas categorical: the old dtype if it lists all the labels, else one of the labels."""
+    """Return a pandas categorical: the old dtype if it lists all the labels, else one of the labels.
+
+    Labels that were listed keep their order, others follow.
+    """
     words = _whole(values if pa.types.is_dictionary(values.type) else values.dictionary_encode())
-    places = words.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     labels = words.dictionary.to_pylist()
     listed = {(type(label), label): place for place, label in enumerate(dtype.categories.tolist())}
-    moved = [listed.get((type(label), label)) for label in labels]
-    if None in moved:
-        return library.Categorical.from_codes(places, categories=labels)
+    known = [(type(label), label) for label in labels]
+    if not all(label in listed for label in known):
+        order = sorted(known, key=lambda label: listed.get(label, len(listed)))
+        listed = {label: place for place, label in enumerate(order)}
+        dtype = library.CategoricalDtype([label for _, label in order])
     # The last entry serves the missing ones, whose place is -1.
-    return library.Categorical.from_codes(np.array([*moved, -1], dtype=np.int64)[places], dtype=dtype)
+    width = np.min_scalar_type(-len(listed) - 1)  # as narrow as pandas holds them
+    moved = np.array([*(listed[label] for label in known), -1], dtype=width)
+    places = np.empty(len(words), dtype=width)
+    spread(_places(words), moved, places)
+    # Our codes lie within the dtype's: pandas need not look at them again.
+    return library.Categorical.from_codes(places, dtype=dtype, validate=False)
+
+
+def _places(words: pa.DictionaryArray) -> Any:
+    """Return the place of every row's label; that of a missing one is past the last label."""
+    indices = words.indices
+    if indices.null_count:
+        indices = indices.cast(pa.int64()).fill_null(len(words.dictionary))
+    return indices.to_numpy()
 
 
 def _polars_like(library: Any, frame: Any, name: str, values: Any) -> Any:
     """Return values as a Polars series of the dtype the column had, or of a natural one."""
+    if pa.types.is_dictionary(values.type):
+        words = _whole(values)
+        labels = _polars_like(library, frame, name, words.dictionary)
+        return labels.gather(library.Series(words.indices)).alias(name)
     series = library.Series(name, values)
     dtype = frame.schema.get(name)
     if dtype is None or _polars_family(library, dtype) != _family(values.type):

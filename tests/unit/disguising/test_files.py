@@ -16,6 +16,7 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError, PolicyMismatch, UnknownValue
+from masquerade.frames.file_reader import open_batches
 
 POLICY = mq.Policy.build(
     {"a": ["x", "y"], "b": [1, 2, 3]},
@@ -99,6 +100,26 @@ def test_a_file_with_a_header_only_gives_a_file_with_a_header_only(tmp_path):
     assert (tmp_path / "out.csv").read_text().strip().replace('"', "") == "b,a,note"
     (table,) = mq.tally(tmp_path / "out.csv", POLICY).answer([mq.Query(by="a")])
     assert list(table.values) == [0, 0]
+
+
+def test_text_of_a_parquet_file_is_never_expanded(tmp_path):
+    rows = 1 << 17
+    words = pa.array(["x", "y"]).take(pa.array(np.arange(rows) % 2))
+    names = pa.array([f"person {row}" for row in range(rows)])
+    clear = pa.table({"a": words, "b": pa.array(np.arange(rows) % 3 + 1), "name": names})
+    pq.write_table(clear, tmp_path / "in.parquet", row_group_size=rows // 2)
+    with open_batches(tmp_path / "in.parquet", ["a", "b", "name"]) as batches:
+        kinds = {batch.schema.field("a").type for batch in batches.select(batches.names, coded=["a", "name"])}
+        assert all(pa.types.is_dictionary(kind) for kind in kinds)
+        assert {batch.schema.field("name").type for batch in batches} == {pa.string()}  # all differ
+    mq.disguise_file(tmp_path / "in.parquet", tmp_path / "out.parquet", POLICY, keep=["name"])
+    written = pq.read_table(tmp_path / "out.parquet")
+    assert written.schema.types == [pa.string(), pa.int64(), pa.string()]
+    assert written["name"].equals(clear["name"])
+    assert set(written["a"].to_pylist()) == {"x", "y"}
+    pq.write_table(clear, tmp_path / "small.parquet", row_group_size=1000)
+    mq.disguise_file(tmp_path / "small.parquet", tmp_path / "one.parquet", POLICY)
+    assert pq.ParquetFile(tmp_path / "one.parquet").num_row_groups == 1
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from masquerade.core.errors import InputError, SchemaError, UnknownValue
 from masquerade.core.schema import Field, Variable
-from masquerade.frames.label_codes import decode, encode
+from masquerade.frames.label_codes import decode, dictionary_of, encode
 from masquerade.frames.metadata import metadata_of, with_metadata
 from masquerade.frames.native import columns_of, rebuild
 
@@ -70,14 +70,15 @@ FRAMES = {
 }
 
 
+@pytest.mark.parametrize("built", [decode, dictionary_of])
 @pytest.mark.parametrize(("frame", "variable"), FRAMES.values(), ids=FRAMES.keys())
-def test_round_trip(frame, variable):
+def test_round_trip(frame, variable, built):
     columns = columns_of(frame)
     assert list(columns) == ["v", "w"]
     assert columns.rows == 3
     codes = encode(columns["v"], Field(variable))
     assert codes.tolist() == [1, 0, 1]
-    back = rebuild(frame, {"w": None, "v": decode(codes, variable.categories)})
+    back = rebuild(frame, {"w": None, "v": built(codes, variable.categories)})
     assert type(back) is type(frame)
     expected = frame.select(["w", "v"]) if not isinstance(frame, pd.DataFrame) else frame[["w", "v"]]
     if isinstance(frame, pd.DataFrame):
@@ -149,6 +150,30 @@ class TestTypesThatCannotHoldTheLabels:
         assert rebuild(of_arrow([2, 1, 2], pa.int8()), {"v": pa.array([1, 300, 2])}).schema.types == [
             pa.int64()
         ]
+
+
+def test_categories_keep_the_callers_order_and_those_not_listed_follow():
+    reports = dictionary_of(np.array([2, 0, 1], dtype=np.uint8), ["a", "b", "c"])
+    ordered = pd.CategoricalDtype(["c", "x", "b", "a"], ordered=True)
+    frame = of_pandas(["a", "b", "c"], ordered)
+    frame.attrs = {"mine": 1}
+    back = rebuild(frame, {"v": reports})
+    assert back["v"].dtype == ordered
+    assert back["v"].tolist() == ["c", "a", "b"]
+    assert back.index.tolist() == INDEX
+    assert back.attrs == {"mine": 1}
+    fewer = rebuild(of_pandas(["b", "b", "b"], pd.CategoricalDtype(["x", "b"])), {"v": reports})
+    assert fewer["v"].cat.categories.tolist() == ["b", "a", "c"]
+    assert fewer["v"].tolist() == ["c", "a", "b"]
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int16()), ["c", "b", "a"])
+    again = rebuild(pa.table({"v": words}), {"v": reports})["v"].chunk(0)
+    assert again.type == words.type
+    assert again.dictionary.to_pylist() == ["c", "b", "a"]
+    assert again.to_pylist() == ["c", "a", "b"]
+    listed = pl.Enum(["c", "x", "b", "a"])
+    polars = rebuild(of_polars(["a", "b", "c"], listed), {"v": reports})
+    assert polars.schema == {"v": listed}
+    assert polars["v"].to_list() == ["c", "a", "b"]
 
 
 def test_new_columns_have_a_natural_type():
