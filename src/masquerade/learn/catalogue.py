@@ -7,7 +7,8 @@ the learner's, and it leads to a `Learner`. Entries load what they describe only
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,11 @@ from masquerade.core.plugins import load_plugin, plugins
 from masquerade.learn import option_kinds as kinds
 
 if TYPE_CHECKING:
+    from masquerade.core.errors import Refusal
+    from masquerade.core.guarantee import Guarantee
+    from masquerade.core.query import Query
     from masquerade.core.schema import Schema
+    from masquerade.core.table import CountTable
     from masquerade.core.tally import Tally
 
 Options = Mapping[str, Any]
@@ -49,6 +54,33 @@ def _own_picture(source: Tally, model: Any) -> Any:  # noqa: ARG001  (the form t
     return model.plot()
 
 
+class _Asked(Exception):
+    """A learner has asked its first questions."""
+
+    def __init__(self, queries: Iterable[Query]) -> None:
+        super().__init__()
+        self.queries = list(queries)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rehearsal:
+    """A source that answers nothing: whoever asks it has checked what it was told."""
+
+    schema: Schema
+
+    @property
+    def guarantee(self) -> Guarantee:
+        from masquerade.core.guarantee import Guarantee  # noqa: PLC0415
+
+        return Guarantee(())
+
+    def check(self, queries: Iterable[Query]) -> list[Refusal]:  # noqa: ARG002
+        return []
+
+    def answer(self, queries: Iterable[Query]) -> list[CountTable]:
+        raise _Asked(queries)
+
+
 @dataclass(frozen=True, slots=True)
 class Learner:
     """A way to learn: what it is called and told, the function, the model that comes out, what it asks.
@@ -57,7 +89,9 @@ class Learner:
     by name, and returns a model with `summary` and `to_dict`; `model` returns its class, which `from_dict`
     reads back. If it learns `in_steps` it takes `progress` too, which is told how many of how many are done.
     `asks` tells whether a table of some variables may be asked for, given the options: parties consent to no
-    other. `draw` makes a picture of the source and the model; None where there is none.
+    other. `limits` are options of which each, where it is given, names all variables that are asked about;
+    without them it may ask about any. `draw` makes a picture of the source and the model; None where there is
+    none.
     Without `command` there is no ``masquerade learn NAME``.
     """
 
@@ -69,6 +103,7 @@ class Learner:
     needs: tuple[tuple[str, ...], ...] = ()
     model: Callable[[], type[Any]] | None = None
     asks: Callable[[Options, Collection[str]], bool] = lambda _options, _names: True
+    limits: tuple[str, ...] = ()
     draw: Callable[[Tally, Any], Any] | None = None
     example: str = ""
     command: bool = True
@@ -82,21 +117,48 @@ class Learner:
         What was not given (None) has its default, which is written as people would type it.
         """
         own = {option.name: option for option in self.options}
-        for name in typed:
-            if name not in own:
-                raise InputError(f"{self.name!r} has no option {name!r}.{did_you_mean(name, own)}")
+        faults: list[InputError] = [
+            InputError(f"{self.name!r} has no option {name!r}.{did_you_mean(name, own)}")
+            for name in typed
+            if name not in own
+        ]
         for names in self.needs:
             given = [name for name in names if typed.get(name) is not None]
             if len(given) != 1:
                 wanted = " or ".join(called(own[name]) for name in names)
-                raise InputError(
-                    f"{wanted} is missing." if not given else f"{wanted} must be given, not both of them."
+                faults.append(
+                    InputError(
+                        f"{wanted} is missing." if not given else f"{wanted} must be given, not both of them."
+                    )
                 )
         found = {}
         for name, option in own.items():
             value = option.default if typed.get(name) is None else typed[name]
-            found[name] = None if value is None else option.kind.read(value, schema, called(option))
+            try:
+                found[name] = None if value is None else option.kind.read(value, schema, called(option))
+            except InputError as error:
+                faults.append(error)
+        if faults:
+            raise faults[0] if len(faults) == 1 else InputError(" ".join(map(str, faults)))
         return found
+
+    def rehearse(self, schema: Schema, options: Options) -> list[Query]:
+        """Return the questions that are asked first about some variables; what is wrong is raised by then.
+
+        Everything that a learner checks before it asks is checked, by the learner itself; nobody is asked.
+        """
+        try:
+            self.learnt(_Rehearsal(schema), options)
+        except _Asked as asked:
+            return asked.queries
+        return []
+
+    def needed(self, options: Options, names: Collection[str]) -> tuple[str, ...]:
+        """Return those of some variables that are asked about, all of them unless options name which."""
+        if not any(options.get(name) for name in self.limits):
+            return tuple(names)
+        named = set(self.variables(options))
+        return tuple(name for name in names if name in named)
 
     def learnt(
         self, source: Tally, options: Options, progress: Callable[[int, int], None] | None = None
@@ -159,10 +221,21 @@ def _late(name: str) -> Callable[..., Any]:
 
 
 def _network(
-    source: Tally, *, structure: Any = None, order: Any = None, max_parents: int = 3, **options: Any
+    source: Tally,
+    *,
+    structure: Any = None,
+    order: Any = None,
+    max_parents: int = 3,
+    score: str = "bic",
+    correction: Any = "likelihood",
+    **options: Any,
 ) -> Any:
     if structure is None:
-        structure = learn.structure(source, order, max_parents=max_parents)
+        with suppress(_Asked):  # what is wrong with the rest is said before anything is asked
+            learn.bayesian_network(_Rehearsal(source.schema), dict.fromkeys(order, ()), **options)
+        structure = learn.structure(
+            source, order, max_parents=max_parents, score=score, correction=correction
+        )
     return learn.bayesian_network(source, structure, **options)
 
 
@@ -198,6 +271,13 @@ def _asked_by_structure(options: Options, names: Collection[str]) -> bool:
     return len(set(names)) <= int(options.get("max_parents", 3)) + 1
 
 
+_SCORE = Option("score", kinds.one_of("bic", "aic", "k2", "bdeu"), "bic", "What a structure is judged by.")
+_CORRECTION = Option(
+    "correction",
+    kinds.CORRECTION,
+    "likelihood",
+    "How gains account for the noise: likelihood, design-effect, none, constant:C (C*), eta:E.",
+)
 _TARGET = Option("target", kinds.VARIABLE, None, "The variable to be predicted.")
 _FEATURES = Option("features", kinds.VARIABLES, None, "What it is predicted from. None: all other variables.")
 _MAX_PARENTS = Option("max_parents", kinds.whole(0), 3, "Most parents of a node.")
@@ -225,7 +305,9 @@ def _entries() -> Iterable[Learner]:
                 "A,B,…",
             ),
             Option("max_parents", kinds.whole(0), 3, "With --order: most parents of a node."),
-            Option("prior", kinds.NUMBER, 0.0, "Pseudo-count added to every cell (MAP)."),
+            replace(_SCORE, help="With --order: what a structure is judged by."),
+            replace(_CORRECTION, help=f"With --order: {_CORRECTION.help[0].lower()}{_CORRECTION.help[1:]}"),
+            Option("prior", kinds.NOT_NEGATIVE, 0.0, "Pseudo-count added to every cell (MAP)."),
             Option(
                 "equivalent_size",
                 kinds.NUMBER,
@@ -241,6 +323,7 @@ def _entries() -> Iterable[Learner]:
         ),
         needs=(("structure", "order"),),
         model=lambda: learn.BayesianNetwork,
+        limits=("structure", "order"),
         asks=_asked_by_network,
         draw=_own_picture,
         example='--structure "cough<-smoker; smoker<-region"',
@@ -259,15 +342,8 @@ def _entries() -> Iterable[Learner]:
                 "A,B,…",
             ),
             _MAX_PARENTS,
-            Option(
-                "score", kinds.one_of("bic", "aic", "k2", "bdeu"), "bic", "What a structure is judged by."
-            ),
-            Option(
-                "correction",
-                kinds.CORRECTION,
-                "likelihood",
-                "How gains account for the noise: likelihood, design-effect, none, constant:C (C*), eta:E.",
-            ),
+            _SCORE,
+            _CORRECTION,
             Option("required", kinds.LINKS, (), "A link that must be there; repeat for more."),
             Option("forbidden", kinds.LINKS, (), "A link that must not; repeat for more."),
             Option("tabu", kinds.whole(0), 10, "Moves that climbing may go on without a gain."),
@@ -281,6 +357,7 @@ def _entries() -> Iterable[Learner]:
             ),
         ),
         model=lambda: learn.LearnedStructure,
+        limits=("order",),
         asks=_asked_by_structure,
         draw=lambda source, found: learn.bayesian_network(source, found).plot(),
         example="--out structure.json",
@@ -311,6 +388,7 @@ def _entries() -> Iterable[Learner]:
             ),
         ),
         model=lambda: learn.Rules,
+        limits=("items",),
         draw=_own_picture,
         example="--min-support 0.1 --rhs cough=yes",
     )
@@ -326,6 +404,7 @@ def _entries() -> Iterable[Learner]:
         ),
         needs=(("target",),),
         model=lambda: learn.NaiveBayes,
+        limits=("features",),
         asks=lambda options, names: len(set(names) - {options.get("target")}) <= 1,
         draw=_own_picture,
         example="--target smoker --out model.json",
@@ -358,6 +437,7 @@ def _entries() -> Iterable[Learner]:
         ),
         needs=(("target",),),
         model=lambda: learn.DecisionTree,
+        limits=("features",),
         draw=_own_picture,
         example="--target smoker --max-depth 3 --plot tree.svg",
     )
@@ -388,6 +468,7 @@ def _entries() -> Iterable[Learner]:
         ),
         needs=(("target",),),
         model=lambda: learn.LinearClassifier,
+        limits=("features",),
         draw=_own_picture,
         example="--target smoker --loss logistic",
     )
@@ -398,6 +479,7 @@ def _entries() -> Iterable[Learner]:
         _late("tables"),
         (Option("tables", kinds.TABLES, None, "The variables of a table; repeat for more."),),
         needs=(("tables",),),
+        limits=("tables",),
         asks=lambda options, names: (
             not names or any(set(names) <= set(table) for table in options.get("tables", ()))
         ),

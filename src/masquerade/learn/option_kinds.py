@@ -6,10 +6,10 @@ A `Kind` reads one sort of value, checks it against the variables there are, and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from masquerade.core.errors import InputError, SchemaError, did_you_mean
 from masquerade.core.json_text import read_json
@@ -29,7 +29,9 @@ class Kind:
     """A sort of value: what is typed, how that is read, which variables the value names.
 
     `typed` is `bool`, `int`, `float`, `str`, a `Literal`, or `list[str]` for what may be given repeatedly.
-    `read` takes what was typed, the variables there are and what to call the option in messages.
+    `read` takes what was typed, or what stands in a file, the variables there are and what to call the option
+    in messages. `form` says what stands in a file, which has lists and mappings of its own, where that is
+    something else than is typed; `names` takes what `read` returns, or what has that form.
     """
 
     typed: Any
@@ -37,6 +39,36 @@ class Kind:
     least: int | None = None
     read: Callable[[Any, Schema, str], Any] = lambda typed, _schema, _option: typed
     names: Callable[[Any], Iterable[str]] = lambda _value: ()
+    form: Form | None = None
+
+    def written(self, value: Any, option: str) -> Any:
+        """Return a value as it stands in a file, in its one spelling; variables are not looked up yet."""
+        if self.form is not None:
+            if not self.form.holds(value):
+                raise InputError(f"{option} must be {self.form.words}.")
+            return self.form.plain(value)
+        if get_origin(self.typed) is Literal:
+            choices = get_args(self.typed)
+            if value not in choices:
+                words = ", ".join(map(repr, choices[:-1]))
+                raise InputError(f"{option} must be {words} or {choices[-1]!r}.")
+            return value
+        wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[self.typed]
+        fits = isinstance(value, (int, float) if self.typed is float else self.typed)
+        if not fits or (self.typed is not bool and isinstance(value, bool)):
+            raise InputError(f"{option} must be {wanted}.")
+        if self.least is not None and value < self.least:
+            raise InputError(f"{option} must be at least {self.least}. Got {value} instead.")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What stands in a file: in words, how to tell that it does, and its one spelling in lists and texts."""
+
+    words: str
+    holds: Callable[[Any], bool]
+    plain: Callable[[Any], Any]
 
 
 def _number(wanted: str, holds: Callable[[float], bool]) -> Kind:
@@ -67,11 +99,11 @@ def variable_named(name: str, schema: Schema, option: str) -> Variable:
     return schema[name]
 
 
-def names_in(text: str, schema: Schema, option: str) -> tuple[str, ...]:
-    """Return the variables in "A,B"; a name that holds a comma is known by being one."""
-    if text in schema:
+def names_in(text: str | Sequence[str], schema: Schema, option: str) -> tuple[str, ...]:
+    """Return the variables in "A,B", or in a list; a name that holds a comma is known by being one."""
+    if isinstance(text, str) and text in schema:
         return (text,)
-    names = tuple(part.strip() for part in text.split(","))
+    names = tuple(part.strip() for part in text.split(",")) if isinstance(text, str) else tuple(text)
     for name in names:
         if not name:
             raise InputError(f"{option} {text!r}: variables are given as A,B.")
@@ -92,11 +124,11 @@ def owners_in(text: str, schema: Schema, option: str) -> dict[str, tuple[str, ..
     return found
 
 
-def _links_in(texts: Iterable[str], schema: Schema, option: str) -> list[tuple[str, str]]:
-    """Return the links in "PARENT->CHILD"."""
+def _links_in(texts: Iterable[str | Sequence[str]], schema: Schema, option: str) -> list[tuple[str, str]]:
+    """Return the links in "PARENT->CHILD", or in pairs."""
     found = []
     for text in texts:
-        ends = _FORWARD.split(text.strip())
+        ends = _link_ends(text)
         if len(ends) != 2 or not all(ends):
             raise InputError(f"{option} {text!r}: a link is given as 'PARENT->CHILD'.")
         for end in ends:
@@ -105,11 +137,20 @@ def _links_in(texts: Iterable[str], schema: Schema, option: str) -> list[tuple[s
     return found
 
 
-def structure_in(text: str, schema: Schema, option: str) -> Structure:
-    """Return the parents of every node, from a file or from "CHILD<-PARENT,PARENT; CHILD<-PARENT"."""
-    path = Path(text)
-    in_file = path.suffix.lower() in {".json", ".bif"}
-    found = _structure_of_file(path, option) if in_file else _structure_of_text(text, option)
+def _link_ends(text: str | Sequence[str]) -> list[str]:
+    return _FORWARD.split(text.strip()) if isinstance(text, str) else [*text]
+
+
+def structure_in(given: str | Mapping[str, Sequence[str]], schema: Schema, option: str) -> Structure:
+    """Return the parents of every node: given so, from a file, or from "CHILD<-PARENT,PARENT; CHILD<-…"."""
+    found: Structure = {}
+    if isinstance(given, str):
+        path = Path(given)
+        in_file = path.suffix.lower() in {".json", ".bif"}
+        found = _structure_of_file(path, option) if in_file else _structure_of_text(given, option)
+    else:
+        for child, parents in given.items():
+            _add_node(found, child, parents, option)
     named = dict.fromkeys([*found, *(parent for parents in found.values() for parent in parents)])
     for name in named:
         variable_named(name, schema, option)
@@ -168,10 +209,16 @@ def _correction_in(text: str, _schema: Schema, option: str) -> Correction:
     return correction_called(text, option)
 
 
-def _items_in(texts: Sequence[str], schema: Schema, option: str) -> list[str | tuple[str, Category]] | None:
+def _items_in(
+    texts: Sequence[str | Sequence[Any]], schema: Schema, option: str
+) -> list[str | tuple[str, Category]] | None:
     """Return items: a variable stands for its categories, VARIABLE=CATEGORY for one of them."""
     found: list[str | tuple[str, Category]] = []
     for text in texts:
+        if not isinstance(text, str):
+            own = variable_named(text[0], schema, option)
+            found.append((own.name, category_called(own, category_text(text[1]), option)))
+            continue
         name, equals, label = text.partition("=")
         while equals and name.strip() not in schema and "=" in label:  # a name may hold "="
             more, equals, label = label.partition("=")
@@ -202,8 +249,10 @@ def category_called(variable: Variable, text: str, option: str) -> Category:
     return found[0]
 
 
-def _scores_in(texts: Sequence[str], schema: Schema, option: str) -> dict[str, Any]:
-    """Return the numbers of categories in "V=1,2,5", or "indicator"."""
+def _scores_in(texts: Sequence[str] | Mapping[str, Any], schema: Schema, option: str) -> dict[str, Any]:
+    """Return the numbers of categories in "V=1,2,5", or "indicator"; by variable, where that is given."""
+    if isinstance(texts, Mapping):
+        return {variable_named(name, schema, option).name: given for name, given in texts.items()}
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, numbers = text.rpartition("=")
@@ -218,9 +267,68 @@ def _scores_in(texts: Sequence[str], schema: Schema, option: str) -> dict[str, A
     return found
 
 
+def _all_texts(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(item, str) and item for item in value)
+
+
+def _is_link(value: Any) -> bool:
+    return len(_link_ends(value)) == 2 if isinstance(value, str) else _all_texts(value) and len(value) == 2
+
+
+def _is_item(value: Any) -> bool:
+    pair = isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[0], str)
+    return isinstance(value, str) or (pair and not isinstance(value[1], (list, tuple, dict)))
+
+
+def _is_scores(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str)
+        and (given == "indicator" or (isinstance(given, (list, tuple)) and all(map(_is_number, given))))
+        for name, given in value.items()
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _lists(value: Any) -> Any:
+    """Return the same in lists alone, as JSON has it."""
+    if isinstance(value, Mapping):
+        return {name: _lists(item) for name, item in value.items()}
+    return [_lists(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _many(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, (list, tuple)) and bool(value) and all(map(holds, value))
+
+
+def _item_name(item: Any) -> str:
+    return str(item.partition("=")[0].strip() if isinstance(item, str) else item[0])
+
+
+_NAMES = Form("a list of variables, such as [A, B]", lambda it: bool(it) and _all_texts(it), _lists)
+_TABLES = Form("a list of lists of variables, such as [[A], [A, B]]", _many(_all_texts), _lists)
+_LINKS = Form(
+    "a list of links, such as [A->B] or [[A, B]]",
+    _many(_is_link),
+    lambda links: [_link_ends(link) for link in links],
+)
+_PARENTS = Form(
+    "the parents of every node, such as {A: [], B: [A]}",
+    lambda it: isinstance(it, Mapping) and bool(it) and all(map(_all_texts, it.values())),
+    _lists,
+)
+_ITEMS = Form(
+    "a list of items, each VARIABLE, VARIABLE=CATEGORY or [VARIABLE, CATEGORY]", _many(_is_item), _lists
+)
+_SCORES = Form("the numbers of categories by variable, such as {A: [1, 2, 5]}", _is_scores, _lists)
+
+
 SWITCH = Kind(bool)
 NUMBER = Kind(float)
 WHOLE = Kind(int)
+NOT_NEGATIVE = _number("0 or more", lambda number: number >= 0)
 SHARE = _number("above 0 and at most 1", lambda share: 0 < share <= 1)
 LEVEL = _number("between 0 and 1, such as 0.95", lambda level: 0 < level < 1)
 VARIABLE = Kind(
@@ -229,25 +337,34 @@ VARIABLE = Kind(
     read=lambda name, schema, option: variable_named(name, schema, option).name,
     names=lambda name: (name,),
 )
-VARIABLES = Kind(str, "A,B", read=names_in, names=lambda names: names)
+VARIABLES = Kind(str, "A,B", read=names_in, names=lambda names: names, form=_NAMES)
 TABLES = Kind(
     list[str],
     "A,B",
     read=lambda texts, schema, option: tuple(names_in(text, schema, option) for text in texts),
     names=lambda tables: (name for names in tables for name in names),
+    form=_TABLES,
 )
-LINKS = Kind(list[str], "A->B", read=_links_in, names=lambda links: (name for link in links for name in link))
+LINKS = Kind(
+    list[str],
+    "A->B",
+    read=_links_in,
+    names=lambda links: (name for link in links for name in link),
+    form=_LINKS,
+)
 STRUCTURE = Kind(
     str,
     "TEXT|FILE",
     read=structure_in,
     names=lambda structure: (name for child, parents in structure.items() for name in (child, *parents)),
+    form=_PARENTS,
 )
 CORRECTION = Kind(str, "RULE", read=_correction_in)
 ITEMS = Kind(
     list[str],
     "VARIABLE[=CATEGORY]",
     read=_items_in,
-    names=lambda items: (item if isinstance(item, str) else item[0] for item in items),
+    names=lambda items: map(_item_name, items),
+    form=_ITEMS,
 )
-SCORES = Kind(list[str], "VARIABLE=1,2,5", read=_scores_in, names=lambda scores: scores)
+SCORES = Kind(list[str], "VARIABLE=1,2,5", read=_scores_in, names=lambda scores: scores, form=_SCORES)

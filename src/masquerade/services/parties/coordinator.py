@@ -104,7 +104,7 @@ class Coordinator:
         goal = self.spec.learn
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a service has nobody to warn; flags are in the model itself
-            model: dict[str, Any] = goal.learner.learnt(source, goal.options).to_dict()
+            model: dict[str, Any] = goal.learner.learnt(source, goal.read(source.schema)).to_dict()
         return model
 
     def columns(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Coordinator:
     def own_nodes(self, **asked: Any) -> dict[str, Any]:
         """Let every party learn about its own nodes, and return what all found; `asked` as in `Learn`."""
         message, owners = say.Learn(epoch=self.epoch.hex(), **asked), self.joint.owners
-        found = {party: self._say(party, "learn", message, say.Learnt).nodes for party in self.spec.parties}
+        found = {party: self._say(party, "learn", message, say.Learnt).nodes for party in owners}
         for party, nodes in found.items():
             if set(nodes) != set(owners[party]):
                 raise errors.RoundAborted(
@@ -143,18 +143,9 @@ class Coordinator:
         if resumed and not self._linked:
             self._new_epoch()
             begun = self._begun()
-        self.joint = JointSchema.from_dict({party: begun[party].policy for party in self.spec.parties})
-        known = [name for policy in self.joint.policies.values() for name in policy.schema]
-        for name in self.spec.learn.variables:
-            if name not in known:  # nothing has left a party by now
-                hint = errors.did_you_mean(name, known)
-                raise errors.InputError(f"What is to be learnt names {name!r}, which no party brings.{hint}")
-        for party, pinned in self.spec.policies.items():
-            found = self.joint.policies[party].id
-            if found != pinned:
-                raise errors.PolicyMismatch(
-                    f"Party {party!r} disguises under policy {found[:12]}…, agreed was {pinned[:12]}…."
-                )
+        self._policies = {party: begun[party].policy or {} for party in self.spec.parties}
+        self.joint = JointSchema.from_dict(self._policies)
+        self.spec.check(self.joint)  # nothing has left a party by now
         return begun
 
     def _begun(self) -> dict[str, say.Begun]:
@@ -228,7 +219,7 @@ class Coordinator:
         self.records, self.alignment = first.records, bytes.fromhex(first.alignment)
         message = say.Arrange(
             epoch=epoch,
-            policies=self.joint.to_dict(),
+            policies=self._policies,
             signatures={party: begun[party].signature for party in spec.parties},
             records=first.records,
             alignment=first.alignment,

@@ -169,8 +169,14 @@ def _keys_of(block: RecordBlock) -> KeyColumn:
     return KeyColumn(block.keys)
 
 
-def read_local_data(settings: DataSettings, variables: Sequence[str], *, apart: bool) -> LocalData:
-    """Read the variables of a session from the files of a party; `apart` keeps the files as blocks."""
+def read_local_data(
+    settings: DataSettings, variables: Sequence[str], needed: Sequence[str] | None = None, *, apart: bool
+) -> LocalData:
+    """Read the variables of a session from the files of a party; `apart` keeps the files as blocks.
+
+    Of the `variables` that are consented to those are read that are `needed`, and what is disguised together
+    with them; of a policy with strata all.
+    """
     whole = Policy.load(settings.policy)
     for name in variables:
         whole.schema[name]
@@ -180,6 +186,8 @@ def read_local_data(settings: DataSettings, variables: Sequence[str], *, apart: 
         raise InputError(f"{', '.join(map(repr, extra))} is disguised together with others: consent to all.")
     if whole.stratum_variable is not None and policy is not whole:
         raise InputError("A policy with strata is consented to as a whole: list all of its variables.")
+    if needed is not None and whole.stratum_variable is None and set(needed) != set(variables):
+        policy = restricted(whole, needed)
     paths = [str(path) for path in settings.files]
     groups = [[path] for path in paths] if apart else [paths]
     blocks = tuple(_read_block(group, settings.key, policy, some=apart) for group in groups)
@@ -263,10 +271,10 @@ def _read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: 
         joined = joined.dictionary_decode()
     if joined is not None and joined.null_count:
         raise InputError(f"{paths[0]}: {joined.null_count:,} records have no value of {key!r}.")
-    rows = sum(map(len, next(iter(parts.values())))) if parts else 0
+    read_rows = sum(map(len, next(iter(parts.values())))) if parts else 0
     codes = {name: np.concatenate(parts.pop(name)) for name in [*parts]}
     pa.default_memory_pool().release_unused()  # what was read is not held a second time
-    return RecordBlock(codes, joined, rows)
+    return RecordBlock(codes, joined, read_rows if joined is None else len(joined))
 
 
 def check_records(settings: PartySettings) -> None:

@@ -75,6 +75,12 @@ class Participant:
         return self._data
 
     @property
+    def policy_text(self) -> dict[str, Any]:
+        """Return the policy of the variables that this party brings, nothing if it brings none."""
+        policy = self.data.policy
+        return policy.to_dict() if len(policy.schema) else {}
+
+    @property
     def roles(self) -> Mapping[str, Role]:
         """Return the roles of this session by name, linking among them at a party."""
         linking = () if self.helps or self.spec.linking != "intersection" else (LINKING,)
@@ -190,15 +196,13 @@ class Participant:
         if set(message.policies) != set(spec.parties):
             raise InputError("An arrangement has a policy for every party, and for nobody else.")
         digests = {party: text_digest(policy) for party, policy in message.policies.items()}
-        if not self.helps and digests[self.node.name] != text_digest(self.data.policy.to_dict()):
+        if not self.helps and digests[self.node.name] != text_digest(self.policy_text):
             raise PolicyMismatch("The arrangement names another policy for this party than it has.")
         for party, digest in digests.items():
             if not self._signed(party, POLICY, digest, message.signatures):
                 raise self._accused(f"The policy shown for party {party!r} is not signed by it.")
         joint = JointSchema.from_dict(message.policies)
-        for party, policy in joint.policies.items():
-            if spec.policies.get(party, policy.id) != policy.id:
-                raise PolicyMismatch(f"The session pins another policy of party {party!r}.")
+        spec.check(joint)
         if spec.kind.same_records:
             self._check_records(message)
         self.joint = joint

@@ -26,7 +26,7 @@ from masquerade.services.parties.kinds import Partition
 from masquerade.services.parties.linkage import LINKING
 from masquerade.services.parties.local_data import LocalData, read_local_data
 from masquerade.services.parties.participant import POLICY, RECORDS, Participant, text_digest
-from masquerade.services.parties.session import SessionSpec
+from masquerade.services.parties.session import JointSchema, SessionSpec
 from masquerade.services.parties.session_store import SessionStore
 from masquerade.services.parties.settings import Consent, PartySettings, SessionNodeSettings
 
@@ -202,8 +202,7 @@ class Party:
             part.renew()
         if part.helps:
             return say.Begun(policy=None, linked=False)
-        policy = part.data.policy
-        text = policy.to_dict()
+        text = part.policy_text
         signature = part.sign(POLICY, text_digest(text))
         return say.Begun(policy=text, linked=part.linkage is not None, signature=signature)
 
@@ -219,6 +218,8 @@ class Party:
                 raise PolicyMismatch(
                     f"The session pins policy {pinned[:12]}…, this party disguises under {policy.id[:12]}…."
                 )
+            if spec.linking is None:  # nobody arranges anything: all have what this party has
+                spec.check(JointSchema({self.name: policy} if len(policy.schema) else {}))
             if policy.disguised:
                 self.store.check_draw(part.draw, part.data.memo_id)
         else:
@@ -231,7 +232,8 @@ class Party:
         """Read the records; what is wrong with them is this node's own affair, and said here alone."""
         apart = spec.kind.partition is Partition.CELLS
         try:
-            return read_local_data(settings.data, consent.variables, apart=apart)
+            needed = spec.learn.needed(consent.variables) if spec.kind.linked else None
+            return read_local_data(settings.data, consent.variables, needed, apart=apart)
         except InputError as error:
             self._tell(f"session {spec.session!r} cannot begin: {error}")
             raise RoundAborted(

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from masquerade.channels.policy import Policy
-from masquerade.core.errors import InputError, QueryRefused, Refusal
+from masquerade.core.errors import InputError, PolicyMismatch, QueryRefused, Refusal, did_you_mean
 from masquerade.core.schema import Schema
 from masquerade.learn import catalogue
 from masquerade.services.common.settings import Name, Strict
@@ -36,46 +36,58 @@ def one_of(names: Callable[[], Sequence[str]]) -> AfterValidator:
 KindName = Annotated[str, one_of(kinds.names)]
 LearnerName = Annotated[str, one_of(catalogue.names)]
 Linking = Literal["intersection", "keyed"]
-# what a learner needs of a goal, and what is said where it is missing
+# what is said where a learner misses what it needs
 NEEDS = {
     ("structure", "order"): "a network needs a structure or an order, one of them",
     ("target",): "a classifier needs a target",
     ("tables",): "which tables? list their variables, as [[a], [a, b]]",
 }
+# what sessions of the first version say even where it is not written, and what digests are made of
+FIRST_VERSION: Mapping[str, Any] = {
+    "structure": None,
+    "order": None,
+    "max_parents": 3,
+    "target": None,
+    "min_support": 0.1,
+    "min_confidence": 0.6,
+    "tables": [],
+}
+MOST_PARENTS = 10
 
 
 class Goal(Strict):
-    """What is learnt: a network, whose structure is given or found, a classifier, rules or tables."""
+    """What is learnt: a model, and what its learner is told, under the names that `masquerade learn` has."""
+
+    model_config = ConfigDict(extra="allow")
 
     model: LearnerName
-    """The kind of model; `vertical-without-miner` learns networks only."""
-    structure: dict[str, tuple[str, ...]] | None = None
-    """Of a network: the parents of every node, such as `{a: [], b: [a]}`. A network has this or an order."""
-    order: tuple[str, ...] | None = None
-    """Of a network: its nodes in an order; K2 looks for the parents of each among those before it."""
-    max_parents: int = Field(3, ge=0, le=10)
-    """With an order: how many parents a node has at most."""
-    target: str | None = None
-    """Of a classifier, which needs it: the variable that is predicted."""
-    min_support: float = Field(0.1, gt=0, lt=1)
-    """Of rules: the least share of records that have all of a rule's values."""
-    min_confidence: float = Field(0.6, gt=0, le=1)
-    """Of rules: how often a rule holds at least, where its condition does."""
-    tables: tuple[tuple[str, ...], ...] = ()
-    """Of tables, at least one: the variables of each, as `[[a], [a, b]]`."""
+    """The kind of model."""
 
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        for names in self.learner.needs:
-            if sum(name in self.options for name in names) != 1:
-                raise ValueError(NEEDS.get(names, f"{self.model} needs {' or '.join(names)}"))
-        for node, parents in (self.structure or {}).items():
-            for parent in parents:
-                if parent not in (self.structure or {}):
-                    raise ValueError(
-                        f"the structure gives {node!r} the parent {parent!r}, which is no node of it"
-                    )
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _written(cls, values: Any) -> Any:
+        """Bring options into their one spelling; everything that is wrong with them is said at once."""
+        if not isinstance(values, Mapping) or values.get("model") not in catalogue.names():
+            return values
+        learner = catalogue.learner(values["model"])
+        told = {option.name: option for option in learner.options if not option.for_summary}
+        given, faults = {"model": values["model"]}, []
+        for name, value in values.items():
+            if name == "model" or value is None or _unsaid(name, value):
+                continue
+            if name not in told:
+                faults.append(f"{learner.name!r} has no option {name!r}.{did_you_mean(name, told)}")
+                continue
+            try:
+                given[name] = told[name].kind.written(value, name)
+            except InputError as error:
+                faults.append(str(error))
+        faults += _incomplete(learner, given, values)
+        if faults:
+            raise ValueError(
+                " ".join(fault if fault.endswith((".", "?")) else f"{fault}." for fault in faults)
+            )
+        return given
 
     @property
     def learner(self) -> catalogue.Learner:
@@ -84,18 +96,64 @@ class Goal(Strict):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return what the learner is told."""
-        told = {option.name: getattr(self, option.name, None) for option in self.learner.options}
-        return {name: value for name, value in told.items() if value not in (None, ())}
+        """Return what the learner is told, as it is written."""
+        known = {option.name for option in self.learner.options}
+        unsaid = {name: it for name, it in FIRST_VERSION.items() if name in known and it not in (None, [])}
+        return {**unsaid, **(self.model_extra or {})}
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Return the variables that it names."""
-        return self.learner.variables(self.options)
+    def read(self, schema: Schema) -> dict[str, Any]:
+        """Return what the learner is told about some variables; all that is wrong is raised at once."""
+        return self.learner.read(self.options, schema)
+
+    def needed(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return those of some variables that are needed to learn it."""
+        return self.learner.needed(self.options, names)
 
     def allows(self, names: Collection[str]) -> bool:
         """Tell whether a table of these variables is needed to learn it."""
-        return self.learner.asks(self.options, names)
+        return self.learner.asks(self.options, names) and len(self.needed(names)) == len(names)
+
+    def text(self) -> dict[str, Any]:
+        """Return everything that it says, as the first version wrote it."""
+        return {**FIRST_VERSION, **self.model_dump(mode="json")}
+
+    def faults(self, schema: Schema) -> list[str]:
+        """Return what is wrong with learning it from some variables: names, values, what learners check."""
+        named = [name for name in self.learner.variables(self.options) if name not in schema]
+        if named:
+            return [
+                f"What is to be learnt names {name!r}, which no party brings.{did_you_mean(name, schema)}"
+                for name in named
+            ]
+        try:
+            self.learner.rehearse(schema, self.read(schema))
+        except InputError as error:
+            return [str(error)]
+        return []
+
+
+def _unsaid(name: str, value: Any) -> bool:
+    """Tell whether a value is what the first version wrote for one that was not given."""
+    plain = list(value) if isinstance(value, tuple) else value
+    return name in FIRST_VERSION and type(plain) is type(FIRST_VERSION[name]) and plain == FIRST_VERSION[name]
+
+
+def _incomplete(learner: catalogue.Learner, given: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
+    """Return what a learner misses, or has too much of; what was given and is wrong is said elsewhere."""
+    faults = []
+    for names in learner.needs:
+        said = [name for name in names if name in given or values.get(name) not in (None, (), [])]
+        if len(said) != 1:
+            faults.append(NEEDS.get(names, f"{learner.name} needs {' or '.join(names)}"))
+    if given.get("max_parents", 0) > MOST_PARENTS:
+        faults.append(f"max_parents must be at most {MOST_PARENTS} in a session")
+    structure = given.get("structure", {})
+    return faults + [
+        f"the structure gives {node!r} the parent {parent!r}, which is no node of it"
+        for node, parents in structure.items()
+        for parent in parents
+        if parent not in structure
+    ]
 
 
 class SessionText(Strict):
@@ -129,12 +187,13 @@ class SessionSpec(SessionText):
     def _consistent(self) -> Self:
         if len(set(self.parties)) < len(self.parties):
             raise ValueError("a party is named twice")
-        for problem in self.kind.problems(self):
-            raise ValueError(problem)
+        problems = [*self.kind.problems(self)]
         if self.helper in {*self.parties, self.convener}:
-            raise ValueError("the helper must be neither a party nor the convener: it could unmask columns")
+            problems.append("the helper must be neither a party nor the convener: it could unmask columns")
         if not set(self.policies) <= set(self.parties):
-            raise ValueError("policies are pinned for parties only")
+            problems.append("policies are pinned for parties only")
+        if problems:
+            raise ValueError("; ".join(problems))
         return self
 
     @property
@@ -150,8 +209,31 @@ class SessionSpec(SessionText):
     @property
     def digest(self) -> str:
         """Return the sha256 of the canonical text: what consenting to this very session means."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        said = {**self.model_dump(mode="json"), "learn": self.learn.text()}
+        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def check(self, joint: JointSchema) -> None:
+        """Refuse a session that cannot be held with what parties bring; all that is wrong is said at once.
+
+        Whoever convenes looks before anything leaves a party, and every party before one of its columns does.
+        """
+        faults = [
+            f"Party {party!r} disguises under policy {joint.policies[party].id[:12]}…, agreed was "
+            f"{pinned[:12]}…."
+            for party, pinned in self.policies.items()
+            if party in joint.policies and joint.policies[party].id != pinned
+        ]
+        wrong = PolicyMismatch if faults else InputError
+        try:
+            schema = self.kind.schema(self, joint)
+        except InputError as error:
+            faults.append(str(error))
+        else:
+            faults += self.learn.faults(schema)
+            faults += self.kind.faults(self, joint)
+        if faults:
+            raise wrong(" ".join(faults))
 
     def refused(self, why: str) -> QueryRefused:
         """Return that a node refuses this session, or a message of it."""
@@ -161,7 +243,10 @@ class SessionSpec(SessionText):
 
 @dataclass(frozen=True, slots=True)
 class JointSchema:
-    """What parties know of each other's variables: the policy of each, in the order of the session."""
+    """What parties know of each other's variables: the policy of each, in the order of the session.
+
+    A party that brings none of the variables that are needed has no policy here.
+    """
 
     policies: Mapping[str, Policy]
 
@@ -170,7 +255,7 @@ class JointSchema:
         """Read policies by party."""
         if not isinstance(values, dict):
             raise InputError("An arrangement is a mapping from parties to policies.")
-        return cls({str(party): Policy.from_dict(policy) for party, policy in values.items()})
+        return cls({str(party): Policy.from_dict(policy) for party, policy in values.items() if policy})
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from tests.pages import Written
 
 from masquerade.learn.catalogue import LEARNERS
+from masquerade.learn.option_kinds import STRUCTURE
 from masquerade.services.collect.settings import KINDS as COLLECTING
 from masquerade.services.collect.settings import EpochSettings, OpenLimits, ServerSettings
 from masquerade.services.common.settings import (
@@ -77,6 +78,13 @@ TITLES: dict[type[BaseModel], str] = {
     ServerSettings: "A server of a collection",
 }
 HEX = "64 hexadecimal digits"
+# the least that each learner is told
+EXAMPLES: dict[str, dict[str, Any]] = {
+    name: {"model": name, **({"target": "A"} if ("target",) in entry.needs else {})}
+    for name, entry in LEARNERS.items()
+}
+EXAMPLES["network"]["order"] = ["A"]
+EXAMPLES["tables"]["tables"] = [["A"]]
 
 
 def alternatives(names: Iterable[Any]) -> str:
@@ -217,7 +225,27 @@ def table(model: type[BaseModel]) -> str:
             about += f" *{kind[0].upper()}{kind[1:]}.*"
         cells = (key, about, default_of(field, hint))
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
+    return "\n".join(lines if model is not Goal else [*lines, *options()])
+
+
+def options() -> Iterator[str]:
+    """Yield what learners are told in a session, as the catalogue of learners has it."""
+    for entry in LEARNERS.values():
+        least = EXAMPLES[entry.name]
+        unsaid = {option.name: option.default for option in entry.options} | Goal(**least).options
+        for option in entry.options:
+            if not option.for_summary:
+                kind, default = option.kind, None if option.name in least else unsaid[option.name]
+                form = kind.form.words if kind.form else worded(kind.typed) or "text"
+                about = "Its links." if kind is STRUCTURE else option.help
+                about = about.replace("--", "").replace("; repeat for more", "")
+                shown = "none" if default in (None, ()) else f"`{default}`".replace("False", "false")
+                cells = (
+                    f"`{option.name}`",
+                    f"Of `{entry.name}`: {about} *{form[0].upper()}{form[1:]}.*",
+                    shown,
+                )
+                yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def anchor(title: str) -> str:

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from masquerade.protocols.vertical import combined
 from masquerade.services.parties.kinds.base import Partition
 from masquerade.services.parties.kinds.with_miner import CellsRole, WithMiner
 from masquerade.services.parties.linkage import Linkage
 
 if TYPE_CHECKING:
+    from masquerade.core.schema import Schema
     from masquerade.services.parties.local_data import RecordBlock
     from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.session import JointSchema, SessionSpec
 
 
 class _ScatteredCellsRole(CellsRole):
@@ -37,3 +40,7 @@ class AnyCells(WithMiner):
     why = "the miner sees everybody's disguised cells side by side"
     partition = Partition.CELLS
     roles = (_ScatteredCellsRole(),)
+
+    def schema(self, spec: SessionSpec, joint: JointSchema) -> Schema:  # noqa: ARG002
+        """Return the variables of everybody, of which several may hold one."""
+        return combined(list(joint.policies.values())).schema

@@ -20,13 +20,14 @@ from masquerade.core.errors import InputError
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
     from masquerade.core.query import Query
+    from masquerade.core.schema import Schema
     from masquerade.protocols.codec import Message
     from masquerade.protocols.pooling import CountRequest
     from masquerade.protocols.session import Proposal, Transport
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.messages import Learn
     from masquerade.services.parties.participant import Participant
-    from masquerade.services.parties.session import SessionSpec
+    from masquerade.services.parties.session import JointSchema, SessionSpec
 
 Tables = list[tuple[str, ...]]
 
@@ -194,6 +195,17 @@ class SessionKind(ABC):
                 "a party that convenes would learn its overlap with each of the others: let a node outside "
                 "convene, or use linking: keyed"
             )
+
+    def schema(self, spec: SessionSpec, joint: JointSchema) -> Schema:  # noqa: ARG002
+        """Return all variables of a session; parties that do not fit together are refused."""
+        return joint.schema
+
+    def faults(self, spec: SessionSpec, joint: JointSchema) -> Iterator[str]:
+        """Yield what parties bring that this kind cannot work with; asked before anything leaves them."""
+        if self.convener is Convener.ONE_OF_TWO:
+            for party in spec.parties:
+                if party not in joint.policies:
+                    yield f"Party {party!r} brings nothing that is to be learnt: {self.why}."
 
     def exact(self, policy: Policy) -> bool:  # noqa: ARG002
         """Tell whether results are exact, so that two of them differ by what is true of whom they differ in.

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
-from masquerade.core.errors import PolicyMismatch
+from masquerade.core.errors import InputError, PolicyMismatch
 from masquerade.core.query import Query
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.pooling import CountRequest, MaskedSum, PoolingParty
 from masquerade.protocols.session import Proposal
+from masquerade.protocols.vertical import restricted
 from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Step, proposed
 from masquerade.sources.pooled import PooledTally, pooling_party
 
 if TYPE_CHECKING:
+    from masquerade.core.schema import Schema
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.session import JointSchema, SessionSpec
 
 MASKED = "counts under masks that cancel in the sum"
 
@@ -59,6 +63,12 @@ class _PoolRole(Role):
         )
 
 
+def _needed(spec: SessionSpec, policy: Policy) -> Policy:
+    """Return the policy of what is needed; strata stay together."""
+    names = spec.learn.needed(policy.schema.names)
+    return policy if policy.stratum_variable is not None else restricted(policy, names)
+
+
 class PooledCounts(SessionKind):
     """The convener learns sums over all parties, exact ones or of reports, and nothing else."""
 
@@ -73,17 +83,31 @@ class PooledCounts(SessionKind):
         """Tell whether some variable is counted in clear."""
         return any(item.gamma is None for item in guarantee_of(policy).disclosures)
 
-    def model(self, run: Coordinator) -> dict[str, Any]:
-        """Learn from sums, all parties having one policy."""
-        run.note("pooling counts")
-        (first, policy), *others = run.joint.policies.items()
+    def schema(self, spec: SessionSpec, joint: JointSchema) -> Schema:
+        """Return the variables that are needed of those that every party has, all under one policy."""
+        if not joint.policies:
+            raise InputError("No party brings anything that is to be learnt.")
+        (first, policy), *others = joint.policies.items()
         for party, other in others:
             if other.id != policy.id:
                 raise PolicyMismatch(
                     f"Parties {first!r} and {party!r} have other variables or channels: a pool has one "
                     "policy."
                 )
+        return _needed(spec, policy).schema
+
+    def faults(self, spec: SessionSpec, joint: JointSchema) -> Iterator[str]:
+        """Yield parties that bring nothing."""
+        yield from super().faults(spec, joint)
+        for party in spec.parties:
+            if joint.policies and party not in joint.policies and len(joint.policies) > 1:
+                yield f"Party {party!r} brings nothing that is to be learnt: {self.why}."
+
+    def model(self, run: Coordinator) -> dict[str, Any]:
+        """Learn from sums, all parties having one policy."""
+        run.note("pooling counts")
+        policy = run.joint.policies[run.spec.parties[0]]
         pool = MaskedSum(run.spec.parties, run.transport("pooling"), policy, session=run.epoch)
-        source = PooledTally(pool, policy)
+        source = PooledTally(pool, _needed(run.spec, policy))
         run.records = source.n
         return run.learnt_from(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from masquerade.protocols.projection import MarginRequest, ProjectionOwner, ProjectionRequest
@@ -11,6 +12,7 @@ from masquerade.sources.projection import receive_projected
 if TYPE_CHECKING:
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.session import JointSchema, SessionSpec
 
 TURNED = "columns turned by a rotation unknown to the receiver"
 
@@ -43,6 +45,12 @@ class ProjectedCounts(SessionKind):
     partition = Partition.COLUMNS
     convener = Convener.OUTSIDER
     roles = (_OwnerRole(),)
+
+    def faults(self, spec: SessionSpec, joint: JointSchema) -> Iterator[str]:
+        """Yield that too few bring something."""
+        yield from super().faults(spec, joint)
+        if len(joint.policies) < 2:
+            yield "A projection needs columns of at least two parties."
 
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from projected columns."""

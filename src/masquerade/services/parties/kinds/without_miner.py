@@ -47,11 +47,11 @@ class _OwnNodes:
         Parents are asked for in the order agreed on; parameters for the structure agreed on, or for the
         parents that the party itself found for its own nodes.
         """
-        goal = self._part.spec.learn
-        if goal.structure is not None:
-            due = message.order is None and message.structure == goal.structure
+        goal = self._part.spec.learn.read(self._part.arranged().schema)
+        if goal["structure"] is not None:
+            due = message.order is None and message.structure == goal["structure"]
         elif message.structure is None:
-            due = (message.order, message.max_parents) == (goal.order, goal.max_parents)
+            due = (message.order, message.max_parents) == (goal["order"], goal["max_parents"])
         else:
             asked = {name: list(message.structure.get(name, ())) for name in self._own}
             due = message.order is None and asked == self._parents
@@ -67,10 +67,18 @@ class _OwnNodes:
         others = {p: q for p, q in part.arranged().policies.items() if p != part.node.name}
         site = LearningSite(self._site, others, room=part.room)
         source = site.source(members("cells"), message.structure)
+        goal = part.spec.learn.read(part.arranged().schema)
         if message.structure is not None:
-            values = _own_parameters(source, message.structure, self._own)
+            told = {name: goal[name] for name in ("prior", "equivalent_size", "nonnegative")}
+            values = _own_parameters(source, message.structure, self._own, told)
             return values, Outflow("parameters of own nodes", self._own, None)
-        found = structure(source, order=list(message.order or ()), max_parents=message.max_parents).structure
+        found = structure(
+            source,
+            order=list(message.order or ()),
+            max_parents=message.max_parents,
+            score=goal["score"],
+            correction=goal["correction"],
+        ).structure
         self._parents = {name: list(found[name]) for name in self._own}
         return self._parents, Outflow("parents of own nodes", self._own, None)
 
@@ -87,9 +95,10 @@ class _CrossParentsRole(CellsRole):
     def check(self, part: Participant, peer: str, message: bytes) -> None:
         """Let cross parents cross to the party that needs them, and nothing else."""
         super().check(part, peer, message)
-        if part.spec.learn.structure is None:
+        structure = part.spec.learn.options.get("structure")
+        if structure is None:
             return  # to find parents, a party looks at everything, disguised
-        crossing = cross_parents(part.spec.learn.structure, part.arranged().owners)
+        crossing = cross_parents(structure, part.arranged().owners)
         names = cells_asked(message).names
         if not names or not set(names) <= set(crossing.get((part.node.name, peer), ())):
             raise part.spec.refused(f"the structure gives {peer!r} no need of these variables")
@@ -118,12 +127,12 @@ class WithoutMiner(SessionKind):
 
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Let every party learn its own nodes, first their parents if these are not known."""
-        goal = run.spec.learn
-        parents: Mapping[str, Any] | None = goal.structure
+        goal = run.spec.learn.read(run.joint.schema)
+        parents: Mapping[str, Any] | None = goal["structure"]
         crossing = None if parents is None else cross_parents(parents, run.joint.owners)
         if parents is None:
             run.note("parties learn the structure")
-            parents = run.own_nodes(order=goal.order, max_parents=goal.max_parents)
+            parents = run.own_nodes(order=goal["order"], max_parents=goal["max_parents"])
         run.reveals(seen_without_miner(run.joint, crossing, run.spec.convener))
         run.note("parties learn parameters")
         nodes = run.own_nodes(structure=dict(parents))
@@ -147,10 +156,12 @@ def seen_without_miner(
     return found
 
 
-def _own_parameters(source: Tally, parents: Structure, own: Sequence[str]) -> dict[str, Any]:
+def _own_parameters(
+    source: Tally, parents: Structure, own: Sequence[str], told: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the conditional tables of a party's own nodes, as plain values."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        values = bayesian_network(source, own_families(parents, own)).to_dict()
+        values = bayesian_network(source, own_families(parents, own), **told).to_dict()
     nodes = {node["variable"]["name"]: node for node in json.loads(json.dumps(values))["nodes"]}
     return {name: nodes[name] for name in own}
