@@ -90,8 +90,8 @@ class Learner:
     reads back. If it learns `in_steps` it takes `progress` too, which is told how many of how many are done.
     `asks` tells whether a table of some variables may be asked for, given the options: parties consent to no
     other. `limits` are options of which each, where it is given, names all variables that are asked about;
-    without them it may ask about any. `draw` makes a picture of the source and the model; None where there is
-    none.
+    without them it may ask about any. One that asks `at_once` asks nothing after its first batch. `draw`
+    makes a picture of the source and the model; None where there is none.
     Without `command` there is no ``masquerade learn NAME``.
     """
 
@@ -104,6 +104,7 @@ class Learner:
     model: Callable[[], type[Any]] | None = None
     asks: Callable[[Options, Collection[str]], bool] = lambda _options, _names: True
     limits: tuple[str, ...] = ()
+    at_once: bool = False
     draw: Callable[[Tally, Any], Any] | None = None
     example: str = ""
     command: bool = True
@@ -405,6 +406,7 @@ def _entries() -> Iterable[Learner]:
         needs=(("target",),),
         model=lambda: learn.NaiveBayes,
         limits=("features",),
+        at_once=True,
         asks=lambda options, names: len(set(names) - {options.get("target")}) <= 1,
         draw=_own_picture,
         example="--target smoker --out model.json",
@@ -469,6 +471,7 @@ def _entries() -> Iterable[Learner]:
         needs=(("target",),),
         model=lambda: learn.LinearClassifier,
         limits=("features",),
+        at_once=True,
         draw=_own_picture,
         example="--target smoker --loss logistic",
     )
@@ -480,6 +483,7 @@ def _entries() -> Iterable[Learner]:
         (Option("tables", kinds.TABLES, None, "The variables of a table; repeat for more."),),
         needs=(("tables",),),
         limits=("tables",),
+        at_once=True,
         asks=lambda options, names: (
             not names or any(set(names) <= set(table) for table in options.get("tables", ()))
         ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -54,6 +55,7 @@ class Kind:
                 raise InputError(f"{option} must be {words} or {choices[-1]!r}.")
             return value
         wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[self.typed]
+        value = plain_number(value) if self.typed in (int, float) else value
         fits = isinstance(value, (int, float) if self.typed is float else self.typed)
         if not fits or (self.typed is not bool and isinstance(value, bool)):
             raise InputError(f"{option} must be {wanted}.")
@@ -154,7 +156,8 @@ def structure_in(given: str | Mapping[str, Sequence[str]], schema: Schema, optio
     named = dict.fromkeys([*found, *(parent for parents in found.values() for parent in parents)])
     for name in named:
         variable_named(name, schema, option)
-    structure = {name: found.get(name, ()) for name in schema if name in named}
+    listed = schema if isinstance(given, str) else named  # what is given as it is keeps its order
+    structure = {name: found.get(name, ()) for name in listed if name in named}
     from masquerade.learn.graph import ancestral_order  # noqa: PLC0415  (loads numpy)
 
     ancestral_order(structure)
@@ -288,8 +291,20 @@ def _is_scores(value: Any) -> bool:
     )
 
 
+def plain_number(value: Any) -> Any:
+    """Return a number that a file has, whose decimals are exact there; anything else as it is."""
+    return float(value) if isinstance(value, Decimal) else value
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(plain_number(value), (int, float)) and not isinstance(value, bool)
+
+
+def _numbers(scores: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: given if isinstance(given, str) else [plain_number(one) for one in given]
+        for name, given in scores.items()
+    }
 
 
 def _lists(value: Any) -> Any:
@@ -322,7 +337,7 @@ _PARENTS = Form(
 _ITEMS = Form(
     "a list of items, each VARIABLE, VARIABLE=CATEGORY or [VARIABLE, CATEGORY]", _many(_is_item), _lists
 )
-_SCORES = Form("the numbers of categories by variable, such as {A: [1, 2, 5]}", _is_scores, _lists)
+_SCORES = Form("the numbers of categories by variable, such as {A: [1, 2, 5]}", _is_scores, _numbers)
 
 
 SWITCH = Kind(bool)

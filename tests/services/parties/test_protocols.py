@@ -425,3 +425,30 @@ def alike(one, other):
     if isinstance(one, float) or isinstance(other, float):
         return bool(np.isclose(one, other, rtol=1e-6, atol=CLOSE, equal_nan=True))
     return one == other
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"model": "naive-bayes", "target": "E"},
+        {"model": "tree", "target": "E", "max_depth": 2, "features": ["T", "X", "D"]},
+        {"model": "rules", "min_support": 0.3, "max_len": 2},
+    ],
+    ids=lambda told: told["model"],
+)
+def test_without_a_miner_other_models_are_those_of_the_joined_records(told, tmp_path):
+    goal = Goal(**told)
+    plan = vertical(people(120), CLEAR, OWNERS, "vertical-without-miner", goal, seed=3, linking="keyed")
+    with deployed(tmp_path, plan) as deployment:
+        model = deployment.done()
+        names = goal.needed([name for own in OWNERS.values() for name in own])
+        schema = mq.Schema([SCHEMA[name] for name in names])
+        expected = goal.learner.learnt(mq.tally(joined(plan)[list(names)], schema=schema), goal.read(schema))
+        assert alike(model, json.loads(json.dumps(expected.to_dict())))
+        assert_shared(deployment, model)
+        if told["model"] == "naive-bayes":  # of a class and a feature the class crosses
+            crossed = {(it.recipient, it.variables) for it in deployment.ledger("north") if it.policy}
+            assert crossed == {(party, ("E",)) for party in ("south", "registry")}
+            assert not [it for party in ("south", "registry") for it in deployment.ledger(party) if it.policy]
+            kinds = {(it.kind, it.gamma) for it in deployment.ledger("south") if it.recipient == MINER}
+            assert kinds == {("counts of own columns beside others' reports", None)}

@@ -219,7 +219,7 @@ def test_records_of_another_schema_do_not_take_part(tmp_path, refuses, broken, e
 
 
 def test_a_pool_has_one_policy(tmp_path):
-    plan = horizontal(people(60), CLEAR, tuple(OWNERS), Goal(model="tables", tables=(("T",),)), seed=2)
+    plan = horizontal(people(60), CLEAR, tuple(OWNERS), Goal(model="tables", tables=(("A",),)), seed=2)
     plan.policies["south"] = TABLE_1
     with deployed(tmp_path, plan) as deployment:
         status = deployment.run()
@@ -436,7 +436,6 @@ LINKED = {**POOL, "protocol": "vertical-with-miner", "linking": "intersection"}
             {**LINKED, "protocol": "vertical-without-miner", "convener": "north"},
             "would learn its overlap with each of the others",
         ),
-        ({**LINKED, "protocol": "vertical-without-miner"}, "parties learn a network"),
         ({**LINKED, "policies": {"east": "00" * 32}}, "pinned for parties only"),
         ({**POOL, "learn": {"model": "network"}}, "a structure or an order"),
         ({**POOL, "learn": {"model": "tree"}}, "a classifier needs a target"),

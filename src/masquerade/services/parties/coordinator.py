@@ -126,6 +126,17 @@ class Coordinator:
                 )
         return assembled(found, owners)
 
+    def own_tables(self, party: str, tables: Sequence[tuple[str, ...]]) -> list[list[int]]:
+        """Let a party count tables of its own columns and of others' reports, and return their cells."""
+        message = say.Learn(epoch=self.epoch.hex(), tables=tuple(tables))
+        counts = self._say(party, "learn", message, say.Learnt).nodes.get("counts")
+        if not isinstance(counts, list) or not all(
+            isinstance(cells, list) and all(type(cell) is int for cell in cells) for cells in counts
+        ):
+            reason = f"Party {party!r} sent no tables."
+            raise errors.RoundAborted(reason, spent=True, culprits=(party,))
+        return counts
+
     def _new_epoch(self) -> None:
         if self._epoch is not None:  # what was joined there is under pseudonyms that are no more
             shutil.rmtree(self._folder / self._epoch.hex(), ignore_errors=True)

@@ -61,15 +61,19 @@ class Arrange(InEpoch):
 
 
 class Learn(InEpoch):
-    """Learn own nodes: their parents by K2 in an order, or their parameters in a structure."""
+    """Learn own nodes: their parents by K2 in an order, or their parameters in a structure.
+
+    Or count tables of columns: own ones, and others' reports.
+    """
 
     order: tuple[str, ...] | None = None
     max_parents: int = Field(3, ge=0, le=10)
     structure: dict[str, tuple[str, ...]] | None = None
+    tables: tuple[tuple[str, ...], ...] | None = None
 
 
 class Learnt(Strict):
-    """What a party found out about its own nodes: parents or parameters."""
+    """What a party found out about its own nodes, parents or parameters; or `counts`, table by table."""
 
     nodes: dict[str, Any]
 

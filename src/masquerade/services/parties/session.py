@@ -17,6 +17,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch, QueryRefused, Refusal, did_you_mean
 from masquerade.core.schema import Schema
 from masquerade.learn import catalogue
+from masquerade.learn.option_kinds import plain_number
 from masquerade.services.common.settings import Name, Strict
 from masquerade.services.parties import kinds
 
@@ -134,7 +135,7 @@ class Goal(Strict):
 
 def _unsaid(name: str, value: Any) -> bool:
     """Tell whether a value is what the first version wrote for one that was not given."""
-    plain = list(value) if isinstance(value, tuple) else value
+    plain = list(value) if isinstance(value, tuple) else plain_number(value)
     return name in FIRST_VERSION and type(plain) is type(FIRST_VERSION[name]) and plain == FIRST_VERSION[name]
 
 

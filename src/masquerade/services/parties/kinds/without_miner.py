@@ -1,13 +1,17 @@
-"""Columns of the same people, and no miner: each party learns its own nodes of a network (Model I)."""
+"""Columns of the same people, and no miner (Model I).
+
+Each party learns its own nodes of a network; for other models it counts the tables of which it holds most.
+"""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.tally import Tally
 from masquerade.learn import model_file
@@ -16,7 +20,10 @@ from masquerade.learn.structure_search import structure
 from masquerade.protocols.vertical import Site, Structure, cross_parents, own_families, restricted, seen_by
 from masquerade.services.parties.kinds.base import Outflow, Partition, SessionKind
 from masquerade.services.parties.kinds.with_miner import CellsRole, cells_asked
+from masquerade.sources.engine import Engine
 from masquerade.sources.joined import LearningSite
+from masquerade.sources.own_tables import OwnTables, counted, foreign
+from masquerade.sources.records import Records
 
 if TYPE_CHECKING:
     from masquerade.protocols.session import Transport
@@ -26,6 +33,10 @@ if TYPE_CHECKING:
     from masquerade.services.parties.session import JointSchema, SessionSpec
 
 
+NODES = "the model: parents and parameters of every node"
+BESIDE = "counts of own columns beside others' reports"
+
+
 class _OwnNodes:
     """A party that sends others the cells that their nodes need, and learns its own nodes."""
 
@@ -33,6 +44,7 @@ class _OwnNodes:
         self._part, self._cells = part, cells
         self._own = part.data.policy.schema.names
         self._parents: dict[str, Any] | None = None
+        self._view: Records | Engine | None = None
 
     @cached_property
     def _site(self) -> Site:
@@ -45,8 +57,11 @@ class _OwnNodes:
         """Refuse to be asked for more than the session is to learn.
 
         Parents are asked for in the order agreed on; parameters for the structure agreed on, or for the
-        parents that the party itself found for its own nodes.
+        parents that the party itself found for its own nodes. Tables are those that other models need.
         """
+        if not _by_nodes(self._part.spec) or message.tables is not None:
+            self._check_tables(message)
+            return
         goal = self._part.spec.learn.read(self._part.arranged().schema)
         if goal["structure"] is not None:
             due = message.order is None and message.structure == goal["structure"]
@@ -61,8 +76,41 @@ class _OwnNodes:
         if not due:
             raise self._part.spec.refused("this is not what it is to learn")
 
+    def _check_tables(self, message: Learn) -> None:
+        """Let tables be asked for that are needed, of those who hold most of their variables."""
+        part, due = (
+            self._part,
+            not _by_nodes(self._part.spec) and (message.order, message.structure) == (None, None),
+        )
+        joint = part.arranged()
+        groups = [group for policy in joint.policies.values() for group in policy.groups]
+        for columns in message.tables or ():
+            # of variables that are reported together, or as they are, whoever counts sees each
+            alone = [name for name in columns if any(group.names == (name,) for group in groups)]
+            due = due and part.spec.learn.allows(alone)
+        if message.tables is None or not due:
+            raise part.spec.refused("this is not what it is to learn")
+
+    def _counted(self, message: Learn, members: Callable[[str], Transport]) -> tuple[dict[str, Any], Outflow]:
+        """Count tables of own clear and others' disguised columns, which are fetched once."""
+        if self._view is None:
+            part = self._part
+            others = {p: q for p, q in part.arranged().policies.items() if p != part.node.name}
+            crossing = crossing_of(part.spec, part.arranged())
+            needed = [n for (_, to), names in crossing.items() if to == part.node.name for n in names]
+            wanted = {self._own[0]: tuple(needed), **dict.fromkeys(needed, ())}  # as if own, with parents
+            site = LearningSite(self._site, others, room=part.room)
+            self._view = site.source(members("cells"), wanted)
+        if not isinstance(self._view, Records):
+            raise InputError("Tables are counted in memory.")
+        tables = list(message.tables or ())
+        names = tuple(name for name in self._own if any(name in columns for columns in tables))
+        return {"counts": counted(self._view, tables)}, Outflow(BESIDE, names, None)
+
     def learn(self, message: Learn, members: Callable[[str], Transport]) -> tuple[dict[str, Any], Outflow]:
-        """Learn own nodes from own clear and others' disguised columns."""
+        """Learn own nodes from own clear and others' disguised columns, or count."""
+        if message.tables is not None:
+            return self._counted(message, members)
         part = self._part
         others = {p: q for p, q in part.arranged().policies.items() if p != part.node.name}
         site = LearningSite(self._site, others, room=part.room)
@@ -95,28 +143,19 @@ class _CrossParentsRole(CellsRole):
     def check(self, part: Participant, peer: str, message: bytes) -> None:
         """Let cross parents cross to the party that needs them, and nothing else."""
         super().check(part, peer, message)
-        structure = part.spec.learn.options.get("structure")
-        if structure is None:
-            return  # to find parents, a party looks at everything, disguised
-        crossing = cross_parents(structure, part.arranged().owners)
+        crossing = crossing_of(part.spec, part.arranged())
         names = cells_asked(message).names
         if not names or not set(names) <= set(crossing.get((part.node.name, peer), ())):
-            raise part.spec.refused(f"the structure gives {peer!r} no need of these variables")
+            raise part.spec.refused(f"what is to be learnt gives {peer!r} no need of these variables")
 
 
 class WithoutMiner(SessionKind):
-    """Everybody learns the network, and of records the reports of columns that cross to it."""
+    """Everybody learns the model, and of records the reports of columns that cross to it."""
 
     name = "vertical-without-miner"
     why = "one party has nobody to learn from"
     partition = Partition.COLUMNS
     roles = (_CrossParentsRole(),)
-
-    def problems(self, spec: SessionSpec) -> Iterator[str]:
-        """Yield what is wrong with a session, also a model that cannot be put together from parts."""
-        yield from super().problems(spec)
-        if spec.learn.model != "network":
-            yield "without a miner parties learn a network, each its own nodes"
 
     def learner(self, part: Participant) -> _OwnNodes:
         """Return who learns own nodes, once it is known who holds which."""
@@ -126,10 +165,15 @@ class WithoutMiner(SessionKind):
         return found
 
     def model(self, run: Coordinator) -> dict[str, Any]:
-        """Let every party learn its own nodes, first their parents if these are not known."""
+        """Let every party learn its own nodes, first their parents if they are not known; or count tables."""
+        crossing = crossing_of(run.spec, run.joint)
+        if not _by_nodes(run.spec):
+            run.note("parties count tables")
+            seen = seen_without_miner(run.joint, crossing, run.spec.convener, BESIDE)
+            policies, records = run.joint.policies, run.records or 0
+            return run.learnt_from(OwnTables(policies, crossing, records, run.own_tables, seen))
         goal = run.spec.learn.read(run.joint.schema)
         parents: Mapping[str, Any] | None = goal["structure"]
-        crossing = None if parents is None else cross_parents(parents, run.joint.owners)
         if parents is None:
             run.note("parties learn the structure")
             parents = run.own_nodes(order=goal["order"], max_parents=goal["max_parents"])
@@ -140,18 +184,36 @@ class WithoutMiner(SessionKind):
         return BayesianNetwork.from_dict(values).to_dict()  # what does not fit together is refused
 
 
+def _by_nodes(spec: SessionSpec) -> bool:
+    """Tell whether each party learns its own part of the model: of a network, its nodes."""
+    return spec.learn.learner.model is not None and spec.learn.learner.model() is BayesianNetwork
+
+
+def crossing_of(spec: SessionSpec, joint: JointSchema) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return what crosses, by who gives and who receives; all can tell before anything does.
+
+    Where it is not known which tables will be asked for, parties look at everything, disguised.
+    """
+    owners, goal = joint.owners, spec.learn
+    parents = goal.options.get("structure")
+    if _by_nodes(spec) and parents is not None:
+        return cross_parents(parents, owners)
+    if goal.learner.at_once:
+        first = goal.learner.rehearse(joint.schema, goal.read(joint.schema))
+        return foreign([query.names for query in first], owners)
+    return {(a, b): owners[a] for a in owners for b in owners if a != b}
+
+
 def seen_without_miner(
-    joint: JointSchema, crossing: Mapping[tuple[str, str], Sequence[str]] | None, convener: str
+    joint: JointSchema, crossing: Mapping[tuple[str, str], Sequence[str]], convener: str, told: str = NODES
 ) -> Guarantee:
     """Return who learns what without a miner: parties what crosses to them, everybody the model.
 
-    `crossing` are the variables by sender and receiver; None: to find the structure, everything crosses.
+    `crossing` are the variables by sender and receiver; `told` is what whoever convenes hears of parties.
     """
-    owners = joint.owners
-    everything = {(a, b): owners[a] for a in owners for b in owners if a != b}
-    model = "the model: parents and parameters of every node"
-    found = Guarantee((Disclosure(f"{convener} and all parties", model, tuple(joint.schema), None),))
-    for (sender, receiver), names in (everything if crossing is None else crossing).items():
+    role = f"{convener} and all parties" if told == NODES else convener
+    found = Guarantee((Disclosure(role, told, tuple(joint.schema), None),))
+    for (sender, receiver), names in crossing.items():
         found = found.combine(seen_by(receiver, restricted(joint.policies[sender], names)))
     return found
 

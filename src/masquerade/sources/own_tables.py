@@ -1,0 +1,178 @@
+"""Tables that parties count for themselves, each over its own columns in clear and others' reports.
+
+There is no miner (Model I): every table is counted by the party that holds most of its variables, which needs
+of others only what the policies of their owners let it see. Whoever learns gets counts, no records, and
+undoes what the policies did. One disguise of a column serves everybody who needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError, Refusal, RoundAborted
+from masquerade.core.guarantee import Guarantee
+from masquerade.core.query import Query
+from masquerade.core.schema import Schema
+from masquerade.core.table import CountTable
+from masquerade.core.tally import raise_refusals
+from masquerade.protocols.people.questions import Counts, Question
+from masquerade.protocols.vertical import combined, restricted
+from masquerade.sources.count_rounds import CountedReports
+from masquerade.sources.records import Records
+
+MOST_CELLS = 2**20  # of all tables that are asked for at once
+Tables = Sequence[tuple[str, ...]]
+Asked = Callable[[str, Tables], Sequence[Sequence[int]]]
+
+
+def who_counts(names: Sequence[str], owners: Mapping[str, Sequence[str]]) -> str:
+    """Return the party that holds most of some variables; of several that with the last one.
+
+    Of a class and a feature that is the feature's owner: what crosses is the class.
+    """
+
+    def places(party: str) -> tuple[int, int]:
+        own = [place for place, name in enumerate(names) if name in owners[party]]
+        return len(own), max(own, default=-1)
+
+    return max(owners, key=places)
+
+
+def foreign(
+    tables: Iterable[Sequence[str]], owners: Mapping[str, Sequence[str]]
+) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return what must cross for some tables: variables by their owner and by who counts with them.
+
+    >>> foreign([("a", "b", "c")], {"x": ["a"], "y": ["b", "c"]})
+    {('x', 'y'): ('a',)}
+    """
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for names in tables:
+        receiver = who_counts(names, owners)
+        for giver, own in owners.items():
+            if giver != receiver and not set(own).isdisjoint(names):
+                found.setdefault((giver, receiver), {}).update(dict.fromkeys(n for n in own if n in names))
+    return {pair: tuple(names) for pair, names in found.items()}
+
+
+def view_of(
+    party: str, policies: Mapping[str, Policy], crossing: Mapping[tuple[str, str], Sequence[str]]
+) -> Policy:
+    """Return what a party sees: its own variables as they are, others' as their policies let them be seen."""
+    seen = [restricted(policies[giver], names) for (giver, to), names in crossing.items() if to == party]
+    return combined([policies[party].undisguised(), *seen])
+
+
+def counted(records: Records, tables: Tables) -> list[list[int]]:
+    """Return how many records have each combination of reports, table by table, one after the other."""
+    observed = records.policy.observed
+    for names in tables:
+        for name in names:
+            observed[name]
+    if sum(prod(observed.shape(names)) for names in tables) > MOST_CELLS:
+        raise InputError(f"At most {MOST_CELLS:,} cells are counted at once.")
+    seen = Records(records.codes, Policy.clear(observed))
+    found = seen.answer([Query(by=names) for names in tables])
+    return [
+        np.rint(np.moveaxis(table.values, [table.names.index(n) for n in names], range(len(names))))
+        .astype(np.int64)
+        .ravel()
+        .tolist()
+        for table, names in zip(found, tables, strict=True)
+    ]
+
+
+class _CountedByParty(CountedReports):
+    """The tables that one party counts."""
+
+    def __init__(self, party: str, policy: Policy, n: int, ask: Asked) -> None:
+        super().__init__(policy)
+        self.n, self._party, self._ask = n, party, ask
+        self._known: dict[Question, Counts] = {}
+
+    def count(self, questions: Sequence[Question]) -> list[Counts]:
+        """Return tables; what meets conditions is picked from joint tables, and none is asked for twice."""
+        joint = [self._joint(question) for question in questions]
+        fresh = [question for question in dict.fromkeys(joint) if question not in self._known]
+        if fresh:
+            told = self._ask(self._party, [question.columns for question in fresh])
+            if len(told) != len(fresh):
+                raise self._wrong()
+            for question, cells in zip(fresh, told, strict=True):
+                shape = question.shape(self.sizes)
+                if len(cells) != prod(shape) or min(cells) < 0 or sum(cells) != self.n:
+                    raise self._wrong()
+                self._known[question] = np.array(cells, dtype=np.int64).reshape(shape)
+        return [one.picked(self._known[one], wanted) for one, wanted in zip(joint, questions, strict=True)]
+
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return why queries would be refused: too many cells, a channel that cannot be undone."""
+        refusals = super().check(queries)
+        if refusals:
+            return refusals
+        asked = dict.fromkeys(self._joint(one) for query in queries for one in self.questions(query))
+        cells = sum(question.cells(self.sizes) for question in asked)
+        if cells > MOST_CELLS:
+            reason = f"A batch has at most {MOST_CELLS:,} cells, conditions included, this one {cells:,}."
+            return [Refusal("too_many_cells", reason)]
+        return []
+
+    def _joint(self, question: Question) -> Question:
+        return Question.about(question.names, {}, self.policy.observed)
+
+    def _wrong(self) -> RoundAborted:
+        reason = f"Party {self._party!r} sent a table that is none, or of other records."
+        return RoundAborted(reason, spent=True, culprits=(self._party,))
+
+
+class OwnTables:
+    """A `Tally` whose every table is counted by the party that holds most of its variables.
+
+    `policies` are those of all parties, `crossing` what each of them sees of others', `n` the records that
+    take part; `ask` has a party count tables of its view, cell by cell.
+    """
+
+    def __init__(
+        self,
+        policies: Mapping[str, Policy],
+        crossing: Mapping[tuple[str, str], Sequence[str]],
+        n: int,
+        ask: Asked,
+        guarantee: Guarantee,
+    ) -> None:
+        self.guarantee, self.n = guarantee, n
+        self._owners = {party: policy.schema.names for party, policy in policies.items()}
+        self.schema = Schema([variable for it in policies.values() for variable in it.schema.variables])
+        self._views = {
+            party: _CountedByParty(party, view_of(party, policies, crossing), n, ask) for party in policies
+        }
+
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return why queries would be refused by whoever counts them; asks nobody."""
+        for query in queries:
+            query.check(self.schema)
+        return [
+            refusal
+            for party, some in self._shared_out(queries).items()
+            for refusal in self._views[party].check(some)
+        ]
+
+    def answer(self, queries: Sequence[Query]) -> list[CountTable]:
+        """Answer a batch, with one question to every party that counts some of it."""
+        if isinstance(queries, Query):
+            raise InputError("A source answers a list of queries: write answer([query]).")
+        raise_refusals(self.check(queries))
+        found: dict[Query, CountTable] = {}
+        for party, some in self._shared_out(queries).items():
+            found.update(zip(some, self._views[party].answer(some), strict=True))
+        return [found[query] for query in queries]
+
+    def _shared_out(self, queries: Sequence[Query]) -> dict[str, list[Query]]:
+        found: dict[str, list[Query]] = {}
+        for query in dict.fromkeys(queries):
+            found.setdefault(who_counts(query.names, self._owners), []).append(query)
+        return found
