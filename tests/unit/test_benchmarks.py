@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+from benchmarks import growth, spark_structure
 from benchmarks.frequency import Took, row, shown
 
 import masquerade as mq
@@ -92,3 +93,35 @@ def test_audits_find_what_is_planted_and_bracket_epsilon():
     assert [round(share, 3) for share in figures["copies"].values()] == [0.725, 0.815, 0.868, 0.929]
     assert figures["policy_100_seconds"] < 60
     assert figures["release_100_seconds"] < 60
+
+
+def test_structures_grow_as_the_documentation_says():
+    kept = json.loads((KEPT / "growth.json").read_text(encoding="utf-8"))
+    lines = {name: {row["size"]: row for row in rows} for name, rows in kept["lines"].items()}
+    assert {name: tuple(rows) for name, rows in lines.items()} == growth.LINES
+    assert lines["variables"][100]["seconds"] < growth.LIMIT == 30
+    assert lines["rows"][10_000_000]["processor"] < 3 * lines["rows"][10_000]["processor"]
+    assert lines["variables"][400]["processor"] < 6 * lines["variables"][200]["processor"]
+    assert lines["categories"][1000]["processor"] < 4 * lines["categories"][100]["processor"]
+    page = (KEPT.parents[1] / "docs" / "howto" / "large-data.md").read_text(encoding="utf-8")
+    said = {"variables": {100: "6.6 s", 200: "22 s", 400: "121 s"}, "categories": {100: "1.8 s"},
+            "parents": {1: "0.06 s", 6: "0.9 s"}, "parties": {3: "0.07 s", 24: "0.6 s"},
+            "rows": {10_000: "0.03 s", 10_000_000: "0.06 s"}}  # fmt: skip
+    for line, sizes in said.items():
+        for size, text in sizes.items():
+            digits = text.split()[0]
+            decimals = len(digits.partition(".")[2])
+            assert f"{lines[line][size]['processor']:.{decimals}f}" == digits
+            assert text in page
+
+
+def test_a_search_that_is_measured_finds_the_links():
+    assert len(growth.in_memory(*growth.made(4, 3000, 3), climb=True)().links) >= 3
+    assert len(growth.pooled(*growth.made(3, 600, 2), parties=3)().links) >= 1
+
+
+def test_a_structure_in_spark_takes_no_longer_than_one_query_for_each_batch():
+    kept = json.loads((KEPT / "spark_structure.json").read_text(encoding="utf-8"))
+    assert kept["rows"] == 20_000_000
+    assert kept["ratio_at_most"] <= spark_structure.LIMIT == 1.5
+    assert kept["ours_seconds"] / kept["by_hand_seconds"] == kept["ratio_at_most"]

@@ -127,9 +127,9 @@ def spark_table(
 ) -> Iterator[Any]:
     """Yield a Spark frame: a table of the session's catalogue, or Parquet or CSV files by path or pattern.
 
-    The session is the active one, or a new one on `master` (``spark://host:7077``, ``yarn``, ``local[4]``;
-    without it, what Spark's own settings say), which is stopped afterwards. CSV columns are text until
-    `fields` say what they hold.
+    The session is the active one, or a new one on `master` (``spark://host:7077``, ``yarn``, ``local[4]``, or
+    ``sc://host:15002`` for Spark Connect; without it, what Spark's own settings say), which is stopped
+    afterwards. CSV columns are text until `fields` say what they hold.
     """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415  (an extra)
@@ -152,18 +152,24 @@ def spark_table(
 
 
 def _started(session_class: Any, master: str | None) -> Any:
-    builder = session_class.builder.appName("masquerade").config("spark.ui.showConsoleProgress", "false")
-    if master is not None:
-        builder = builder.master(master)
+    builder = session_class.builder.appName("masquerade")
+    if master is not None and master.startswith("sc://"):
+        builder = builder.remote(master)
+    else:
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
+        builder = builder if master is None else builder.master(master)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Spark's about the machine, not ours to pass on
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
+            session.version  # noqa: B018  (Spark Connect calls nobody before it is asked something)
     except Exception as error:  # noqa: BLE001  (from Java, or from Python on the way there)
         raise EngineError(
             f"Spark: no session ({type(error).__name__}). It needs Java, and a master that answers, such as "
-            "spark://host:7077, yarn or local[4]."
+            "spark://host:7077, yarn or local[4]; sc://host:15002 (Spark Connect) needs no Java, and "
+            "pip install 'pyspark[connect]'."
         ) from None
+    return session
 
 
 def read(session: Any, names: Sequence[str], fields: Sequence[Field]) -> Any | None:
@@ -171,10 +177,10 @@ def read(session: Any, names: Sequence[str], fields: Sequence[Field]) -> Any | N
     from pyspark.errors import AnalysisException  # noqa: PLC0415
 
     try:
-        if not _is_files(names):
-            return session.read.table(names[0])
         if not all(map(_is_csv, names)):
-            return session.read.parquet(*names)
+            found = session.read.parquet(*names) if _is_files(names) else session.read.table(names[0])
+            found.schema  # noqa: B018  (Spark Connect looks for it only now)
+            return found
         columns = session.read.csv(list(names), header=True).columns
         kinds = {field.variable.name: spark_type(field) for field in fields}
         schema = ", ".join(f"{SPARK.name(name)} {kinds.get(name, 'STRING')}" for name in columns)

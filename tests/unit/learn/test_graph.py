@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from itertools import combinations, product
 
+import numpy as np
 import pytest
 
 from masquerade.core.errors import InputError
-from masquerade.learn.graph import ancestral_order, cpdag, descendants, differences, links, shd, skeleton
+from masquerade.learn.graph import (
+    ancestral_order,
+    cpdag,
+    descendants,
+    differences,
+    links,
+    paths,
+    shd,
+    skeleton,
+)
 
 NODES = "abcd"
 CHAIN = {"a": (), "b": ("a",), "c": ("b",)}
@@ -84,3 +94,19 @@ def test_paths_and_cycles():
     assert not is_acyclic({"a": ("b",), "b": ("a",)})
     with pytest.raises(InputError, match="cycle"):
         cpdag({"a": ("b",), "b": ("a",)})
+
+
+def test_paths_are_those_of_repeated_multiplication():
+    generator = np.random.default_rng(6)
+    for size in (1, 2, 7, 20):
+        order = generator.permutation(size).tolist()
+        parents = [()] * size
+        for place, node in enumerate(order):
+            chosen = [other for other in order[:place] if generator.random() < 0.3]
+            parents[node] = tuple(sorted(chosen))
+        linked = np.zeros((size, size), dtype=int)
+        for node, family in enumerate(parents):
+            linked[list(family), node] = 1
+        assert np.array_equal(
+            paths(parents), np.linalg.matrix_power(np.eye(size, dtype=int) + linked, size) > 0
+        )

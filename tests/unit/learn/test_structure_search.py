@@ -37,6 +37,52 @@ from masquerade.learn.scores import (
 from masquerade.learn.structure_search import Judge, Step, steps_of, structure
 from masquerade.sources.records import Records
 
+
+class Asked:
+    """A source that notes what it was asked, batch by batch."""
+
+    def __init__(self, source):
+        self.source, self.schema, self.guarantee, self.batches = source, source.schema, source.guarantee, []
+
+    def check(self, queries):
+        return self.source.check(queries)
+
+    def answer(self, queries):
+        self.batches.append([query.by for query in queries])
+        return self.source.answer(queries)
+
+
+@pytest.mark.parametrize("order", [None, ["a", "b", "c", "d"]])
+def test_tables_that_are_judged_in_parts_give_the_same_structure(order, monkeypatch):
+    generator = np.random.default_rng(5)
+    codes = {"a": generator.integers(0, 3, 3000).astype(np.uint8)}
+    for name, parent in (("b", "a"), ("c", "a"), ("d", "b")):
+        kept = generator.random(3000) < 0.7
+        codes[name] = np.where(kept, codes[parent], generator.integers(0, 3, 3000)).astype(np.uint8)
+    schema = {name: ["x", "y", "z"] for name in codes}
+    policy = mq.Policy.build(schema, {name: mq.channels.symmetric(3, "0.1") for name in codes})
+    records = Records(simulate_codes(codes, policy, 3), policy)
+    whole = structure(records, order)
+    search = import_module("masquerade.learn.structure_search")
+    monkeypatch.setattr(search, "MOST_TOGETHER", 20)
+    monkeypatch.setattr(search, "LARGE", 1)
+    asked = Asked(records)
+    parts = structure(asked, order)
+    assert parts.structure == whole.structure
+    assert len(whole.links) >= 3
+    # two tables of nine cells at once; the strengths of links come last, in one batch
+    assert max(len(batch) for batch in asked.batches[:-1] if len(batch[0]) == 2) == 2
+
+
+def test_tables_that_no_number_of_records_could_fill_are_not_asked_for():
+    names = ["a", "b", "c"]
+    policy = mq.Policy.clear(mq.Schema({name: list(range(500)) for name in names}))
+    codes = {name: (np.arange(2000) * (3 + i) % 500).astype(np.uint16) for i, name in enumerate(names)}
+    asked = Asked(Records(codes, policy))
+    assert structure(asked).links == []
+    assert {len(by) for batch in asked.batches for by in batch} == {1}
+
+
 ASIA = {
     "asia": (),
     "smoke": (),
