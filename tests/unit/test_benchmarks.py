@@ -61,6 +61,24 @@ def test_a_party_holds_its_codes_keys_and_pseudonyms_and_little_else():
     assert kept["parties"][1]["most_mib"] <= 512
 
 
+def test_a_session_between_processes_takes_two_cores_a_minute_and_a_party_holds_few_bytes_of_a_record():
+    kept = json.loads((KEPT / "parties_network.json").read_text(encoding="utf-8"))
+    _, fewer, whole = kept["model_two_over_the_network"]
+    assert (fewer["records"], whole["records"]) == (1_000_000, 10_000_000)
+    assert whole["cpu_seconds_of_the_miner"] + sum(whole["cpu_seconds_of_a_party"]) <= 120
+    grown = (whole["largest_party_mib"] - fewer["largest_party_mib"]) * 2**20
+    assert grown <= 48 * (whole["records"] - fewer["records"])
+    assert whole["miner_mib"] <= 1.5 * fewer["miner_mib"]
+
+
+def test_linking_costs_little_more_than_its_multiplications():
+    kept = json.loads((KEPT / "linking.json").read_text(encoding="utf-8"))
+    assert kept["keys_of_each_of_two_parties"] == 100_000
+    assert 1 < kept["ratio_of_processor_time"] <= 1.5
+    assert kept["ratio_by_the_clock"] <= 1.5
+    assert kept["linking"]["cpu_seconds"] <= kept["openmined_psi"]["cpu_seconds"]
+
+
 def test_audits_find_what_is_planted_and_bracket_epsilon():
     kept = json.loads((KEPT / "audit.json").read_text(encoding="utf-8"))
     channels = {one["name"]: one for one in kept["constructors"]["channels"]}

@@ -45,13 +45,13 @@ class Choosing(Joiner):
     fewer, everything = 0, False
 
     def intersect(self):
+        asked = PseudonymRequest(self.session)
+        replies = {
+            party: ask(self._transport, party, asked, Pseudonyms, spent=True) for party in self.parties
+        }
         listed = {
-            party: set(
-                split_pseudonyms(
-                    ask(self._transport, party, PseudonymRequest(self.session), Pseudonyms, spent=True).values
-                )
-            )
-            for party in self.parties
+            party: {row.tobytes() for row in split_pseudonyms(reply.values)}
+            for party, reply in replies.items()
         }
         common = sorted(set.intersection(*listed.values()))[self.fewer :]
         for party in self.parties:
