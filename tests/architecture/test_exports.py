@@ -40,6 +40,7 @@ PUBLIC = [
     "disguise",
     "disguise_file",
     "evaluate",
+    "interop",
     "learn",
     "people",
     "plan",

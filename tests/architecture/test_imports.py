@@ -25,6 +25,7 @@ ABOVE = (
     "services",
     "people",
     "audit",
+    "interop",
     "sklearn",
     "cli",
 )  # who may know both a learner and a source

@@ -56,6 +56,10 @@ OWN = {
         "audit_session:audit_app",  # with its group `session`
         "Prove a mechanism, test a pipeline, attack a release: what to do before you sign.",
     ),
+    "release": (
+        "release:app",
+        "Disguised records as a folder that archives and other tools open; and is it whole?",
+    ),
     "report": (
         "report:command",
         "Write a page about records: shares, cross-tables, tests, what goes with what, and the guarantee.",

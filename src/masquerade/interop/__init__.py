@@ -1,0 +1,30 @@
+"""Files that other tools open: releases, tables, networks and classifiers, out and where it pays in again.
+
+Nothing else of the package imports this one. What comes in is hostile until it was read: it has limits, and
+whatever is wrong is an `InputError`.
+"""
+
+from typing import TYPE_CHECKING
+
+from masquerade.core.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from masquerade.frames.ddi import Wording as Wording
+    from masquerade.frames.ddi import codebook as codebook
+    from masquerade.interop.croissant_description import About as About
+    from masquerade.interop.croissant_description import croissant as croissant
+    from masquerade.interop.release_folder import ReleaseFolder as ReleaseFolder
+    from masquerade.interop.release_folder import check_release as check_release
+    from masquerade.interop.release_folder import write_release as write_release
+    from masquerade.interop.sdmx import to_sdmx_csv as to_sdmx_csv
+    from masquerade.interop.sdmx import to_sdmx_structure as to_sdmx_structure
+    from masquerade.interop.uai import from_uai as from_uai
+    from masquerade.interop.uai import read_uai as read_uai
+    from masquerade.interop.uai import to_uai as to_uai
+    from masquerade.interop.uai import write_uai as write_uai
+    from masquerade.interop.xmlbif import from_xmlbif as from_xmlbif
+    from masquerade.interop.xmlbif import read_xmlbif as read_xmlbif
+    from masquerade.interop.xmlbif import to_xmlbif as to_xmlbif
+    from masquerade.interop.xmlbif import write_xmlbif as write_xmlbif
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

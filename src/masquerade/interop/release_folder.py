@@ -1,0 +1,342 @@
+"""A release as a folder that archives and other tools open: data, policy, codebook, audit, hashes.
+
+::
+
+    data.parquet      the disguised records, in random order (or data.csv, with its marks beside it)
+    policy.yaml       the channels, exactly
+    codebook.xml      DDI Codebook 2.5, for archives
+    croissant.json    Croissant 1.1, for machine learning
+    audit.html, .json what the release gives away
+    README.md         for people
+    SHA256SUMS        `sha256sum -c SHA256SUMS`, or `masquerade release check`
+
+The folder appears complete or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from masquerade import __version__
+from masquerade.audit.coded_records import released_records
+from masquerade.audit.findings import Audit
+from masquerade.audit.release import audit_release
+from masquerade.channels.policy import Policy, policy_of
+from masquerade.channels.privacy import privacy
+from masquerade.core.atomic import sync_folder, write_whole
+from masquerade.core.errors import FileError, InputError, MasqueradeError
+from masquerade.core.json_text import read_json, read_text
+from masquerade.core.query import Query
+from masquerade.core.words import gamma_words
+from masquerade.disguising.columns import carried, marks, permutation
+from masquerade.frames.ddi import Wording, codebook
+from masquerade.frames.file_reader import open_batches
+from masquerade.frames.file_writer import AtomicWriter
+from masquerade.frames.label_codes import decode
+from masquerade.interop.croissant_description import ENCODINGS, About, croissant
+from masquerade.interop.sdmx import dataflow_name, to_sdmx_csv, to_sdmx_structure
+from masquerade.sources.tally import tally
+
+POLICY, CODEBOOK, CROISSANT, README, SUMS = (
+    "policy.yaml", "codebook.xml", "croissant.json", "README.md", "SHA256SUMS"
+)  # fmt: skip
+AUDIT_PAGE, AUDIT_VALUES, TABLES = "audit.html", "audit.json", "tables"
+MOST_LISTED: Final = 1 << 20  # bytes of a list of hashes
+MOST_CODEBOOK: Final = 1 << 26
+_SUM = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+_PIECE: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class ReleaseFolder:
+    """What was written: where, how many records under which policy, its files, and what the audit found."""
+
+    path: Path
+    rows: int
+    policy_id: str
+    files: tuple[str, ...]
+    left_out: tuple[str, ...]
+    audit: Audit
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "folder": str(self.path),
+            "rows": self.rows,
+            "policy": self.policy_id,
+            "files": list(self.files),
+            "left_out": list(self.left_out),
+            "audit": self.audit.headline,
+        }
+
+
+def write_release(
+    data: str | Path,
+    policy: Policy | str | Path,
+    folder: str | Path,
+    *,
+    about: About | None = None,
+    wordings: Mapping[str, Wording] | None = None,
+    tables: Sequence[Sequence[str]] = (),
+    form: str = "parquet",
+    attacker: bool = True,
+) -> ReleaseFolder:
+    """Write the release folder of a disguised file, and return what is in it.
+
+    The file must say that it was disguised under this policy, as `disguise_file` and surveys mark theirs. It
+    is audited first: a release that contradicts its claims is not written. Columns that the policy does not
+    report are left out, and rows are shuffled. `tables` are sets of variables whose estimated counts are
+    added as SDMX-CSV.
+    """
+    loaded, target = policy_of(policy), Path(folder)
+    name = f"data.{form}"
+    if f".{form}" not in ENCODINGS:
+        known = " or ".join(ending[1:] for ending in ENCODINGS)
+        raise InputError(f"The data of a release are written as {known}. Got {form!r} instead.")
+    _check_place(target)
+    left_out = _check_marks(data, loaded)
+    for names in tables:
+        Query(by=tuple(names)).check(loaded.schema)
+    audit = audit_release(data, loaded, attacker=attacker)
+    if audit.contradicted:
+        wrong = "; ".join(finding.says for finding in audit.of("contradicted"))
+        raise InputError(f"{data}: is not released, the audit contradicts its claims: {wrong}.")
+    told = replace(
+        about or About(), published=(about or About()).published or f"{datetime.now(UTC):%Y-%m-%d}"
+    )
+    made = target.parent / f".{target.name[:40]}.{secrets.token_hex(8)}.part"
+    made.mkdir()
+    try:
+        rows = _write_data(data, loaded, made / name)
+        _write_tables(made, name, loaded, tables)
+        _write_texts(made, loaded, rows=rows, about=told, wordings=wordings or {}, data=name, audit=audit)
+        files = _write_sums(made)
+        made.rename(target)
+        sync_folder(target.parent)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return ReleaseFolder(target, rows, loaded.id, files, left_out, audit)
+
+
+def check_release(folder: str | Path) -> list[str]:
+    """Return everything that is wrong with a release folder, a sentence each; nothing if it is whole.
+
+    Files are compared with their hashes; the data, the codebook and the description must be about the
+    policy in the folder.
+    """
+    place = Path(folder)
+    if not place.is_dir():
+        raise FileError(f"{place}: is not a folder.")
+    listed, problems = _listed(place)
+    there = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()} - {SUMS}
+    problems += [f"{name}: is not in {SUMS}." for name in sorted(there - listed.keys())]
+    problems += [f"{name}: is missing." for name in sorted(listed.keys() - there)]
+    problems += [
+        f"{name}: was changed: its sha256 is not the one in {SUMS}."
+        for name in sorted(there & listed.keys())
+        if sha256_of(place / name) != listed[name]
+    ]
+    try:
+        problems += _disagreements(place, there)
+    except MasqueradeError as error:
+        problems.append(str(error))
+    return problems
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file in hexadecimal digits."""
+    found = hashlib.sha256()
+    with path.open("rb") as stream:
+        while piece := stream.read(_PIECE):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def _check_place(target: Path) -> None:
+    if target.exists():
+        raise FileError(f"{target}: exists already; name a new folder.")
+    if not target.absolute().parent.is_dir():
+        raise FileError(f"{target}: cannot be written: there is no directory {target.parent}.")
+    if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
+        raise FileError(f"{target}: cannot be written: no permission in {target.absolute().parent}.")
+
+
+def _check_marks(data: str | Path, policy: Policy) -> tuple[str, ...]:
+    """Refuse records that nothing shows to be disguised under the policy; return columns it does not know."""
+    if not policy.disguised:
+        raise InputError("The policy disguises nothing: clear records are not released.")
+    with open_batches(data, list(policy.observed)) as batches:
+        said, names = batches.metadata.get("policy"), batches.file_names
+    if said is None:
+        raise InputError(
+            f"{data}: does not say under which policy it was disguised, or whether it was at all. Release "
+            "what `masquerade disguise` or `masquerade survey export` wrote, with what stands beside it."
+        )
+    if said != policy.id:
+        raise InputError(f"{data}: was disguised under policy {said[:12]}, not under {policy.id[:12]}.")
+    return tuple(name for name in names if name not in policy.observed)
+
+
+def _write_data(data: str | Path, policy: Policy, target: Path) -> int:
+    records = released_records(data, policy)
+    order = permutation(records.rows)
+    columns = {
+        variable.name: decode(records.codes[variable.name][order], variable.categories)
+        for variable in policy.observed.variables
+    }
+    table = pa.table(columns)
+    with AtomicWriter(target, table.schema, marks(policy, records.said) | carried(policy)) as writer:
+        for batch in table.to_batches():
+            writer.write(batch)
+    return len(table)
+
+
+def _write_tables(made: Path, data: str, policy: Policy, tables: Sequence[Sequence[str]]) -> None:
+    if not tables:
+        return
+    (made / TABLES).mkdir()
+    for table in tally(made / data, policy).answer([Query(by=tuple(names)) for names in tables]):
+        place = made / TABLES / dataflow_name(table)
+        write_whole(place.with_suffix(".csv"), to_sdmx_csv(table, policy_id=policy.id))
+        structure = json.dumps(to_sdmx_structure(table), indent=2, ensure_ascii=False)
+        write_whole(place.with_suffix(".structure.json"), structure + "\n")
+
+
+def _write_texts(
+    made: Path,
+    policy: Policy,
+    *,
+    rows: int,
+    about: About,
+    wordings: Mapping[str, Wording],
+    data: str,
+    audit: Audit,
+) -> None:
+    software = f"masquerade {__version__}"
+    public = policy.public_text()
+    if public is None:
+        raise InputError("A policy with strata that was made in code cannot be released: write it as a file.")
+    Policy.from_public_text(public, policy.id).save(made / POLICY)
+    written = codebook(
+        policy,
+        cases=rows,
+        title={"en": about.title},
+        wordings=wordings,
+        file_name=data,
+        software=software,
+    )
+    write_whole(made / CODEBOOK, written)
+    described = croissant(
+        policy,
+        data=data,
+        sha256=sha256_of(made / data),
+        size=(made / data).stat().st_size,
+        about=about,
+        software=software,
+    )
+    write_whole(made / CROISSANT, json.dumps(described, indent=2, ensure_ascii=False) + "\n")
+    write_whole(made / AUDIT_PAGE, audit.to_html())
+    values = json.dumps(audit.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+    write_whole(made / AUDIT_VALUES, values + "\n")
+    write_whole(made / README, _readme(policy, rows, about, data, audit))
+
+
+def _readme(policy: Policy, rows: int, about: About, data: str, audit: Audit) -> str:
+    figures = privacy(policy)
+    clear = f"\nIn clear, because the policy says so: {', '.join(figures.clear)}.\n" if figures.clear else ""
+    first = policy.disguised[0]
+    extra = {"By": about.creator, "Licence": about.license, "At": about.url, "Date": about.published}
+    facts = "".join(f"- {name}: {text}\n" for name, text in extra.items() if text)
+    return f"""# {about.title}
+
+{about.words}
+
+- Records: {rows:,}, in random order
+- Policy: sha256 {policy.id}
+{facts}
+## What these numbers are
+
+Every value of {", ".join(policy.disguised)} was replaced by one drawn at random, with known probabilities
+that follow from the answer. A single report proves nothing about a person: over a whole record
+{gamma_words(figures.record_gamma)}. Counting the reports gives biased figures; estimates undo the disguise
+and carry standard errors.
+{clear}
+## Estimate
+
+```sh
+masquerade estimate {data} --policy {POLICY} --by {first}
+```
+
+Without masquerade: the terms `mq:channel` in `{CROISSANT}` and the notes in `{CODEBOOK}` have the exact
+probabilities P(report | answer) as fractions; solve for the counts of answers.
+
+## Files
+
+| file | what |
+|---|---|
+| `{data}` | the disguised records |
+| `{POLICY}` | variables, categories and channels |
+| `{CODEBOOK}` | DDI Codebook 2.5 |
+| `{CROISSANT}` | Croissant 1.1 |
+| `{AUDIT_PAGE}`, `{AUDIT_VALUES}` | what the release gives away: {audit.headline} |
+| `{SUMS}` | hashes of all files |
+
+Check that nothing was changed: `masquerade release check .` or `sha256sum -c {SUMS}`.
+
+A further release about the same people must repeat their reports (`masquerade disguise --memo`): fresh draws
+would multiply what is given away.
+"""
+
+
+def _write_sums(made: Path) -> tuple[str, ...]:
+    files = sorted(path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file())
+    write_whole(made / SUMS, "".join(f"{sha256_of(made / name)}  {name}\n" for name in files))
+    return (*files, SUMS)
+
+
+def _listed(place: Path) -> tuple[dict[str, str], list[str]]:
+    listed: dict[str, str] = {}
+    problems = []
+    for number, line in enumerate(read_text(place / SUMS, most=MOST_LISTED).splitlines(), start=1):
+        match = _SUM.fullmatch(line)
+        if match is None:
+            problems.append(f"{SUMS}: line {number} is not a sha256, two spaces and a file's name.")
+            continue
+        listed[match.group(2)] = match.group(1)
+    return listed, problems
+
+
+def _disagreements(place: Path, there: set[str]) -> list[str]:
+    """Say where the files of a folder are not about the same policy and data."""
+    needed = [POLICY, CODEBOOK, CROISSANT, README, AUDIT_PAGE, AUDIT_VALUES]
+    data = [name for name in (f"data{ending}" for ending in ENCODINGS) if name in there]
+    problems = [f"{name}: a release has this file." for name in needed if name not in there]
+    if len(data) != 1:
+        problems.append(f"A release has one of {', '.join(f'data{ending}' for ending in ENCODINGS)}.")
+    if problems:
+        return problems
+    policy = Policy.load(place / POLICY)
+    with open_batches(place / data[0], list(policy.observed)) as batches:
+        if batches.metadata.get("policy") != policy.id:
+            problems.append(f"{data[0]}: was not disguised under the policy in {POLICY}.")
+    described = read_json(place / CROISSANT)
+    if not isinstance(described, dict) or described.get("mq:policy") != policy.id:
+        problems.append(f"{CROISSANT}: is about another policy.")
+    elif sha256_of(place / data[0]) not in json.dumps(described.get("distribution")):
+        problems.append(f"{CROISSANT}: has another sha256 of {data[0]}.")
+    if f">{policy.id}<" not in read_text(place / CODEBOOK, most=MOST_CODEBOOK):
+        problems.append(f"{CODEBOOK}: is about another policy.")
+    return problems

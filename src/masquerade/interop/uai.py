@@ -1,0 +1,126 @@
+"""Bayesian networks in the format of the UAI inference competitions, which pyAgrum, pgmpy and Merlin read.
+
+The format has no names: variables are numbered, and so are their categories. `to_uai` writes them in the
+order of the network's tables; `from_uai` gives names back if a `schema` lists the variables in that order.
+
+In a table the last variable varies quickest, as the competitions define it. Tools differ: pyAgrum 3.3 takes
+the first of several parents as the quickest of them, pgmpy 1.1 the node itself as the slowest. BIF and
+XMLBIF are read alike by all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Final
+
+from masquerade.core.atomic import write_whole
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError
+from masquerade.core.json_text import read_text
+from masquerade.core.schema import Schema, Variable
+from masquerade.interop.network_parts import check_table_size, network_of, numbers_in
+from masquerade.learn.network import BayesianNetwork
+
+MOST_VARIABLES: Final = 100_000
+MOST_CHARACTERS: Final = 1 << 26
+MOST_CATEGORIES: Final = 65_536
+_COMMENT = re.compile(r"#[^\n]*")
+
+
+def to_uai(network: BayesianNetwork) -> str:
+    """Return a network as UAI text (``BAYES``), to full precision; negative parameters are refused."""
+    tables = network.usable("UAI")
+    places = {table.child.name: place for place, table in enumerate(tables)}
+    lines = ["BAYES", str(len(tables)), " ".join(str(len(table.child)) for table in tables), str(len(tables))]
+    for table in tables:
+        scope = [places[axis.name] for axis in table.axes]
+        lines.append(" ".join(map(str, (len(scope), *scope))))
+    for table in tables:
+        rows = table.probabilities.reshape(-1, len(table.child))
+        lines += ["", str(table.probabilities.size)]
+        lines += [" ".join(repr(float(value)) for value in row) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def from_uai(text: str, schema: Schema | None = None) -> BayesianNetwork:
+    """Return the network that UAI text describes; whatever is wrong is an `InputError`.
+
+    Without a `schema` variables are called x0, x1, … and have the categories 0, 1, ….
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"too long: at most {MOST_CHARACTERS:,} characters are read.")
+    words = iter(_COMMENT.sub(" ", text).split())
+    kind = next(words, "")
+    if kind != "BAYES":
+        raise InputError(
+            f"not a Bayesian network of the UAI format: it must begin with BAYES, not {kind[:20]!r}."
+        )
+    count = _whole(words, "the number of variables", MOST_VARIABLES)
+    sizes = [_whole(words, f"the size of variable {i}", MOST_CATEGORIES) for i in range(count)]
+    if count == 0 or min(sizes) == 0:
+        raise InputError("there is no variable, or one without categories.")
+    variables = _named(sizes, schema)
+    if _whole(words, "the number of tables", MOST_VARIABLES) != count:
+        raise InputError("a Bayesian network has one table for every variable.")
+    scopes = [_scope(words, count, place) for place in range(count)]
+    parents: dict[str, tuple[str, ...]] = {}
+    values: dict[str, Floats] = {}
+    for scope in scopes:
+        *given, child = (variables[place] for place in scope)
+        if child.name in parents:
+            raise InputError(f"variable {scope[-1]} has two tables.")
+        shape = [len(one) for one in (*given, child)]
+        check_table_size(child.name, shape)
+        cells = prod(shape)
+        if _whole(words, "the size of a table", cells) != cells:
+            raise InputError(f"the table of variable {scope[-1]} must have {cells:,} numbers.")
+        found = [word for _, word in zip(range(cells), words, strict=False)]
+        values[child.name] = numbers_in(found, cells, f"the table of variable {scope[-1]}").reshape(shape)
+        parents[child.name] = tuple(one.name for one in given)
+    if next(words, None) is not None:
+        raise InputError("there is more text than the tables take.")
+    return network_of(variables, {one.name: parents[one.name] for one in variables}, values)
+
+
+def read_uai(path: str | Path, schema: Schema | None = None) -> BayesianNetwork:
+    """Return the network in a UAI file; see `from_uai`."""
+    text = read_text(Path(path), most=MOST_CHARACTERS)
+    try:
+        return from_uai(text, schema)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def write_uai(network: BayesianNetwork, path: str | Path) -> None:
+    """Write a network as a UAI file, whole or not at all."""
+    write_whole(Path(path), to_uai(network))
+
+
+def _named(sizes: list[int], schema: Schema | None) -> list[Variable]:
+    if schema is None:
+        return [Variable(f"x{i}", tuple(range(size))) for i, size in enumerate(sizes)]
+    found = list(schema.variables)
+    if [len(one) for one in found] != sizes:
+        raise InputError(
+            "The schema does not list as many variables and categories as the file has, in its order."
+        )
+    return found
+
+
+def _scope(words: Iterator[str], count: int, place: int) -> list[int]:
+    what = f"the variables of table {place}"
+    size = _whole(words, what, count)
+    found = [_whole(words, what, count - 1) for _ in range(size)]
+    if not found or len(set(found)) < len(found):
+        raise InputError(f"{what} are none, or one of them twice.")
+    return found
+
+
+def _whole(words: Iterator[str], what: str, most: int) -> int:
+    word = next(words, "")
+    if not (word.isascii() and word.isdecimal()) or len(word) > 12 or int(word) > most:
+        raise InputError(f"{what} must be a whole number of at most {most:,}.")
+    return int(word)
