@@ -198,6 +198,8 @@ class SessionKind(ABC):
 
     def schema(self, spec: SessionSpec, joint: JointSchema) -> Schema:  # noqa: ARG002
         """Return all variables of a session; parties that do not fit together are refused."""
+        if self.partition is Partition.ROWS and joint.policies:  # all have the same
+            return next(iter(joint.policies.values())).schema
         return joint.schema
 
     def faults(self, spec: SessionSpec, joint: JointSchema) -> Iterator[str]:
