@@ -47,7 +47,7 @@ def connect_server(tmp_path):
     settings = {
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.driver.memory": "512m",
+        "spark.driver.memory": "768m",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
