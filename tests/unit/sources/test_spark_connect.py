@@ -41,7 +41,7 @@ def connect_server(tmp_path):
     """Start Spark's own server and wait until its port answers."""
     if find_spec("grpc") is None:
         pytest.skip("Spark Connect needs grpcio")
-    known, port = environment(tmp_path), free_port()
+    known, port = environment(tmp_path) | {"SPARK_DAEMON_MEMORY": "768m"}, free_port()
     (tmp_path / "log4j2.properties").write_text("rootLogger.level = error\n")
     program = Path(known["SPARK_HOME"], "bin", "spark-submit")
     settings = {
