@@ -28,7 +28,7 @@ import masquerade as mq
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.vertical import CellRequest, Cells, schema_of
+from masquerade.protocols.vertical import CellRequest, Cells, restricted, schema_of
 from masquerade.services.common.problems import PartyUnreachable
 from masquerade.sources.joined import Miner
 
@@ -75,7 +75,8 @@ def cells_sent(deployment, name):
 
 def reports_of(deployment, name, epoch):
     """Return all records that a party sent in an epoch, as a multiset of tuples of reports."""
-    policy = deployment.plan.policies[name]
+    whole = deployment.plan.policies[name]
+    policy = restricted(whole, deployment.spec.learn.needed(whole.schema.names))  # no more is sent
     schema, found = schema_of(policy.schema.names, policy), Counter()
     for body, replies in cells_sent(deployment, name).items():
         if CellRequest.decode(body).session == epoch:
