@@ -11,11 +11,12 @@ import numpy as np
 
 from masquerade.audit.findings import Audit, AuditTable, Finding
 from masquerade.channels.policy import Policy
+from masquerade.core.axes import Words
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.codec import Words, tag_of
+from masquerade.protocols.codec import tag_of
 from masquerade.protocols.pooling import LEAST_PARTIES, CountRequest, MaskedCounts, MaskedSum, PoolingParty
 from masquerade.protocols.session import LocalTransport
 from masquerade.sources.pooled import pooling_party

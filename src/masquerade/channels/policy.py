@@ -580,11 +580,17 @@ def policy_of(given: Policy | Mapping[str, Any] | str | Path) -> Policy:
 
 def check_policy(policy: object) -> None:
     """Refuse a path or a dict where a policy is due."""
+    whole_policy(policy)
+
+
+def whole_policy(policy: object) -> Policy:
+    """Return a policy; anything else is refused, also what a device has of one."""
     if not isinstance(policy, Policy):
         raise PolicyError(
             f"A Policy is needed, got a {type(policy).__name__}: read one with Policy.load(path) or "
             "Policy.from_dict(values)."
         )
+    return policy
 
 
 def _one_or_all(columns: tuple[str, ...]) -> str | list[str]:

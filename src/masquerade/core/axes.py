@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Words = NDArray[np.uint64]
 
 SMALL = 4096  # cells of a table that is worth laying beside others
 

@@ -10,13 +10,11 @@ the identity: both come back as None.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 try:
     from coincurve._libsecp256k1 import ffi, lib  # type: ignore[import-not-found]
@@ -27,6 +25,10 @@ except ImportError as error:
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import SCALAR_SIZE, Group, Point, Secret, expand_message
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _CONTEXT = GLOBAL_CONTEXT.ctx
 _POINTER, _POINTERS = ffi.typeof("secp256k1_pubkey *"), ffi.typeof("secp256k1_pubkey *[]")
@@ -132,7 +134,7 @@ class _Secp256k1(Group):
         reduced = [scalar % order for scalar in scalars]
         # two lists, not one of pairs: a million pairs would keep the garbage collector busy
         handles = [self._ours(point).handle for point in points]
-        if len(points) >= _FEW:
+        if len(points) >= _FEW and "numpy" in sys.modules:  # else one by one: a device loads no NumPy
             return Point(self, sum_in_buckets(handles, reduced))
         products = [self.multiply_public(p, k) for p, k in zip(points, reduced, strict=True)]
         return self.sum_points(products)
@@ -211,6 +213,8 @@ def sum_in_buckets(handles: Sequence[Any], scalars: Sequence[int]) -> Any:
         handles = [handle for handle in handles if handle is not None]
     if not handles:
         return None
+    import numpy as np  # noqa: PLC0415  (devices do without)
+
     n = len(handles)
     points = np.empty((2 * n, _DECODED), np.uint8)
     points[:n] = np.frombuffer(b"".join([ffi.buffer(handle) for handle in handles]), np.uint8).reshape(n, -1)
@@ -244,6 +248,8 @@ def _negate_all(points: NDArray[np.uint8]) -> None:
 
 def _window(digits: NDArray[np.uint8], start: int, width: int) -> NDArray[np.uint32]:
     """Return bits start … start+width-1 of every scalar."""
+    import numpy as np  # noqa: PLC0415  (devices do without)
+
     at, shift = divmod(start, 8)
     three = digits[:, at].astype(np.uint32)
     three |= digits[:, at + 1].astype(np.uint32) << np.uint32(8)
@@ -259,6 +265,8 @@ def _sums_by_bit(
     Points of equal value are added once. Many sums are in turn added by the lower and by the upper half of
     their value, which takes two additions each instead of one for every bit.
     """
+    import numpy as np  # noqa: PLC0415  (devices do without)
+
     order = np.argsort(values, kind="stable")
     # side by side in memory: points far apart would cost more to fetch than to add
     pointers = _pointers(ordered := points.take(chosen[order], axis=0))
@@ -284,6 +292,8 @@ def _sums_by_bit(
 
 
 def _as_rows(points: Any, n: int) -> NDArray[np.uint8]:
+    import numpy as np  # noqa: PLC0415  (devices do without)
+
     return np.frombuffer(ffi.buffer(points), np.uint8).reshape(-1, _DECODED)[:n]
 
 
@@ -293,6 +303,8 @@ def _sum_rows(rows: NDArray[np.uint8]) -> Any:
 
 def _pointers(decoded: NDArray[np.uint8]) -> Any:
     """Return a pointer to each row; the rows must outlive it."""
+    import numpy as np  # noqa: PLC0415  (devices do without)
+
     first = int(ffi.cast(_ADDRESS, ffi.from_buffer(decoded))) if decoded.size else 0
     addresses = first + _DECODED * np.arange(len(decoded), dtype=np.uint64)
     pointers = ffi.new(_POINTERS, len(decoded))

@@ -15,17 +15,19 @@ import hmac
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import KEY_SIZE
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 NONCE_SIZE, TAG_SIZE = 12, 16
 OVERHEAD = NONCE_SIZE + TAG_SIZE  # of `seal`
@@ -104,6 +106,8 @@ class Keystream(threading.local):
         """Return ``n`` bytes that nobody has seen."""
         if self._process != os.getpid():
             self._rekey()
+        import numpy as np  # noqa: PLC0415  (devices do without)
+
         fresh = np.empty(n, dtype=np.uint8)
         target = fresh.data
         zeros = memoryview(_ZEROS)

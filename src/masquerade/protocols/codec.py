@@ -26,19 +26,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum, StrEnum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform
 
 from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import SCALAR_SIZE, Group, Point
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 T = TypeVar("T")
 M = TypeVar("M", bound="Message")
-Words = NDArray[np.uint64]
 Size = int | Callable[[Any], int]
 _LENGTH = 4
 _BAD = (MasqueradeError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -292,6 +292,8 @@ class Array:
     count: Size | None = None
 
     def write(self, writer: Writer, value: NDArray[Any]) -> None:
+        import numpy as np  # noqa: PLC0415  (a device's messages have no arrays)
+
         dtype = self._dtype(writer.context)
         data = np.ascontiguousarray(value, dtype=dtype).tobytes()
         if self.count is not None:
@@ -300,6 +302,8 @@ class Array:
             writer.varying(data, dtype.itemsize * _size(self.most, writer))
 
     def read(self, reader: Reader) -> NDArray[Any]:
+        import numpy as np  # noqa: PLC0415  (a device's messages have no arrays)
+
         dtype = self._dtype(reader.context)
         if self.count is not None:
             data = reader.fixed(dtype.itemsize * _size(self.count, reader))
@@ -313,6 +317,8 @@ class Array:
         return numbers.astype(dtype.newbyteorder("="), copy=False)
 
     def _dtype(self, context: object) -> np.dtype[Any]:
+        import numpy as np  # noqa: PLC0415  (a device's messages have no arrays)
+
         found = self.dtype(context) if callable(self.dtype) else self.dtype
         return np.dtype(found).newbyteorder("<")
 
@@ -323,16 +329,32 @@ class Bits:
 
     count: Size
 
-    def write(self, writer: Writer, value: Sequence[bool] | NDArray[np.bool_]) -> None:
+    def write(self, writer: Writer, value: Sequence[bool]) -> None:
         count = _size(self.count, writer)
-        writer.fixed(np.packbits(np.asarray(value, dtype=bool)).tobytes(), -(-count // 8))
+        writer.fixed(packed_bits(value), -(-count // 8))
 
-    def read(self, reader: Reader) -> NDArray[np.bool_]:
+    def read(self, reader: Reader) -> list[bool]:
         count = _size(self.count, reader)
-        bits = np.unpackbits(np.frombuffer(reader.fixed(-(-count // 8)), dtype=np.uint8)).astype(bool)
-        if bits[count:].any():
+        bits = unpacked_bits(reader.fixed(-(-count // 8)))
+        if any(bits[count:]):
             raise DecodingError("The bits after the last one must be zero.")
         return bits[:count]
+
+
+def packed_bits(bits: Sequence[bool]) -> bytes:
+    r"""Return bits as bytes, the first one highest, padded with zeros.
+
+    >>> packed_bits([True, False, True]), unpacked_bits(b"\xa0")[:3]
+    (b'\xa0', [True, False, True])
+    """
+    size = -(-len(bits) // 8)
+    text = "".join(["1" if bit else "0" for bit in bits]).ljust(8 * size, "0")
+    return int(text or "0", 2).to_bytes(size, "big")
+
+
+def unpacked_bits(data: bytes) -> list[bool]:
+    """Return the bits of bytes, the highest first."""
+    return [bit == "1" for bit in f"{int.from_bytes(data, 'big'):0{8 * len(data)}b}"] if data else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,13 @@ from typing import Annotated
 import numpy as np
 
 from masquerade.channels.policy import Policy
+from masquerade.core.axes import Words
 from masquerade.core.errors import InputError, Refusal, RoundAborted, SchemaError
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally, raise_refusals
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.codec import SESSION_SIZE, U64, Array, SessionMessage, Words
+from masquerade.protocols.codec import SESSION_SIZE, U64, Array, SessionMessage
 from masquerade.protocols.session import (
     Batch,
     Consent,

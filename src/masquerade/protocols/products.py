@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.core.axes import Words
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Schema
@@ -46,7 +47,7 @@ MOST_KEPT = 2**28  # numbers of one session, 2 GiB
 _ENTRY = 256  # numbers that the name of something kept counts for
 _CORRECTION = b"correction"
 
-Numbers = Annotated[codec.Words, codec.Array("<u8", MOST_WORDS)]
+Numbers = Annotated[Words, codec.Array("<u8", MOST_WORDS)]
 Product = Annotated[int, codec.OneOf(codec.Number(1), (INNER, ELEMENTWISE))]
 Sealed = Annotated[bytes, codec.Blob(8 * MOST_WORDS + 64)]
 Named = Annotated[
@@ -166,7 +167,7 @@ class Helper(session.Member):
         return Correlation(pair.session, seal(key, rest.astype("<u8").tobytes(), _CORRECTION))
 
 
-def _multiplied(kind: int, left: codec.Words, right: codec.Words) -> codec.Words:
+def _multiplied(kind: int, left: Words, right: Words) -> Words:
     """Return inner products (columns × columns) or elementwise ones (columns·columns × rows), modulo 2^64."""
     if kind == INNER:
         sums = [[np.dot(x, y) for y in right] for x in left]
@@ -174,12 +175,12 @@ def _multiplied(kind: int, left: codec.Words, right: codec.Words) -> codec.Words
     return (left[:, None, :] * right[None, :, :]).reshape(len(left) * len(right), left.shape[1])
 
 
-def _mask(member: session.Member, other: str, columns: Columns, shape: tuple[int, int]) -> codec.Words:
+def _mask(member: session.Member, other: str, columns: Columns, shape: tuple[int, int]) -> Words:
     """Return the mask of some columns, which their holder and the helper expand, each naming the other."""
     return member.mask(other, prod(shape), "product mask", columns.id).reshape(shape)
 
 
-def _left_mask(member: session.Member, other: str, pair: CorrelationRequest, count: int) -> codec.Words:
+def _left_mask(member: session.Member, other: str, pair: CorrelationRequest, count: int) -> Words:
     """Return the left holder's share of the masks' product, which it and the helper can expand."""
     return member.mask(other, count, "product share", *pair.context)
 
@@ -212,8 +213,8 @@ class ProductParty(session.Member):
         self._helper, self._schema = helper, schema
         self._owners = {party: frozenset(names) for party, names in owners.items()}
         self._kept, self._most_kept = 0, most_kept
-        self._products: dict[Columns, codec.Words] = {}
-        self._foreign: dict[Columns, codec.Words] = {}
+        self._products: dict[Columns, Words] = {}
+        self._foreign: dict[Columns, Words] = {}
         self._done: dict[tuple[int, tuple[Columns, ...], Columns], OpenNumbers] = {}
         self.handlers |= {
             session.Proposal: lambda it: session.Consent(
@@ -290,7 +291,7 @@ class ProductParty(session.Member):
             self._done[key] = OpenNumbers(question.session, share.ravel())
         return self._done[key]
 
-    def _share(self, question: ProductRequest) -> codec.Words:
+    def _share(self, question: ProductRequest) -> Words:
         lefts, right, kind = question.lefts, question.right, question.kind
         if not lefts or {left.parts for left in lefts} != {lefts[0].parts}:
             raise InputError("Shares of one product are multiplied together.")
@@ -307,7 +308,7 @@ class ProductParty(session.Member):
         self._kept += count + _ENTRY
         return share.reshape(lines, self._own.n if kind == ELEMENTWISE else 1)
 
-    def _left_share(self, question: ProductRequest, count: int) -> codec.Words:
+    def _left_share(self, question: ProductRequest, count: int) -> Words:
         """Return own columns times the other's masked ones, plus what the seed says."""
         mine = [left for left in question.lefts if left.holder == self.name]
         if len(mine) != 1 or question.sealed:
@@ -318,7 +319,7 @@ class ProductParty(session.Member):
         product = _multiplied(pair.kind, self._words(pair.left), self._known(pair.right)).ravel()
         return product + _left_mask(self, self._helper, pair, count)
 
-    def _right_share(self, question: ProductRequest, count: int) -> codec.Words:
+    def _right_share(self, question: ProductRequest, count: int) -> Words:
         """Return the sum over all left holders of masked columns times own mask, plus corrections."""
         kind, right = question.kind, question.right
         self._own.check(right.parts[0].names)
@@ -335,7 +336,7 @@ class ProductParty(session.Member):
             total += _multiplied(kind, self._known(left), mask).ravel() + np.frombuffer(correction, "<u8")
         return total
 
-    def _words(self, columns: Columns) -> codec.Words:
+    def _words(self, columns: Columns) -> Words:
         """Return columns that this party holds, in clear: its own or its share of a product."""
         if columns.holder != self.name:
             raise InputError("These columns belong to another party.")
@@ -350,7 +351,7 @@ class ProductParty(session.Member):
             raise InputError(f"A set of columns has at most {MOST_WORDS:,} numbers.")
         return self._own.indicators(columns.parts[0].names)
 
-    def _known(self, columns: Columns) -> codec.Words:
+    def _known(self, columns: Columns) -> Words:
         if columns not in self._foreign:
             raise InputError("Masked columns that the product needs were not delivered.")
         return self._foreign[columns]
@@ -410,7 +411,7 @@ class HelpedProducts(Products):
             self._known[parts] = words.astype(np.int64).reshape(shape)
         return self._known[parts]
 
-    def _inner(self, parts: tuple[Part, ...]) -> codec.Words:
+    def _inner(self, parts: tuple[Part, ...]) -> Words:
         lefts = self._shares(parts[:-1])
         shares = self._multiply(INNER, lefts, parts[-1])
         if len({share.size for share in shares}) > 1:
@@ -426,7 +427,7 @@ class HelpedProducts(Products):
                 self._formed.add(prefix)
         return shares_of(parts)
 
-    def _multiply(self, kind: int, lefts: tuple[Columns, ...], part: Part) -> list[codec.Words]:
+    def _multiply(self, kind: int, lefts: tuple[Columns, ...], part: Part) -> list[Words]:
         right = Columns(part.party, (part,))
         sealed = []
         for left in lefts:

@@ -19,9 +19,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.core.axes import Words
 from masquerade.core.errors import InputError
 from masquerade.crypto.code_rows import codes
-from masquerade.protocols.codec import SESSION_SIZE, Words
+from masquerade.protocols.codec import SESSION_SIZE
 from masquerade.protocols.record_keys import Key, check_count, check_repeated, forms_of
 
 SECRET_SIZE = 32

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
+from masquerade.core.axes import Words
 from masquerade.core.errors import (
     InputError,
     MasqueradeError,
@@ -176,7 +177,7 @@ class Member(Responder):
             raise InputError(f"Party {peer!r} shares no secret with {self.name!r}.")
         return self._key.agree(self._keys[peer], label, self.session, self.roster, *context)
 
-    def mask(self, peer: str, count: int, label: str, *context: bytes) -> codec.Words:
+    def mask(self, peer: str, count: int, label: str, *context: bytes) -> Words:
         """Return uniform 64-bit words that only this member and `peer` can repeat."""
         words = np.frombuffer(stream(self.secret(peer, label, *context), 8 * count), dtype="<u8")
         return words.astype(np.uint64, copy=False)

@@ -189,10 +189,10 @@ def _kind_or_none(message: bytes) -> type[RoundMessage] | None:
 class _Stuffer(User):
     """A user who adds votes to the first count; under its masks nobody sees that."""
 
-    def _masked(self, now: RoundState, held: Sequence[bytes | None]) -> masks.Ring:
-        vector = super()._masked(now, held).copy()
-        vector[:1] += vector.dtype.type(STUFFED)  # modulo the ring, as all sums are
-        return vector
+    def _masked(self, now: RoundState, held: Sequence[bytes | None]) -> bytes:
+        length, width = now.batch.length, self.terms.width
+        stuffed = STUFFED.to_bytes(width, "little").ljust(length * width, b"\0")
+        return masks.total([super()._masked(now, held), stuffed], [], length, width)
 
 
 def count(

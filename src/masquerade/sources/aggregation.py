@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, Refusal
 from masquerade.core.words import printable
-from masquerade.protocols.aggregation.agreement import MOST_COUNTS, Batch, aggregation_guarantee
+from masquerade.protocols.aggregation.agreement import MOST_COUNTS, Batch
+from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.aggregation.server import Rounds
 from masquerade.protocols.people.questions import Question
 from masquerade.sources.count_rounds import CountRounds, KnownCounts

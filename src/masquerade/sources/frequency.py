@@ -8,11 +8,13 @@ from itertools import count
 
 import numpy as np
 
+from masquerade.channels.policy import whole_policy
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.words import printable
 from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.protocols.frequency.guarantee import frequency_guarantee
 from masquerade.protocols.frequency.history import roster_refusals
-from masquerade.protocols.frequency.messages import Exchange, Terms, frequency_guarantee
+from masquerade.protocols.frequency.messages import Exchange, Terms
 from masquerade.protocols.frequency.roles import Round
 from masquerade.protocols.people.questions import Question
 from masquerade.sources.count_rounds import CountRounds, KnownCounts
@@ -40,7 +42,7 @@ class FrequencyTally(CountRounds):
         agreed: Iterable[str] = (),
         workers: int = 2,
     ) -> None:
-        super().__init__(terms.policy)
+        super().__init__(whole_policy(terms.policy))
         self.terms, self._exchange, self._workers = terms, exchange, workers
         self.users: tuple[str, ...] = tuple(terms.roster.names if users is None else users)
         unknown = [user for user in self.users if user not in terms.members]

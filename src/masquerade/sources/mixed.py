@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from masquerade.channels.policy import Policy
-from masquerade.protocols.mix.messages import MixTerms, mix_guarantee, unpacked
+from masquerade.protocols.mix.messages import MixTerms
+from masquerade.protocols.mix.opened_records import mix_guarantee, unpacked
 from masquerade.protocols.mix.roles import Collected
 from masquerade.sources.records import Records
 
@@ -15,7 +16,7 @@ class MixedRecords(Records):
     """
 
     def __init__(self, collected: Collected, policy: Policy, terms: MixTerms) -> None:
-        codes, unreadable = unpacked(collected.records, policy.observed)
+        codes, unreadable = unpacked(collected.records, policy)
         super().__init__(codes, policy)
         self.unreadable = collected.unreadable + unreadable
         self.guarantee = mix_guarantee(terms, policy, self.n + self.unreadable)

@@ -15,12 +15,12 @@ import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
+from masquerade.core.axes import Words
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.codec import Words
 from masquerade.protocols.people.questions import Counts, Question
 from masquerade.protocols.pooling import MOST_CELLS, MaskedSum, PoolingParty
 from masquerade.sources.count_rounds import CountedReports

@@ -18,11 +18,13 @@ import masquerade as mq
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.words import gamma_text
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.aggregation.agreement import Parameters, aggregation_guarantee
+from masquerade.protocols.aggregation.agreement import Parameters
+from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
+from masquerade.protocols.frequency.guarantee import frequency_guarantee
 from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
-from masquerade.protocols.frequency.messages import frequency_guarantee
 from masquerade.protocols.linking import Joiner, keyed_guarantee
-from masquerade.protocols.mix.messages import MixTerms, mix_guarantee
+from masquerade.protocols.mix.messages import MixTerms
+from masquerade.protocols.mix.opened_records import mix_guarantee
 from masquerade.protocols.partition.messages import PartitionTerms, partition_guarantee
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty

@@ -1,9 +1,8 @@
 """Messages of secure aggregation."""
 
+import struct
 from dataclasses import replace
 from types import SimpleNamespace
-
-import numpy as np
 
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.aggregation.agreement import RoundContext
@@ -28,7 +27,7 @@ from masquerade.protocols.people.questions import Question
 from tests.vectors.message_vectors import Example
 
 IDENTITY = SigningKey.from_seed(bytes([7] * 32))
-CONTEXT = RoundContext(bytes(range(32)), 2, bytes([9] * 32), 10, 2, 9, np.dtype("<u2"), 3)
+CONTEXT = RoundContext(bytes(range(32)), 2, bytes([9] * 32), 10, 2, 9, 2, 3)
 TERMS = SimpleNamespace(sizes={"a": 2, "b": 3})
 COMPLETE = replace(CONTEXT, committee=0)
 ROUND, UNSIGNED, HASH, NONCE = CONTEXT.tag, bytes(64), bytes(range(32)), bytes(range(16))
@@ -60,7 +59,7 @@ SIGNED = [
     signed(Commitment, 63, HASH),
     signed(Reveal, 0, NONCE, about=HASH),
     signed(Shares, HASH, slots(80)),
-    signed(Vote, np.arange(10) % 3 == 0, np.array([1, 65535, 256], dtype=np.uint16)),
+    signed(Vote, [i % 3 == 0 for i in range(10)], struct.pack("<3H", 1, 65535, 256)),
     signed(Endorsement, about=HASH),
     signed(Unmasking, slots(32), about=HASH),
 ]

@@ -1,4 +1,4 @@
-"""What everybody agreed to at enrolment, what binds messages to one round, and what it guarantees.
+"""What everybody agreed to at enrolment, and what binds messages to one round.
 
 How many neighbours a user needs, how many shares open a secret and how many witnesses sign who is counted
 follows from exact hypergeometric tails: users collude or drop out before anybody's place is drawn.
@@ -13,17 +13,13 @@ from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Any, Self
+from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import InputError
-from masquerade.core.guarantee import ADVERSARIES, Adversary, Disclosure, Guarantee
+from masquerade.core.guarantee import ADVERSARIES, Adversary
 from masquerade.protocols.aggregation.masks import ring
-from masquerade.protocols.people.questions import Counts, Question, Sizes, sizes_of, tables_of, written
+from masquerade.protocols.people.questions import Counts, Question, Sizes, tables_of, written
+from masquerade.protocols.people.report_form import AnyPolicy, sizes_of, tells_without_bound
 from masquerade.protocols.people.roster import Roster
 
 COMPLETE_BELOW = 300
@@ -194,11 +190,6 @@ def committee_size(n: int, colluding: int) -> int:
 
 
 MOST_COUNTS = 1 << 16
-MINER = "miner"
-ENROLMENT = "enrolment gives each person one identity key, and everybody the same roster"
-PRIMITIVES = "X25519, Ed25519, SHA-256, AES-256 and ChaCha20-Poly1305 are as hard to break as is thought"
-NO_VALIDATION = "votes are not validated: one user can shift any count"
-STANDING = "every record was disguised first: γ bounds what sums say even if all other users help the miner"
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +202,7 @@ class Terms:
 
     roster: Roster
     parameters: Parameters
-    policy: Policy
+    policy: AnyPolicy
 
     def __post_init__(self) -> None:
         if len(self.roster) != self.parameters.users:
@@ -227,11 +218,11 @@ class Terms:
     @cached_property
     def disguised(self) -> bool:
         """Tell whether what a report says is bounded for every variable."""
-        return all(item.gamma is not None for item in guarantee_of(self.policy).disclosures)
+        return not tells_without_bound(self.policy)
 
     @cached_property
-    def width(self) -> np.dtype[Any]:
-        """Return the numbers that votes are summed in."""
+    def width(self) -> int:
+        """Return the bytes of the numbers that votes are summed in."""
         return ring(self.parameters.users)
 
 
@@ -258,15 +249,15 @@ class Batch:
         """Return the sha256 of what is asked."""
         return hashlib.sha256(b"masquerade aggregation batch" + written(self.questions, self)).digest()
 
-    def vote(self, reports: Mapping[str, int], width: np.dtype[Any]) -> NDArray[Any]:
+    def vote(self, reports: Mapping[str, int], width: int) -> bytes:
         """Return the vector of one record."""
-        vector, start = np.zeros(self.length, dtype=width), 0
+        vector, start = bytearray(self.length * width), 0
         for question in self.questions:
             cell = question.cell(reports, self.sizes)
             if cell is not None:
-                vector[start + cell] = 1
+                vector[(start + cell) * width] = 1  # little-endian
             start += question.cells(self.sizes)
-        return vector
+        return bytes(vector)
 
     def tables(self, counts: Counts) -> dict[Question, Counts]:
         """Return the tables that a vector of counts is made of."""
@@ -287,7 +278,7 @@ class RoundContext:
     neighbours: int
     committee: int
     witnesses: int
-    width: np.dtype[Any]
+    width: int
     length: int
 
     @classmethod
@@ -314,30 +305,3 @@ class RoundContext:
     def tag(self) -> bytes:
         """Return eight bytes by which messages of another round are told apart."""
         return hashlib.sha256(b"masquerade aggregation tag" + self.info).digest()[:8]
-
-
-def aggregation_guarantee(terms: Terms) -> Guarantee:
-    """Return what the miner learns: every count over at least the minimum of users, and nothing else.
-
-    Disguised first, the sums are sums of reports: γ bounds what they say about a person even to a miner who
-    knows everybody else's report, and no report is ever seen alone.
-    """
-    parameters = terms.parameters
-    own = guarantee_of(terms.policy)
-    whom = f"over at least {parameters.minimum} users"
-    disclosures = tuple(
-        Disclosure(MINER, f"sums of {item.kind} {whom}", item.variables, item.gamma)
-        for item in own.disclosures
-    )
-    colluding = f"at most {parameters.colluders} of {parameters.users} users collude with the miner"
-    chance = "but for a chance of 2^-40, no neighbourhood and no group of witnesses has too many colluders"
-    bounded = (STANDING,) if any(item.gamma is not None for item in own.disclosures) else ()
-    return Guarantee(
-        disclosures,
-        (colluding, chance, ENROLMENT, PRIMITIVES, NO_VALIDATION, *bounded, *own.assumptions),
-        {MINER: parameters.server, "user": "malicious"},
-        parameters.colluders,
-        ((MINER, f"more than {parameters.colluders} users"),),
-        parameters.dropouts,
-        "none",
-    )

@@ -18,19 +18,18 @@ whom then goes on; there is no leaf without users, whose count nobody would noti
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-
-import numpy as np
-from numpy.typing import NDArray
 
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.symmetric import stream
 from masquerade.protocols.aggregation import messages as wire
 from masquerade.protocols.aggregation.agreement import RoundContext, Terms
+from masquerade.protocols.codec import packed_bits, unpacked_bits
 
-Places = NDArray[np.int64]
+Places = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,9 +60,9 @@ class Graph:
         """Return the neighbours of a user in the order of their slots."""
         if self.complete:
             return [*range(place), *range(place + 1, self.users)]
-        positions = (self.position[place] + _offsets(self.neighbours)) % self.users
-        near: list[int] = self.order[positions].tolist()
-        return near
+        half, centre, users = self.neighbours // 2, self.position[place], self.users
+        places = [self.order[(centre + offset) % users] for offset in range(-half, half + 1)]
+        return [*places[:half], *places[half + 1 :]]
 
     def backs(self, place: int) -> Sequence[int]:
         """Return the slots that a user has among the neighbours of each of its own neighbours."""
@@ -77,14 +76,9 @@ class Graph:
 
 
 @lru_cache(maxsize=16)
-def _offsets(neighbours: int) -> Places:
-    half = neighbours // 2
-    return np.array([*range(-half, 0), *range(1, half + 1)])
-
-
 def complete_graph(users: int) -> Graph:
     """Return the graph in which all are neighbours."""
-    everyone = np.arange(users)
+    everyone = tuple(range(users))
     return Graph(users - 1, everyone, everyone)
 
 
@@ -92,17 +86,17 @@ def complete_graph(users: int) -> Graph:
 def harary_graph(users: int, neighbours: int, drawn: bytes) -> Graph:
     """Return the graph that 32 bytes, drawn together by users, stand for."""
     order = permutation(drawn, users)
-    position = np.empty_like(order)
-    position[order] = np.arange(users)
-    return Graph(neighbours, order, position, drawn)
+    position = [0] * users
+    for at, place in enumerate(order):
+        position[place] = at
+    return Graph(neighbours, order, tuple(position), drawn)
 
 
 @lru_cache(maxsize=64)
 def permutation(key: bytes, users: int) -> Places:
     """Return the users in an order that 32 bytes decide: sorted by the words of their stream."""
-    order = np.argsort(np.frombuffer(stream(key, 8 * users), dtype="<u8"), kind="stable")
-    order.flags.writeable = False
-    return order
+    words = struct.unpack(f"<{users}Q", stream(key, 8 * users))
+    return tuple(sorted(range(users), key=words.__getitem__))
 
 
 @lru_cache(maxsize=16)
@@ -110,14 +104,13 @@ def _witnesses(key: bytes, users: int, count: int) -> tuple[int, ...]:
     if count == users:
         return tuple(range(users))
     drawn = hashlib.sha256(b"masquerade aggregation witnesses" + key).digest()
-    return tuple(permutation(drawn, users)[:count].tolist())
+    return permutation(drawn, users)[:count]
 
 
 def members(context: RoundContext, attempt: int, terms: Terms) -> list[int]:
     """Return the committee of an attempt: nobody's choice once the session has its name."""
     key = _bound(b"committee", context, attempt)
-    chosen: list[int] = permutation(key, terms.parameters.users)[: terms.parameters.committee].tolist()
-    return chosen
+    return list(permutation(key, terms.parameters.users)[: terms.parameters.committee])
 
 
 def commitment_to(context: RoundContext, attempt: int, place: int, nonce: bytes) -> bytes:
@@ -167,17 +160,15 @@ class Shown:
     """What a user was shown: the root, the bits of all positions (only its leaves' are known), its leaves."""
 
     root: bytes
-    bits: NDArray[np.bool_]
+    bits: list[bool]
     leaves: bytes
 
 
 class SurvivorTree:
     """The server's side: the whole list, by position on the circle."""
 
-    def __init__(self, surviving: NDArray[np.bool_]) -> None:
-        padded = np.zeros(leaves_of(len(surviving)) * LEAF_BITS, dtype=bool)
-        padded[: len(surviving)] = surviving
-        data = np.packbits(padded).tobytes()
+    def __init__(self, surviving: Sequence[bool]) -> None:
+        data = packed_bits(surviving).ljust(leaves_of(len(surviving)) * wire.LEAF_SIZE, b"\0")
         self._leaves = [data[at : at + wire.LEAF_SIZE] for at in range(0, len(data), wire.LEAF_SIZE)]
         self._levels = [[leaf_node(leaf) for leaf in self._leaves]]
         while len(below := self._levels[-1]) > 1:
@@ -208,10 +199,10 @@ def read_shown(stretch: wire.Stretch, leaves: Sequence[int], users: int) -> Show
     needed = needed_nodes(leaves, leaves_of(users))
     if (len(stretch.leaves), len(stretch.nodes)) != (len(leaves), len(needed)):
         raise DecodingError(f"The list of survivors has {len(leaves)} leaves and {len(needed)} nodes here.")
-    bits = np.zeros(leaves_of(users) * LEAF_BITS, dtype=bool)
+    bits = [False] * (leaves_of(users) * LEAF_BITS)
     level: dict[int, bytes] = {}
     for leaf, part in zip(leaves, stretch.leaves, strict=True):
-        bits[leaf * LEAF_BITS : (leaf + 1) * LEAF_BITS] = np.unpackbits(np.frombuffer(part, dtype=np.uint8))
+        bits[leaf * LEAF_BITS : (leaf + 1) * LEAF_BITS] = unpacked_bits(part)
         level[leaf] = leaf_node(part)
     given = dict(zip(needed, stretch.nodes, strict=True))
     count, height = leaves_of(users), 0
@@ -222,7 +213,7 @@ def read_shown(stretch: wire.Stretch, leaves: Sequence[int], users: int) -> Show
             for index in level
         }
         count, height = -(-count // 2), height + 1
-    if bits[users:].any():
+    if any(bits[users:]):
         raise DecodingError("The list of survivors names users that do not exist.")
     return Shown(level[0], bits[:users], b"".join(stretch.leaves))
 
@@ -232,7 +223,7 @@ def leaves_near(graph: Graph, place: int) -> list[int]:
     if graph.complete:
         return list(range(leaves_of(graph.users)))
     half = graph.neighbours // 2
-    centre = int(graph.position[place])
+    centre = graph.position[place]
     return sorted({(centre + offset) % graph.users // LEAF_BITS for offset in range(-half, half + 1)})
 
 

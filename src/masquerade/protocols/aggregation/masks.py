@@ -1,4 +1,4 @@
-"""Votes and masks as vectors of numbers modulo 2^b, b a width that numpy adds at full speed.
+"""Votes and masks as vectors of numbers modulo 2^b, b a width of whole bytes: bytes, added without NumPy.
 
 A mask is the stream of a key that is used once; the keys follow from two seeds of a user, of which neighbours
 hold shares: one for the mask of its own, one for the pair of keys that it agrees on masks with.
@@ -8,44 +8,59 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from itertools import islice
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import lru_cache
+from itertools import chain
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey, derive
 from masquerade.crypto.seed_shares import SHARE_SIZE
 from masquerade.crypto.symmetric import TAG_SIZE, seal_once, stream, unseal_once
 
-Ring = NDArray[np.unsignedinteger[Any]]
-AT_ONCE = 256
 SEALING, MASKING = "aggregation sealed shares", "aggregation pair mask"
 SEALED_SIZE = 2 * SHARE_SIZE + TAG_SIZE
-_WIDTHS = tuple(np.dtype(name) for name in ("<u1", "<u2", "<u4", "<u8"))
+WIDTHS = (1, 2, 4, 8)
 
 
-def ring(users: int, most: int = 1) -> np.dtype[Any]:
-    """Return the narrowest numbers in which a sum over all users, each at most `most`, does not wrap."""
-    for width in _WIDTHS:
-        if users * most < 1 << 8 * width.itemsize:
+def ring(users: int, most: int = 1) -> int:
+    """Return the bytes of the narrowest numbers in which a sum over all users, each at most `most`, fits."""
+    for width in WIDTHS:
+        if users * most < 1 << 8 * width:
             return width
     raise InputError("Sums that need more than 64 bits are not supported.")
 
 
-def mask(key: bytes, length: int, width: np.dtype[Any]) -> Ring:
+def mask(key: bytes, length: int, width: int) -> bytes:
     """Return the mask that a single-use key of 32 bytes stands for."""
-    return np.frombuffer(stream(key, length * width.itemsize), dtype=width)
+    return stream(key, length * width)
 
 
-def total(vectors: Iterable[Ring], length: int, width: np.dtype[Any]) -> Ring:
-    """Return the sum of many vectors, some hundreds at a time so that they stay in the cache."""
-    result = np.zeros(length, dtype=width)
-    several = iter(vectors)
-    while part := list(islice(several, AT_ONCE)):
-        result += np.sum(part, axis=0, dtype=width)
-    return result
+def total(added: Iterable[bytes], taken: Iterable[bytes], length: int, width: int) -> bytes:
+    """Return the sum of vectors, less that of others, number by number modulo 2^(8·width), little-endian.
+
+    Every second number is added as one long integer, with room for 2^(8·width) sums between them: some ten
+    additions of long integers a vector, whatever its length.
+    """
+    even, room = _every_second(length, width)
+    bits, borrow = 8 * width, even + even // ((1 << 8 * width) - 1)  # 2^bits in every number kept
+    sums = [0, 0]
+    signed = chain(((1, one) for one in added), ((-1, one) for one in taken))
+    for number, (sign, vector) in enumerate(signed, start=1):
+        whole = int.from_bytes(vector, "little")
+        for half in (0, 1):
+            part = (whole >> bits * half) & even
+            sums[half] += part if sign > 0 else borrow - part
+        if number % room == 0:
+            sums = [one & even for one in sums]
+    first, second = (one & even for one in sums)
+    return ((first | second << bits) & ((1 << bits * length) - 1)).to_bytes(length * width, "little")
+
+
+@lru_cache(maxsize=16)
+def _every_second(length: int, width: int) -> tuple[int, int]:
+    """Return ones in every second number of a vector, and how many vectors may be added in between."""
+    pair = (1 << 8 * width) - 1
+    ones = ((1 << 16 * width * -(-length // 2)) - 1) // ((1 << 16 * width) - 1)
+    return pair * ones, min((1 << 8 * width) - 2, 1 << 16)
 
 
 def own_mask_key(seed: bytes, info: bytes) -> bytes:

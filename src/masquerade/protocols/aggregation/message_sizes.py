@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE
 from masquerade.crypto.seed_shares import SHARE_SIZE
 from masquerade.protocols.aggregation import messages as wire
@@ -42,7 +40,7 @@ def most_traffic(parameters: Parameters, batch: Batch) -> Traffic:
     sent: list[wire.RoundMessage] = [
         wire.Advert(tag, signature, key, key),
         wire.Shares(tag, signature, digest, sealed),
-        wire.Vote(tag, signature, np.ones(k, dtype=bool), np.zeros(batch.length, dtype=width)),
+        wire.Vote(tag, signature, [True] * k, bytes(width * batch.length)),
         wire.Unmasking(tag, signature, (bytes(SHARE_SIZE),) * k),
     ]
     if parameters.server == "malicious":
@@ -59,7 +57,7 @@ def most_traffic(parameters: Parameters, batch: Batch) -> Traffic:
 
 def _longest_stretch(parameters: Parameters) -> wire.Stretch:
     users = parameters.users
-    tree = SurvivorTree(np.ones(users, dtype=bool))
+    tree = SurvivorTree([True] * users)
     if parameters.complete:
         return tree.shown(leaves_near(complete_graph(users), 0))
     graph = harary_graph(users, parameters.neighbours, bytes(32))

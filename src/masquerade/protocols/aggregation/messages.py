@@ -15,9 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey, verify_signature
@@ -78,7 +75,7 @@ class Slots:
 
     def read(self, reader: Reader) -> Items:
         """Read the items by slot."""
-        there: list[bool] = Bits(self.count).read(reader).tolist()
+        there = Bits(self.count).read(reader)
         size = self.size
         data, at, items = reader.fixed(size * sum(there)), 0, list[bytes | None]()
         for one in there:
@@ -231,11 +228,11 @@ class Delivery(RoundMessage):
     sealed_shares: Annotated[Items, Slots(_neighbours, SEALED_SIZE)]
 
 
-class Vote(UserMessage, eq=False):
+class Vote(UserMessage):
     """A masked vote, and with which neighbours it is masked."""
 
-    masked_with: Annotated[NDArray[np.bool_], Bits(_neighbours)]
-    vector: Annotated[NDArray[Any], codec.Array(lambda to: to.width, count=lambda to: to.length)]
+    masked_with: Annotated[list[bool], Bits(_neighbours)]
+    vector: Annotated[bytes, Fixed(lambda to: to.width * to.length)]
 
 
 @dataclass(frozen=True, slots=True)

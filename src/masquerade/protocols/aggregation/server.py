@@ -7,9 +7,9 @@ It is driven by two methods: `advance` ends a stage and returns what to send, `r
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -238,7 +238,7 @@ class Server:
         return self._next(self._list, wire.Vote, outgoing)
 
     def _check_vote(self, place: int, said: wire.Vote) -> None:
-        if said.masked_with.tolist() != self._delivered[place]:
+        if said.masked_with != self._delivered[place]:
             raise MessageRefused(
                 "The vote is masked with other neighbours than those whose shares were sent."
             )
@@ -251,8 +251,9 @@ class Server:
             refusal = against_another_list(len(votes), len(self._before.survivors), parameters.minimum)
             if refusal is not None:
                 raise self._abort(f"The round is void: {refusal.reason}.")
-        surviving = np.zeros(parameters.users, dtype=bool)
-        surviving[self.graph.position[list(votes)]] = True
+        surviving = [False] * parameters.users
+        for place in votes:
+            surviving[self.graph.position[place]] = True
         tree = SurvivorTree(surviving)
         self._root = tree.root
         outgoing = {
@@ -287,7 +288,7 @@ class Server:
     def _finish(self) -> Outgoing:
         self._expected, self._stage = None, dict
         cheats: set[int] = set()
-        counts = self._unmasked(cheats).astype(np.int64)
+        counts = np.frombuffer(self._unmasked(cheats), dtype=f"<u{self.terms.width}").astype(np.int64)
         self.outcome = Outcome(
             counts,
             tuple(sorted(self._said[wire.Vote])),
@@ -298,26 +299,25 @@ class Server:
         )
         return {}
 
-    def _unmasked(self, cheats: set[int]) -> masks.Ring:
+    def _unmasked(self, cheats: set[int]) -> bytes:
         """Return the sum of the votes; note the users whose shares were wrong.
 
         Cost: one seed and one mask a survivor; one seed a dropped user, and for each of its surviving
         neighbours one key agreement and one mask. Nothing else grows with n.
         """
         votes = self._said[wire.Vote]
-        result = self._total(said.vector for said in votes.values())
-        result -= self._total(self._mask(self._own_mask_key(place, cheats)) for place in votes)
+        added, taken = (
+            [said.vector for said in votes.values()],
+            [self._own_mask_key(p, cheats) for p in votes],
+        )
+        recovered: list[bytes] = []
         for place in [place for place in self._promises if place not in votes]:
-            added, taken = self._pair_mask_keys(place, cheats)
-            result += self._total(map(self._mask, taken))
-            result -= self._total(map(self._mask, added))
-        return result
-
-    def _total(self, vectors: Iterable[masks.Ring]) -> masks.Ring:
-        return masks.total(vectors, self.batch.length, self.terms.width)
-
-    def _mask(self, key: bytes) -> masks.Ring:
-        return masks.mask(key, self.batch.length, self.terms.width)
+            plus, minus = self._pair_mask_keys(place, cheats)
+            taken += plus
+            recovered += minus
+        length, width = self.batch.length, self.terms.width
+        masked = chain(added, (masks.mask(key, length, width) for key in recovered))
+        return masks.total(masked, (masks.mask(key, length, width) for key in taken), length, width)
 
     def _own_mask_key(self, place: int, cheats: set[int]) -> bytes:
         info, promise = self.context.info, self._promises[place]

@@ -11,9 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey
@@ -176,14 +173,14 @@ class User(Enrolled):
             None if item is None else self._opened(now, slot, item)
             for slot, item in enumerate(said.sealed_shares)
         ]
-        there = np.array([item is not None for item in held])
-        self._require(int(there.sum()), "sent shares")
+        there = [item is not None for item in held]
+        self._require(sum(there), "sent shares")
         vector = self._masked(now, held)
         self._history.spend(now.context, now.turn)
         now.held, now.expected = held, wire.Survivors
         return self._sealed(wire.Vote, now, there, vector)
 
-    def _masked(self, now: RoundState, held: Sequence[bytes | None]) -> masks.Ring:
+    def _masked(self, now: RoundState, held: Sequence[bytes | None]) -> bytes:
         """Return the vote under its own mask and those shared with every neighbour that sent shares."""
         width, length, info = self.terms.width, now.batch.length, now.context.info
         pair = masks.mask_key_pair(now.mask_seed, info)
@@ -195,8 +192,8 @@ class User(Enrolled):
         own = masks.mask(masks.own_mask_key(now.own_seed, info), length, width)
         added = [masks.mask(key, length, width) for other, key in keys.items() if self.place < other]
         taken = [masks.mask(key, length, width) for other, key in keys.items() if self.place > other]
-        vote: masks.Ring = now.batch.vote(self._reports, width)
-        return vote + own + masks.total(added, length, width) - masks.total(taken, length, width)
+        vote = now.batch.vote(self._reports, width)
+        return masks.total([vote, own, *added], taken, length, width)
 
     def _stand(self, now: RoundState, said: wire.Survivors) -> bytes | None:
         parameters = self.terms.parameters
@@ -204,8 +201,7 @@ class User(Enrolled):
         shown = read_shown(said.stretch, leaves_near(graph, self.place), graph.users)
         if not shown.bits[graph.position[self.place]]:
             raise MessageRefused("This user is not on the list of survivors.")
-        near: NDArray[np.bool_] = shown.bits[graph.position[now.near]]
-        surviving: list[bool] = near.tolist()
+        surviving = [shown.bits[graph.position[other]] for other in now.near]
         for other, there, held in zip(now.near, surviving, now.held, strict=True):
             if there and held is None:
                 name = self.terms.roster.names[other]

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent, LogOutOfRange, SealBroken
 from masquerade.crypto.keys import SigningKey, SingleUse
@@ -402,6 +400,8 @@ class Round:
             counts = booth.frequencies([payload for _, payload in votes], workers=self.workers)
         except LogOutOfRange as error:
             raise self._aborted(str(error), []) from None
+        import numpy as np  # noqa: PLC0415  (devices do not count)
+
         questions, spans = self.invitation.questions, [end - start for _, start, end in booth.spans]
         self.tables = tables_of(np.array(counts, dtype=np.int64), questions, spans, self.terms.sizes)
         self.phase, self.message = "done", b""

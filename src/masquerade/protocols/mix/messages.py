@@ -1,4 +1,4 @@
-"""What all agree on before a mix, its guarantee, records as bytes; and messages, signed by their senders."""
+"""What all agree on before a mix, records as bytes; and messages, signed by their senders."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Protocol, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import InputError
-from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.core.schema import Schema
 from masquerade.crypto.elgamal import PIECE
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.proofs import NOT_YET, Context, Transcript
 from masquerade.protocols.codec import U32, Blob, Key, Many, Message, OneOf, Reader, Signature, Text
+from masquerade.protocols.people.report_form import AnyPolicy, sizes_of
 from masquerade.protocols.people.roster import Members, PersonName, aborted, check_members
 
 MOST_ROWS = 100_000
@@ -85,81 +79,25 @@ class MixTerms(Message, tag=b"masquerade mix terms 1", eq=False):
         return self.miner if name == "miner" else self.leaders.get(name)
 
 
-def record_width(policy: Policy) -> int:
+def record_width(policy: AnyPolicy) -> int:
     """Return how many pieces of 30 bytes the records of a policy need."""
-    return -(-sum(_sizes(policy.observed)) // PIECE)
+    return -(-sum(record_sizes(policy)) // PIECE)
 
 
-def packed(codes: Mapping[str, int], policy: Policy) -> bytes:
+def packed(codes: Mapping[str, int], policy: AnyPolicy) -> bytes:
     """Return a record of report codes as bytes: as many for every variable as its codes need, big-endian."""
     fields = []
-    for variable, size in zip(policy.observed.variables, _sizes(policy.observed), strict=True):
-        code = codes.get(variable.name, -1)
-        if not 0 <= code < len(variable):
-            raise InputError(f"A record has no report of {variable.name!r}.")
+    for (name, reports), size in zip(sizes_of(policy).items(), record_sizes(policy), strict=True):
+        code = codes.get(name, -1)
+        if not 0 <= code < reports:
+            raise InputError(f"A record has no report of {name!r}.")
         fields.append(int(code).to_bytes(size, "big"))
     return b"".join(fields)
 
 
-def unpacked(records: Sequence[bytes], schema: Schema) -> tuple[dict[str, NDArray[np.uint32]], int]:
-    """Return the codes of all records by variable, and how many were no records of this schema."""
-    sizes = _sizes(schema)
-    whole = [record for record in records if len(record) == sum(sizes)]
-    cells = np.frombuffer(b"".join(whole), np.uint8).reshape(len(whole), sum(sizes))
-    codes: dict[str, NDArray[np.uint32]] = {}
-    good = np.ones(len(whole), dtype=np.bool_)
-    at = 0
-    for variable, size in zip(schema.variables, sizes, strict=True):
-        column: NDArray[Any] = np.zeros(len(whole), dtype=np.uint32)
-        for place in range(at, at + size):
-            column = column * np.uint32(256) + cells[:, place]
-        good &= column < len(variable)
-        codes[variable.name] = column
-        at += size
-    return {name: np.ascontiguousarray(column[good]) for name, column in codes.items()}, len(records) - int(
-        good.sum()
-    )
-
-
-def tells_without_bound(policy: Policy) -> bool:
-    """Tell whether reports of a policy tell anything without a bound."""
-    return any(item.gamma is None for item in guarantee_of(policy).disclosures)
-
-
-def mix_guarantee(terms: MixTerms, policy: Policy, senders: int) -> Guarantee:
-    """Return who learns what from a mix of `senders` records, disguised by a policy or clear."""
-    behind = guarantee_of(policy)
-    leaders = len(terms.leaders)
-    once = (
-        "a clear record goes through one mix and is counted by nothing else: two collections differ by the "
-        "record of whoever is missing in one; honest respondents refuse a second one while they keep their "
-        "ledgers and agree to no exception"
-    )
-    return Guarantee(
-        tuple(
-            Disclosure(
-                "miner", f"unlinked records of {senders:,} people, {item.kind}", item.variables, item.gamma
-            )
-            for item in behind.disclosures
-        ),
-        (
-            *behind.assumptions,
-            f"at least one of the {leaders} leaders is honest",
-            f"among the {senders:,} senders are honest ones to hide among, and no record tells whose it is",
-            "enrolment gave each respondent one identity, and all know the leaders' identities",
-            *((once,) if tells_without_bound(policy) else ()),
-            "the decisional Diffie–Hellman problem is hard on secp256k1 (hashes as random oracles)",
-        ),
-        adversaries={"miner": "malicious", "leader": "malicious", "respondent": "malicious"},
-        colluders=leaders - 1,
-        excluded_coalitions=(("miner", "all leaders"),),
-        dropouts=0,
-        integrity="identifies",
-    )
-
-
-def _sizes(schema: Schema) -> list[int]:
-    return [max(1, ((len(variable) - 1).bit_length() + 7) // 8) for variable in schema.variables]
+def record_sizes(policy: AnyPolicy) -> list[int]:
+    """Return how many bytes each report of a record takes."""
+    return [max(1, ((size - 1).bit_length() + 7) // 8) for size in sizes_of(policy).values()]
 
 
 PROTOCOL = "anonymous data collection"

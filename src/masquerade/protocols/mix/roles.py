@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.words import counted
 from masquerade.crypto import elgamal
@@ -22,6 +21,7 @@ from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.history import SessionHistory
 from masquerade.protocols.people.ledger import Claim, Enrolled, Ledger
+from masquerade.protocols.people.report_form import AnyPolicy, tells_without_bound
 from masquerade.protocols.people.reports import reports_of
 from masquerade.protocols.people.roster import aborted
 
@@ -266,14 +266,14 @@ class Respondent(Enrolled):
         """
         return self._sent(keys, record, clear=True)
 
-    def report(self, keys: bytes, record: Mapping[str, int], policy: Policy) -> bytes:
+    def report(self, keys: bytes, record: Mapping[str, int], policy: AnyPolicy) -> bytes:
         """Return a record of truth codes, disguised by a policy once and for all, encrypted as by `submit`.
 
         If every variable is disguised, further sessions get the same reports: their difference tells no more
         than the reports do.
         """
         reports = reports_of(record, policy, self.name, self._ledger)
-        return self._sent(keys, wire.packed(reports, policy), clear=wire.tells_without_bound(policy))
+        return self._sent(keys, wire.packed(reports, policy), clear=tells_without_bound(policy))
 
     def _sent(self, keys: bytes, record: bytes, *, clear: bool) -> bytes:
         key = opened_key(self.terms, keys)

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from masquerade.channels.policy import Policy
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.codec import U32, Many, Reader, Struct, Writer
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 Sizes = Mapping[str, int]
-Counts = NDArray[np.int64]
+Counts: TypeAlias = "NDArray[np.int64]"
 MOST_QUESTIONS = 1 << 16
 MOST_VARIABLES = 255
 
@@ -99,16 +99,13 @@ class Question(Struct):
 
     def picked(self, table: Counts, other: Question) -> Counts:
         """Return the table of a question that this one covers: conditions picked, the rest summed out."""
+        import numpy as np  # noqa: PLC0415  (devices answer questions, and have no tables)
+
         given = dict(other.conditions)
         index: tuple[int | slice, ...] = tuple(given.get(name, slice(None)) for name in self.columns)
         left = [name for name in self.columns if name not in given]
         gone = tuple(axis for axis, name in enumerate(left) if name not in other.columns)
         return np.asarray(np.asarray(table[index]).sum(axis=gone))
-
-
-def sizes_of(policy: Policy) -> dict[str, int]:
-    """Return how many reports each variable of a policy has."""
-    return dict(zip(policy.observed, policy.observed.shape(policy.observed), strict=True))
 
 
 def written(questions: Iterable[Question], context: object) -> bytes:

@@ -3,40 +3,60 @@
 from __future__ import annotations
 
 import secrets
+import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
-from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.disguising.memo import Memo
-from masquerade.disguising.report_draws import disguise_codes
 from masquerade.protocols.people.ledger import Claim, Ledger
+from masquerade.protocols.people.report_form import AnyPolicy, ReportForm
+
+if TYPE_CHECKING:
+    from masquerade.channels.policy import Policy
 
 MEMO = "memo"
 FORMER = "aggregation report"  # the first version kept reports of secure aggregation themselves
 
 
-def reports_of(record: Mapping[str, int], policy: Policy, name: str, ledger: Ledger) -> dict[str, int]:
+def reports_of(record: Mapping[str, int], policy: AnyPolicy, name: str, ledger: Ledger) -> dict[str, int]:
     """Return the reports of a record: drawn by the policy, the same ones for the same values ever after.
 
     They follow from a secret that the ledger keeps, so a person who is counted by several protocols, or in
     several epochs, reports alike.
     """
-    for variable in policy.schema.variables:
-        if not 0 <= record.get(variable.name, -1) < len(variable):
-            raise InputError(f"The record of {name!r} has no category of {variable.name!r}.")
+    sizes = _categories(policy)
+    for variable, size in sizes.items():
+        if not 0 <= record.get(variable, -1) < size:
+            raise InputError(f"The record of {name!r} has no category of {variable!r}.")
     if not policy.disguised:
-        return {variable: int(record[variable]) for variable in policy.schema}
+        return {variable: int(record[variable]) for variable in sizes}
     kept = ledger.find(FORMER, policy.id.encode())
     if kept is not None:
-        return dict(zip(policy.schema, np.frombuffer(kept, dtype="<u4").tolist(), strict=True))
+        return dict(zip(sizes, struct.unpack(f"<{len(kept) // 4}I", kept), strict=True))
     secret = ledger.find(MEMO, b"")
     if secret is None:
         secret = secrets.token_bytes(32)
         ledger.claim([Claim(MEMO, b"", secret)])
+    if isinstance(policy, ReportForm):
+        return policy.reports(record, name, secret)
+    return _by_memo(record, policy, name, secret)
+
+
+def _categories(policy: AnyPolicy) -> dict[str, int]:
+    if isinstance(policy, ReportForm):
+        return {variable.name: len(variable.labels) for variable in policy.variables}
+    return {variable.name: len(variable) for variable in policy.schema.variables}
+
+
+def _by_memo(record: Mapping[str, int], policy: Policy, name: str, secret: bytes) -> dict[str, int]:
+    """Return what the library draws of the same words, whatever the channels are."""
+    import numpy as np  # noqa: PLC0415  (devices have no policies, and draw by themselves)
+    import pyarrow as pa  # noqa: PLC0415
+
+    from masquerade.disguising.memo import Memo  # noqa: PLC0415
+    from masquerade.disguising.report_draws import disguise_codes  # noqa: PLC0415
+
     draws = Memo(Path("ledger"), secret).draws(policy.id, pa.array([name]), "user")
     codes = {variable: np.array([record[variable]], dtype=np.uint32) for variable in policy.schema}
     reports = disguise_codes(codes, policy, draws)

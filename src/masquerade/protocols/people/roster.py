@@ -10,11 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, TypeVar
 
-import numpy as np
-
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.keys import SigningKey, decode_identity
-from masquerade.protocols.codec import Key, Text
+from masquerade.protocols.codec import Key, Text, packed_bits, unpacked_bits
 
 T = TypeVar("T")
 LONGEST_NAME = 128
@@ -81,12 +79,10 @@ def aborted(reason: str, *culprits: str, spent: bool = False) -> RoundAborted:
 
 def flags_of(places: Sequence[int], size: int) -> bytes:
     """Return a bit for each of `size` members, set for those at these places."""
-    flags = np.zeros(size, dtype=np.bool_)
-    flags[list(places)] = True
-    return np.packbits(flags).tobytes()
+    there = set(places)
+    return packed_bits([place in there for place in range(size)])
 
 
 def flagged(flags: bytes, members: Sequence[T]) -> list[T]:
     """Return the members whose bit is set."""
-    places: list[int] = np.flatnonzero(np.unpackbits(np.frombuffer(flags, np.uint8))).tolist()
-    return [members[place] for place in places]
+    return [members[place] for place, there in enumerate(unpacked_bits(flags)) if there]

@@ -45,7 +45,7 @@ from masquerade.protocols.people.history import TERMS_SIZE
 def tree_of(server, gone=()):
     """Return the list of survivors as it would be if some users had dropped out."""
     alive = np.ones(server.terms.parameters.users, dtype=bool)
-    alive[server.graph.position[list(gone)]] = False
+    alive[[server.graph.position[one] for one in gone]] = False
     return SurvivorTree(alive)
 
 
@@ -161,7 +161,7 @@ def test_one_dropout_between_two_rounds_gives_nothing_away():
     # what the server has: masked votes and not one share; the difference of sums is not the record of user 4
     assert not evil._said[Endorsement]
     assert not evil._said[Unmasking]
-    masked = np.sum([said.vector for said in evil._said[Vote].values()], axis=0, dtype=evil.terms.width)
+    masked = np.sum([[*said.vector] for said in evil._said[Vote].values()], axis=0)
     codes = codes_of(12)
     record = np.zeros(6, dtype=np.int64)
     record[codes["a"][4] * 3 + codes["b"][4]] = 1
@@ -327,7 +327,7 @@ def test_one_user_can_shift_any_count():
         reply = population.users[place].receive(message)
         if place == 0:
             said = Vote.decode(reply, server.context)
-            more = said.vector + np.array([50, 0, 0, 0, 0, 0], dtype=np.uint8)
+            more = bytes([(said.vector[0] + 50) % 256]) + said.vector[1:]
             reply = sealed(population, server, 0, Vote, said.masked_with, more)
         server.receive(place, reply)
     until(population, server, None)

@@ -46,7 +46,7 @@ from masquerade.protocols.people.roster import Roster
 def shown(server, gone):
     """Have a server list all users but some, whoever voted; return what it shows."""
     alive = np.ones(server.terms.parameters.users, dtype=bool)
-    alive[server.graph.position[list(gone)]] = False
+    alive[[server.graph.position[one] for one in gone]] = False
     tree = SurvivorTree(alive)
     server._root = tree.root
     return {
@@ -273,7 +273,7 @@ def test_two_gaps_of_colluders_would_part_a_circle():
     assert opens(colluding, listed, set(range(6, 18)), n, k, t)
     assert not opens(colluding - {4}, listed - {4}, set(range(6, 18)), n, k, t)
     graph = harary_graph(n, k, bytes(32))
-    arcs = [set(graph.order[6:18].tolist()), set(graph.order[24:].tolist())]
+    arcs = [set(graph.order[6:18]), set(graph.order[24:])]
     assert not any(set(graph.around(place)) & arcs[1] for place in arcs[0])  # no masks between them
 
 

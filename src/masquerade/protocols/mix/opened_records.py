@@ -1,0 +1,67 @@
+"""What comes out of a mix: records as columns of codes, and who has learnt what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.channels.policy import Policy
+from masquerade.channels.privacy import guarantee_of
+from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.protocols.mix.messages import MixTerms, record_sizes
+from masquerade.protocols.people.report_form import tells_without_bound
+
+
+def unpacked(records: Sequence[bytes], policy: Policy) -> tuple[dict[str, NDArray[np.uint32]], int]:
+    """Return the codes of all records by variable, and how many were no records of this policy."""
+    sizes = record_sizes(policy)
+    whole = [record for record in records if len(record) == sum(sizes)]
+    cells = np.frombuffer(b"".join(whole), np.uint8).reshape(len(whole), sum(sizes))
+    codes: dict[str, NDArray[np.uint32]] = {}
+    good = np.ones(len(whole), dtype=np.bool_)
+    at = 0
+    for variable, size in zip(policy.observed.variables, sizes, strict=True):
+        column: NDArray[Any] = np.zeros(len(whole), dtype=np.uint32)
+        for place in range(at, at + size):
+            column = column * np.uint32(256) + cells[:, place]
+        good &= column < len(variable)
+        codes[variable.name] = column
+        at += size
+    return {name: np.ascontiguousarray(column[good]) for name, column in codes.items()}, len(records) - int(
+        good.sum()
+    )
+
+
+def mix_guarantee(terms: MixTerms, policy: Policy, senders: int) -> Guarantee:
+    """Return who learns what from a mix of `senders` records, disguised by a policy or clear."""
+    behind = guarantee_of(policy)
+    leaders = len(terms.leaders)
+    once = (
+        "a clear record goes through one mix and is counted by nothing else: two collections differ by the "
+        "record of whoever is missing in one; honest respondents refuse a second one while they keep their "
+        "ledgers and agree to no exception"
+    )
+    return Guarantee(
+        tuple(
+            Disclosure(
+                "miner", f"unlinked records of {senders:,} people, {item.kind}", item.variables, item.gamma
+            )
+            for item in behind.disclosures
+        ),
+        (
+            *behind.assumptions,
+            f"at least one of the {leaders} leaders is honest",
+            f"among the {senders:,} senders are honest ones to hide among, and no record tells whose it is",
+            "enrolment gave each respondent one identity, and all know the leaders' identities",
+            *((once,) if tells_without_bound(policy) else ()),
+            "the decisional Diffie–Hellman problem is hard on secp256k1 (hashes as random oracles)",
+        ),
+        adversaries={"miner": "malicious", "leader": "malicious", "respondent": "malicious"},
+        colluders=leaders - 1,
+        excluded_coalitions=(("miner", "all leaders"),),
+        dropouts=0,
+        integrity="identifies",
+    )
