@@ -100,6 +100,10 @@ OWN = {
         "collect:collect_app",
         "Rows of people who trust nobody with them: a row opens if at least k share its quasi-identifier.",
     ),
+    "count": (
+        "count:count_app",
+        "Count people who each keep their own record: votes, secure aggregation, or a mix.",
+    ),
     "survey": (
         "survey:survey_app",
         "Ask a sensitive question: the respondent's own browser disguises the answer before it leaves.",

@@ -9,11 +9,9 @@ from __future__ import annotations
 import gc
 import pickle
 import secrets
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -151,6 +149,8 @@ def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int) 
     workers = min(workers, len(tasks))
     if workers <= 1:
         return [work(task) for task in tasks]
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (devices check alone)
+
     results: dict[int, Result] = {}
     left, lock, stopped = iter(enumerate(tasks)), threading.Lock(), threading.Event()
 
@@ -184,6 +184,8 @@ def _helper() -> Iterator[Callable[[Callable[[Task], Result], Task], Result]]:
     process makes of a task, or raises `EOFError`, `OSError` or `PickleError` if it makes nothing.
     """
     begin = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+    import subprocess  # noqa: PLC0415  (devices check alone)
+
     process: subprocess.Popen[bytes] | None = None
     with suppress(OSError):
         process = subprocess.Popen(  # noqa: S603

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
@@ -183,6 +182,8 @@ def sum_of_encodings(encodings: bytes, workers: int) -> Any:
     if len(chunks) <= 1 or workers == 1:
         parts = [_sum_chunk(chunk) for chunk in chunks]
     else:
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (devices sum alone)
+
         with ThreadPoolExecutor(workers) as pool:
             parts = list(pool.map(_sum_chunk, chunks))
     return combine_pointers([part for part in parts if part is not None])

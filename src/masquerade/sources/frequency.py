@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import count
 
 import numpy as np
@@ -93,8 +94,7 @@ class FrequencyTally(CountRounds):
         current = Round(self.terms, next(self._numbers), self.users, mined, workers=self._workers)
         try:
             while current.phase != "done":
-                for user in current.invitation.users:
-                    self._hand(current, user)
+                self.hand_out(current)
                 current.advance()
         except RoundAborted as error:
             self.users = tuple(user for user in self.users if user not in set(error.culprits))
@@ -102,19 +102,26 @@ class FrequencyTally(CountRounds):
             raise
         finally:
             if current.votes_may_have_left:
-                self._rosters.append(frozenset(current.invitation.users))
-                if current.phase != "done":
-                    self._spent.update(mined)
+                self.spent(current)
         return KnownCounts(self.policy, people | current.tables, len(current.invitation.users))
 
-    def _hand(self, current: Round, user: str) -> None:
-        reply = self._exchange(user, current.message)
-        if reply is None:
-            return
-        try:
+    def hand_out(self, current: Round) -> None:
+        """Hand every user the message that is due, and take their answers; whoever is silent is missing."""
+        for user in current.invitation.users:
+            reply = self._exchange(user, current.message)
+            if reply is not None:
+                self.take(current, reply)
+
+    def take(self, current: Round, reply: bytes) -> None:
+        """Take a user's answer; what nobody signed is as good as none."""
+        with suppress(DecodingError, SealBroken):
             current.receive(reply)
-        except (DecodingError, SealBroken):
-            return  # not signed by anybody: as good as no answer
+
+    def spent(self, current: Round) -> None:
+        """Remember a round in which votes have left, or may have: without counts its questions are closed."""
+        self._rosters.append(frozenset(current.invitation.users))
+        if current.phase != "done":
+            self._spent.update(current.invitation.questions)
 
     def _renew(self) -> None:
         self.n = len(self.users)

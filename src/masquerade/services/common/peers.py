@@ -94,8 +94,11 @@ def _only(found: list[Peer], shown: str) -> list[Peer]:
     return found
 
 
+_PEM = "-----BEGIN CERTIFICATE-----"
+
+
 class TlsFiles(NamedTuple):
-    """The files that make a connection private, or none."""
+    """The files that make a connection private, or none; a client may have the authority itself as text."""
 
     certificate: str | Path | None = None
     key: str | Path | None = None
@@ -183,6 +186,8 @@ def client_context(peer: Peer, tls: TlsFiles) -> PinnedContext:
     try:
         if tls.authority is None:
             context.load_default_certs()
+        elif str(tls.authority).startswith(_PEM):
+            context.load_verify_locations(cadata=str(tls.authority))
         else:
             context.load_verify_locations(tls.authority)
         if tls.certificate is not None:

@@ -34,6 +34,8 @@ from masquerade.services.common.settings import (
     Tls,
     Url,
 )
+from masquerade.services.count.settings import KINDS as COUNTING
+from masquerade.services.count.settings import CountLimits
 from masquerade.services.parties import kinds
 from masquerade.services.parties.session import Goal, KindName, LearnerName, SessionSpec
 from masquerade.services.parties.settings import KINDS as PARTIES
@@ -49,7 +51,7 @@ ON_PAGE = Written(
 WIDTH = 118
 HEAD = ["| key | what it is | default |", "|---|---|---|"]
 
-MODELS: dict[str, type[BaseModel]] = {**PARTIES, "session": SessionSpec, **COLLECTING, **SURVEYS}
+MODELS: dict[str, type[BaseModel]] = {**PARTIES, "session": SessionSpec, **COLLECTING, **COUNTING, **SURVEYS}
 USES = {
     "party": "For `masquerade party serve`.",
     "miner": "For `masquerade miner serve`.",
@@ -59,6 +61,10 @@ USES = {
     "office": "For `masquerade collect enrol`.",
     "collection": "For `masquerade collect submit`.",
     "form": "Both servers and everybody have it; `form` in their files names it.",
+    "count": "The miner, the leaders and the office have it; `count` in their files names it.",
+    "count-miner": "For `masquerade count serve`.",
+    "count-leader": "For `masquerade count serve`.",
+    "count-office": "For `masquerade count enrol`.",
     "survey": "For `masquerade survey serve`.",
 }
 TITLES: dict[type[BaseModel], str] = {
@@ -67,6 +73,7 @@ TITLES: dict[type[BaseModel], str] = {
     PeerSettings: "A peer",
     Limits: "`limits`",
     OpenLimits: "`limits` of a collection",
+    CountLimits: "`limits` of a count",
     SurveyLimits: "`limits` of a survey",
     QuotaSettings: "A quota",
     DataSettings: "`data`",

@@ -1,0 +1,81 @@
+"""Where people's devices ask for what they are due: one message a person, handed out until it is answered."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from masquerade.services.count.messages import MESSAGE, OVER, WAIT, Letter, letter_id
+
+HOLD_SECONDS: Final = 2.0
+_SHORTEST, _EACH = 100, 4  # milliseconds to wait where nobody can be held, and for every person
+
+
+class Desk:
+    """Messages to people and their replies; `held` devices at most are kept waiting for something to say."""
+
+    def __init__(self, people: int, held: int, patience: float) -> None:
+        self._people, self._held, self._patience = people, held, patience
+        self._letters: dict[str, bytes] = {}
+        self._ids: dict[str, bytes] = {}
+        self._replies: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._over = False
+
+    def letter(self, person: str) -> Letter:
+        """Return what a person is due; where nothing is, after a while."""
+        with self._changed:
+            if self._waiting < self._held:
+                self._waiting += 1
+                try:
+                    self._changed.wait_for(lambda: self._over or person in self._letters, HOLD_SECONDS)
+                finally:
+                    self._waiting -= 1
+                pause = 0
+            else:
+                pause = _SHORTEST + _EACH * self._people
+            if person in self._letters:
+                return Letter(MESSAGE, 0, self._letters[person])
+            return Letter(OVER) if self._over else Letter(WAIT, pause)
+
+    def take(self, person: str, letter: bytes, content: bytes) -> bool:
+        """Take a reply to the message that a person is due; one to another message is late, and lost."""
+        with self._changed:
+            if self._ids.get(person) != letter or person not in self._letters:
+                return False
+            self._replies[person] = content
+            del self._letters[person]
+            self._changed.notify_all()
+            return True
+
+    def replies(
+        self, letters: Mapping[str, bytes], patience: float | None = None
+    ) -> Iterator[tuple[str, bytes]]:
+        """Hand out messages and yield replies as they come, until all are there or patience has an end."""
+        ids = {content: letter_id(content) for content in set(letters.values())}
+        with self._changed:
+            self._letters, self._replies = dict(letters), {}
+            self._ids = {person: ids[content] for person, content in letters.items()}
+            self._changed.notify_all()
+        until, left = time.monotonic() + (self._patience if patience is None else patience), len(letters)
+        try:
+            while left:
+                with self._changed:
+                    here = self._changed.wait_for(lambda: bool(self._replies), until - time.monotonic())
+                    came, self._replies = self._replies, {}
+                if not here:
+                    return
+                left -= len(came)
+                yield from came.items()
+        finally:
+            with self._changed:
+                self._letters, self._replies = {}, {}
+
+    def end(self) -> None:
+        """Tell everybody who asks that counting is over."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()

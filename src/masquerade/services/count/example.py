@@ -1,0 +1,107 @@
+"""A whole count on one machine: certificates, identities, settings, a policy and made-up people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from masquerade.core.atomic import write_whole
+from masquerade.core.errors import InputError
+from masquerade.services.common.example_deployment import ExampleDeployment
+
+MINER, OFFICE = "miner", "office"
+VARIABLES: Final[Mapping[str, Sequence[str]]] = {
+    "smoker": ["yes", "no"],
+    "region": ["north", "south"],
+    "illness": ["none", "asthma"],
+}
+
+
+def made_up(people: int) -> list[dict[str, str]]:
+    """Return the records of made-up people, always the same: smokers are more often ill."""
+    found = []
+    for i in range(people):
+        smoker, region = i % 3 == 0, i % 2 == 0
+        ill = i % 4 == 0 if smoker else i % 7 == 0
+        found.append(
+            {
+                "smoker": "yes" if smoker else "no",
+                "region": "north" if region else "south",
+                "illness": "asthma" if ill else "none",
+            }
+        )
+    return found
+
+
+def write_count(
+    folder: Path,
+    *,
+    protocol: str,
+    records: Sequence[Mapping[str, Any]],
+    policy: Mapping[str, Any] | None = None,
+    leaders: int = 2,
+    name: str = "example",
+    ports: Mapping[str, int] | None = None,
+    **more: Any,
+) -> dict[str, Path]:
+    """Write everything into a folder for each role; return the file of each role, the names and the records.
+
+    `more` goes into the description (`minimum`, `colluders`, …), but `patience` into the miner's file.
+    """
+    if not records:
+        raise InputError("A count needs people.")
+    leading = [f"leader{i + 1}" for i in range(leaders)] if protocol == "mix" else []
+    made = ExampleDeployment(folder, (MINER, *leading), (OFFICE,), ports)
+    known = made.known
+    variables = {one: {"categories": list(labels)} for one, labels in VARIABLES.items()}
+    write_whole(
+        folder / "policy.yaml",
+        yaml.safe_dump(dict(policy or {"masquerade": 1, "variables": variables}), sort_keys=False),
+    )
+    patience = {"patience": more.pop("patience")} if "patience" in more else {}
+    described = {"masquerade": 1, "name": name, "protocol": protocol, "policy": "policy.yaml", **more}
+    described |= {"miner": known[MINER]["identity"]}
+    if leading:
+        described["leaders"] = {one: known[one]["identity"] for one in leading}
+    files = {"count": made.write("count.yaml", described)}
+    shared = {"count": "../count.yaml", "office": OFFICE}
+    called = {one: known[one] for one in (OFFICE, *leading)}
+    files[MINER] = made.write(
+        f"{MINER}/{MINER}.yaml", made.settings(MINER) | shared | {"peers": called} | patience
+    )
+    for one in leading:
+        peers = {OFFICE: known[OFFICE], MINER: known[MINER]}
+        files[one] = made.write(
+            f"{one}/{one}.yaml", made.settings(one) | shared | {"miner": MINER, "peers": peers}
+        )
+    reached = {one: {key: known[one][key] for key in ("url", "fingerprints")} for one in (MINER, *leading)}
+    office = {"masquerade": 1, "name": OFFICE, "count": "../count.yaml", "tls": made.tls(OFFICE)}
+    office |= {"miner": reached[MINER], "leaders": {one: reached[one] for one in leading}}
+    files[OFFICE] = made.write(f"{OFFICE}/{OFFICE}.yaml", office)
+    files["records"] = folder / "records"
+    files["records"].mkdir(mode=0o700)
+    names = [f"P{i + 1:05d}" for i in range(len(records))]
+    for one, record in zip(names, records, strict=True):
+        write_whole(files["records"] / f"{one}.json", json.dumps(dict(record)) + "\n", private=True)
+    files["names"] = folder / "people.txt"
+    write_whole(files["names"], "".join(f"{one}\n" for one in names), private=True)
+    return files
+
+
+def commands(folder: Path, files: Mapping[str, Path]) -> list[str]:
+    """Return the commands that run a count that was written, in their order."""
+    begin, people = "masquerade count", folder / "people"
+    serving = [f"{begin} serve {files[one]} &" for one in files if one.startswith("leader") or one == MINER]
+    part = f"{begin} take-part {people}/$p.person --record {files['records']}/$p.json"
+    learning = f"mq.learn.naive_bayes(mq.people.count('{files[MINER]}'), 'illness').summary()"
+    return [
+        *serving,
+        f"{begin} enrol --from {files['names']} --office {files[OFFICE]} --out {people}",
+        f"for p in $(cat {files['names']}); do {part} & done",
+        f'python -c "import masquerade as mq; print({learning})"',
+        f"{begin} close --node {files[MINER]}",
+    ]

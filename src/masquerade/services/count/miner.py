@@ -1,0 +1,313 @@
+"""The miner as a service: it holds rounds over people's devices, and remembers what it has counted.
+
+Killed at any moment and started again, it goes on with everything that was counted; a round in which votes
+may have left is spent, as people's own ledgers say, too. The key of a mix is in memory alone: a miner that
+stops between the first key and the opening ends that count.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any, Final
+
+from masquerade.core.errors import InputError, QueryRefused, Refusal
+from masquerade.core.tally import raise_refusals
+from masquerade.crypto.errors import DecodingError
+from masquerade.protocols.aggregation.agreement import Terms as AggregationTerms
+from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
+from masquerade.protocols.mix.messages import MixTerms, Signed
+from masquerade.protocols.mix.roles import Miner
+from masquerade.protocols.people.questions import Question, smallest_cover
+from masquerade.services.common.client import HttpTransport, json_object, peer_transport
+from masquerade.services.common.jobs import Call
+from masquerade.services.count.desk import Desk
+from masquerade.services.count.messages import MESSAGE, OVER, WAIT, Boards, CountTerms, Letter, Reply
+from masquerade.services.count.rounds import (
+    RoundBook,
+    ServedAggregation,
+    ServedFrequency,
+    question_of,
+)
+from masquerade.services.count.server import SCOPE, CountServer
+from masquerade.services.count.settings import CountMinerSettings
+from masquerade.sources.aggregation import AggregationTally
+from masquerade.sources.count_rounds import CountRounds, KnownCounts
+
+CLOSED, KEYS, RECORDS = "closed", "keys", "records"
+_TAKEN: Final = b'{"taken": true}'
+KEY_LOST: Final = Refusal(
+    "key_lost", "The miner stopped after the keys of this mix were made: it is over. Name a new count."
+)
+
+
+class _Mix:
+    """A mix as its miner runs it: keys from all leaders, submissions until the closing, then records."""
+
+    def __init__(self, service: MinerService, terms: MixTerms) -> None:
+        self._service, self._terms, self._lock = service, terms, threading.Lock()
+        notes = service.state.notes
+        found = notes.get(SCOPE, RECORDS)
+        self.result: dict[str, Any] | None = None if found is None else json.loads(found)
+        self.lost = self.result is None and notes.get(SCOPE, KEYS) is not None
+        self._miner: Miner | None = None
+        self._board: bytes | None = None
+        self._submissions: dict[str, bytes] = {}
+
+    def letter(self, person: str) -> Letter:
+        """Return the board of keys for a person, until they have answered it."""
+        if self.lost:
+            raise QueryRefused([KEY_LOST])
+        if self.result is not None or person in self._submissions:
+            return Letter(OVER)
+        board = self._board
+        if board is None:
+            if not self._lock.acquire(blocking=False):
+                return Letter(WAIT, 500)
+            try:
+                board = self._keys()
+            finally:
+                self._lock.release()
+        return Letter(MESSAGE, 0, board)
+
+    def _keys(self) -> bytes:
+        if self._board is None:
+            with self._leaders() as http:
+                shares = [http.exchange(name, b"", place="share") for name in self._terms.leaders]
+                miner = Miner(self._service.identity, self._terms)
+                board = miner.key_board([miner.share(), *shares])
+                self._service.state.notes.put(SCOPE, KEYS, b"")
+                for name in self._terms.leaders:
+                    http.exchange(name, board, place="key")
+            self._miner, self._board = miner, board
+        return self._board
+
+    def take(self, reply: Reply) -> None:
+        """Keep the first submission that a person signed."""
+        signed = Signed.opened(reply.content, self._terms, "submission")
+        if signed.sender != reply.person:
+            raise DecodingError("A submission comes from whoever signed it.")
+        with self._lock:
+            if self.result is None:
+                self._submissions.setdefault(reply.person, reply.content)
+
+    def close(self) -> None:
+        """Have everything that was sent shuffled by every leader and opened; once."""
+        with self._lock:
+            if self.lost:
+                raise QueryRefused([KEY_LOST])
+            if self.result is not None:
+                return
+            miner = self._miner
+            if miner is None:
+                raise QueryRefused([Refusal("not_begun", "Nobody has sent anything yet.")])
+            batch = miner.batch(list(self._submissions.values()))
+            shuffles: list[bytes] = []
+            with self._leaders() as http:
+                for name in self._terms.leaders:
+                    shown = Boards((batch, miner.shuffle_board(shuffles))).encode()
+                    shuffles.append(http.exchange(name, shown, place="shuffle"))
+                board = miner.shuffle_board(shuffles)
+                shown = Boards((batch, board)).encode()
+                endorsed = miner.endorsement_board(
+                    [http.exchange(name, shown, place="endorse") for name in self._terms.leaders]
+                )
+                openings = [http.exchange(name, endorsed, place="open") for name in self._terms.leaders]
+            collected = miner.collect(batch, board, openings)
+            records = [record.hex() for record in collected.records]
+            result = {"records": records, "unreadable": collected.unreadable, "refused": list(miner.refused)}
+            self._service.state.notes.put(SCOPE, RECORDS, json.dumps(result).encode())
+            self.result = result
+
+    @property
+    def sent(self) -> int:
+        """Return how many people have sent something."""
+        return len(self._submissions)
+
+    def _leaders(self) -> HttpTransport:
+        return peer_transport(self._service.settings, self._service.peers)
+
+
+class MinerService(CountServer):
+    """Office: enrol. Anybody: terms, letters, replies. Operator: check, ask, result, close, status."""
+
+    settings: CountMinerSettings
+
+    def __init__(self, settings: CountMinerSettings) -> None:
+        self._asking = threading.Lock()
+        self.desk: Desk | None = None
+        self.rounds: CountRounds | None = None
+        self.mix: _Mix | None = None
+        self.policy = settings.description().loaded_policy()
+        super().__init__(settings)
+        leaders = self.description.leaders
+        missing = [name for name in leaders if name not in settings.peers or not settings.peers[name].url]
+        if missing:
+            raise InputError(f"The leaders {', '.join(missing)} must be peers that have a url.")
+        if self.description.miner != self.identity.public.hex():
+            raise InputError("The description of the count names another miner's identity than this one's.")
+        self.places = {
+            "enrol": self.enrol,
+            "terms": lambda _call: self.enrolled().encode(),
+            "letters": self._letter,
+            "replies": self._reply,
+        }
+        self.operations = {
+            "check": self._check,
+            "ask": self._ask,
+            "result": self._result,
+            "close": self._close,
+            "status": self._status,
+        }
+
+    def take_terms(self, terms: CountTerms) -> None:
+        """Begin to count, or go on where the state says."""
+        agreed, held = terms.agreed(self.policy), self.settings.limits.concurrency // 2
+        if isinstance(agreed, MixTerms):
+            self.mix = _Mix(self, agreed)
+        else:
+            self.desk = Desk(len(terms.members), held, self.settings.patience)
+            self.book = RoundBook(self.state, agreed.sizes)
+            if isinstance(agreed, FrequencyTerms):
+                self.rounds = ServedFrequency(agreed, self.desk, self.book)
+            elif isinstance(agreed, AggregationTerms):
+                self.rounds = _Summed(ServedAggregation(agreed, self.desk, self.book), self.policy, self.book)
+            if self.closed:
+                self.desk.end()
+        super().take_terms(terms)
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether counting is over."""
+        return self.state.notes.get(SCOPE, CLOSED) is not None
+
+    def described(self) -> str:
+        """Return a line for the operator when the service starts."""
+        name, protocol = self.description.name, self.description.protocol
+        people = "nobody is enrolled yet" if self.terms is None else f"{len(self.terms.members):,} people"
+        return f"count {name!r} by {protocol}: {people}"
+
+    def _letter(self, call: Call) -> bytes:
+        terms, person = self.enrolled(), json_object(call.body).get("person")
+        if not isinstance(person, str) or person not in terms.members:
+            raise InputError("Nobody of this name is enrolled.")
+        if self.mix is not None:
+            return self.mix.letter(person).encode()
+        return self._desk().letter(person).encode()
+
+    def _reply(self, call: Call) -> bytes:
+        terms, reply = self.enrolled(), Reply.decode(call.body)
+        if reply.person not in terms.members:
+            raise InputError("Nobody of this name is enrolled.")
+        if self.mix is not None:
+            self.mix.take(reply)
+            return _TAKEN
+        return _TAKEN if self._desk().take(reply.person, reply.letter, reply.content) else b'{"taken": false}'
+
+    def _desk(self) -> Desk:
+        if self.desk is None:
+            raise InputError("This count has no rounds.")
+        return self.desk
+
+    def _questions(self, given: dict[str, Any]) -> tuple[CountRounds, list[Question]]:
+        self.enrolled()
+        if self.rounds is None:
+            raise InputError("A mix gives records, once it is closed (result); no questions are asked.")
+        if self.closed:
+            raise QueryRefused([Refusal("closed", "This count is closed: no further question is asked.")])
+        listed = given.get("questions")
+        if not isinstance(listed, list) or not listed:
+            raise InputError("'questions' is a list of at least one.")
+        return self.rounds, [question_of(one, self.rounds.sizes) for one in listed]
+
+    def _check(self, given: dict[str, Any]) -> dict[str, Any]:
+        rounds, questions = self._questions(given)
+        asked = _unknown(rounds, questions)[1]
+        found = rounds.refusals(asked) if asked else []
+        return {"refusals": [{"code": one.code, "reason": one.reason} for one in found]}
+
+    def _ask(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Answer questions from what was counted, the rest in one round; the operator's alone."""
+        rounds, questions = self._questions(given)
+        with self._asking:
+            known, asked = _unknown(rounds, questions)
+            if asked:
+                raise_refusals(rounds.refusals(asked))
+                held = rounds.hold_round(asked)
+                rounds.held.append(held)
+                known = [*known, held]
+            n = rounds.n if not known else known[-1].n
+            tables = {}
+            for question in questions:
+                of_it = [one.count([question]) for one in reversed(known) if one.n == n]
+                tables[question] = next(one[0] for one in of_it if one)
+        return {"n": n, "tables": [tables[one].reshape(-1).tolist() for one in questions]}
+
+    def _result(self, _given: dict[str, Any]) -> dict[str, Any]:
+        terms = self.enrolled()
+        if self.mix is not None and self.mix.result is None:
+            raise QueryRefused([Refusal("not_closed", "The mix is not closed: nothing was opened.")])
+        result = {} if self.mix is None else self.mix.result or {}
+        return {"terms": terms.encode().hex(), **result}
+
+    def _close(self, _given: dict[str, Any]) -> dict[str, Any]:
+        """End the count: a mix is opened, in rounds nothing more is asked and devices are told."""
+        self.enrolled()
+        if self.mix is not None:
+            self.mix.close()
+        else:
+            with self._asking:
+                if not self.closed:
+                    self.state.notes.put(SCOPE, CLOSED, b"")
+                self._desk().end()
+        return self._status({})
+
+    def _status(self, _given: dict[str, Any]) -> dict[str, Any]:
+        terms = self.terms
+        status: dict[str, Any] = {
+            "count": self.description.name,
+            "protocol": self.description.protocol,
+            "people": None if terms is None else len(terms.members),
+            "terms": None if terms is None else terms.digest.hex(),
+            "state": "waiting" if terms is None else "open",
+        }
+        if self.mix is not None:
+            over = self.mix.result is not None
+            status |= {
+                "state": "over" if self.mix.lost else "closed" if over else "open",
+                "sent": self.mix.sent,
+            }
+            if self.mix.result is not None:
+                status |= {"records": len(self.mix.result["records"]), "refused": self.mix.result["refused"]}
+        elif self.rounds is not None:
+            status["state"] = "closed" if self.closed else "open"
+            status["rounds"] = len(self.rounds.held)
+            status["counted"] = self.rounds.n
+            status["cheats"] = sorted({name for one in self.book.of("cheats") for name in one["evidence"]})
+            status["left"] = sorted({name for one in self.book.of("gone") for name in one["users"]})
+        return status
+
+
+class _Summed(AggregationTally):
+    """Secure aggregation whose counts are written down before they are given."""
+
+    def __init__(self, rounds: ServedAggregation, policy: Any, book: RoundBook) -> None:
+        super().__init__(rounds, policy)
+        self._book = book
+        self.held += book.held(policy)
+
+    def hold_round(self, questions: Any) -> KnownCounts:
+        """Have people vote, and write down what they said."""
+        held = super().hold_round(questions)
+        self._book.counted(held.n, {question: held.count([question])[0] for question in questions})
+        self.n = held.n
+        return held
+
+
+def _unknown(
+    rounds: CountRounds, questions: list[Question]
+) -> tuple[list[KnownCounts], tuple[Question, ...]]:
+    """Return the rounds that may answer, over as many people as now, and what is left to be asked."""
+    known = [held for held in rounds.held if held.n == rounds.n]
+    left = [one for one in questions if not any(held.count([one]) for held in known)]
+    return known, smallest_cover(left, rounds.sizes)

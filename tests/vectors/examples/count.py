@@ -1,0 +1,38 @@
+"""Messages of a count, and policies as devices have them."""
+
+from dataclasses import replace
+
+import masquerade as mq
+from masquerade.protocols.people.report_form import ReportForm
+from masquerade.services.count.messages import MESSAGE, OVER, WAIT, Boards, CountTerms, Letter, Reply
+from tests.vectors.examples.mix import PUBLIC
+from tests.vectors.message_vectors import Example
+
+SCHEMA = mq.Schema({"smoker": ["yes", "no"], "town": ["ä", "b", "c"]})
+POLICY = mq.Policy.build(SCHEMA, {"smoker": mq.channels.binary("1/4")})
+FORM = ReportForm.of(POLICY)
+CLEAR = ReportForm.of(mq.Policy.clear(SCHEMA))
+TERMS = CountTerms(
+    "mix",
+    "spring",
+    FORM.encode(),
+    3,
+    "0.1",
+    "0.05",
+    "malicious",
+    PUBLIC["miner"],
+    {"leader 1": PUBLIC["leader 1"], "leader 2": PUBLIC["leader 2"]},
+    {"ann": PUBLIC["ann"], "zoë": PUBLIC["zoë"]},
+)
+TWICE = replace(TERMS, members={"ann": PUBLIC["ann"], "ben": PUBLIC["ann"]}).encode()
+EXAMPLES = [
+    Example(FORM, bad={"a stratum that it has not": replace(FORM, by="town").encode()}),
+    Example(CLEAR, bad={"a report that it has not": replace(CLEAR, observed=CLEAR.observed[:1]).encode()}),
+    Example(TERMS, bad={"two people with one identity": TWICE}),
+    Example(Letter(WAIT, 250)),
+    Example(Letter(MESSAGE, 0, b"what is due")),
+    Example(Letter(OVER)),
+    Example(Reply("ann", bytes(range(32)), b"what is said")),
+    Example(Reply("zoë", bytes(32))),
+    Example(Boards((b"one", b""))),
+]
