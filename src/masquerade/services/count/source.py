@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from masquerade.sources.mixed import MixedRecords
 class CountedPeople(CountRounds):
     """Counts over people's devices, a `Tally`: a batch is a round, and nothing counted is asked again."""
 
-    def __init__(self, operator: Operator, terms: CountTerms, policy: Policy) -> None:
+    def __init__(self, operator: Callable[[], Operator], terms: CountTerms, policy: Policy) -> None:
         super().__init__(policy)
         self._operator = operator
         agreed = terms.agreed(policy)
@@ -49,12 +50,12 @@ class CountedPeople(CountRounds):
 
     def refusals(self, questions: Sequence[Question]) -> list[Refusal]:
         """Return why the miner would not ask people; nobody is asked."""
-        said = self._operator.ask("check", self._listed(questions))
+        said = self._asked("check", questions)
         return [Refusal(str(one["code"]), str(one["reason"])) for one in said["refusals"]]
 
     def hold_round(self, questions: Sequence[Question]) -> KnownCounts:
         """Have people asked, and wait for what they say."""
-        said = self._operator.ask("ask", self._listed(questions))
+        said = self._asked("ask", questions)
         tables = {
             question: np.array(counts, dtype=np.int64).reshape(question.shape(self.sizes))
             for question, counts in zip(questions, said["tables"], strict=True)
@@ -62,8 +63,9 @@ class CountedPeople(CountRounds):
         self.n = int(said["n"])
         return KnownCounts(self.policy, tables, self.n)
 
-    def _listed(self, questions: Sequence[Question]) -> dict[str, Any]:
-        return {"questions": [question_values(one) for one in questions]}
+    def _asked(self, what: str, questions: Sequence[Question]) -> dict[str, Any]:
+        with self._operator() as operator:
+            return operator.ask(what, {"questions": [question_values(one) for one in questions]})
 
 
 def count(
@@ -77,8 +79,9 @@ def count(
     settings = load(node, CountMinerSettings)
     check_files(settings, node)
     policy = settings.description().loaded_policy()
-    operator = Operator(settings, wait=wait, tell=tell or (lambda _: None))
-    said = operator.ask("result", {})
+    operator = partial(Operator, settings, wait=wait, tell=tell or (lambda _: None))
+    with operator() as asked:
+        said = asked.ask("result", {})
     terms = CountTerms.decode(bytes.fromhex(said["terms"]))
     agreed = terms.agreed(policy)
     if isinstance(agreed, MixTerms):
