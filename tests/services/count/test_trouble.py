@@ -155,10 +155,13 @@ def test_a_mix_over_leaders_and_what_a_killed_leader_ends(made):
 
 def test_a_mix_whose_leader_or_miner_is_killed_after_the_keys_fails_closed(made):
     world = made("mix")
-    device = world.device(world.names[0])
-    until(lambda: device.step() or device.over, "a record to be sent")
+    world.start_threads()
+    until(lambda: world.status()["sent"] == PEOPLE, "everybody's record")
     world.kill("leader1")
+    address = world.folder / "leader1" / "state" / "address"
+    address.unlink()
     world.serve("leader1")
+    until(address.exists, "the leader to listen")
     with pytest.raises(QueryRefused, match="stopped after it gave its share"):
         world.close()
     world.kill("miner")
