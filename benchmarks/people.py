@@ -27,7 +27,7 @@ import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.mix.roles import Respondent
 from masquerade.services.common.client import HttpTransport, Operator
-from masquerade.services.common.device_client import DeviceTransport
+from masquerade.services.common.device_transport import DeviceTransport
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.settings import load
 from masquerade.services.count.example import made_up, write_count

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from masquerade.protocols.aggregation.agreement import Parameters as Parameters
     from masquerade.protocols.people.ledger import FileLedger as FileLedger
     from masquerade.protocols.people.ledger import MemoryLedger as MemoryLedger
-    from masquerade.services.gather.participation import Participation as Participation
-    from masquerade.services.gather.participation import report as report
-    from masquerade.services.gather.terms import Terms as Terms
     from masquerade.services.count.device import TakenPart as TakenPart
     from masquerade.services.count.device import take_part as take_part
     from masquerade.services.count.source import CountedPeople as CountedPeople
     from masquerade.services.count.source import count as count
+    from masquerade.services.gather.participation import Participation as Participation
+    from masquerade.services.gather.participation import report as report
+    from masquerade.services.gather.terms import Terms as Terms
     from masquerade.sources.aggregation import AggregationTally as AggregationTally
     from masquerade.sources.frequency import FrequencyTally as FrequencyTally
     from masquerade.sources.mixed import MixedRecords as MixedRecords
