@@ -578,13 +578,8 @@ def policy_of(given: Policy | Mapping[str, Any] | str | Path) -> Policy:
     return given
 
 
-def check_policy(policy: object) -> None:
-    """Refuse a path or a dict where a policy is due."""
-    whole_policy(policy)
-
-
-def whole_policy(policy: object) -> Policy:
-    """Return a policy; anything else is refused, also what a device has of one."""
+def check_policy(policy: object) -> Policy:
+    """Return a policy; a path, a dict or what a device has of one is refused."""
     if not isinstance(policy, Policy):
         raise PolicyError(
             f"A Policy is needed, got a {type(policy).__name__}: read one with Policy.load(path) or "

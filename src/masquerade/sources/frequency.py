@@ -9,7 +9,7 @@ from itertools import count
 
 import numpy as np
 
-from masquerade.channels.policy import whole_policy
+from masquerade.channels.policy import check_policy
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.words import printable
 from masquerade.crypto.errors import DecodingError, SealBroken
@@ -43,7 +43,7 @@ class FrequencyTally(CountRounds):
         agreed: Iterable[str] = (),
         workers: int = 2,
     ) -> None:
-        super().__init__(whole_policy(terms.policy))
+        super().__init__(check_policy(terms.policy))
         self.terms, self._exchange, self._workers = terms, exchange, workers
         self.users: tuple[str, ...] = tuple(terms.roster.names if users is None else users)
         unknown = [user for user in self.users if user not in terms.members]

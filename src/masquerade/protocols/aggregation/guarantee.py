@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from masquerade.channels.policy import whole_policy
+from masquerade.channels.policy import check_policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.protocols.aggregation.agreement import Terms
@@ -21,7 +21,7 @@ def aggregation_guarantee(terms: Terms) -> Guarantee:
     knows everybody else's report, and no report is ever seen alone.
     """
     parameters = terms.parameters
-    own = guarantee_of(whole_policy(terms.policy))
+    own = guarantee_of(check_policy(terms.policy))
     whom = f"over at least {parameters.minimum} users"
     disclosures = tuple(
         Disclosure(MINER, f"sums of {item.kind} {whom}", item.variables, item.gamma)

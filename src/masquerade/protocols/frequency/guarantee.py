@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from masquerade.channels.policy import whole_policy
+from masquerade.channels.policy import check_policy
 from masquerade.channels.privacy import ASSUMPTIONS, guarantee_of
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.protocols.frequency.messages import MINER, MOST_PROOFS, Terms
@@ -23,7 +23,7 @@ def frequency_guarantee(
     What a disguise adds: its γ bounds what anybody can learn about one person even if all others tell the
     miner their votes, since the count itself is of disguised values.
     """
-    behind = guarantee_of(whole_policy(terms.policy))
+    behind = guarantee_of(check_policy(terms.policy))
     disclosures = tuple(
         Disclosure(MINER, f"counts over {users:,} users of {item.kind}", item.variables, item.gamma)
         for item in behind.disclosures
