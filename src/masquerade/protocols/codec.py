@@ -342,11 +342,7 @@ class Bits:
 
 
 def packed_bits(bits: Sequence[bool]) -> bytes:
-    r"""Return bits as bytes, the first one highest, padded with zeros.
-
-    >>> packed_bits([True, False, True]), unpacked_bits(b"\xa0")[:3]
-    (b'\xa0', [True, False, True])
-    """
+    """Return bits as bytes, the first one highest, padded with zeros."""
     size = -(-len(bits) // 8)
     text = "".join(["1" if bit else "0" for bit in bits]).ljust(8 * size, "0")
     return int(text or "0", 2).to_bytes(size, "big")
