@@ -28,6 +28,7 @@ from enum import IntEnum, StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform
 
+from masquerade.core.bit_flags import packed_bits, unpacked_bits
 from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import SCALAR_SIZE, Group, Point
@@ -339,18 +340,6 @@ class Bits:
         if any(bits[count:]):
             raise DecodingError("The bits after the last one must be zero.")
         return bits[:count]
-
-
-def packed_bits(bits: Sequence[bool]) -> bytes:
-    """Return bits as bytes, the first one highest, padded with zeros."""
-    size = -(-len(bits) // 8)
-    text = "".join(["1" if bit else "0" for bit in bits]).ljust(8 * size, "0")
-    return int(text or "0", 2).to_bytes(size, "big")
-
-
-def unpacked_bits(data: bytes) -> list[bool]:
-    """Return the bits of bytes, the highest first."""
-    return [bit == "1" for bit in f"{int.from_bytes(data, 'big'):0{8 * len(data)}b}"] if data else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, TypeVar
 
+from masquerade.core.bit_flags import packed_bits, unpacked_bits
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.keys import SigningKey, decode_identity
-from masquerade.protocols.codec import Key, Text, packed_bits, unpacked_bits
+from masquerade.protocols.codec import Key, Text
 
 T = TypeVar("T")
 LONGEST_NAME = 128
