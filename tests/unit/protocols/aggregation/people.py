@@ -101,5 +101,5 @@ class InTheOpen:
     def ask(self, batch):
         self.asked.append(batch)
         records = [dict(zip(self.terms.sizes, row, strict=True)) for row in self.rows]
-        votes = [batch.vote(record, np.dtype(np.int64)) for record in records]
+        votes = [np.frombuffer(batch.vote(record, 8), dtype="<i8") for record in records]
         return Outcome(np.sum(votes, axis=0), tuple(range(len(self.rows))))
