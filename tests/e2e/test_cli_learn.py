@@ -314,7 +314,7 @@ BAD = [
     (["network", "--structure", "cough<-smoker<-age"], "CHILD<-PARENT"),
     (["network", "--structure", "  "], "names no node"),
     (["network", "--structure", "missing.json"], "missing.json: cannot be read (No such file or directory)"),
-    (["network", "--structure", "cough", "--prior", "-1"], "'prior'"),
+    (["network", "--structure", "cough", "--prior", "-1"], "--prior"),
     (["structure", "--order", "smoker,age"], "every variable once"),
     (["structure", "--correction", "constant"], "constant:C"),
     (["structure", "--correction", "eta:2"], "(0, 1]"),

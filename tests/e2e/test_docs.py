@@ -28,6 +28,7 @@ PAGES = [*GUIDES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 REFERENCE = ROOT / "docs" / "reference.md"
 OF_OTHERS = {
     "--check",
+    "--newest",
     "--strict",
     "--upgrade",
     "--help",

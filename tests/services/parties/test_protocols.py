@@ -200,7 +200,8 @@ def test_a_miner_gets_reports_and_forgets_whose_they_are(with_a_miner):
     }
     cells = [item for item in deployment.ledger("south") if item.policy is not None]
     assert {item.rows for item in cells} == {rows}
-    assert {item.policy for item in cells} == {deployment.plan.policies["south"].id}
+    whole = deployment.plan.policies["south"]
+    assert {item.policy for item in cells} == {restricted(whole, ("S", "L")).id}
     assert deployment.ledger(MINER) == []
 
 

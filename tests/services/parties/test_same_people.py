@@ -83,7 +83,7 @@ def linked(deployment, *, fewer=0, everything=False, spec=None, arrange=True):
         party: say.decode(tell(party, "settle", say.InEpoch(epoch=epoch.hex())), say.Settled)
         for party in spec.parties
     }
-    arrangement = JointSchema.from_dict({party: begun[party].policy for party in spec.parties})
+    policies = {party: begun[party].policy for party in spec.parties}
     for member in spec.members if arrange else ():
         own = settled.get(member, settled[spec.parties[0]])
         tell(
@@ -91,14 +91,14 @@ def linked(deployment, *, fewer=0, everything=False, spec=None, arrange=True):
             "arrange",
             say.Arrange(
                 epoch=epoch.hex(),
-                policies=arrangement.to_dict(),
+                policies=policies,
                 signatures={party: begun[party].signature for party in spec.parties},
                 records=own.records,
                 alignment=own.alignment,
                 aligned={party: it.signature for party, it in settled.items()},
             ),
         )
-    return epoch, arrangement, settled[spec.parties[0]]
+    return epoch, JointSchema.from_dict(policies), settled[spec.parties[0]]
 
 
 class Saying(Speaking):

@@ -258,10 +258,6 @@ class JointSchema:
             raise InputError("An arrangement is a mapping from parties to policies.")
         return cls({str(party): Policy.from_dict(policy) for party, policy in values.items() if policy})
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {party: policy.to_dict() for party, policy in self.policies.items()}
-
     @property
     def owners(self) -> dict[str, tuple[str, ...]]:
         """Return who holds which variables."""
