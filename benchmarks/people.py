@@ -27,12 +27,11 @@ import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.mix.roles import Respondent
 from masquerade.services.common.client import HttpTransport, Operator
-from masquerade.services.common.device_transport import DeviceTransport
-from masquerade.services.common.peers import Peer
 from masquerade.services.common.settings import load
 from masquerade.services.count.example import made_up, write_count
 from masquerade.services.count.messages import Letter, Reply, letter_id
 from masquerade.services.count.office import enrol
+from masquerade.services.count.person_file import Admission
 from masquerade.services.count.settings import CountMinerSettings, CountOfficeSettings
 
 LONG = 3600.0
@@ -91,9 +90,9 @@ def device_processes(number):
 class Load:
     """People in this process who send their records through a mix, some connections at a time."""
 
-    def __init__(self, terms, keys, records, peer, authority):
+    def __init__(self, terms, keys, records, admission):
         self.agreed, self.form = terms.agreed(), terms.report_form
-        self.keys, self.records, self.peer, self.authority = keys, records, peer, authority
+        self.keys, self.records, self.admission = keys, records, admission
         self.left, self.requests, self.lock = iter(list(keys)), 0, threading.Lock()
 
     def run(self, connections):
@@ -107,7 +106,7 @@ class Load:
         return time.perf_counter() - began
 
     def _some(self):
-        with DeviceTransport(self.peer, self.authority, retries=30) as http:
+        with self.admission.client(patience=LONG) as http:
             while True:
                 with self.lock:
                     name = next(self.left, None)
@@ -139,9 +138,9 @@ def simulated(number, connections):
             with HttpTransport("office", peers, tls=office.tls.files(), retries=20) as http:
                 for peer in reversed(peers):
                     http.exchange(peer.name, terms.encode(), place="enrol")
-            miner = Peer("the miner", office.miner.url, office.miner.fingerprints)
             authority = office.tls.authority.read_text(encoding="ascii")
-            load_process = Load(terms, keys, dict(zip(names, records, strict=True)), miner, authority)
+            miner = Admission("load", office.miner.url, office.miner.fingerprints, authority, "")
+            load_process = Load(terms, keys, dict(zip(names, records, strict=True)), miner)
             seconds = load_process.run(connections)
             began = time.perf_counter()
             with Operator(load(files["miner"], CountMinerSettings), wait=LONG) as operator:

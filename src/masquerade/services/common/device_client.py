@@ -15,23 +15,32 @@ from urllib.parse import urlsplit
 
 from masquerade.core.errors import InputError
 from masquerade.services.common import problems
-from masquerade.services.common.problems import NotAdmitted, PartyUnreachable, ServiceFailed
+from masquerade.services.common.problems import NotAdmitted, PartyUnreachable, ServiceFailed, TooLarge
 
-LONGEST_REPLY: Final = 1 << 20
+VERSION: Final = "1"
+LONGEST_REPLY: Final = 1 << 26
 RETRIED: Final = problems.RETRIED | {429}
 FIRST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 3.0
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 class DeviceClient:
     """Connections of one device to one service; `close` it, or use it in a with statement.
 
-    `authority` is the text of the certificates (PEM) that sign the service's; without it the system's do.
-    `patience` is how many seconds a message is tried for; each try takes `timeout` at most.
+    Connections are secured by `context`, or by `authority`, the text of the certificates (PEM) that sign the
+    service's; without either by the system's. `patience` is how many seconds a message is tried for; each try
+    takes `timeout` at most.
     """
 
     def __init__(
-        self, url: str, *, authority: str | None = None, timeout: float = 30.0, patience: float = 60.0
+        self,
+        url: str,
+        *,
+        authority: str | None = None,
+        context: ssl.SSLContext | None = None,
+        timeout: float = 30.0,
+        patience: float = 60.0,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -39,18 +48,31 @@ class DeviceClient:
         self._url, self._patience = url, patience
         self._connection: HTTPConnection
         if parts.scheme == "https":
-            context = ssl.create_default_context(cadata=authority)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if context is None:
+                context = ssl.create_default_context(cadata=authority)
+                context.minimum_version = ssl.TLSVersion.TLSv1_2
             self._connection = HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context)
-        else:
+        elif parts.hostname in LOOPBACK:
             self._connection = HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+        else:
+            raise InputError(f"{url} is not on this machine: its address must begin with https://.")
 
     def post(self, place: str, body: bytes) -> bytes:
-        """Send a message until it is answered, and return the reply; a refusal is raised as what it is."""
+        """Send a text until it is answered, and return the reply; a refusal is raised as what it is."""
+        return self._post(place, body, {"Content-Type": "text/plain"})
+
+    def exchange(self, place: str, body: bytes, *, once: bool = True) -> bytes:
+        """Send a message of protocols likewise; by its key it is acted on `once`, however often it comes."""
+        headers = {"Masquerade-Version": VERSION, "Content-Type": "application/octet-stream"}
+        if once:
+            headers["Idempotency-Key"] = secrets.token_urlsafe(24)
+        return self._post(place, body, headers)
+
+    def _post(self, place: str, body: bytes, headers: dict[str, str]) -> bytes:
         until, pause = time.monotonic() + self._patience, FIRST_PAUSE
         while True:
             try:
-                status, content = self._once(place, body)
+                status, content = self._once(place, body, headers)
             except ssl.SSLCertVerificationError as error:
                 raise NotAdmitted(
                     f"The server at {self._url} shows a certificate that its authority did not sign "
@@ -72,9 +94,9 @@ class DeviceClient:
             time.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _once(self, place: str, body: bytes) -> tuple[int, bytes]:
+    def _once(self, place: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
         try:
-            self._connection.request("POST", f"/v1/{place}", body, {"Content-Type": "text/plain"})
+            self._connection.request("POST", f"/v1/{place}", body, headers)
             reply = self._connection.getresponse()
             content = reply.read(LONGEST_REPLY + 1)
         except BaseException:
@@ -82,11 +104,14 @@ class DeviceClient:
             raise
         if len(content) > LONGEST_REPLY:
             self._connection.close()
-            raise ServiceFailed(f"The reply of {self._url} is longer than {LONGEST_REPLY:,} bytes.")
+            raise TooLarge(f"The reply of {self._url} is longer than {LONGEST_REPLY:,} bytes.")
+        version = headers.get("Masquerade-Version")
+        if reply.status // 100 == 2 and version not in {None, reply.headers.get("Masquerade-Version")}:
+            raise ServiceFailed(f"{self._url} answered in a version that it was not offered.")
         return reply.status, content
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection; the next message opens another one."""
         self._connection.close()
 
     def __enter__(self) -> Self:

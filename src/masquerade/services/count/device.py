@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused
 from masquerade.crypto.errors import KeySpent
 from masquerade.protocols.people.ledger import Claim, Ledger
-from masquerade.services.common.device_transport import DeviceTransport
 from masquerade.services.common.problems import PartyUnreachable
 from masquerade.services.count.messages import MESSAGE, OVER, CountTerms, Letter, Reply, letter_id
 from masquerade.services.count.person_file import Admission, PersonFile, read_record
@@ -76,7 +75,7 @@ class Device:
 
     def __init__(self, person: PersonFile, admission: Admission, record: Mapping[str, Any]) -> None:
         self.person, self.admission, self._record = person, admission, record
-        self.http = DeviceTransport(admission.miner(), admission.authority)
+        self.http = admission.client()
         self.answered, self.refused, self.over = 0, list[str](), False
         self._participant: Participant | None = None
         self._last: tuple[bytes, bytes] | None = None

@@ -18,7 +18,8 @@ from masquerade.crypto import symmetric
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.people.ledger import Claim, FileLedger
-from masquerade.services.common.peers import Peer
+from masquerade.services.common.device_client import DeviceClient
+from masquerade.services.common.peers import Peer, TlsFiles, client_context
 from masquerade.services.count.messages import CountTerms
 
 ENDING: Final = ".person"
@@ -59,9 +60,13 @@ class Admission:
         """Return it as the public file that everybody may have."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
-    def miner(self) -> Peer:
-        """Return the miner as a peer."""
-        return Peer("the miner", self.url, self.fingerprints)
+    def client(self, patience: float = 60.0) -> DeviceClient:
+        """Return the way to the miner, which shows a certificate with one of these fingerprints."""
+        context = None
+        if self.url.startswith("https:"):
+            peer = Peer("the miner", self.url, self.fingerprints)
+            context = client_context(peer, TlsFiles(authority=self.authority or None))
+        return DeviceClient(self.url, context=context, timeout=60.0, patience=patience)
 
 
 class PersonFile:
