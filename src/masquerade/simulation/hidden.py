@@ -132,10 +132,14 @@ def hidden_guarantee(owners: tuple[str, ...], variables: tuple[str, ...], search
     """Return who learns what of a search on shares."""
     opened = "the parents of every variable" if search.hide_order else "who won every step of the search"
     told = f"{opened}, at most {search.bits_told} bits, and no count or score"
+    # which questions come next follows from who won, unless every set of parents is scored anyway
+    asked = "how many questions of which sizes, and no value"
+    if not search.hide_order:
+        asked = "how many questions of which sizes, which may tell who won, and no count or score"
     return Guarantee(
         (
             *(Disclosure(owner, told, variables, None) for owner in owners),
-            Disclosure(HELPER, "sizes and numbers of questions, and no value", variables, Fraction(1)),
+            Disclosure(HELPER, asked, variables, Fraction(1) if search.hide_order else None),
         ),
         (
             f"the {HELPER} colludes with nobody: with {owners[0]} or {owners[1]} it could unmask everything",

@@ -7,8 +7,9 @@ import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.learn.score_tables import UNITS, ScoreTables
 from masquerade.learn.scores import family_score, score_called
-from masquerade.protocols.hidden.helped_engine import HelpedEngine
+from masquerade.protocols.hidden.helped_engine import Dealer, HelpedEngine
 from masquerade.protocols.hidden.structure import Search
+from masquerade.simulation import hidden as simulated
 from masquerade.simulation import hidden_structure
 from masquerade.sources.records import Records
 
@@ -75,6 +76,34 @@ def test_only_winners_are_opened(monkeypatch):
     assert sum(map(bool, first)) + sum(map(bool, second)) == sum(map(len, found.structure.values()))
     assert found.bits_told == np.ceil(sum(np.log2(k + 1) + (np.log2(k) if k > 1 else 0) for k in range(1, 8)))
     assert "no count or score" in str(found.guarantee.to_dict())
+
+
+@pytest.mark.parametrize("hide_order", [False, True])
+def test_a_helper_that_could_tell_who_won_is_said_to(hide_order):
+    """What the helper is asked to deal is the same for any records only where no winner decides on it."""
+    network = mq.data.network("asia")
+    names = tuple(network.schema)
+    asked = []
+    for linked in (False, True):
+        dealt = []
+
+        class Noted(Dealer):
+            def deal(self, deal, dealt=dealt):
+                dealt.append(deal)
+                return super().deal(deal)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(simulated, "Dealer", Noted)
+            codes = {name: np.zeros(300, dtype=int) for name in names}
+            if linked:
+                codes[names[0]] = codes[names[-1]] = np.arange(300) % 2
+            found = hidden_structure(
+                codes, network.schema, split(names, "ab"), names, max_parents=2, hide_order=hide_order
+            )
+        asked.append(dealt)
+    assert (asked[0] == asked[1]) is hide_order
+    [helper] = [item for item in found.guarantee.disclosures if item.role == "helper"]
+    assert helper.gamma == (1 if hide_order else None)
 
 
 def test_what_cannot_be_is_refused_all_at_once():
