@@ -71,6 +71,16 @@ def test_a_session_between_processes_takes_two_cores_a_minute_and_a_party_holds_
     assert whole["miner_mib"] <= 1.5 * fewer["miner_mib"]
 
 
+def test_people_are_counted_on_small_devices_and_many_at_once():
+    kept = json.loads((KEPT / "people.json").read_text(encoding="utf-8"))
+    devices, mix = kept["devices"], kept["mix"]
+    assert devices["processes"] >= 200
+    assert devices["most kilobytes of a device"] <= kept["most kilobytes of a device"] == 40 * 1024
+    assert devices["equal to the clear counts"]
+    assert mix["simulated"] == mix["records"] >= 10_000
+    assert mix["equal to the clear counts"]
+
+
 def test_linking_costs_little_more_than_its_multiplications():
     kept = json.loads((KEPT / "linking.json").read_text(encoding="utf-8"))
     assert kept["keys_of_each_of_two_parties"] == 100_000
