@@ -32,6 +32,8 @@ NAMES = (
     "parties",
     "parties_network",
     "linking",
+    "people",
+    "gather",
     "growth",
     "spark_structure",
 )

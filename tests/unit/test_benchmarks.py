@@ -71,6 +71,14 @@ def test_a_session_between_processes_takes_two_cores_a_minute_and_a_party_holds_
     assert whole["miner_mib"] <= 1.5 * fewer["miner_mib"]
 
 
+def test_frames_cost_little_more_than_their_drawing_or_counting():
+    kept = json.loads((KEPT / "frames.json").read_text(encoding="utf-8"))
+    ratios = {row["name"]: (row["ratio"], row["limit"]) for row in kept["results"]}
+    assert len(ratios) == 12
+    missed = {name for name, (ratio, limit) in ratios.items() if ratio > limit}
+    assert missed <= {"disguise polars Categorical", "disguise polars Enum", "tally polars Categorical"}
+
+
 def test_people_are_counted_on_small_devices_and_many_at_once():
     kept = json.loads((KEPT / "people.json").read_text(encoding="utf-8"))
     devices, mix = kept["devices"], kept["mix"]
