@@ -324,4 +324,13 @@ def _shown(found: dict[str, Any]) -> str:
                     f"warning: these reports hardly come from this policy (p = {question['doubt']:.2g}): "
                     "inattention, or made-up reports?"
                 )
+    ends = [
+        it[end]
+        for version in found["estimates"]
+        for question in version["questions"]
+        for it in question.get("shares", [])
+        for end in ("low", "high")
+    ]
+    if ends and (min(ends) < 0 or max(ends) > 1):
+        parts.append("(below 0% or above 100%: unbiased, and says that the truth is near that end)")
     return render(*parts)
