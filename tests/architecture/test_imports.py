@@ -28,6 +28,7 @@ ABOVE = (
     "interop",
     "sklearn",
     "cli",
+    "studio",
 )  # who may know both a learner and a source
 for _i, _part in enumerate(ABOVE):
     ALLOWED[_part] = {*FLOORS, "learn", "stats", "anonymity", "plan", *ABOVE[: _i + 1]}

@@ -112,6 +112,10 @@ OWN = {
         "gather:gather_app",
         "Disguised reports from people's own devices: each draws for itself, and sends what it drew.",
     ),
+    "studio": (
+        "masquerade.studio.command:command",
+        "Open a page on this machine for all of it: data, policy, estimates, models, audit, release.",
+    ),
     "config": ("nodes:config_app", "Settings files of services."),
     "tls": ("tls:tls_app", "Make certificates, tokens and identities for services."),
 }
@@ -121,7 +125,9 @@ OWN = {
 def own_command(name: str) -> Any:
     """Return one of our commands, loaded with what it needs."""
     module, _, attribute = OWN[name][0].partition(":")
-    part = getattr(import_module(f"masquerade.cli.{module}"), attribute)
+    # a command of a package above this one is named with it, and found when it is run
+    place = module if "." in module else f"masquerade.cli.{module}"
+    part = getattr(import_module(place), attribute)
     if not isinstance(part, typer.Typer):
         return command_of(name, part)
     group = typer.main.get_group(part)  # also where it has a single command

@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,9 +200,26 @@ def silence_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+_listener: ContextVar[Advance | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def heard_by(listener: Advance) -> Iterator[None]:
+    """Tell somebody else how far commands are, who take (done, total), instead of showing a bar."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
 @contextmanager
 def progress(doing: str) -> Iterator[Advance]:
     """Yield a function that takes (done, total); the bar appears after a second, on a terminal."""
+    listener = _listener.get()
+    if listener is not None:
+        yield listener
+        return
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
@@ -237,4 +255,4 @@ def watched(doing: str) -> Iterator[Watch | None]:
             if share is not None:
                 advance(round(share * THOUSANDTHS), THOUSANDTHS)
 
-        yield watch if sys.stderr.isatty() else None
+        yield watch if sys.stderr.isatty() or _listener.get() is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -58,6 +59,10 @@ def command(
         list[str] | None, option("A variable that is public and stays as it is.", "NAME")
     ] = None,
     compare: Annotated[bool, flag("Show every design that was compared.", "--compare")] = False,
+    curve: Annotated[
+        bool,
+        flag("With --json: also the errors of all designs over ε, and what will be found.", "--curve"),
+    ] = False,
     out: Out = None,
     plot: Annotated[str | None, option("Draw a picture, as .png, .svg or .pdf.", "FILE")] = None,
     picture: Annotated[
@@ -108,9 +113,23 @@ def command(
         output.write_whole(report, plan_html(made).encode(), overwrite=overwrite)
         output.say(f"the report is in {report}.")
     if json:
-        output.emit(made.to_dict())
+        output.emit(made.to_dict() | (_curve(made) if curve else {}))
     elif out != "-":
         output.emit(output.render(*_parts(made, compare=compare)))
+
+
+def _curve(made: Plan) -> dict[str, Any]:
+    """Return for JSON what pictures of a plan show: errors over ε, and associations that will be found."""
+    rows = made.curve().to_dict(orient="records")
+    found = [
+        {"pair": list(pair), "phi": phi if math.isfinite(phi) else None}
+        for pair, phi in made.detectable().items()
+    ]
+    known = [
+        {key: value if isinstance(value, str) or math.isfinite(value) else None for key, value in row.items()}
+        for row in rows
+    ]
+    return {"curve": known, "detectable": found}
 
 
 def _parts(made: Plan, *, compare: bool) -> list[Any]:

@@ -84,14 +84,14 @@ def command(
         output.write_whole(plot, output.picture_of(axes, plot), overwrite=overwrite)
         output.say(f"the curve is drawn in {plot}.")
     if json:
-        output.emit(_plain(figures, loaded) | {"expected": expected_values(loaded, priors, n)})
+        output.emit(plain_figures(figures, loaded) | {"expected": expected_values(loaded, priors, n)})
     else:
         telling = expected_table(loaded, priors, n)
         parts = _tables_and_sentences(figures, loaded, priors, beliefs, threshold)
         output.emit(output.render(*parts[:TABLES], *telling, *parts[TABLES:]))
 
 
-def _plain(figures: PolicyPrivacy, policy: Policy) -> dict[str, Any]:
+def plain_figures(figures: PolicyPrivacy, policy: Policy) -> dict[str, Any]:
     """Return the figures for JSON, each channel in words too."""
     values = figures.to_dict()
     for kind in ("variables", "groups"):

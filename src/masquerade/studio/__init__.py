@@ -1,0 +1,11 @@
+"""The analyst's page: seven screens on this machine over the commands, and a folder of files."""
+
+from typing import TYPE_CHECKING
+
+from masquerade.core.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from masquerade.studio.project import Project as Project
+    from masquerade.studio.server import Studio as Studio
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

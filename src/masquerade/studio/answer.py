@@ -1,0 +1,33 @@
+"""What came of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from masquerade.studio import steps
+
+if TYPE_CHECKING:
+    from masquerade.studio.engine import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a step: the values that its command printed, or the job that still runs, or a problem."""
+
+    name: str
+    argv: tuple[str, ...]
+    values: Any = None
+    said: tuple[str, ...] = ()
+    job: Job | None = None
+    problem: str | None = None
+
+    @property
+    def command(self) -> str:
+        """Return the command as it is typed."""
+        return steps.shown(self.argv)
+
+    @property
+    def python(self) -> str:
+        """Return the line of Python."""
+        return steps.python(self.argv)

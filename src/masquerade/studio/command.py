@@ -1,0 +1,148 @@
+"""`masquerade studio`: the page for people who do not program."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import webbrowser
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from masquerade.cli.options import flag, option
+from masquerade.cli.output import check_target, say, write_whole
+from masquerade.core.errors import InputError
+
+if TYPE_CHECKING:
+    from masquerade.studio.project import Project
+
+
+def command(
+    place: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The project's folder, made if there is none; or a file of data.",
+            metavar="PROJECT|DATA",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    policy: Annotated[
+        str | None, option("Begin with this policy (YAML or JSON).", "FILE", "--policy", "-p")
+    ] = None,
+    port: Annotated[int, option("The port; a free one if not given.", min=0, max=65535)] = 0,
+    no_browser: Annotated[bool, flag("Only say which file opens the page.", "--no-browser")] = False,
+    notebook: Annotated[
+        str | None,
+        option("Write the steps as a notebook (.py for marimo, .ipynb), and leave.", "FILE"),
+    ] = None,
+    check: Annotated[
+        bool,
+        flag("Run the steps again, compare every byte with what is kept, and leave.", "--check"),
+    ] = False,
+) -> None:
+    """Open a page on this machine for all of it: data, policy, estimates, models, audit, release.
+
+    Example: masquerade studio people.csv
+    """
+    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise InputError("The studio needs FastAPI and uvicorn: pip install 'masquerade[services]'")
+    from masquerade.studio.project import Project  # noqa: PLC0415  (loads what it needs)
+
+    where = place or Path("project")
+    data = where if where.is_file() else None
+    if not where.exists() and where.suffix:
+        raise InputError(f"{where}: no such file; a new project is a folder, whose name has no ending.")
+    folder = where.with_name(f"{where.name.partition('.')[0]}-project") if data else where
+    if notebook is not None:
+        if not folder.is_dir():
+            raise InputError(f"{folder}: there is no such project.")
+        _write_notebook(Project(folder), notebook)
+        return
+    if check:
+        if not folder.is_dir():
+            raise InputError(f"{folder}: there is no such project.")
+        _check(Project(folder))
+        return
+    _serve(Project(folder), data, policy, port, browser=not no_browser)
+
+
+def _write_notebook(project: Project, out: str) -> None:
+    from masquerade.studio.notebook import jupyter, marimo  # noqa: PLC0415
+
+    if not out.endswith((".py", ".ipynb")):
+        raise InputError(f"{out}: a notebook ends in .py (marimo) or .ipynb.")
+    check_target(out, overwrite=False)
+    content = jupyter(project.steps) if out.endswith(".ipynb") else marimo(project.steps).encode()
+    write_whole(out, content, overwrite=False)
+    say(f"{len(project.steps)} steps are in {out}; open it in {project.folder}.")
+
+
+def _check(project: Project) -> None:
+    """Run every kept step again; leave with 1 if one prints something else."""
+    import os  # noqa: PLC0415
+
+    from masquerade.studio.engine import run_command  # noqa: PLC0415
+    from masquerade.studio.project import RESULTS  # noqa: PLC0415
+    from masquerade.studio.steps import draws  # noqa: PLC0415
+
+    os.chdir(project.folder)
+    other = 0
+    steps = [step for step in project.steps if not draws(step["command"])]
+    for step in steps:
+        kept = (project.folder / RESULTS / f"{step['result']}.json").read_text(encoding="utf-8")
+        again = run_command(step["command"], lambda _done, _total: None)
+        if again.printed != kept:
+            other += 1
+            say(f"differs: {' '.join(step['command'])}")
+    say(f"{len(steps) - other} of {len(steps)} results are the same, byte for byte.")
+    if other:
+        raise typer.Exit(1)
+
+
+def _serve(project: Project, data: Path | None, policy: str | None, port: int, *, browser: bool) -> None:
+    import uvicorn  # noqa: PLC0415  (loads the server)
+
+    from masquerade.channels import policy_text  # noqa: PLC0415
+    from masquerade.studio.server import Studio, listening_socket  # noqa: PLC0415
+
+    if policy is not None:
+        given = policy_text.read(Path(policy))
+        with project.changed(f"policy of {Path(policy).name}") as (_, values):
+            values.clear()
+            values.update(given)
+    listening = listening_socket(port)
+    studio = Studio(project, listening.getsockname()[1])
+    try:
+        if data is not None and project.settings["data"] is None:
+            asked = {"do": ["draft"], "data": [str(data.resolve())]}
+            if policy is None:
+                studio.set_data(asked)
+            else:
+                with project.changed(f"data of {data.name}") as (settings, _):
+                    settings["data"] = str(data.resolve())
+        say(f"project {project.folder}")
+        say(f"open {studio.door.file} in a browser of this machine; Ctrl-C ends the studio.")
+        if browser and sys.stdout.isatty():
+            webbrowser.open(studio.door.file.as_uri())
+        server = uvicorn.Server(
+            uvicorn.Config(
+                studio.app,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.default_int_handler)
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        studio.close()
+        listening.close()
+    say("the studio is closed; the project has everything.")

@@ -1,0 +1,40 @@
+"""A project's steps as a notebook: each as its command, and as the line of Python that does the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from masquerade.studio import steps
+
+HEAD = "import masquerade as mq"
+
+
+def lines_of(asked: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return the command and the line of Python of every step."""
+    return [(steps.shown(step["command"]), steps.python(step["command"])) for step in asked]
+
+
+def jupyter(asked: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return a Jupyter notebook, to be opened in the project's folder."""
+    cells: list[dict[str, Any]] = [_cell("code", HEAD, 0)]
+    for number, (command, line) in enumerate(lines_of(asked)):
+        cells += [_cell("markdown", f"`{command}`", 2 * number + 1), _cell("code", line, 2 * number + 2)]
+    book: dict[str, Any] = {"cells": cells, "metadata": {"language_info": {"name": "python"}}}
+    book |= {"nbformat": 4, "nbformat_minor": 5}
+    return (json.dumps(book, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def marimo(asked: Sequence[Mapping[str, Any]]) -> str:
+    """Return a marimo notebook, to be opened in the project's folder."""
+    head = f"\n@app.cell\ndef _():\n    {HEAD}\n    return (mq,)\n"
+    parts = ["import marimo\n\napp = marimo.App()\n", head]
+    for command, line in lines_of(asked):
+        parts.append(f"\n@app.cell\ndef _(mq):\n    # {command}\n    {line}\n    return\n")
+    return "\n".join(parts) + '\n\nif __name__ == "__main__":\n    app.run()\n'
+
+
+def _cell(kind: str, source: str, number: int) -> dict[str, Any]:
+    code: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
+    return {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": source, **code}

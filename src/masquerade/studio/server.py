@@ -1,0 +1,384 @@
+"""The pages: every address is a state, every number is one that a command printed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from fastapi import FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse, StreamingResponse
+from starlette.middleware import Middleware
+
+from masquerade.channels import policy_text
+from masquerade.core.atomic import write_whole
+from masquerade.core.errors import FileError, InputError, MasqueradeError
+from masquerade.studio import notebook, pages, policy_edits, steps
+from masquerade.studio.answer import Answer
+from masquerade.studio.door import ADDRESS, Door, Guard
+from masquerade.studio.engine import Engine, Job
+from masquerade.studio.pages import SCREENS
+from masquerade.studio.project import Project
+
+PATIENCE = 1.5  # seconds that an answer may take before its page shows how far it is
+BEAT = 0.25  # seconds between two looks at a job
+MOST_BYTES = 1 << 20
+KEPT = {
+    "estimate",
+    "stats",
+    "learn",
+    "plan",
+    "audit",
+    "show",
+    "disguise",
+}  # nothing clear in them
+TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+ASSETS = ("studio.css", "studio.js", "htmx.min.js", "hx-sse.min.js")
+
+
+class Studio:
+    """A project, the process that works for it, and the pages that show it."""
+
+    def __init__(self, project: Project, port: int) -> None:
+        self.project = project
+        self.door = Door(port)
+        self.engine = Engine(project.folder, self._finished)
+        self.app = FastAPI(
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,
+            middleware=[Middleware(Guard, door=self.door)],
+            lifespan=self._life,
+        )
+        _add_routes(self)
+
+    @asynccontextmanager
+    async def _life(self, _app: FastAPI) -> AsyncIterator[None]:
+        yield
+        self.close()
+
+    def close(self) -> None:
+        """End the process that works, and remove the file that lets in."""
+        self.engine.close()
+        self.door.close()
+
+    def answer(self, argv: Sequence[str], patience: float = PATIENCE) -> Answer:
+        """Return what a command prints: what is kept of it, or a job that was waited for a little."""
+        name = self.project.result_id(argv)
+        kept = self.project.result(name)
+        if kept is not None:
+            said = next((tuple(s["said"]) for s in self.project.steps if s["result"] == name), ())
+            return Answer(name, tuple(argv), kept, said)
+        known = self.engine.job(name)
+        if known is None or known.state not in {"failed", "cancelled"}:
+            known = self.engine.submit(name, argv)
+            known.over.wait(patience)
+        if known.state == "done" and known.outcome is not None:
+            values = (
+                json.loads(known.outcome.printed) if known.outcome.printed.startswith(("{", "[")) else None
+            )
+            return Answer(name, tuple(argv), values, known.outcome.said)
+        if known.over.is_set():
+            return Answer(name, tuple(argv), problem=known.words)
+        return Answer(name, tuple(argv), job=known)
+
+    def _finished(self, job: Job) -> None:
+        """Keep what a command printed; a draft becomes the policy, a release the records to count."""
+        if job.outcome is None:
+            return
+        if job.argv[:2] == ("policy", "init"):
+            self._drafted(job.outcome.printed, job.argv[2])
+            return
+        if job.argv[0] not in KEPT or not job.outcome.printed:
+            return
+        self.project.keep_result(job.argv, job.name, job.outcome.printed, job.outcome.said)
+        if job.argv[0] == "disguise":
+            with self.project.changed(f"released {job.argv[1]}") as (settings, _):
+                out = job.argv[job.argv.index("--out") + 1]
+                settings["records"] = {"data": out, "policy": f"{Path(out).parent.as_posix()}/policy.yaml"}
+
+    def _drafted(self, text: str, data: str) -> None:
+        drafted = policy_text.parse(text, "yaml")
+        for entry in drafted["variables"].values():
+            if entry.get("channel") == {"kind": "decide"}:
+                entry["channel"] = {"kind": "for_gamma", "gamma": policy_edits.FIRST}
+        with self.project.changed(f"drafted from {Path(data).name}") as (settings, values):
+            settings["data"] = data
+            values.clear()
+            values.update(drafted)
+
+    def release(self, asked: steps.Asked) -> Answer:
+        """Disguise the data into a new folder, with the policy as it is now beside them."""
+        project = self.project
+        settings = project.settings
+        if not settings["data"] or project.policy is None:
+            raise InputError("Choose a file and a policy first.")
+        with project.lock:
+            folder = project.folder / "releases"
+            folder.mkdir(exist_ok=True)
+            number = 1 + max((int(p.name) for p in folder.iterdir() if p.name.isdecimal()), default=0)
+            (folder / str(number)).mkdir()
+            write_whole(
+                folder / str(number) / "policy.yaml", policy_text.write(project.policy_values, "yaml")
+            )
+        ending = steps.one(asked, "ending") or "csv"
+        if ending not in {"csv", "parquet"}:
+            raise InputError("Disguised records are written as csv or parquet.")
+        where = f"releases/{number}"
+        options = ["--shuffle"] if steps.one(asked, "shuffle") else []
+        if steps.one(asked, "person"):
+            options += ["--memo", "people.memo", "--id", str(steps.one(asked, "person"))]
+        out = f"{where}/disguised.{ending}"
+        argv = [
+            "disguise",
+            settings["data"],
+            "--policy",
+            f"{where}/policy.yaml",
+            *options,
+            "--out",
+            out,
+            "--json",
+        ]
+        return self.answer(argv)
+
+    def set_data(self, asked: steps.Asked) -> Answer | None:
+        """Choose the data: a clear file to draft a policy from, or disguised records with their policy."""
+        do = steps.need(asked, "do", "what is to be done")
+        if do == "people":
+            people = steps.need(asked, "people", "how many people there are")
+            if not people.isdecimal() or not 0 < int(people) <= 10**10:
+                raise InputError("How many people there are is a whole number above 0.")
+            with self.project.changed(f"{people} people") as (settings, _):
+                settings["people"] = int(people)
+            return None
+        data = steps.need(asked, "data", "a file or a table")
+        if do == "draft":
+            place = self._place_of(data)
+            self.engine.forget(self.project.result_id(["policy", "init", place]))
+            return self.answer(["policy", "init", place])
+        records: dict[str, Any] = {"data": data, "policy": steps.one(asked, "policy")}
+        if steps.one(asked, "engine"):
+            url = steps.one(asked, "url")
+            if url is not None and ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
+                raise InputError("Leave the password out of the address: PGPASSWORD or ~/.pgpass gives it.")
+            records |= {"engine": steps.one(asked, "engine"), "url": url}
+        else:
+            records["data"] = self._place_of(data)
+        if records["policy"]:
+            records["policy"] = self._place_of(str(records["policy"]))
+        with self.project.changed(f"records of {data}") as (settings, _):
+            settings["records"] = records
+        return None
+
+    def _place_of(self, text: str) -> str:
+        path = Path(text).expanduser()
+        whole = path if path.is_absolute() else self.project.folder / path
+        if not whole.is_file():
+            raise FileError(f"{text}: no such file; give its whole path, or choose it in the list.")
+        inside = whole.resolve().is_relative_to(self.project.folder)
+        return whole.resolve().relative_to(self.project.folder).as_posix() if inside else str(whole.resolve())
+
+
+def listening_socket(port: int = 0) -> socket.socket:
+    """Return a socket of this machine alone, at a free port if none is given."""
+    taken = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        taken.bind((ADDRESS, port))
+    except OSError:
+        taken.close()
+        raise InputError(f"Port {port} is taken; leave --port out and a free one is found.") from None
+    return taken
+
+
+async def _form(request: Request) -> steps.Asked:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_BYTES:
+            raise InputError("That is too long for a form.")
+    return parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+
+
+def _asked(request: Request) -> dict[str, list[str]]:
+    return parse_qs(request.url.query, keep_blank_values=True)
+
+
+def _html(text: str, status: int = 200) -> Response:
+    return Response(text, status, media_type="text/html; charset=utf-8")
+
+
+def _add_routes(studio: Studio) -> None:
+    app, prefix = studio.app, studio.door.prefix
+
+    @app.exception_handler(MasqueradeError)
+    async def problem(_request: Request, error: Exception) -> Response:
+        return _html(pages.problem_page(studio, str(error)), 400)
+
+    def screen(name: str) -> None:
+        @app.get(f"{prefix}/{name}")
+        async def show(request: Request) -> Response:
+            return _html(await run_in_threadpool(pages.screen_page, studio, name, _asked(request)))
+
+    for name in SCREENS:
+        screen(name)
+
+    @app.get(f"{prefix}/policy/live")
+    async def live(request: Request) -> Response:
+        return _html(await run_in_threadpool(pages.live_words, studio, _asked(request)))
+
+    @app.get(f"{prefix}/jobs/{{name}}")
+    async def events(name: str) -> Response:
+        return StreamingResponse(_events(studio, name), media_type="text/event-stream")
+
+    _add_entrance(studio)
+    _add_files(studio)
+
+    @app.post(f"{prefix}/{{name}}")  # the last: every other place was named before
+    async def change(name: str, request: Request) -> Response:
+        asked = await _form(request)
+        if name not in CHANGES:
+            raise InputError(f"There is nothing to do at {name!r}.")
+        return RedirectResponse(await run_in_threadpool(CHANGES[name], studio, asked), 303)
+
+
+def _add_entrance(studio: Studio) -> None:
+    app, prefix = studio.app, studio.door.prefix
+
+    @app.get(f"{prefix}/enter")
+    async def enter() -> Response:
+        return _html(pages.filled("enter.html.j2", {}))
+
+    @app.post(f"{prefix}/enter")
+    async def admit(request: Request) -> Response:
+        cookie = studio.door.admit((await request.body())[:200].decode("utf-8", "replace"))
+        if cookie is None:
+            return Response("This link was used already; open the file once more.", 403)
+        return Response(status_code=204, headers={"set-cookie": cookie})
+
+    @app.get(f"{prefix}/")
+    async def start() -> Response:
+        return RedirectResponse("data", 303)
+
+    @app.get(f"{prefix}/assets/{{name}}")
+    async def asset(name: str) -> Response:
+        if name not in ASSETS:
+            return Response("There is no such file.", 404)
+        content = (files("masquerade.studio") / "assets" / name).read_bytes()
+        return Response(content, media_type=TYPES[name.rpartition(".")[2]])
+
+
+def _add_files(studio: Studio) -> None:
+    app, prefix, project = studio.app, studio.door.prefix, studio.project
+
+    @app.get(f"{prefix}/results/{{name}}.{{ending}}")
+    async def download(name: str, ending: str) -> Response:
+        kind, content = await run_in_threadpool(pages.download, studio, name, ending)
+        return _file(f"{name}.{ending}", content, kind)
+
+    @app.get(f"{prefix}/project.zip")
+    async def archive() -> Response:
+        return _file("project.zip", await run_in_threadpool(project.archive), "application/zip")
+
+    @app.get(f"{prefix}/notebook.ipynb")
+    async def written() -> Response:
+        return _file("notebook.ipynb", notebook.jupyter(project.steps), "application/x-ipynb+json")
+
+
+def _file(name: str, content: bytes, kind: str) -> Response:
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(content, media_type=kind, headers=headers)
+
+
+def _undone(studio: Studio, asked: steps.Asked) -> str:
+    to = steps.need(asked, "to", "a version")
+    if not to.isdecimal():
+        raise InputError("Versions are numbered.")
+    studio.project.go_to(int(to))
+    back = steps.one(asked, "page")
+    return back if back in SCREENS else "policy"
+
+
+def _cancelled(studio: Studio, asked: steps.Asked) -> str:
+    studio.engine.cancel(steps.need(asked, "job", "a job"))
+    return _back(asked)
+
+
+def _tried_again(studio: Studio, asked: steps.Asked) -> str:
+    studio.engine.forget(steps.need(asked, "job", "a job"))
+    return _back(asked)
+
+
+def _back(asked: steps.Asked) -> str:
+    back, query = steps.one(asked, "page"), steps.one(asked, "query")
+    return "data" if back not in SCREENS else f"{back}?{query}" if query else str(back)
+
+
+def _data_chosen(studio: Studio, asked: steps.Asked) -> str:
+    answer = studio.set_data(asked)
+    if answer is not None and answer.problem is not None:
+        raise InputError(answer.problem)
+    waiting = answer is not None and answer.job is not None
+    return f"data?{urlencode({'draft': answer.argv[2]})}" if answer is not None and waiting else "data"
+
+
+def _policy_changed(studio: Studio, asked: steps.Asked) -> str:
+    with studio.project.changed(_words_of(asked)) as (_, values):
+        policy_edits.edit(values, asked)
+    return "policy"
+
+
+def _planned(studio: Studio, asked: steps.Asked) -> str:
+    answer = studio.answer(steps.trade_off(asked, studio.project.settings["people"]))
+    if answer.values is None:
+        raise InputError(answer.problem or "The plan is still being made; wait for it and try again.")
+    with studio.project.changed(f"planned at ε = {answer.values['epsilon']:g}") as (_, values):
+        values.clear()
+        values.update(answer.values["policy"])
+    return "policy"
+
+
+def _released(studio: Studio, asked: steps.Asked) -> str:
+    made = studio.release(asked)
+    if made.problem is not None:
+        raise InputError(made.problem)
+    return f"release?{urlencode({'made': made.name})}"
+
+
+CHANGES: Mapping[str, Callable[[Studio, steps.Asked], str]] = {
+    "undo": _undone,
+    "cancel": _cancelled,
+    "again": _tried_again,
+    "data": _data_chosen,
+    "policy": _policy_changed,
+    "trade-off": _planned,
+    "release": _released,
+}
+
+
+def _words_of(asked: steps.Asked) -> str:
+    name = steps.one(asked, "name") or ", ".join(steps.several(asked, "names")) or "policy"
+    return f"{name}: {steps.one(asked, 'do') or 'changed'}"
+
+
+async def _events(studio: Studio, name: str) -> AsyncIterator[str]:
+    """Yield how far a job is; at the end what loads the page anew."""
+    last = ""
+    while True:
+        job = studio.engine.job(name)
+        over = job is None or job.over.is_set()
+        text = pages.filled("job.html.j2", {"job": job, "over": over}).replace("\n", " ")
+        if text != last:
+            last = text
+            yield f"data: {text}\n\n"
+        if over:
+            yield "event: over\ndata: over\n\n"
+            return
+        await asyncio.sleep(BEAT)
