@@ -13,6 +13,7 @@ from typing import Annotated, Any, cast
 import typer
 
 import masquerade
+from masquerade.cli.missing_package import missing_package
 from masquerade.cli.options import HELP, Json, Overwrite, PluginGroup, command_of, option
 from masquerade.cli.output import emit, say, silence_stdout
 from masquerade.core.errors import InputError, MasqueradeError
@@ -189,6 +190,13 @@ class Commands(PluginGroup):
         except OSError as error:
             reason = os.strerror(error.errno).lower() if error.errno else "input/output error"
             say(f"{error.filename}: {reason}." if error.filename else f"{reason}.")
+            raise typer.Exit(BAD_INPUT) from None
+        except ImportError as error:
+            told = missing_package(error)
+            if told is None:
+                _report_bug(error)
+                raise typer.Exit(INTERNAL) from None
+            say(told)
             raise typer.Exit(BAD_INPUT) from None
         except MemoryError:
             say("not enough memory.")
