@@ -1,7 +1,9 @@
 """What every test may use."""
 
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +18,10 @@ settings.register_profile("search", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS", "same"))
 
 pytest_plugins = ["tests.skips"]
+
+# a shell that starts tests in the background lets them, and all programs that they start, ignore interrupts
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if folder := quick_folder():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)  # where pytest makes the folders of tests

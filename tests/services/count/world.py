@@ -81,6 +81,7 @@ class World:
         """Start everybody's device, a thread each; `change` may tamper with one."""
         for name in self.names:
             device = self.device(name)
+            device.http.patience = 1.0  # _live tries again, and looks whether to stop
             change(name, device)
             thread = threading.Thread(target=self._live, args=(device,), daemon=True)
             self.threads.append(thread)

@@ -45,7 +45,7 @@ class DeviceClient:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise InputError(f"A service has an address such as https://host:8443. Got {url!r}.")
-        self._url, self._patience = url, patience
+        self._url, self.patience = url, patience
         self._connection: HTTPConnection
         if parts.scheme == "https":
             if context is None:
@@ -69,7 +69,7 @@ class DeviceClient:
         return self._post(place, body, headers)
 
     def _post(self, place: str, body: bytes, headers: dict[str, str]) -> bytes:
-        until, pause = time.monotonic() + self._patience, FIRST_PAUSE
+        until, pause = time.monotonic() + self.patience, FIRST_PAUSE
         while True:
             try:
                 status, content = self._once(place, body, headers)
@@ -88,7 +88,7 @@ class DeviceClient:
                 trouble = f"it answered with status {status}"
             if time.monotonic() + pause > until:
                 raise PartyUnreachable(
-                    f"{self._url} gave no answer in {self._patience:g} seconds; at last: {trouble}. Nothing "
+                    f"{self._url} gave no answer in {self.patience:g} seconds; at last: {trouble}. Nothing "
                     "is lost: the same command goes on later."
                 )
             time.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
