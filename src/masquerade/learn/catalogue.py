@@ -476,6 +476,22 @@ def _entries() -> Iterable[Learner]:
         example="--target smoker --loss logistic",
     )
     yield Learner(
+        "k-means",
+        "k-means clusters",
+        "Find clusters of records by variables that are numbers or bins, centres with standard errors.",
+        _late("k_means"),
+        (
+            Option("k", kinds.whole(1), None, "How many clusters."),
+            Option("names", kinds.VARIABLES, None, "Variables to cluster by. None: all."),
+            Option("scores", kinds.SCORES, None, "Numbers of a variable's categories; repeat for more."),
+        ),
+        needs=(("k",),),
+        model=lambda: learn.Clusters,
+        limits=("names",),
+        at_once=True,
+        example="--k 3 --names age,visits",
+    )
+    yield Learner(
         "tables",
         "tables",
         "Count tables, each cell with its standard error.",

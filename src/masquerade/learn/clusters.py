@@ -11,26 +11,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.query import Query
 from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally, check_source
 from masquerade.core.words import counted
+from masquerade.learn import model_file
 from masquerade.learn.density import category_numbers
+from masquerade.learn.model_file import Saved, part_of, part_values
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Integers = NDArray[np.int64]
+KIND = "k_means"
 MOST_STEPS = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Clusters(Printed):
+class Clusters(Printed, Saved):
     """Groups of records: where their centres lie and what share belongs to each, with standard errors.
 
-    The errors take as given which cells belong to which centre.
+    The errors take as given which cells belong to which centre; those of a centre with no records are
+    infinite.
     """
 
     names: tuple[str, ...]
@@ -56,6 +60,22 @@ class Clusters(Printed):
         for place, name in enumerate(self.names):
             columns |= {name: self.centres[:, place], f"{name}_stderr": self.centre_stderr[:, place]}
         return pd.DataFrame(columns).rename_axis("cluster")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the clusters as plain JSON values."""
+        return {**model_file.header(KIND), **part_values(self)}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Clusters:
+        """Return the clusters that `to_dict` described; what is none is refused."""
+        model_file.check_header(values, KIND)
+        names = tuple(model_file.entry(values, "names", list))
+        if not names or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+            raise InputError("'names' must be variables, each once.")
+        k = len(model_file.entry(values, "shares", list))
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("shares", "share_stderr"), (k,))
+        shapes |= dict.fromkeys(("centres", "centre_stderr"), (k, len(names)))
+        return part_of(cls, values, shapes, names=names)
 
     def summary(self) -> str:
         """Return the clusters in words, the largest first."""
@@ -92,11 +112,16 @@ def k_means(
     """
     check_source(source)
     chosen = tuple(source.schema if names is None else dict.fromkeys(names))
+    unused = [name for name in scores or {} if name not in chosen]
+    if unused:
+        raise InputError(f"'scores' are given for {unused[0]!r}, not used.{did_you_mean(unused[0], chosen)}")
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise InputError(f"'k' must be a number of clusters from 1 on. Got {k!r} instead.")
     numbers = [_numbers(source, name, scores) for name in chosen]
     [table] = source.answer([Query(by=chosen)])
     points = np.stack([axis.ravel() for axis in np.meshgrid(*numbers, indexing="ij")], axis=1)
     weights = np.maximum(table.nonnegative().values.ravel(), 0.0)
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= int((weights > 0).sum()):
+    if k > int((weights > 0).sum()):
         raise InputError(
             f"'k' must be from 1 to {int((weights > 0).sum())}, the cells with records. Got {k!r} instead."
         )
@@ -115,6 +140,8 @@ def k_means(
 def _numbers(source: Tally, name: str, scores: Mapping[str, Sequence[float]] | None) -> Floats:
     variable = source.schema[name]
     given = (scores or {}).get(name)
+    if isinstance(given, str):
+        raise InputError(f"The scores of {name!r} must be {len(variable)} numbers.")
     found = category_numbers(variable) if given is None else np.asarray(given, dtype=float)
     if found is None:
         raise InputError(f"{name!r} has categories that are no numbers: give 'scores'.")
@@ -145,7 +172,7 @@ def _with_errors(table: CountTable, names: tuple[str, ...], points: Floats, cent
     nearest = _nearest(points, centres)
     shape = table.values.shape
     shares, share_errors = np.zeros(len(centres)), np.zeros(len(centres))
-    means, errors = centres.copy(), np.full(centres.shape, np.nan)
+    means, errors = centres.copy(), np.full(centres.shape, np.inf)
     within = 0.0
     for place in range(len(centres)):
         inside = (nearest == place).astype(float)

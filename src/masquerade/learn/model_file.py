@@ -39,6 +39,7 @@ OWN: Mapping[str, str] = {
     "bayesian_network": "masquerade.learn.network:BayesianNetwork",
     "decision_tree": "masquerade.learn.tree_model:DecisionTree",
     "frequent_itemsets": "masquerade.learn.itemsets:Itemsets",
+    "k_means": "masquerade.learn.clusters:Clusters",
     "linear_classifier": "masquerade.learn.linear:LinearClassifier",
     "naive_bayes": "masquerade.learn.bayes:NaiveBayes",
     "structure": "masquerade.learn.structure_search:LearnedStructure",

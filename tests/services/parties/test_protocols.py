@@ -434,6 +434,7 @@ def alike(one, other):
         {"model": "naive-bayes", "target": "E"},
         {"model": "tree", "target": "E", "max_depth": 2, "features": ["T", "X", "D"]},
         {"model": "rules", "min_support": 0.3, "max_len": 2},
+        {"model": "k-means", "k": 2, "names": ["T", "X", "S"]},
     ],
     ids=lambda told: told["model"],
 )

@@ -81,6 +81,20 @@ def test_bins_stand_for_their_middles_and_what_is_no_number_is_refused():
         mq.learn.k_means(mq.tally(frame), 1, ["age"], start=[[1, 2]])
 
 
+def test_clusters_are_a_file_that_reads_back(tmp_path):
+    frame = pd.DataFrame({"x": [0, 0, 1, 3, 3], "y": [0, 1, 0, 3, 2]})
+    found = mq.learn.k_means(mq.tally(frame), 2)
+    found.save(tmp_path / "clusters.json")
+    assert mq.learn.load(tmp_path / "clusters.json").to_dict() == found.to_dict()
+    values = found.to_dict()
+    for wrong in ({"names": ["x", "x"]}, {"names": []}, {"centres": [[1.0, 2.0]]}, {"n": "5"}):
+        with pytest.raises(InputError):
+            mq.learn.Clusters.from_dict(values | wrong)
+    for told in ({"scores": {"z": [1, 2]}}, {"scores": {"x": "indicator"}}, {"k": 0}):
+        with pytest.raises(InputError):
+            mq.learn.k_means(mq.tally(frame), **{"k": 2} | told)
+
+
 def test_numbers_on_a_lattice():
     lattice = Lattice.of([0, -1], [1, 1], steps=4)
     assert lattice.whole([[0.26, 1]]).tolist() == [[1, 4]]

@@ -92,6 +92,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 EXAMPLES["network"]["order"] = ["A"]
 EXAMPLES["tables"]["tables"] = [["A"]]
+EXAMPLES["k-means"]["k"] = 2
 
 
 def alternatives(names: Iterable[Any]) -> str:
