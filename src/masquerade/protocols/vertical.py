@@ -92,10 +92,11 @@ class Cells(codec.SessionMessage, tag=b"masquerade vertical cells 2"):
     blocks: Annotated[tuple[Annotated[bytes, codec.Blob(1 << 30)], ...], codec.Many(_MOST_BLOCKS)]
 
 
-def combined(policies: Sequence[Policy]) -> Policy:
+def combined(policies: Sequence[Policy], order: Sequence[str] = ()) -> Policy:
     """Return the policy over all variables; a variable in two policies must have the same channel in both.
 
-    Strata are refused: a party's channels would depend on another party's column.
+    Variables stand in the `order` given, as far as it goes. Strata are refused: a party's channels would
+    depend on another party's column.
     """
     fields: dict[str, Field] = {}
     groups: dict[tuple[str, ...], Group] = {}
@@ -118,7 +119,8 @@ def combined(policies: Sequence[Policy]) -> Policy:
             fields[name] = field
         groups |= {group.names: group for group in policy.groups}
     names = {own: name for policy in policies for own, name in policy.report_names.items()}
-    return Policy(list(fields.values()), _channels_of(groups.values()), reports=names)
+    first = {name: fields[name] for name in order if name in fields}
+    return Policy(list((first | fields).values()), _channels_of(groups.values()), reports=names)
 
 
 def restricted(policy: Policy, names: Collection[str]) -> Policy:
@@ -471,8 +473,8 @@ class Site(Responder):
             raise InputError(f"There are {request.parts} parts. Part {request.part + 1} was asked for.")
         policy = restricted(self.policy, request.names or self.policy.schema.names)
         blocks = tuple(
-            _packed(self.cells[block].reports(self.policy, names, rows), self.cells[block].tags[rows], policy)
-            for block, names, rows in self._cut(policy, request.part, request.parts)
+            _packed(reports.codes, reports.tags, policy)
+            for reports in self.reported(policy, request.part, request.parts)
         )
         before = self.released.get(request.recipient, frozenset())
         self.released[request.recipient] = before | set(policy.schema)
@@ -489,6 +491,13 @@ class Site(Responder):
         return [
             ReceivedCells(self.cells[block].clear(names, rows), self.cells[block].tags[rows])
             for block, names, rows in self._cut(self.policy.undisguised(), part, parts)
+        ]
+
+    def reported(self, policy: Policy, part: int, parts: int) -> list[ReceivedCells]:
+        """Return a part of this site's cells of some variables as they leave it, from the one draw."""
+        return [
+            ReceivedCells(self.cells[block].reports(self.policy, names, rows), self.cells[block].tags[rows])
+            for block, names, rows in self._cut(policy, part, parts)
         ]
 
     def clear_shapes(self) -> tuple[BlockShape, ...]:

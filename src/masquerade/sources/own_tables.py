@@ -3,12 +3,17 @@
 There is no miner (Model I): every table is counted by the party that holds most of its variables, which needs
 of others only what the policies of their owners let it see. Whoever learns gets counts, no records, and
 undoes what the policies did. One disguise of a column serves everybody who needs it.
+
+Where any cell may be at any party, several hold some of a variable's cells. Whoever counts has its own of
+them as they are and others' as reports, so it counts every `Stratum` of people apart: those of whom it holds
+the same shared variables. Their estimates add.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +23,7 @@ from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
-from masquerade.core.tally import raise_refusals
+from masquerade.core.tally import Merged, Tally, raise_refusals
 from masquerade.protocols.people.questions import Counts, Question
 from masquerade.protocols.vertical import combined, restricted
 from masquerade.sources.count_rounds import CountedReports
@@ -27,6 +32,17 @@ from masquerade.sources.records import Records
 MOST_CELLS = 2**20  # of all tables that are asked for at once
 Tables = Sequence[tuple[str, ...]]
 Asked = Callable[[str, Tables], Sequence[Sequence[int]]]
+
+
+class Stratum(NamedTuple):
+    """People of whom a party holds the same of the shared variables, and how many there are."""
+
+    clear: tuple[str, ...]
+    people: int
+
+
+Strata = Callable[[str], Sequence[Stratum]]
+AskedByStratum = Callable[[str, Tables], Sequence[Sequence[Sequence[int]]]]
 
 
 def who_counts(names: Sequence[str], owners: Mapping[str, Sequence[str]]) -> str:
@@ -59,12 +75,34 @@ def foreign(
     return {pair: tuple(names) for pair, names in found.items()}
 
 
+def shared_by(party: str, policies: Mapping[str, Policy]) -> tuple[str, ...]:
+    """Return the variables of a party that others hold as well, of other people."""
+    others = {name for other, policy in policies.items() if other != party for name in policy.schema}
+    return tuple(name for name in policies[party].schema if name in others)
+
+
 def view_of(
-    party: str, policies: Mapping[str, Policy], crossing: Mapping[tuple[str, str], Sequence[str]]
+    party: str,
+    policies: Mapping[str, Policy],
+    crossing: Mapping[tuple[str, str], Sequence[str]],
+    clear: Sequence[str] = (),
 ) -> Policy:
-    """Return what a party sees: its own variables as they are, others' as their policies let them be seen."""
-    seen = [restricted(policies[giver], names) for (giver, to), names in crossing.items() if to == party]
-    return combined([policies[party].undisguised(), *seen])
+    """Return what a party sees: its own variables as they are, others' as their policies let them be seen.
+
+    Of the variables that it shares with others, those are seen as they are that are `clear`, and none that
+    does not cross: nobody's view has a variable of some people only.
+    """
+    own, shared = policies[party], shared_by(party, policies)
+    crossed = {giver: names for (giver, to), names in crossing.items() if to == party}
+    whole = {name for names in crossed.values() for name in names}
+    disguised = [name for name in shared if name not in clear and name in whole]
+    plain = [name for name in own.schema if name not in shared or name in clear]
+    seen = [
+        restricted(policies[giver], [name for name in names if name not in clear])
+        for giver, names in crossed.items()
+    ]
+    order = [*own.schema, *(name for names in crossing.values() for name in names)]
+    return combined([restricted(own, plain).undisguised(), restricted(own, disguised), *seen], order)
 
 
 def counted(records: Records, tables: Tables) -> list[list[int]]:
@@ -145,9 +183,12 @@ class OwnTables:
         guarantee: Guarantee,
     ) -> None:
         self.guarantee, self.n = guarantee, n
+        self._policies, self._crossing, self._ask = policies, crossing, ask
         self._owners = {party: policy.schema.names for party, policy in policies.items()}
-        self.schema = Schema([variable for it in policies.values() for variable in it.schema.variables])
-        self._views = {
+        self.schema = Schema(
+            list({item.name: item for it in policies.values() for item in it.schema.variables}.values())
+        )
+        self._checked = {
             party: _CountedByParty(party, view_of(party, policies, crossing), n, ask) for party in policies
         }
 
@@ -158,7 +199,7 @@ class OwnTables:
         return [
             refusal
             for party, some in self._shared_out(queries).items()
-            for refusal in self._views[party].check(some)
+            for refusal in self._checked[party].check(some)
         ]
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
@@ -168,11 +209,82 @@ class OwnTables:
         raise_refusals(self.check(queries))
         found: dict[Query, CountTable] = {}
         for party, some in self._shared_out(queries).items():
-            found.update(zip(some, self._views[party].answer(some), strict=True))
+            found.update(zip(some, self._view(party).answer(some), strict=True))
         return [found[query] for query in queries]
+
+    def _view(self, party: str) -> Tally:
+        return self._checked[party]
 
     def _shared_out(self, queries: Sequence[Query]) -> dict[str, list[Query]]:
         found: dict[str, list[Query]] = {}
         for query in dict.fromkeys(queries):
             found.setdefault(who_counts(query.names, self._owners), []).append(query)
         return found
+
+
+class OwnTablesOfStrata(OwnTables):
+    """The same where any cell may be at any party: whoever counts does so stratum by stratum.
+
+    `strata` has a party say of whom it holds what; `ask` has it count tables, every stratum of each.
+    """
+
+    def __init__(
+        self,
+        policies: Mapping[str, Policy],
+        crossing: Mapping[tuple[str, str], Sequence[str]],
+        strata: Strata,
+        ask: AskedByStratum,
+        guarantee: Guarantee,
+    ) -> None:
+        super().__init__(policies, crossing, 0, lambda _party, _tables: [], guarantee)
+        self._strata, self._told = strata, ask
+        self._views: dict[str, Merged] = {}
+
+    def _view(self, party: str) -> Tally:
+        """Return what a party counts: the strata it speaks of are looked at before anything is counted."""
+        if party not in self._views:
+            told, shared = self._strata(party), set(shared_by(party, self._policies))
+            n = sum(stratum.people for stratum in told)
+            distinct = len({stratum.clear for stratum in told}) == len(told) > 0
+            if not distinct or not all(set(s.clear) <= shared and s.people > 0 for s in told):
+                reason = f"Party {party!r} spoke of strata that are none."
+                raise RoundAborted(reason, spent=True, culprits=(party,))
+            if self.n and n != self.n:
+                reason = f"Party {party!r} counts {n:,} people where another one counts {self.n:,}."
+                raise RoundAborted(reason, spent=True, culprits=(party,))
+            self.n, answers = n, _OnceAsked(self._told)
+            self._views[party] = Merged(
+                [
+                    _CountedByParty(
+                        party,
+                        view_of(party, self._policies, self._crossing, stratum.clear),
+                        stratum.people,
+                        answers.of(place, len(told)),
+                    )
+                    for place, stratum in enumerate(told)
+                ],
+                of="records",
+            )
+        return self._views[party]
+
+
+class _OnceAsked:
+    """Asks a party for tables once, where every stratum of it wants its own part of the reply."""
+
+    def __init__(self, ask: AskedByStratum) -> None:
+        self._ask = ask
+        self._replies: dict[tuple[tuple[str, ...], ...], Sequence[Sequence[Sequence[int]]]] = {}
+
+    def of(self, place: int, strata: int) -> Asked:
+        """Return who asks for a stratum."""
+
+        def asked(party: str, tables: Tables) -> Sequence[Sequence[int]]:
+            wanted = tuple(map(tuple, tables))
+            if wanted not in self._replies:
+                self._replies[wanted] = self._ask(party, tables)
+            told = self._replies[wanted]
+            if len(told) != len(tables) or any(len(parts) != strata for parts in told):
+                return []  # what is no table of every stratum is refused by whoever reads it
+            return [parts[place] for parts in told]
+
+        return asked

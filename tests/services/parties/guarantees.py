@@ -32,6 +32,7 @@ from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.threshold.row_schema import Form, faithful_guarantee, production_guarantee
 from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
 from masquerade.protocols.vertical import restricted, seen_by
+from masquerade.services.parties.kinds.any_cells_without_miner import TOLD
 from masquerade.services.parties.kinds.without_miner import seen_without_miner
 from masquerade.services.parties.session import JointSchema
 from masquerade.simulation.aggregation import Population as Aggregating
@@ -88,6 +89,16 @@ def among_organisations() -> list[Case]:
             "columns without a miner (Model I)",
             seen_without_miner(JointSchema(by_name), {("north", "south"): ("smoker",)}, "convener"),
             "a second draw: γ²; own nodes are learnt from clear own columns, and their parameters are told",
+        ),
+        Case(
+            "any cells without a miner",
+            seen_without_miner(
+                JointSchema(dict.fromkeys(OWNERS, POLICY)),
+                {("north", "south"): ("smoker",)},
+                "convener",
+                TOLD,
+            ),
+            "a second draw: γ²; many narrow tables: own cells are counted as they are",
         ),
         Case(
             "scalar products with a helper",

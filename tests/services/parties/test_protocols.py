@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -37,7 +38,8 @@ from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.two_party_products import KeyOwner
 from masquerade.protocols.vertical import CellDescription, Cells, restricted, schema_of
-from masquerade.services.parties.example import two_hospitals_and_a_registry
+from masquerade.services.parties.example import scattered, two_hospitals_and_a_registry
+from masquerade.services.parties.kinds.any_cells_without_miner import TOLD as BY_STRATUM
 
 LOCAL = [  # nodes whose parents are all with their own party
     name for names in OWNERS.values() for name in names if set(ELEVEN_NODES[name]) <= set(names)
@@ -454,3 +456,31 @@ def test_without_a_miner_other_models_are_those_of_the_joined_records(told, tmp_
             assert not [it for party in ("south", "registry") for it in deployment.ledger(party) if it.policy]
             kinds = {(it.kind, it.gamma) for it in deployment.ledger("south") if it.recipient == MINER}
             assert kinds == {("counts of own columns beside others' reports", None)}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"model": "naive-bayes", "target": "E"}, {"model": "network", "structure": ELEVEN_NODES}],
+    ids=lambda told: told["model"],
+)
+def test_with_cells_anywhere_and_no_miner_models_are_those_of_all_cells(told, tmp_path):
+    """Each of three parties has its own columns of half of the people, and its neighbour's of the others."""
+    goal, frame = Goal(**told), people(160)
+    plan = replace(scattered(frame, CLEAR, OWNERS, goal, seed=3), protocol="arbitrary-without-miner")
+    plan = replace(plan, linking="keyed")
+    with deployed(tmp_path, plan) as deployment:
+        model = deployment.done()
+        expected = goal.learner.learnt(mq.tally(frame, schema=SCHEMA), goal.read(SCHEMA)).to_dict()
+        assert alike(*map(probabilities_of, (model, json.loads(json.dumps(expected)))))
+        assert_shared(deployment, model)
+        assert_forgotten(deployment)
+        kinds = {(it.kind, it.recipient) for it in deployment.ledger("north") if it.policy is None}
+        assert (BY_STRATUM, MINER) in kinds
+        assert not deployment.replies(MINER, "cells")
+
+
+def probabilities_of(model):
+    """Return the probabilities of a model by variable; parties have an order of their own."""
+    if "nodes" in model:
+        return {node["variable"]["name"]: node["probabilities"] for node in model["nodes"]}
+    return {part["name"]: part["probabilities"] for part in (model["target"], *model["features"])}

@@ -5,13 +5,14 @@ import re
 
 import pytest
 import yaml
-from tests.services.parties.deployments import CLEAR, MINER, Deployment, Goal, horizontal, people
+from tests.services.parties.deployments import CLEAR, MINER, Deployment, Goal, horizontal, people, vertical
 from tests.services.parties.test_failures import backed_up, restored
 from tests.services.parties.test_same_people import Saying
 
 import masquerade as mq
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.protocols.pooling import MaskedSum
+from masquerade.protocols.vertical import restricted
 from masquerade.services.common.settings import load
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.local_data import check_records
@@ -139,3 +140,36 @@ def wrong_rules_are_refused(file):
         with pytest.raises(InputError, match=told):
             check_records(load(file, PartySettings, environment={}))
     file.write_text(yaml.safe_dump(values))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "goal"),
+    [
+        ("vertical-without-miner", Goal(model="tables", tables=(("E", "X"),))),
+        ("arbitrary-without-miner", Goal(model="tables", tables=(("E", "X"),))),
+        ("vertical-without-miner", Goal(model="network", structure={"E": (), "X": ("E",)})),
+    ],
+    ids=["tables", "cells anywhere", "parameters"],
+)
+def test_rules_hold_where_parties_count_for_themselves(protocol, goal, tmp_path):
+    """Counts beside others' reports, and parameters that are such counts, are answers as any others."""
+    owners = {"north": ("E",), "registry": ("X",)}
+    plan = vertical(
+        people(60)[["E", "X"]], restricted(CLEAR, ("E", "X")), owners, protocol, goal, seed=1, linking="keyed"
+    )
+    deployment = Deployment(tmp_path / "nodes", plan)
+    values = yaml.safe_load(deployment.files["registry"].read_text())
+    values["consents"][0]["rules"] = {"protect": [["E", "X"]]}
+    deployment.files["registry"].write_text(yaml.safe_dump(values))
+    try:
+        deployment.start()
+        status = deployment.run()
+        assert status["state"] == "interrupted"
+        assert "which must stay undetermined whatever the counts" in status["reason"], status["reason"]
+        assert not [
+            it for it in deployment.ledger("registry") if it.recipient == MINER and "X" in it.variables
+        ]
+        if protocol == "vertical-without-miner":  # else it is said first of whom a party holds what
+            assert not [it for it in deployment.ledger("north") if it.recipient == "registry"]
+    finally:
+        deployment.stop()

@@ -126,15 +126,16 @@ class Coordinator:
                 )
         return assembled(found, owners)
 
+    def counted_by(self, party: str, tables: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+        """Let a party count tables of its own cells and of others' reports, and return what it says."""
+        message = say.Learn(epoch=self.epoch.hex(), tables=tuple(tables))
+        return self._say(party, "learn", message, say.Learnt).nodes
+
     def own_tables(self, party: str, tables: Sequence[tuple[str, ...]]) -> list[list[int]]:
         """Let a party count tables of its own columns and of others' reports, and return their cells."""
-        message = say.Learn(epoch=self.epoch.hex(), tables=tuple(tables))
-        counts = self._say(party, "learn", message, say.Learnt).nodes.get("counts")
-        if not isinstance(counts, list) or not all(
-            isinstance(cells, list) and all(type(cell) is int for cell in cells) for cells in counts
-        ):
-            reason = f"Party {party!r} sent no tables."
-            raise errors.RoundAborted(reason, spent=True, culprits=(party,))
+        counts = self.counted_by(party, tables).get("counts")
+        if not isinstance(counts, list) or not all(map(are_cells, counts)):
+            raise no_tables_of(party)
         return counts
 
     def _new_epoch(self) -> None:
@@ -268,3 +269,13 @@ class Coordinator:
         except errors.MasqueradeError as error:
             told, spent, culprits = f"Party {member!r} refused: {error}", False, (member,)
         raise errors.RoundAborted(told, spent=spent, culprits=culprits)
+
+
+def are_cells(counts: Any) -> bool:
+    """Tell whether something that a party sent is a list of whole numbers."""
+    return isinstance(counts, list) and all(type(cell) is int for cell in counts)
+
+
+def no_tables_of(party: str) -> errors.RoundAborted:
+    """Return that a party sent something else than tables."""
+    return errors.RoundAborted(f"Party {party!r} sent no tables.", spent=True, culprits=(party,))

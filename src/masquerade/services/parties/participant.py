@@ -97,6 +97,12 @@ class Participant:
         return f"{self.node.kept_memo().id}:{self.data.memo_id}"
 
     @property
+    def least_people(self) -> int:
+        """Return how many people at least are told apart from others in what is counted here."""
+        consent = self.node.settings.consent(self.spec.session)
+        return 1 if consent is None else consent.least_records
+
+    @property
     def room(self) -> Room:
         """Return how much this party takes of another one."""
         return Room(self.limits.rows, self.limits.arrow_bytes)
@@ -116,7 +122,8 @@ class Participant:
         What is agreed to counts as answered, whoever else may refuse it. Without rules it is noted all the
         same: later sessions may have some.
         """
-        schema = self.data.policy.observed if self.joint is None else self.joint.schema
+        joint = self.joint
+        schema = self.data.policy.observed if joint is None else self.spec.kind.schema(self.spec, joint)
         new = [
             it for it in dict.fromkeys(questions) if it not in self._noted and set(it.names) <= set(schema)
         ]

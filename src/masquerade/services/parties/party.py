@@ -308,6 +308,9 @@ class Party:
         spec, learner = part.spec, part.spec.kind.learner(part)
         learner.check(message)
         self._check_whom(part)
+        questions = learner.questions(message)
+        if questions:
+            part.admit(questions, spec.convener, self._consented(spec).rules)
         part.learning = True
         try:
             with self._connect(spec) as members:

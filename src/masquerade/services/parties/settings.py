@@ -21,7 +21,7 @@ class DataSettings(Strict):
     """The records of a party, the policy they leave under, and the column that names a person."""
 
     files: tuple[AnyPath, ...] = Field(min_length=1)
-    """The records, in Parquet, Arrow or CSV; all files are one table, but for `arbitrary-with-miner`."""
+    """The records, in Parquet, Arrow or CSV; all files are one table, unless any cell may be anywhere."""
     policy: PublicFile
     """The policy: the categories of variables, and the channels through which they leave."""
     key: str | None = None
@@ -83,7 +83,7 @@ class Consent(SessionText):
     spec: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
     """The digest of the whole session (`masquerade session create` prints it); with it nothing may differ."""
     least_records: int = Field(20, ge=1)
-    """Fewer linked records are refused: whoever links chooses which records it calls common."""
+    """Fewer linked records are refused (who links says which are common), nor are so few counted apart."""
     other_people: bool = False
     """Let exact results be about other people than those of earlier sessions: they differ by these people."""
     rules: RulesSettings | None = None

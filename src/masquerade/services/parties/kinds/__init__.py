@@ -28,6 +28,7 @@ OURS = {
     "vertical-with-miner": "with_miner.WithMiner",
     "vertical-without-miner": "without_miner.WithoutMiner",
     "arbitrary-with-miner": "any_cells.AnyCells",
+    "arbitrary-without-miner": "any_cells_without_miner.AnyCellsWithoutMiner",
     "revealed-vertical-counts": "products.HelpedCounts",
     "revealed-counts-of-two": "two_party_products.CountsOfTwo",
     "projection": "projection.ProjectedCounts",

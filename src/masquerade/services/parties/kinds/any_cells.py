@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from masquerade.services.parties.session import JointSchema, SessionSpec
 
 
-class _ScatteredCellsRole(CellsRole):
+class ScatteredCellsRole(CellsRole):
     """A party sends the cells of each of its files, which have other people and other variables."""
 
     def blocks(self, part: Participant) -> Sequence[tuple[RecordBlock, Linkage]]:
@@ -39,8 +39,13 @@ class AnyCells(WithMiner):
     name = "arbitrary-with-miner"
     why = "the miner sees everybody's disguised cells side by side"
     partition = Partition.CELLS
-    roles = (_ScatteredCellsRole(),)
+    roles = (ScatteredCellsRole(),)
 
     def schema(self, spec: SessionSpec, joint: JointSchema) -> Schema:  # noqa: ARG002
         """Return the variables of everybody, of which several may hold one."""
-        return combined(list(joint.policies.values())).schema
+        return schema_of_cells(joint)
+
+
+def schema_of_cells(joint: JointSchema) -> Schema:
+    """Return the variables of everybody; one that several hold has the same channel with all of them."""
+    return combined(list(joint.policies.values())).schema

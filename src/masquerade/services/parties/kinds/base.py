@@ -74,6 +74,9 @@ class Learner(Protocol):
     def check(self, message: Learn) -> None:
         """Refuse what the session is not to learn."""
 
+    def questions(self, message: Learn) -> list[Query]:
+        """Return the counts that a reply tells, others' variables included: rules are about these."""
+
     def learn(self, message: Learn, members: Callable[[str], Transport]) -> tuple[dict[str, Any], Outflow]:
         """Return what was found out about own nodes, and what telling it gives away."""
 
@@ -161,16 +164,19 @@ class SessionKind(ABC):
     """Whether results are sums over parties: then pools that differ by few parties are told apart."""
     roles: ClassVar[tuple[Role, ...]]
     """The roles of a party; linking is not among them."""
+    answers_tables: ClassVar[bool] = False
+    """Whether parties are asked for tables of counts, which rules can be about; follows from steps."""
+
+    def __init_subclass__(cls) -> None:
+        """Take a kind whose messages ask for tables as one that answers them."""
+        super().__init_subclass__()
+        steps = [step for role in getattr(cls, "roles", ()) for step in role.steps]
+        cls.answers_tables = cls.answers_tables or any(step.tables is not no_tables for step in steps)
 
     @property
     def linked(self) -> bool:
         """Tell whether records of the same people are linked."""
         return self.partition is not Partition.ROWS
-
-    @property
-    def answers_tables(self) -> bool:
-        """Tell whether parties are asked for tables of counts, which rules can be about."""
-        return any(step.tables is not no_tables for role in self.roles for step in role.steps)
 
     @property
     def same_records(self) -> bool:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.learn import model_file
 from masquerade.learn.network import BayesianNetwork, bayesian_network
 from masquerade.learn.structure_search import structure
 from masquerade.protocols.vertical import Site, Structure, cross_parents, own_families, restricted, seen_by
-from masquerade.services.parties.kinds.base import Outflow, Partition, SessionKind
+from masquerade.services.parties.kinds.base import Outflow, Partition, SessionKind, Tables
 from masquerade.services.parties.kinds.with_miner import CellsRole, cells_asked
 from masquerade.sources.engine import Engine
 from masquerade.sources.joined import LearningSite
@@ -37,8 +38,10 @@ NODES = "the model: parents and parameters of every node"
 BESIDE = "counts of own columns beside others' reports"
 
 
-class _OwnNodes:
+class OwnNodes:
     """A party that sends others the cells that their nodes need, and learns its own nodes."""
+
+    told = BESIDE
 
     def __init__(self, part: Participant, cells: CellsRole) -> None:
         self._part, self._cells = part, cells
@@ -51,6 +54,7 @@ class _OwnNodes:
         return self._cells.site(self._part)
 
     def receive(self, message: bytes) -> bytes:
+        """Send cells to whoever needs them."""
         return self._site.receive(message)
 
     def check(self, message: Learn) -> None:
@@ -76,6 +80,20 @@ class _OwnNodes:
         if not due:
             raise self._part.spec.refused("this is not what it is to learn")
 
+    def questions(self, message: Learn) -> list[Query]:
+        """Return the tables that are counted, or the families whose parameters are told.
+
+        Reports of others count as what they are reports of: what they leave open is no protection here.
+        """
+        if message.tables is not None:
+            groups = [group for policy in self._part.arranged().policies.values() for group in policy.groups]
+            of = {report: group.names for group in groups for report in group.reports}
+            columns = [[name for column in table for name in of[column]] for table in message.tables]
+        else:
+            parents = message.structure or {}
+            columns = [[name, *parents[name]] for name in self._own if name in parents]
+        return [Query(by=tuple(dict.fromkeys(names))) for names in columns]
+
     def _check_tables(self, message: Learn) -> None:
         """Let tables be asked for that are needed, of those who hold most of their variables."""
         part, due = (
@@ -87,14 +105,15 @@ class _OwnNodes:
         for columns in message.tables or ():
             # of variables that are reported together, or as they are, whoever counts sees each
             alone = [name for name in columns if any(group.names == (name,) for group in groups)]
+            due = due and all(any(name in group.reports for group in groups) for name in columns)
             due = due and part.spec.learn.allows(alone)
         if message.tables is None or not due:
             raise part.spec.refused("this is not what it is to learn")
 
-    def _counted(self, message: Learn, members: Callable[[str], Transport]) -> tuple[dict[str, Any], Outflow]:
+    def _counted(self, tables: Tables, members: Callable[[str], Transport]) -> dict[str, Any]:
         """Count tables of own clear and others' disguised columns, which are fetched once."""
+        part = self._part
         if self._view is None:
-            part = self._part
             others = {p: q for p, q in part.arranged().policies.items() if p != part.node.name}
             crossing = crossing_of(part.spec, part.arranged())
             needed = [n for (_, to), names in crossing.items() if to == part.node.name for n in names]
@@ -103,14 +122,14 @@ class _OwnNodes:
             self._view = site.source(members("cells"), wanted)
         if not isinstance(self._view, Records):
             raise InputError("Tables are counted in memory.")
-        tables = list(message.tables or ())
-        names = tuple(name for name in self._own if any(name in columns for columns in tables))
-        return {"counts": counted(self._view, tables)}, Outflow(BESIDE, names, None)
+        return {"counts": counted(self._view, tables)}
 
     def learn(self, message: Learn, members: Callable[[str], Transport]) -> tuple[dict[str, Any], Outflow]:
         """Learn own nodes from own clear and others' disguised columns, or count."""
         if message.tables is not None:
-            return self._counted(message, members)
+            tables = list(message.tables)
+            names = tuple(name for name in self._own if any(name in columns for columns in tables))
+            return self._counted(tables, members), Outflow(self.told, names, None)
         part = self._part
         others = {p: q for p, q in part.arranged().policies.items() if p != part.node.name}
         site = LearningSite(self._site, others, room=part.room)
@@ -131,13 +150,15 @@ class _OwnNodes:
         return self._parents, Outflow("parents of own nodes", self._own, None)
 
 
-class _CrossParentsRole(CellsRole):
+class CrossParentsRole(CellsRole):
     """Parties send each other reports of the columns that are parents of the other's nodes."""
 
-    def player(self, part: Participant) -> _OwnNodes:
-        return _OwnNodes(part, self)
+    def player(self, part: Participant) -> OwnNodes:
+        """Return who sends cells, and learns."""
+        return OwnNodes(part, self)
 
     def askers(self, spec: SessionSpec, name: str) -> Collection[str]:
+        """Let the other parties ask, and nobody else."""
         return {*spec.parties} - {name}
 
     def check(self, part: Participant, peer: str, message: bytes) -> None:
@@ -155,13 +176,14 @@ class WithoutMiner(SessionKind):
     name = "vertical-without-miner"
     why = "one party has nobody to learn from"
     partition = Partition.COLUMNS
-    roles = (_CrossParentsRole(),)
+    roles = (CrossParentsRole(),)
+    answers_tables = True  # counts, or parameters that are counts, though no message of a role asks for them
 
-    def learner(self, part: Participant) -> _OwnNodes:
+    def learner(self, part: Participant) -> OwnNodes:
         """Return who learns own nodes, once it is known who holds which."""
         if part.joint is None:
             super().learner(part)
-        found: _OwnNodes = part.player("cells")
+        found: OwnNodes = part.player("cells")
         return found
 
     def model(self, run: Coordinator) -> dict[str, Any]:
@@ -184,9 +206,16 @@ class WithoutMiner(SessionKind):
         return BayesianNetwork.from_dict(values).to_dict()  # what does not fit together is refused
 
 
-def _by_nodes(spec: SessionSpec) -> bool:
-    """Tell whether each party learns its own part of the model: of a network, its nodes."""
+def _is_network(spec: SessionSpec) -> bool:
     return spec.learn.learner.model is not None and spec.learn.learner.model() is BayesianNetwork
+
+
+def _by_nodes(spec: SessionSpec) -> bool:
+    """Tell whether each party learns its own part of the model: of a network, its nodes.
+
+    Where any cell may be at any party, nobody's nodes are its own.
+    """
+    return _is_network(spec) and spec.kind.partition is Partition.COLUMNS
 
 
 def crossing_of(spec: SessionSpec, joint: JointSchema) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -198,8 +227,9 @@ def crossing_of(spec: SessionSpec, joint: JointSchema) -> dict[tuple[str, str], 
     parents = goal.options.get("structure")
     if _by_nodes(spec) and parents is not None:
         return cross_parents(parents, owners)
-    if goal.learner.at_once:
-        first = goal.learner.rehearse(joint.schema, goal.read(joint.schema))
+    if goal.learner.at_once or (_is_network(spec) and parents is not None):
+        schema = spec.kind.schema(spec, joint)
+        first = goal.learner.rehearse(schema, goal.read(schema))
         return foreign([query.names for query in first], owners)
     return {(a, b): owners[a] for a in owners for b in owners if a != b}
 
@@ -212,7 +242,8 @@ def seen_without_miner(
     `crossing` are the variables by sender and receiver; `told` is what whoever convenes hears of parties.
     """
     role = f"{convener} and all parties" if told == NODES else convener
-    found = Guarantee((Disclosure(role, told, tuple(joint.schema), None),))
+    everything = dict.fromkeys(name for own in joint.owners.values() for name in own)
+    found = Guarantee((Disclosure(role, told, tuple(everything), None),))
     for (sender, receiver), names in crossing.items():
         found = found.combine(seen_by(receiver, restricted(joint.policies[sender], names)))
     return found
