@@ -80,7 +80,10 @@ def in_order(schema: Schema, names: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LearnedStructure(Printed):
-    """A structure, the strength of its links, and the rule that found it."""
+    """A structure, the strength of its links, and the rule that found it.
+
+    Found on shares, where no count was opened, it has no strengths.
+    """
 
     structure: dict[str, tuple[str, ...]]
     strengths: tuple[Strength, ...]
@@ -127,6 +130,8 @@ class LearnedStructure(Printed):
             f"{'' if s.frequency is None else f'{s.frequency:>11.0%}'}"
             for s in sorted(self.strengths, key=lambda s: (s.p_value, -s.statistic))
         ]
+        if not self.strengths:
+            return "\n".join([title, *(f"{a} → {b}" for a, b in self.links), *self._untold()])
         notes = ["p-values are those of links chosen beforehand: they rank links, they are no probabilities"]
         if drawn:
             notes.append("found in: samples drawn anew from the reports in which the link was found too")
@@ -177,7 +182,7 @@ class LearnedStructure(Printed):
         except (KeyError, TypeError) as error:
             raise InputError(f"the structure is damaged: {error}.") from None
         ancestral_order(found)
-        if sorted((s.parent, s.child) for s in strengths) != sorted(loaded.links):
+        if strengths and sorted((s.parent, s.child) for s in strengths) != sorted(loaded.links):
             raise InputError("the structure is damaged: its strengths are not those of its links.")
         return loaded
 

@@ -364,7 +364,11 @@ class ProductParty(session.Member):
 
 
 class HelpedProducts(Products):
-    """Asks parties and the helper for sums of products, each once."""
+    """Asks parties and the helper for sums of products, each once.
+
+    `known_beforehand` says that nothing will be asked that follows from an answer. Otherwise the helper, who
+    hears what is asked, learns by it what was found so far: who won the steps of a search.
+    """
 
     def __init__(
         self,
@@ -375,12 +379,13 @@ class HelpedProducts(Products):
         n: int,
         *,
         alignment: bytes = b"",
+        known_beforehand: bool = False,
     ) -> None:
         session.check_names((*owners, helper))
         if len(owners) < 2:
             raise InputError("Products across parties need at least two; one counts alone.")
         super().__init__(owners, schema, n, transport, tuple(owners))
-        self.helper = helper
+        self.helper, self._known_beforehand = helper, known_beforehand
         agreement = product_agreement(schema, owners, helper, n, alignment)
         session.convene((*owners, helper), transport, self.session, agreement)
         self._shown: dict[Columns, MaskedColumns] = {}
@@ -457,12 +462,15 @@ class HelpedProducts(Products):
         self._delivered.add((columns, to))
 
     def guarantee(self) -> Guarantee:
-        """Return who learns what: counts for whoever asks, and nothing for the helper but the questions."""
+        """Return who learns what: counts for whoever asks, and for the helper the questions."""
         everything = tuple(self.schema)
+        asked, bound = "which products are formed, and no value", Fraction(1)
+        if not self._known_beforehand:
+            asked = "which products are formed, which tells what a search found, and no other value"
         return Guarantee(
             (
                 Disclosure(ASKER, "exact counts of every table asked for", everything, None),
-                Disclosure(self.helper, "which products are formed, and no value", everything, Fraction(1)),
+                Disclosure(self.helper, asked, everything, bound if self._known_beforehand else None),
             ),
             (
                 f"the helper ({self.helper}) colludes with nobody: with one party it could unmask the others",

@@ -6,21 +6,22 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.guarantee import Guarantee
 from masquerade.core.schema import Schema
 from masquerade.learn.graph import checked_limit
 from masquerade.learn.score_tables import ScoreTables
 from masquerade.learn.scores import score_called
+from masquerade.protocols.hidden.dealer import Dealer, local_keys
 from masquerade.protocols.hidden.engine import Cost, run
 from masquerade.protocols.hidden.family_counts import HiddenColumns
-from masquerade.protocols.hidden.helped_engine import Dealer, HelpedEngine, local_keys
+from masquerade.protocols.hidden.guarantee import structure_guarantee
+from masquerade.protocols.hidden.helped_engine import HelpedEngine
 from masquerade.protocols.hidden.structure import Search, parents
 
 HELPER = "helper"
@@ -76,13 +77,10 @@ def hidden_structure(
     held = [name for names in owners.values() for name in names]
     _check(schema, held, order, owners)
     n = len(next(iter(codes.values())))
-    names = sorted(schema)
-    before = {name: set(order[:place]) for place, name in enumerate(order)}
-    candidates = {name: [other for other in names if other in before[name]] for name in names}
-    search = Search(candidates, checked_limit(max_parents), hide_order)
+    search = Search.in_order(order, checked_limit(max_parents), hide_order=hide_order)
     tables = ScoreTables.of(score, n)
     holder = {name: owner for owner, of in owners.items() for name in of}
-    sizes = {name: len(schema[name]) for name in names}
+    sizes = {name: len(schema[name]) for name in schema}
     keys = local_keys({owner: os.urandom(32) for owner in owners})
     programs = {}
     for owner, of in owners.items():
@@ -100,7 +98,7 @@ def hidden_structure(
         cost,
         round(time.perf_counter() - start, 3),
         search.bits_told,
-        hidden_guarantee(tuple(owners), tuple(schema), search),
+        structure_guarantee(tuple(owners), tuple(schema), search, helper=HELPER),
     )
 
 
@@ -126,30 +124,3 @@ def _check(
             faults.append(f"{what} {', '.join(map(repr, twice))} stands twice.")
     if faults:
         raise InputError(" ".join(faults))
-
-
-def hidden_guarantee(owners: tuple[str, ...], variables: tuple[str, ...], search: Search) -> Guarantee:
-    """Return who learns what of a search on shares."""
-    opened = "the parents of every variable" if search.hide_order else "who won every step of the search"
-    told = f"{opened}, at most {search.bits_told} bits, and no count or score"
-    # which questions come next follows from who won, unless every set of parents is scored anyway
-    asked = "how many questions of which sizes, and no value"
-    if not search.hide_order:
-        asked = "how many questions of which sizes, which may tell who won, and no count or score"
-    return Guarantee(
-        (
-            *(Disclosure(owner, told, variables, None) for owner in owners),
-            Disclosure(HELPER, asked, variables, Fraction(1) if search.hide_order else None),
-        ),
-        (
-            f"the {HELPER} colludes with nobody: with {owners[0]} or {owners[1]} it could unmask everything",
-            f"{owners[0]} and {owners[1]}, who hold the shares, do not put them together",
-            "all follow the program: an owner that deviates can make the structure false or learn more by it",
-            "AES with a fixed key behaves like a random permutation; AES-256 and HKDF are secure",
-            "records were linked row by row beforehand, and their number is public",
-        ),
-        dict.fromkeys((*owners, HELPER), "semi-honest"),
-        1,
-        (*((HELPER, owner) for owner in owners[:2]), (owners[0], owners[1])),
-        0,
-    )

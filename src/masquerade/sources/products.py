@@ -6,7 +6,7 @@ Exact counts, from sums of products, are a mode that reveals counts, and is name
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -69,6 +69,34 @@ class WholeTables(ABC):
         axes = tuple(self.schema[name] for name in names)
         evidence = ReportEvidence.clear(counts, LinearCovariance.clear(counts, self.n, tuple(names)))
         return CountTable(axes, counts, self.n, evidence)
+
+
+class OpenedFamilies(WholeTables):
+    """A `Tally` over a few tables that were opened on purpose, and over no other.
+
+    `tables` are counts by their variables, one axis each; they are exact.
+    """
+
+    def __init__(
+        self, schema: Schema, n: int, guarantee: Guarantee, tables: Mapping[tuple[str, ...], Floats]
+    ) -> None:
+        super().__init__(schema, n, guarantee)
+        self._opened = {frozenset(names): (names, counts) for names, counts in tables.items()}
+
+    def _refusals(self, query: Query) -> list[Refusal]:
+        if frozenset(query.names) in self._opened:
+            return []
+        names = ", ".join(query.names)
+        return [Refusal("not_opened", f"The counts of {names} were not opened: no count but agreed ones is.")]
+
+    def _whole(self, names: frozenset[str]) -> CountTable:
+        listed, counts = self._opened[names]
+        ordered = [name for name in self.schema if name in names]
+        axes = [listed.index(name) for name in ordered]
+        return self._exact(ordered, np.transpose(np.asarray(counts, dtype=np.float64), axes))
+
+    def _propose(self, queries: Sequence[Query]) -> None:
+        """Ask nobody: what is here was agreed on before it was opened."""
 
 
 class RevealedVerticalCounts(WholeTables):

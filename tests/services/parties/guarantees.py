@@ -22,6 +22,8 @@ from masquerade.protocols.aggregation.agreement import Parameters
 from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.frequency.guarantee import frequency_guarantee
 from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
+from masquerade.protocols.hidden.guarantee import structure_guarantee
+from masquerade.protocols.hidden.structure import Search
 from masquerade.protocols.linking import Joiner, keyed_guarantee
 from masquerade.protocols.mix.messages import MixTerms
 from masquerade.protocols.mix.opened_records import mix_guarantee
@@ -104,6 +106,11 @@ def among_organisations() -> list[Case]:
             "scalar products with a helper",
             helped(),
             "many narrow tables: counts are exact, and of one person if a table isolates one",
+        ),
+        Case(
+            "a structure on shares with a helper, counts hidden",
+            on_shares(),
+            "a second session with other people, or few more: structures differ by what is true of them",
         ),
         Case(
             "scalar products of two (Paillier)",
@@ -204,6 +211,12 @@ def helped() -> Guarantee:
     roles["helper"] = Helper("helper", keys["helper"], public, n=4, **shared)
     carried = LocalTransport({name: role.receive for name, role in roles.items()})
     return HelpedProducts(OWNERS, "helper", carried, SCHEMA, 4).guarantee()
+
+
+def on_shares() -> Guarantee:
+    """Return the guarantee of a structure that is found on shares."""
+    search = Search.in_order(NAMES, 1)
+    return structure_guarantee(tuple(OWNERS), NAMES, search, helper="helper", convener="convener")
 
 
 def paillier() -> Guarantee:

@@ -4,9 +4,10 @@
 `family_counts` hidden counts over several owners, `structure` the parents of every variable.
 """
 
+from masquerade.protocols.hidden.dealer import Dealer
 from masquerade.protocols.hidden.engine import Cost, SecretEngine, run
 from masquerade.protocols.hidden.family_counts import FamilyCounts, HiddenColumns
-from masquerade.protocols.hidden.helped_engine import Dealer, HelpedEngine
+from masquerade.protocols.hidden.helped_engine import HelpedEngine
 from masquerade.protocols.hidden.structure import FamilyScore, Search, parents
 
 __all__ = [

@@ -12,7 +12,7 @@ smallest ring that counts all records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -21,69 +21,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.errors import DecodingError, KeySpent
-from masquerade.crypto.function_shares import PointKeys, ThresholdKeys, point_keys, threshold_keys
-from masquerade.crypto.keys import KEY_SIZE, derive
-from masquerade.crypto.symmetric import stream
+from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.function_shares import PointKeys, ThresholdKeys
+from masquerade.crypto.keys import KEY_SIZE
 from masquerade.kernels import node_tree
+from masquerade.protocols.hidden.dealer import (
+    COUNTS,
+    CROSSED,
+    HIGH,
+    LESS,
+    LOOKUP,
+    MASK,
+    MATRIX,
+    PRODUCT,
+    SHARE,
+    expanded,
+    held_purpose,
+    ring,
+    times,
+)
 from masquerade.protocols.hidden.engine import Deal, Integers, Reply, Round, SecretEngine, Steps, Words
 
 Secret = NDArray[np.unsignedinteger[Any]]  # a share; programs know it as the number
-Keys = Callable[[str, str, int], bytes]  # of a party, for a purpose and the number of a deal
-
-HIGH = 4  # bits of a place that a product resolves, beyond those of the shared unit vector
 BOTH = 2**16  # instead of an owner: what only the computing parties have shares of
 AT_ONCE = 2048  # unit vectors expanded at a time
+MOST_SHOWN = 1 << 23  # numbers of a round: of one that needs more, several are made
+MOST_LOOKED_UP, MOST_COMPARED = 1 << 15, 1 << 14  # in a round, since keys are dealt for each
 MOST_RECORDS = 2**31
-PRODUCT, MATRIX, LOOKUP, LESS, MASK, COUNTS, CROSSED, SHARE = (
-    "product",
-    "matrix",
-    "lookup",
-    "less",
-    "mask",
-    "counts",
-    "crossed",
-    "share",
-)
 
 
-def ring(bits: int) -> Any:
-    """Return the smallest unsigned type that holds so many bits."""
-    return np.uint16 if bits <= 16 else np.uint32 if bits <= 32 else np.uint64
+def batches(count: int, most: int) -> list[slice]:
+    """Return so many things in runs of at most so many; of none one empty run."""
+    return [slice(start, start + most) for start in range(0, max(count, 1), most)]
 
 
-def expanded(key: bytes, count: int, kind: Any = np.uint64) -> Words:
-    """Return the uniform numbers that a key stands for."""
-    size = np.dtype(kind).itemsize
-    found = np.frombuffer(stream(key, size * count), dtype=np.dtype(kind).newbyteorder("<"))
-    return found.astype(kind, copy=False)
+def joined(runs: Sequence[Steps[Secret]]) -> Steps[Secret]:
+    """Return what runs come to, each begun when the one before has ended."""
+    parts: list[Secret] = []
+    for steps in runs:
+        parts += [(yield from steps)]
+    return np.concatenate(parts)
 
 
-def times(left: Words, right: Words) -> Words:
-    """Return left (lines × records) times right transposed, modulo the ring of both.
-
-    Numbers of 16 bits are multiplied as floats: 2^32 · 2^20 records stay exact.
-    """
-    kind = left.dtype
-    out = np.zeros((len(left), len(right)), dtype=kind)
-    step = 1 << 16
-    for start in range(0, left.shape[1], step):
-        some = slice(start, start + step)
-        a, b = left[:, some], right[:, some]
-        if kind == np.uint64:
-            out += np.array([[np.dot(x, y) for y in b] for x in a], dtype=kind).reshape(out.shape)
-            continue
-        low_a, low_b = (x & np.array(0xFFFF, dtype=kind) for x in (a, b))
-        out += _exact(low_a, low_b).astype(kind)
-        if kind == np.uint32:
-            high_a, high_b = (x >> np.uint32(16) for x in (a, b))
-            rest = _exact(low_a, high_b) + _exact(high_a, low_b)
-            out += (rest % 2**16).astype(kind) << np.uint32(16)
-    return out
-
-
-def _exact(a: Words, b: Words) -> NDArray[np.uint64]:
-    return (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.uint64)
+def groups(sizes: Sequence[int], most: int) -> list[slice]:
+    """Return things of some sizes in runs that have at most so much together, or one thing."""
+    found, start, total = [], 0, 0
+    for place, size in enumerate(sizes):
+        if place > start and total + size > most:
+            found.append(slice(start, place))
+            start, total = place, 0
+        total += size
+    return [*found, slice(start, len(sizes))] if sizes else []
 
 
 @dataclass(eq=False)
@@ -102,120 +90,6 @@ class Held:
     words: Words | None = None
     shown: Words | None = None
     mask: Words | None = None
-
-
-class Dealer:
-    """The helper: deals for every number once, knowing keys that it shares with each party and no share."""
-
-    def __init__(self, parties: Sequence[str], keys: Keys) -> None:
-        if len(parties) < 2:
-            raise InputError("Secrets are shared between two parties at least.")
-        self._parties, self._keys = tuple(parties), keys
-        self._next = 0
-        self._masks: dict[tuple[int, int], tuple[int, tuple[int, int], Any]] = {}
-        self._kinds: dict[str, Callable[..., tuple[bytes, ...]]] = {
-            PRODUCT: self._product,
-            MATRIX: self._matrix,
-            LOOKUP: self._lookup,
-            LESS: self._less,
-            MASK: self._mask,
-            COUNTS: self._counts,
-            CROSSED: self._crossed,
-            SHARE: self._share,
-        }
-
-    def deal(self, deal: Deal) -> Mapping[str, bytes]:
-        """Return what every party gets for a number; it is never dealt for again."""
-        if deal.kind not in self._kinds:
-            raise InputError(f"Nothing is dealt for {deal.kind!r}.")
-        if deal.number != self._next:
-            raise KeySpent("Randomness is dealt once, in order.")
-        self._next += 1
-        return dict(zip(self._parties, self._kinds[deal.kind](deal, *deal.sizes), strict=False))
-
-    def _draw(self, party: int, purpose: str, number: int, count: int, kind: Any = np.uint64) -> Words:
-        return expanded(self._keys(self._parties[party], purpose, number), count, kind)
-
-    def _sum(self, purpose: str, number: int, count: int, kind: Any = np.uint64) -> Words:
-        return self._draw(0, purpose, number, count, kind) + self._draw(1, purpose, number, count, kind)
-
-    def _rest(self, deal: Deal, purpose: str, values: Words) -> bytes:
-        """Return what the second party adds to what the first one draws."""
-        rest = values.ravel() - self._draw(0, purpose, deal.number, values.size, values.dtype)
-        return rest.astype(rest.dtype.newbyteorder("<")).tobytes()
-
-    def _roots(self, deal: Deal, count: int) -> tuple[Words, Words]:
-        first, second = (self._draw(party, "roots", deal.number, 2 * count) for party in (0, 1))
-        return first.reshape(count, 2), second.reshape(count, 2)
-
-    def _product(self, deal: Deal, count: int) -> tuple[bytes, ...]:
-        x, y = (self._sum(purpose, deal.number, count) for purpose in ("first", "second"))
-        return b"", self._rest(deal, "product", x * y)
-
-    def _matrix(self, deal: Deal, rows: int, left: int, right: int) -> tuple[bytes, ...]:
-        x = self._sum("first", deal.number, left * rows).reshape(left, rows)
-        y = self._sum("second", deal.number, right * rows).reshape(right, rows)
-        return b"", self._rest(deal, "product", times(x, y))
-
-    def _lookup(self, deal: Deal, count: int, bits: int, high: int) -> tuple[bytes, ...]:
-        low, wide = bits - high, 1 << high
-        place = self._sum("place", deal.number, count) & np.uint64((1 << bits) - 1)
-        roots = self._roots(deal, count)
-        first, _ = point_keys(place & np.uint64((1 << low) - 1), np.ones(count, dtype=np.int64), low, roots)
-        units = np.zeros((count, wide), dtype=np.uint64)
-        units[np.arange(count), (place >> np.uint64(low)).astype(np.int64)] = 1
-        mask = self._sum("mask", deal.number, count * wide).reshape(count, wide)
-        shared = first.shared()
-        rest = self._rest(deal, "unit", units) + self._rest(deal, "product", (units * mask).sum(axis=1))
-        return shared, shared + rest
-
-    def _less(self, deal: Deal, count: int, bits: int) -> tuple[bytes, ...]:
-        mask = self._sum("place", deal.number, count)
-        below = mask & np.uint64((1 << bits) - 1)
-        top = (mask >> np.uint64(bits)) & np.uint64(1)
-        roots = self._roots(deal, count)
-        first, _ = threshold_keys(below, np.uint64(1) - np.uint64(2) * top, bits, roots)
-        shared = first.shared()
-        return shared, shared + self._rest(deal, "top", top)
-
-    def _mask(self, deal: Deal, bits: int, records: int, *facts: int) -> tuple[bytes, ...]:
-        """Remember whose masks cover what; an owner that computes nothing gets the keys of both."""
-        keys = [b""] * len(self._parties)
-        for place, (owner, lines) in enumerate(zip(facts[::2], facts[1::2], strict=True)):
-            self._masks[deal.number, place] = (owner, (lines, records), ring(bits))
-            if 1 < owner < len(self._parties):
-                for party in (0, 1):
-                    keys[owner] += self._keys(self._parties[party], _held(place), deal.number)
-        return tuple(keys)
-
-    def _drawn(self, number: int, place: int) -> Words:
-        if (number, place) not in self._masks:
-            raise InputError("Nothing was masked under this name.")
-        owner, shape, kind = self._masks[number, place]
-        holders = (owner,) if owner < 2 else (0, 1)
-        drawn = [self._draw(party, _held(place), number, prod(shape), kind) for party in holders]
-        return np.asarray(sum(drawn[1:], start=drawn[0])).reshape(shape)
-
-    def _pairs(self, names: Sequence[int]) -> Iterator[tuple[Words, Words]]:
-        """Yield the masks of pairs; a left one that comes again is drawn once."""
-        last: tuple[tuple[int, int], Words] | None = None
-        for number, place, *right in np.reshape(names, (-1, 4)).tolist():
-            if last is None or last[0] != (number, place):
-                last = ((number, place), self._drawn(number, place))
-            yield last[1], self._drawn(*right)
-
-    def _counts(self, deal: Deal, *names: int) -> tuple[bytes, ...]:
-        parts = [times(left, right).ravel() for left, right in self._pairs(names)]
-        return b"", self._rest(deal, "product", np.concatenate(parts))
-
-    def _crossed(self, deal: Deal, *names: int) -> tuple[bytes, ...]:
-        parts = [(x[:, None, :] * y[None, :, :]).ravel() for x, y in self._pairs(names)]
-        return b"", self._rest(deal, "product", np.concatenate(parts))
-
-    def _share(self, deal: Deal, owner: int, count: int) -> tuple[bytes, ...]:
-        del count
-        keys = b"".join(self._keys(self._parties[party], "share", deal.number) for party in (0, 1))
-        return tuple(keys if party == owner else b"" for party in range(len(self._parties)))
 
 
 class HelpedEngine(SecretEngine[Secret]):
@@ -275,13 +149,19 @@ class HelpedEngine(SecretEngine[Secret]):
 
     def product(self, first: Secret, second: Secret) -> Steps[Secret]:
         """Multiply shares number by number, both under fresh masks."""
+        x, y = first.ravel(), second.ravel()
+        runs = [self._multiplied(x[some], y[some]) for some in batches(x.size, MOST_SHOWN // 2)]
+        found = yield from joined(runs)
+        return found.reshape(first.shape)
+
+    def _multiplied(self, first: Secret, second: Secret) -> Steps[Secret]:
         x, y = (np.asarray(part, dtype=np.uint64).ravel() for part in (first, second))
         deal = self._deal(PRODUCT, x.size)
         masks = [self._mask(purpose, deal, x.size) for purpose in ("first", "second")]
         reply = yield Round(self._mine(np.concatenate([x - masks[0], y - masks[1]])), deal)
         a, b = np.split(self._total(reply, 2 * x.size), 2)
         found = a * masks[1] + masks[0] * b + self._rest(reply.dealt, "product", deal, x.size)
-        return (found + a * b if self._me == 0 else found).reshape(first.shape)
+        return found + a * b if self._me == 0 else found
 
     def inner(self, first: Secret, second: Secret) -> Steps[Secret]:
         """Multiply two matrices of shares (records × lines), both under fresh masks."""
@@ -302,7 +182,15 @@ class HelpedEngine(SecretEngine[Secret]):
 
     def lookup(self, secret: Secret, tables: Integers, which: Integers) -> Steps[Secret]:
         """Look secret places up in public tables."""
-        places = secret.ravel()
+        places, number = secret.ravel(), np.asarray(which, dtype=np.int64)
+        runs = [
+            self._looked_up(places[some], tables, number[some])
+            for some in batches(places.size, MOST_LOOKED_UP)
+        ]
+        found = yield from joined(runs)
+        return found.reshape(secret.shape)
+
+    def _looked_up(self, places: Secret, tables: Integers, number: Integers) -> Steps[Secret]:
         length = tables.shape[1]
         bits = max(int(length - 1).bit_length(), HIGH + 2)
         wide, low = 1 << HIGH, bits - HIGH
@@ -314,7 +202,6 @@ class HelpedEngine(SecretEngine[Secret]):
         at = (self._total(reply, places.size, ring(bits)).astype(np.uint64) & modulus).astype(np.int64)
         whole = np.zeros((len(tables), 1 << bits), dtype=np.uint64)
         whole[:, :length] = np.asarray(tables, dtype=np.int64).astype(np.uint64)
-        number = np.asarray(which, dtype=np.int64)
         sums = np.zeros((places.size, wide), dtype=np.uint64)
         units = sums
         rest = np.zeros(places.size, dtype=np.uint64)
@@ -333,18 +220,24 @@ class HelpedEngine(SecretEngine[Secret]):
         reply = yield Round(self._mine(shares.ravel()))
         total = self._total(reply, sums.size).reshape(sums.shape)
         found: Secret = (units * total).sum(axis=1, dtype=np.uint64) + rest
-        return found.reshape(secret.shape)
+        return found
 
     def less(self, first: Secret, second: Secret, *, bits: int = 62) -> Steps[Secret]:
         """Compare by the sign of the masked difference."""
         difference = (first - second).ravel().astype(np.uint64)
+        runs = [self._negative(difference[some], bits) for some in batches(difference.size, MOST_COMPARED)]
+        found = yield from joined(runs)
+        return found.reshape(first.shape)
+
+    def _negative(self, difference: Secret, bits: int) -> Steps[Secret]:
+        """Return 1 where a difference is negative, else 0."""
         count = difference.size
         deal = self._deal(LESS, count, bits)
         modulus = np.uint64((1 << (bits + 1)) - 1)
         masked = (difference + self._mask("place", deal, count)) & modulus
         reply = yield Round(self._mine(masked), deal)
         if self._me > 1:
-            return np.zeros(first.shape, dtype=np.uint64)
+            return np.zeros(count, dtype=np.uint64)
         total = self._total(reply, count) & modulus
         size = ThresholdKeys.size(bits, count)
         roots = self._mask("roots", deal, 2 * count).reshape(-1, 2)
@@ -352,7 +245,7 @@ class HelpedEngine(SecretEngine[Secret]):
         bit = keys.evaluate(total & np.uint64((1 << bits) - 1))
         bit += self._rest(reply.dealt[size:], "top", deal, count)
         top = (total >> np.uint64(bits)).astype(bool)
-        return np.where(top, np.uint64(1 - self._me) - bit, bit).reshape(first.shape)
+        return np.where(top, np.uint64(1 - self._me) - bit, bit)
 
     # ---- counts of indicators
 
@@ -365,11 +258,15 @@ class HelpedEngine(SecretEngine[Secret]):
         return Held(shape, kind, place, words=None if lines is None else lines.astype(kind))
 
     def counts(self, pairs: Sequence[tuple[Held, Held]]) -> Steps[list[Secret]]:
-        """Multiply masked lines of different owners and sum over records; all pairs in one round."""
+        """Multiply masked lines of different owners and sum over records, many pairs in one round."""
         yield from self._show([held for pair in pairs for held in pair])
+        found = []
+        for some in groups([left.shape[0] * right.shape[0] for left, right in pairs], MOST_SHOWN):
+            found += yield from self._counted(pairs[some])
+        return found
+
+    def _counted(self, pairs: Sequence[tuple[Held, Held]]) -> Steps[list[Secret]]:
         sizes = [left.shape[0] * right.shape[0] for left, right in pairs]
-        if not pairs:
-            return []
         deal = self._deal(COUNTS, *(fact for pair in pairs for held in pair for fact in held.name))
         reply = yield Round(np.zeros(0, dtype=np.uint64), deal)
         rest = self._rest(reply.dealt, "product", deal, sum(sizes), pairs[0][0].kind)
@@ -388,8 +285,13 @@ class HelpedEngine(SecretEngine[Secret]):
     def crossed(self, pairs: Sequence[tuple[Held, Held]]) -> Steps[list[Held]]:
         """Multiply masked lines of different owners record by record; the products get masks of both."""
         yield from self._show([held for pair in pairs for held in pair])
-        if not pairs:
-            return []
+        found = []
+        numbers = [left.shape[0] * right.shape[0] * left.shape[1] for left, right in pairs]
+        for some in groups(numbers, MOST_SHOWN):
+            found += yield from self._formed(pairs[some])
+        return found
+
+    def _formed(self, pairs: Sequence[tuple[Held, Held]]) -> Steps[list[Held]]:
         kind = pairs[0][0].kind
         shapes = [(left.shape[0] * right.shape[0], left.shape[1]) for left, right in pairs]
         deal = self._deal(CROSSED, *(fact for pair in pairs for held in pair for fact in held.name))
@@ -410,10 +312,12 @@ class HelpedEngine(SecretEngine[Secret]):
         return found
 
     def _show(self, wanted: Sequence[Held]) -> Steps[None]:
-        """Mask and show what was not shown yet: every one once, under a mask of its own, all in one round."""
+        """Mask and show what was not shown yet: every one once, under a mask of its own."""
         fresh = [held for held in dict.fromkeys(wanted) if held.shown is None]
-        if not fresh:
-            return
+        for some in groups([prod(held.shape) for held in fresh], MOST_SHOWN):
+            yield from self._shown_together(fresh[some])
+
+    def _shown_together(self, fresh: Sequence[Held]) -> Steps[None]:
         bits = 8 * np.dtype(fresh[0].kind).itemsize
         owners = [held.owner if held.owner is not None else BOTH for held in fresh]
         facts = [fact for owner, held in zip(owners, fresh, strict=True) for fact in (owner, held.shape[0])]
@@ -421,7 +325,9 @@ class HelpedEngine(SecretEngine[Secret]):
         for place, (owner, held) in enumerate(zip(owners, fresh, strict=True)):
             held.name = (deal.number, place)
             if self._me < 2 and (owner > 1 or owner == self._me):
-                held.mask = self._mask(_held(place), deal, prod(held.shape), held.kind).reshape(held.shape)
+                held.mask = self._mask(held_purpose(place), deal, prod(held.shape), held.kind).reshape(
+                    held.shape
+                )
         if any(1 < owner < BOTH for owner in owners):  # such an owner needs both masks
             reply = yield Round(np.zeros(0, dtype=fresh[0].kind), deal)
             keys = iter(_keys(reply.dealt, 2 * owners.count(self._me)) if self._me > 1 else ())
@@ -501,10 +407,6 @@ def _keys(dealt: bytes, count: int = 2) -> list[bytes]:
     return [dealt[start : start + KEY_SIZE] for start in range(0, len(dealt), KEY_SIZE)]
 
 
-def _held(place: int) -> str:
-    return f"held {place}"
-
-
 def _public(held: Held) -> Words:
     if held.shown is None:
         raise InputError("These numbers were not shown yet.")
@@ -516,15 +418,3 @@ def _whole(held: Held, me: int) -> Words | None:
     if me == 0:
         return _public(held) if held.mask is None else _public(held) + held.mask
     return held.mask
-
-
-def local_keys(secrets: Mapping[str, bytes]) -> Keys:
-    """Return the keys that follow from one secret a party, for parties in one process.
-
-    Between services they follow from key agreement instead.
-    """
-
-    def key(party: str, purpose: str, number: int) -> bytes:
-        return derive(secrets[party], "hidden " + purpose, number.to_bytes(8, "big"))
-
-    return key

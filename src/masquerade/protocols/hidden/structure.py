@@ -60,6 +60,13 @@ class Search:
                 f"of at most {MOST_SETS:,}: allow fewer parents, or open who won each step."
             )
 
+    @classmethod
+    def in_order(cls, order: Sequence[str], limit: int, *, hide_order: bool = False) -> Search:
+        """Return the search in which only earlier variables are parents; ties are settled by name."""
+        names = sorted(order)
+        before = {name: set(order[:place]) for place, name in enumerate(order)}
+        return cls({x: [z for z in names if z in before[x]] for x in names}, limit, hide_order)
+
     @property
     def most_sets(self) -> int:
         """Return how many sets of parents a variable has at most."""
@@ -85,21 +92,57 @@ class Search:
 
 
 def parents(
-    engine: SecretEngine[Any], columns: HiddenColumns, search: Search, score: FamilyScore
+    engine: SecretEngine[Any],
+    columns: HiddenColumns,
+    search: Search,
+    score: FamilyScore,
+    counts: FamilyCounts | None = None,
 ) -> Steps[Parents]:
     """Return the parents of every variable, the same to all parties; nothing else is opened."""
-    scores = _Scores(engine, columns, score)
+    scores = _Scores(engine, columns, score, counts or FamilyCounts(engine, columns))
     if search.hide_order:
         return (yield from _hidden_order(engine, scores, search))
     return (yield from _open_winners(engine, scores, search))
 
 
+def with_counts(
+    engine: SecretEngine[Any],
+    columns: HiddenColumns,
+    search: Search,
+    score: FamilyScore,
+    opened: Sequence[str],
+) -> Steps[tuple[Parents, dict[str, list[int]]]]:
+    """Return the parents of every variable, and of some the counts with them, opened as agreed.
+
+    The counts of a child are those of its family in the order of the names, the last varying fastest.
+    """
+    counts = FamilyCounts(engine, columns)
+    found = yield from parents(engine, columns, search, score, counts)
+    families = {child: tuple(sorted((child, *found[child]))) for child in opened}
+    if not families:
+        return found, {}
+    cells = yield from counts.cells(list(families.values()))
+    told = {}
+    for child, family in families.items():
+        numbers = yield from engine.open(cells[family])
+        if int(numbers.sum()) != columns.n or int(numbers.min()) < 0:
+            raise InputError("Opened counts are not those of all records: a party's share was false.")
+        told[child] = numbers.tolist()
+    return found, told
+
+
 class _Scores:
     """Scores of a child and its parents, as secrets; every table is looked up once for every family."""
 
-    def __init__(self, engine: SecretEngine[Any], columns: HiddenColumns, score: FamilyScore) -> None:
+    def __init__(
+        self,
+        engine: SecretEngine[Any],
+        columns: HiddenColumns,
+        score: FamilyScore,
+        counts: FamilyCounts,
+    ) -> None:
         self._engine, self._columns, self._score = engine, columns, score
-        self._counts = FamilyCounts(engine, columns)
+        self._counts = counts
         self._sums: dict[tuple[Family, bytes], Any] = {}  # of a family's counts, looked up in a table
         self._known: dict[tuple[str, Family], Any] = {}
 

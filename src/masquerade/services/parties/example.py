@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ class Plan:
     goal: Goal
     linking: str | None = None
     session: str = "example"
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    """What else the session's text says."""
 
 
 def write_deployment(folder: Path, plan: Plan, *, ports: Mapping[str, int] | None = None) -> dict[str, Path]:
@@ -58,6 +60,7 @@ def write_deployment(folder: Path, plan: Plan, *, ports: Mapping[str, int] | Non
             "helper": HELPER if kind.helped else None,
             "linking": (plan.linking or "intersection") if kind.linked else None,
             "learn": plan.goal.model_dump(exclude_defaults=True),
+            **plan.terms,
         }
     )
     made = ExampleDeployment(folder, nodes, ports=ports)
@@ -160,7 +163,8 @@ def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -
     Where parties hold the same people, north has A, T and E, south S, L, B and D, the registry the rest, and
     what is sensitive is disguised as in the paper; where cells lie anywhere, that holds for half of the
     people, and of the others each has its neighbour's columns. Where they hold different people, each has
-    everything. Where two take part alone, who encrypt every value, they have five of the variables.
+    everything. Where two take part alone, who encrypt every value, they have five of the variables. What is
+    learnt are the parameters of a known network; where counts stay hidden, its structure.
     """
     sampled = eleven_nodes().sample(people, seed=seed)
     kind, policy = kinds.find(protocol), eleven_nodes_policy()
@@ -170,6 +174,8 @@ def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -
     goal = Goal(
         model="network", structure={node: parents for node, parents in ELEVEN_NODES.items() if node in held}
     )
+    if kind.hides:
+        goal = Goal(model="structure", order=tuple(ELEVEN_NODES), max_parents=2, score="k2")
     if partition is kinds.Partition.COLUMNS:
         return vertical(sampled, policy, owners, protocol, goal, seed=seed)
     if partition is kinds.Partition.CELLS:

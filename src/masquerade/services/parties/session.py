@@ -54,6 +54,8 @@ FIRST_VERSION: Mapping[str, Any] = {
     "tables": [],
 }
 MOST_PARENTS = 10
+# what later versions added: where it is not said, a session has the digest that it always had
+ADDED: Mapping[str, Any] = {"hide_order": False, "open_counts": []}
 
 
 class Goal(Strict):
@@ -169,9 +171,13 @@ class SessionText(Strict):
     convener: Name
     """The node that runs it and receives the model; a miner or receiver, if the protocol has one, is this."""
     helper: Name | None = None
-    """Only for `revealed-vertical-counts`: a node that deals randomness, neither a party nor the convener."""
+    """For exact or hidden counts of several: a node that deals randomness, no party and not the convener."""
     linking: Linking | None = None
     """How records are linked, by private intersection or a shared secret; not for `pooled-counts`."""
+    hide_order: bool = False
+    """Only for `hidden-structure`: open parents at the end, not who won each step; scores many more sets."""
+    open_counts: tuple[str, ...] = ()
+    """Only for `hidden-structure`: variables whose counts with the parents found are opened in the end."""
 
 
 class SessionSpec(SessionText):
@@ -211,6 +217,7 @@ class SessionSpec(SessionText):
     def digest(self) -> str:
         """Return the sha256 of the canonical text: what consenting to this very session means."""
         said = {**self.model_dump(mode="json"), "learn": self.learn.text()}
+        said = {name: value for name, value in said.items() if name not in ADDED or value != ADDED[name]}
         text = json.dumps(said, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

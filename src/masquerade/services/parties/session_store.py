@@ -23,8 +23,9 @@ RELEASED, POOLS, ENDED, RECORDS, EPOCHS = "released", "pools", "ended", "records
 PEOPLE, TEXTS = "people", "texts"
 CANCELLED = "cancelled"
 LINKED = "linked"  # below a session: linked records, in pieces
+RUNS = "computations"  # burnt: begun on shares in a session, under its name
 WITNESSED = "witnessed"  # by convener: the end of our ledger that it has seen and signed
-MOST_EPOCHS = 100
+MOST_EPOCHS, MOST_RUNS = 100, 100
 
 
 class SessionStore:
@@ -183,6 +184,17 @@ class SessionStore:
             self.check_people(session, people, exact, others=others)
             if self._notes.get(PEOPLE, session) is None:
                 self._notes.put(PEOPLE, session, json.dumps({"people": people, "exact": exact}).encode())
+
+    def burn_run(self, session: str, run: bytes) -> None:
+        """Have it on the disk, where no backup brings it back, that a computation on shares begins here.
+
+        The same one never begins again; and whoever begins one after the other is stopped in the end.
+        """
+        name = f"{session}/".encode()
+        if len(self._state.burnt.values(RUNS, name)) >= MOST_RUNS:
+            reason = f"Session {session!r} has begun {MOST_RUNS} computations here; that is enough."
+            raise RoundAborted(reason, spent=True)
+        self._state.burnt.claim([(RUNS, name + run, b"")])
 
     def linkage(self, session: str, epoch: bytes) -> Linkage | None:
         """Return which records take part in an epoch, None if they are not linked in it."""

@@ -103,9 +103,11 @@ class Consent(SessionText):
         """Return what of a proposed session was not consented to."""
         found = [
             name
-            for name in ("protocol", "convener", "helper", "linking")
+            for name in ("protocol", "convener", "helper", "linking", "hide_order")
             if getattr(self, name) != getattr(spec, name)
         ]
+        if set(self.open_counts) != set(spec.open_counts):
+            found.append("open_counts")
         if set(self.parties) != set(spec.parties):
             found.append("parties")
         if self.spec is not None and self.spec != spec.digest:

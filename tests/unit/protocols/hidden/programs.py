@@ -2,8 +2,9 @@
 
 import os
 
+from masquerade.protocols.hidden.dealer import Dealer, local_keys
 from masquerade.protocols.hidden.engine import Cost, run
-from masquerade.protocols.hidden.helped_engine import Dealer, HelpedEngine, local_keys
+from masquerade.protocols.hidden.helped_engine import HelpedEngine
 
 
 class Watched:

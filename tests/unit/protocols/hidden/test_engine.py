@@ -8,8 +8,8 @@ from tests.unit.protocols.hidden.programs import Watched, own
 
 from masquerade.core.errors import RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent
+from masquerade.protocols.hidden.dealer import times
 from masquerade.protocols.hidden.engine import Deal, Round, run
-from masquerade.protocols.hidden.helped_engine import times
 
 TWO, FOUR = ("a", "b"), ("a", "b", "c", "d")
 CASES = 100_000

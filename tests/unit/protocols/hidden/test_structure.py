@@ -7,7 +7,8 @@ import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.learn.score_tables import UNITS, ScoreTables
 from masquerade.learn.scores import family_score, score_called
-from masquerade.protocols.hidden.helped_engine import Dealer, HelpedEngine
+from masquerade.protocols.hidden.dealer import Dealer
+from masquerade.protocols.hidden.helped_engine import HelpedEngine
 from masquerade.protocols.hidden.structure import Search
 from masquerade.simulation import hidden as simulated
 from masquerade.simulation import hidden_structure

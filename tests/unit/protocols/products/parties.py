@@ -46,10 +46,10 @@ def roles(owners=OWNERS, codes=CLEAR.codes, schema=SCHEMA, identities=None, **op
     return {**found, "helper": Helper("helper", identities["helper"], public, n=n, **shared)}
 
 
-def session(parties, owners=OWNERS, schema=SCHEMA, n=N):
+def session(parties, owners=OWNERS, schema=SCHEMA, n=N, **options):
     """Return products over a transport that keeps everything."""
     carrier = Carrier({name: role.receive for name, role in parties.items()})
-    return HelpedProducts(owners, "helper", carrier, schema, n), carrier
+    return HelpedProducts(owners, "helper", carrier, schema, n, **options), carrier
 
 
 def counts(**options):

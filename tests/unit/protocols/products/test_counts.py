@@ -111,7 +111,12 @@ def test_the_guarantee_names_helper_and_counts():
     guarantee = counts().guarantee
     who = {item.role: item for item in guarantee.disclosures}
     assert who["whoever asks"].gamma is None
-    assert who["helper"].gamma == 1
+    # which questions come next follows from answers, unless all are known beforehand
+    assert who["helper"].gamma is None
+    assert "what a search found" in who["helper"].kind
+    fixed, _ = session(roles(), known_beforehand=True)
+    [helper] = [item for item in fixed.guarantee().disclosures if item.role == "helper"]
+    assert helper.gamma == 1
     assert ("helper", "x") in guarantee.excluded_coalitions
     assert guarantee.adversaries["x"] == "semi-honest"
     assert guarantee.colluders == len(OWNERS) - 1

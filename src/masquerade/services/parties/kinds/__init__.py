@@ -32,6 +32,7 @@ OURS = {
     "revealed-vertical-counts": "products.HelpedCounts",
     "revealed-counts-of-two": "two_party_products.CountsOfTwo",
     "projection": "projection.ProjectedCounts",
+    "hidden-structure": "hidden_structure.HiddenStructure",
 }
 EXAMPLE = "vertical-with-miner"  # of `masquerade session example`, unless another one is named
 

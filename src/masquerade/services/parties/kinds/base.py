@@ -160,6 +160,8 @@ class SessionKind(ABC):
     """Who may convene."""
     helped: ClassVar[bool] = False
     """Whether there is a helper, a node that is neither a party nor the convener; see `helper`."""
+    hides: ClassVar[bool] = False
+    """Whether only a model is opened and no count, but for those that `open_counts` names."""
     pooled: ClassVar[bool] = False
     """Whether results are sums over parties: then pools that differ by few parties are told apart."""
     roles: ClassVar[tuple[Role, ...]]
@@ -192,6 +194,8 @@ class SessionKind(ABC):
             yield f"{self.name} {'needs linking: intersection or keyed' if self.linked else 'links nothing'}"
         if (spec.helper is not None) != self.helped:
             yield f"{self.name} {'needs a' if self.helped else 'has no'} helper"
+        if (spec.hide_order or spec.open_counts) and not self.hides:
+            yield f"{self.name} hides no counts: hide_order and open_counts are for kinds that do"
         if self.convener is Convener.OUTSIDER and not outsider:
             yield f"the convener of {self.name} must be none of the parties: {self.why}"
         if self.convener is Convener.ONE_OF_TWO and (parties != 2 or outsider):

@@ -70,8 +70,11 @@ class HelpedCounts(SessionKind):
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from products."""
         run.note("multiplying under masks")
-        helper, over = str(run.spec.helper), run.transport("products")
-        products = HelpedProducts(helper=helper, transport=over, n=run.records or 0, **run.columns())
+        helper, over, goal = str(run.spec.helper), run.transport("products"), run.spec.learn
+        fixed = goal.learner.at_once or goal.options.get("structure") is not None  # nothing is searched for
+        products = HelpedProducts(
+            helper=helper, transport=over, n=run.records or 0, known_beforehand=fixed, **run.columns()
+        )
         return run.learnt_from(RevealedVerticalCounts(products))
 
     def helper(self, part: Participant) -> Helper:

@@ -1,0 +1,78 @@
+"""Who learns what of a computation on shares, and what those can do who do not follow the program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.protocols.hidden.structure import Search
+
+
+def opened_by(search: Search) -> str:
+    """Return what a search opens, and how many bits that tells at most."""
+    opened = "the parents of every variable" if search.hide_order else "who won every step of the search"
+    return f"{opened}, at most {search.bits_told} bits, and no count or score"
+
+
+def structure_guarantee(
+    owners: Sequence[str],
+    variables: Sequence[str],
+    search: Search,
+    *,
+    helper: str,
+    convener: str | None = None,
+    counts: Sequence[str] = (),
+) -> Guarantee:
+    """Return who learns what of a search for a structure; `counts` are children whose counts are opened.
+
+    A `convener` carries the rounds: it reads what is opened, and masked numbers pass by.
+    """
+    readers = tuple(dict.fromkeys((*owners, *(() if convener is None else (convener,)))))
+    # which questions come next follows from who won, unless every set of parents is scored anyway
+    asked = "how many questions of which sizes, and no value"
+    if not search.hide_order or counts:
+        asked = "how many questions of which sizes, which may tell who won, and no count or score"
+    bound = Fraction(1) if search.hide_order and not counts else None
+    told = [Disclosure(reader, opened_by(search), tuple(variables), None) for reader in readers]
+    if counts:
+        kind = "exact counts of these and the parents found for them"
+        told += [Disclosure(reader, kind, tuple(counts), None) for reader in readers]
+    return Guarantee(
+        (*told, Disclosure(helper, asked, tuple(variables), bound)),
+        computation_assumptions(owners, helper, convener),
+        {
+            **dict.fromkeys((*readers, helper), "semi-honest"),
+            **({convener: "malicious"} if convener is not None and convener not in owners else {}),
+        },
+        1,
+        (*((helper, reader) for reader in readers), (owners[0], owners[1])),
+        0,
+    )
+
+
+def computation_assumptions(owners: Sequence[str], helper: str, convener: str | None) -> tuple[str, ...]:
+    """Return what a computation on shares rests on, a plain word about malicious members among it."""
+    first, second = owners[:2]
+    deviating = (
+        "all follow the program, nothing checks it: an owner that brings false records or shows false shares "
+        "makes what opens false, and can choose them so that what opens answers a question of its own about "
+        "others' records, as many bits as are opened"
+    )
+    dealing = (
+        f"a {helper} that deals falsely makes what opens false, unnoticed, or the computation end; alone it "
+        "learns no more by it"
+    )
+    carrying = (
+        f"Ed25519, X25519, HKDF and ChaCha20-Poly1305 are secure: {convener}, who carries rounds, can stop a "
+        "computation and change nothing in it"
+    )
+    return (
+        f"the {helper} colludes with nobody: with anybody who reads the rounds it could unmask everything",
+        f"{first} and {second}, who hold the shares, do not put them together",
+        deviating,
+        dealing,
+        "AES with a fixed key behaves like a random permutation; AES-256 and HKDF are secure",
+        "records were linked row by row beforehand, and their number is public",
+        *(() if convener is None else (carrying,)),
+    )

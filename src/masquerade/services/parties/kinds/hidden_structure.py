@@ -1,0 +1,222 @@
+"""The structure of a network over columns of several parties, found on shares: parents open, counts never."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.errors import InputError, RoundAborted
+from masquerade.core.schema import Schema
+from masquerade.learn.graph import checked_limit
+from masquerade.learn.link_strength import LearnedStructure
+from masquerade.learn.network import BayesianNetwork, bayesian_network
+from masquerade.learn.score_tables import ScoreTables
+from masquerade.learn.scores import Uncorrected, score_called
+from masquerade.protocols.codec import tag_of
+from masquerade.protocols.columns import product_agreement
+from masquerade.protocols.hidden.computation import Computation, ComputingParty, Continuation, DealingHelper
+from masquerade.protocols.hidden.engine import Steps
+from masquerade.protocols.hidden.family_counts import HiddenColumns
+from masquerade.protocols.hidden.guarantee import opened_by, structure_guarantee
+from masquerade.protocols.hidden.helped_engine import MOST_RECORDS, HelpedEngine
+from masquerade.protocols.hidden.structure import Search, with_counts
+from masquerade.protocols.session import agreement_of
+from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Tables
+from masquerade.sources.products import OpenedFamilies
+
+if TYPE_CHECKING:
+    from masquerade.services.parties.coordinator import Coordinator
+    from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.session import JointSchema, SessionSpec
+
+MASKED = "columns under masks of the helper"
+# what learners of networks can be told, and a search on shares does
+KNOWN = {"order", "max_parents", "score", "prior", "equivalent_size", "nonnegative"}
+
+
+class _ComputationRole(Role):
+    """A party takes its turns in a computation that everybody runs."""
+
+    name = "computation"
+    fresh = False
+
+    def player(self, part: Participant) -> ComputingParty:
+        node, spec = part.node, part.spec
+        terms = _Terms(spec, part.columns(), part.records)
+        codes = part.aligned().codes
+        return ComputingParty(
+            node.name,
+            node.identity,
+            node.identities_of(spec.members),
+            parties=terms.owners,
+            helper=str(spec.helper),
+            agreement=terms.agreement,
+            program=lambda key: terms.program(node.name, codes, key),
+            burn=lambda run: node.store.burn_run(spec.session, run),
+        )
+
+    def tables(self, message: bytes) -> Tables:  # noqa: ARG002
+        """Return that nobody asks about any table: the program is what all agreed on."""
+        return []
+
+    def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:
+        """Return what leaves with the rounds, written down once, before the first."""
+        if tag_of(message) != Continuation.TAG:
+            return ()
+        spec, own = part.spec, part.data.policy.schema.names
+        kinds = [opened_by(_search(spec))]
+        if spec.open_counts:  # whichever of own variables turn out to be parents
+            kinds.append(f"exact counts of {', '.join(spec.open_counts)} and the parents found for them")
+        return (Outflow(MASKED, own, Fraction(1)), *(Outflow(kind, own, None) for kind in kinds))
+
+
+class _Terms:
+    """What all members know of a computation before it begins."""
+
+    def __init__(self, spec: SessionSpec, columns: Mapping[str, Any], records: int) -> None:
+        self._spec, self._schema, self._n = spec, columns["schema"], records
+        self._held: Mapping[str, Sequence[str]] = columns["owners"]
+        self.owners = tuple(self._held)
+        self._alignment: bytes = columns["alignment"]
+        self.search = _search(spec)
+
+    @property
+    def agreement(self) -> bytes:
+        """Return the digest of the session's text, variables, owners and records."""
+        held = product_agreement(self._schema, self._held, str(self._spec.helper), self._n, self._alignment)
+        return agreement_of("hidden structure", self._spec.digest, held.hex())
+
+    def program(self, name: str, codes: Mapping[str, Any], key: Callable[[str, int], bytes]) -> Steps[str]:
+        """Find parents, and open the counts that are to be opened; the same text at every party."""
+        sizes = {variable.name: len(variable) for variable in self._schema.variables}
+        holder = {own: owner for owner, names in self._held.items() for own in names}
+        columns = HiddenColumns(sizes, holder, {own: codes[own] for own in self._held[name]}, self._n)
+        engine = HelpedEngine(name, self.owners, key, self._n)
+        score = ScoreTables.of(str(self._spec.learn.options.get("score", "bic")), self._n)
+        found, counts = yield from with_counts(
+            engine, columns, self.search, score, sorted(self._spec.open_counts)
+        )
+        return json.dumps({"parents": found, "counts": counts}, sort_keys=True)
+
+
+def _search(spec: SessionSpec) -> Search:
+    options = spec.learn.options
+    limit = checked_limit(int(options.get("max_parents", 3)))
+    return Search.in_order(options["order"], limit, hide_order=spec.hide_order)
+
+
+class HiddenStructure(SessionKind):
+    """Everybody learns the parents of every variable; counts and scores are never opened, unless agreed."""
+
+    name = "hidden-structure"
+    why = "one party counts alone"
+    partition = Partition.COLUMNS
+    helped = True
+    hides = True
+    roles = (_ComputationRole(),)
+
+    def problems(self, spec: SessionSpec) -> Iterator[str]:
+        """Yield what is wrong with what is to be learnt on shares."""
+        yield from super().problems(spec)
+        goal = spec.learn
+        networks = _is_network(spec)
+        if not networks and (goal.learner.model is None or goal.learner.model() is not LearnedStructure):
+            yield f"{self.name} learns a structure, or a network whose counts are opened; not {goal.model}"
+            return
+        order = goal.options.get("order")
+        if order is None:
+            yield f"{self.name} needs an order of the variables, parents first"
+            return
+        other = [name for name in (goal.model_extra or {}) if name not in KNOWN]
+        if other:
+            yield f"{self.name} knows no {', '.join(other)}: counts are exact, and the search is K2's"
+        unknown = [name for name in spec.open_counts if name not in order]
+        if unknown:
+            yield f"open_counts names {', '.join(map(repr, unknown))}, which the order does not have"
+        if len(set(spec.open_counts)) < len(spec.open_counts):
+            yield "open_counts names a variable twice"
+        if networks and set(spec.open_counts) != set(order):
+            yield "a network has parameters: name every variable in open_counts, or learn a structure"
+        try:
+            _search(spec)
+        except InputError as error:
+            yield str(error)
+
+    def faults(self, spec: SessionSpec, joint: JointSchema) -> Iterator[str]:
+        """Yield that too few bring something."""
+        yield from super().faults(spec, joint)
+        if len(joint.policies) < 2:
+            yield "Hidden counts need columns of at least two parties; one counts alone."
+
+    def model(self, run: Coordinator) -> dict[str, Any]:
+        """Carry the rounds of the computation, and return what all parties found."""
+        spec, n = run.spec, run.records or 0
+        if not 0 < n < MOST_RECORDS:
+            raise InputError(f"Hidden counts are of at least one and fewer than {MOST_RECORDS:,} records.")
+        columns = run.columns()
+        terms = _Terms(spec, columns, n)
+        helper = str(spec.helper)
+        guarantee = structure_guarantee(
+            terms.owners,
+            tuple(columns["schema"]),
+            terms.search,
+            helper=helper,
+            convener=spec.convener,
+            counts=spec.open_counts,
+        )
+        run.reveals(guarantee)
+        run.note("computing on shares")
+        computation = Computation(terms.owners, helper, run.transport(_ComputationRole.name), terms.agreement)
+        parents, tables = _read(computation.found(), columns["schema"], spec.open_counts, n)
+        cost = computation.cost
+        took = {"rounds": cost.rounds, "bytes_shown": cost.sent, "bytes_dealt": cost.dealt}
+        told = spec.learn.read(columns["schema"])
+        if _is_network(spec):
+            own = {name: told[name] for name in ("prior", "equivalent_size", "nonnegative")}
+            source = OpenedFamilies(columns["schema"], n, guarantee, tables)
+            return {**bayesian_network(source, parents, **own).to_dict(), "computation": took}
+        rule = Uncorrected().to_dict()
+        found = LearnedStructure(parents, (), score_called(told["score"]).name, rule, tuple(told["order"]))
+        opened = [{"by": list(names), "counts": cells.tolist()} for names, cells in tables.items()]
+        shown = {"opened_counts": opened} if opened else {}
+        return {**found.to_dict(), **shown, "computation": took}
+
+    def helper(self, part: Participant) -> DealingHelper:
+        """Return who deals randomness."""
+        node, spec = part.node, part.spec
+        terms = _Terms(spec, part.columns(), part.agreed_records)
+        return DealingHelper(
+            node.name,
+            node.identity,
+            node.identities_of(spec.parties),
+            parties=terms.owners,
+            agreement=terms.agreement,
+        )
+
+
+def _is_network(spec: SessionSpec) -> bool:
+    """Tell whether parameters are to be learnt too."""
+    model = spec.learn.learner.model
+    return model is not None and model() is BayesianNetwork
+
+
+def _read(
+    text: str, schema: Schema, opened: Sequence[str], n: int
+) -> tuple[dict[str, tuple[str, ...]], dict[tuple[str, ...], NDArray[np.float64]]]:
+    """Return the parents and the opened counts that all parties found; counts that cannot be are refused."""
+    values = json.loads(text)
+    parents = {name: tuple(other for other in schema if other in values["parents"][name]) for name in schema}
+    tables = {}
+    for child in opened:
+        names = tuple(sorted((child, *parents[child])))
+        cells = np.array(values["counts"][child], dtype=np.float64)
+        if cells.size != prod(schema.shape(names)) or cells.sum() != n:
+            raise RoundAborted("Opened counts are not those of all records.", spent=True)
+        tables[names] = cells.reshape(schema.shape(names))
+    return parents, tables

@@ -1,0 +1,74 @@
+"""A structure on shares between processes of their own, over TLS; one is killed between two rounds."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from contextlib import ExitStack
+
+from tests.e2e.test_cli_parties import SECONDS, World, processes
+from tests.services.parties.deployments import waited
+
+import masquerade as mq
+from masquerade.services.common.client import Operator
+from masquerade.services.common.settings import load
+from masquerade.services.common.state import peek_claims
+from masquerade.services.parties.example import vertical, write_deployment
+from masquerade.services.parties.session import Goal, SessionSpec
+from masquerade.services.parties.session_store import RUNS
+from masquerade.services.parties.settings import MinerSettings
+
+OWNERS = {"north": ("asia", "smoke", "bronc", "xray"), "south": ("tub", "lung", "either", "dysp")}
+PEOPLE = 400
+
+
+def burnt(world, name):
+    """Return how many computations a party has begun."""
+    return len(peek_claims(world.folder / name / "state", RUNS))
+
+
+def test_asia_is_found_between_processes_and_a_killed_party_ends_the_computation(tmp_path):
+    network = mq.data.network("asia")
+    order = tuple(network.structure)
+    frame = network.sample(PEOPLE, seed=6)
+    goal = Goal(model="structure", order=order, max_parents=2, score="k2")
+    plan = vertical(
+        frame, mq.Policy.clear(network.schema), OWNERS, "hidden-structure", goal, seed=1, linking="keyed"
+    )
+    files = write_deployment(tmp_path / "try", plan)
+    files["university"].write_text(files["university"].read_text() + "retries: 1\n")
+    with processes(World(tmp_path / "try")) as world, ExitStack() as stack:
+        names = ("north", "south", "university", "helper")
+        for name in names:
+            world.start(name)
+        for name in names:
+            world.wait(name)
+        operator = stack.enter_context(Operator(load(world.miner, MinerSettings, environment={})))
+        spec = load(world.folder / "session.yaml", SessionSpec, environment={})
+        operator.ask("create", {"spec": spec.model_dump(mode="json")})
+        operator.ask("run", {"session": "example"})
+        until = time.monotonic() + SECONDS
+        while not burnt(world, "south"):  # on the disk before its first number leaves
+            assert time.monotonic() < until
+            time.sleep(0.002)
+        world.processes["helper"].send_signal(signal.SIGSTOP)  # no round goes on meanwhile
+        world.processes["south"].kill()
+        world.processes["south"].wait()
+        world.processes["helper"].send_signal(signal.SIGCONT)
+        status = waited(operator, "example")
+        assert status["state"] == "interrupted"
+        assert "'south'" in status["reason"] or "has not begun here" in status["reason"]
+        assert not list(world.folder.glob("*/state/models/*"))  # nobody has a structure
+
+        world.start("south")
+        world.wait("south")
+        operator.ask("run", {"session": "example"})
+        done = waited(operator, "example")
+        assert done["state"] == "done"
+        assert [burnt(world, name) for name in OWNERS] == [2, 2]  # begun anew, not taken up
+        model = json.loads((world.folder / "south" / "state" / "models" / "example.json").read_text())
+        source = mq.tally(frame, schema=network.schema)
+        due = mq.learn.structure(source, order=order, max_parents=2, score="k2").structure
+        assert {x: set(given) for x, given in model["parents"].items()} == {x: set(y) for x, y in due.items()}
+        assert "at most" in json.dumps(done["guarantee"])

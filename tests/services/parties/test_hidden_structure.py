@@ -1,0 +1,253 @@
+"""A structure found on shares between services: what comes out, what left, and what ends a computation."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from math import ceil, factorial, log2
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from tests.services.parties.deployments import (
+    CLEAR,
+    HELPER,
+    MINER,
+    OWNERS,
+    SCHEMA,
+    SESSION,
+    Goal,
+    clear_counts,
+    deployed,
+    joined,
+    people,
+    vertical,
+)
+
+import masquerade as mq
+from masquerade.core.errors import MasqueradeError
+from masquerade.data.example_networks import ELEVEN_NODES
+from masquerade.learn.model_file import model_of
+from masquerade.protocols.codec import tag_of
+from masquerade.protocols.hidden.computation import Continuation, DealRequest, Turn
+from masquerade.services.common.state import peek_claims
+from masquerade.services.parties.kinds.hidden_structure import MASKED
+from masquerade.services.parties.session import SessionSpec
+from masquerade.services.parties.session_store import RUNS
+
+KIND = "hidden-structure"
+ORDER = tuple(ELEVEN_NODES)
+GOAL = Goal(model="structure", order=ORDER, max_parents=2, score="k2")
+OF_TWO = {"north": tuple("ATESLB"), "south": tuple("XDCFG")}
+
+
+def planned(owners=OF_TWO, goal=GOAL, n=300, **terms):
+    plan = vertical(people(n), CLEAR, owners, KIND, goal, seed=4, linking="keyed")
+    return replace(plan, terms=terms)
+
+
+def expected(plan, limit=2, score="k2", order=ORDER):
+    schema = mq.Schema([SCHEMA[name] for name in order])
+    source = mq.tally(joined(plan)[list(order)], schema=schema)
+    return mq.learn.structure(source, order=order, max_parents=limit, score=score).structure
+
+
+def parents_of(structure):
+    return {name: set(parents) for name, parents in structure.items()}
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """A session of three owners that opens the counts of two families."""
+    plan = planned(OWNERS, open_counts=["L", "X"])
+    with deployed(tmp_path_factory.mktemp("hidden"), plan) as deployment:
+        yield deployment, deployment.done()
+
+
+def test_three_owners_find_the_structure_of_the_joined_records(three):
+    deployment, model = three
+    found = mq.learn.LearnedStructure.from_dict(model)
+    assert parents_of(found.structure) == parents_of(expected(deployment.plan))
+    assert found.strengths == ()
+    assert "11 nodes" in found.summary()
+    for party in OWNERS:
+        kept = json.loads((deployment.settings(party).state / "models" / "example.json").read_text())
+        assert kept == model
+
+
+def test_only_agreed_counts_are_in_the_model_and_they_are_exact(three):
+    deployment, model = three
+    frame = joined(deployment.plan)
+    tables = {tuple(item["by"]): item["counts"] for item in model["opened_counts"]}
+    due = [tuple(sorted((child, *model["parents"][child]))) for child in ("L", "X")]
+    assert sorted(tables) == sorted(due)
+    for names, counts in tables.items():
+        assert np.array_equal(counts, clear_counts(frame, names))
+
+
+def test_what_leaves_is_written_down_once_before_it_does(three):
+    deployment, _ = three
+    left = {(item.recipient, item.kind, item.gamma) for item in deployment.ledger("south")}
+    kinds = {kind for _, kind, _ in left}
+    assert (MINER, MASKED, Fraction(1)) in left
+    assert len(left) == len(deployment.ledger("south")) == 3
+    assert any("who won every step" in kind and "bits" in kind for kind in kinds)
+    assert any("exact counts of L, X" in kind for kind in kinds)
+    assert deployment.ledger(HELPER) == []
+
+
+def test_the_guarantee_says_who_learns_what_and_what_malicious_members_can_do(three):
+    deployment, _ = three
+    with deployment.operator() as operator:
+        guarantee = operator.ask("status", {"session": SESSION})["guarantee"]
+    told = {(item["role"], item["gamma"]) for item in guarantee["disclosures"]}
+    assert {(name, None) for name in (*OWNERS, MINER, HELPER)} <= told
+    text = json.dumps(guarantee)
+    bits = ceil(log2(factorial(11)) + log2(factorial(10)))  # of k candidates or nobody, twice
+    assert f"at most {bits} bits" in text
+    assert "no count or score" in text
+    assert "an owner that brings false records" in text
+    assert "deals falsely" in text
+    assert [HELPER, MINER] in guarantee["excluded_coalitions"]
+    assert ["north", "south"] in guarantee["excluded_coalitions"]
+
+
+def test_nothing_clear_is_in_any_message_and_nothing_is_left(three):
+    """Records in the shared order are known to the test: neither codes nor indicators pass by."""
+    deployment, _ = three
+    frame = joined(deployment.plan)
+    lines = [
+        np.asarray(frame[name] == SCHEMA[name].categories[0]).astype(kind).tobytes()[:64]
+        for name in SCHEMA
+        for kind in (np.uint8, "<u2", "<u8")
+    ]
+    messages = [
+        part for seen in deployment.seen.values() for *_, body, reply in seen for part in (body, reply)
+    ]
+    assert not [1 for line in lines for message in messages if line in message]
+    for party in (*OWNERS, HELPER):
+        assert json.loads(deployment.begun(party)[SESSION])["ended"] is True
+    for party in OWNERS:
+        assert len(deployment.nodes[party].state.burnt.values(RUNS, f"{SESSION}/".encode())) == 1
+
+
+def test_with_hidden_order_the_parents_at_the_end_are_all_that_opens(tmp_path):
+    few = ("A", "T", "X", "D")
+    plan = planned(goal=Goal(model="structure", order=few, max_parents=2, score="bic"), hide_order=True)
+    with deployed(tmp_path, plan) as deployment:
+        model = deployment.done()
+        found = mq.learn.LearnedStructure.from_dict(model).structure
+        assert parents_of(found) == parents_of(expected(plan, 2, "bic", few))
+        assert "opened_counts" not in model
+        with deployment.operator() as operator:
+            shown = operator.ask("status", {"session": SESSION})["guarantee"]["disclosures"]
+        [helper] = [item for item in shown if item["role"] == HELPER]
+        assert helper["gamma"] == "1"
+
+
+def test_a_network_follows_from_counts_that_all_agreed_to_open(tmp_path):
+    goal = Goal(model="network", order=ORDER, max_parents=1, score="k2", prior=0.5)
+    plan = planned(goal=goal, open_counts=list(ORDER))
+    with deployed(tmp_path, plan) as deployment:
+        learnt = model_of(deployment.done())
+        source = mq.tally(joined(plan), schema=SCHEMA)
+        due = mq.learn.bayesian_network(source, learnt.structure, prior=0.5)
+        assert parents_of(learnt.structure) == parents_of(expected(plan, 1))
+        for name in ORDER:
+            assert np.allclose(learnt[name].probabilities, due[name].probabilities, atol=1e-9)
+
+
+def runs_burnt(deployment, name):
+    return len(peek_claims(deployment.settings(name).state, RUNS))
+
+
+@pytest.mark.parametrize(
+    ("who", "after", "lost"), [("south", 3, False), ("north", 6, True), (HELPER, 4, False)], ids=str
+)
+def test_who_stops_between_rounds_ends_the_computation_and_another_has_other_masks(
+    tmp_path, who, after, lost
+):
+    """Roles forget their keys: what was shown before a computation was cut off is of no use to the next."""
+    with deployed(tmp_path, planned(n=60)) as deployment:
+        with deployment.halting(who, "computation", after, lost=lost):
+            status = deployment.run()
+        assert status["state"] == "interrupted", status
+        before = {name: shown(deployment, name) for name in OF_TWO}
+        deployment.start(who)
+        # turns of the old computation are not answered, by whoever went on or came back
+        old = [
+            body for body, _ in deployment.replies("north", "computation") if tag_of(body) == Continuation.TAG
+        ]
+        for party in OF_TWO:
+            for body in (old[-1], old[0]):
+                with pytest.raises(MasqueradeError):
+                    deployment.say(MINER, party, "computation", body)
+        model = deployment.done()
+        assert parents_of(mq.learn.LearnedStructure.from_dict(model).structure) == parents_of(
+            expected(deployment.plan)
+        )
+        for name in OF_TWO:
+            assert runs_burnt(deployment, name) == 2
+            again = shown(deployment, name)[len(before[name]) :]
+            masked = [words for words in before[name] if len(words) > 64]
+            assert masked
+            assert not set(masked) & set(again)  # not one number sequence comes twice
+
+
+def shown(deployment, name):
+    """Return the numbers that a party showed, round by round."""
+    turns = [
+        Turn.decode(r) for b, r in deployment.replies(name, "computation") if tag_of(b) == Continuation.TAG
+    ]
+    return [turn.words for turn in turns]
+
+
+def test_a_session_is_refused_with_everything_that_is_wrong_with_it():
+    text = {
+        "session": "s", "protocol": KIND, "parties": ["north", "south"], "convener": "miner",
+        "linking": "keyed", "helper": "helper",
+    }  # fmt: skip
+    wrong = [
+        ({"learn": {"model": "tables", "tables": [["A"]]}}, ["learns a structure, or a network"]),
+        ({"learn": {"model": "structure"}}, ["needs an order"]),
+        (
+            {
+                "learn": {"model": "structure", "order": ["A", "B"], "tabu": 3, "correction": "none"},
+                "open_counts": ["Z", "Z"],
+            },
+            ["tabu, correction", "'Z'", "twice"],
+        ),
+        ({"learn": {"model": "network", "order": ["A", "B"]}, "open_counts": ["A"]}, ["has parameters"]),
+        ({"learn": {"model": "structure", "order": ["A"]}, "helper": None}, ["needs a helper"]),
+        (
+            {"protocol": "revealed-vertical-counts", "learn": {"model": "structure"}, "hide_order": True},
+            ["hides no counts"],
+        ),
+        (
+            {
+                "learn": {"model": "structure", "order": [f"v{i}" for i in range(60)], "max_parents": 3},
+                "hide_order": True,
+            },
+            ["fewer parents"],
+        ),
+    ]
+    for told, faults in wrong:
+        with pytest.raises(ValidationError) as refused:
+            SessionSpec.model_validate(text | told)
+        for fault in faults:
+            assert fault in str(refused.value), told
+    plain = SessionSpec.model_validate(text | {"learn": {"model": "structure", "order": ["A", "B"]}})
+    said = plain.model_copy(update={"open_counts": ("A",)})
+    assert plain.digest != said.digest
+
+
+def test_what_is_opened_is_consented_to(tmp_path):
+    with deployed(tmp_path, planned(n=60)) as deployment:
+        for update in ({"open_counts": ("L",)}, {"hide_order": True}):
+            status = deployment.run(deployment.spec.model_copy(update=update))
+            assert status["state"] == "interrupted"
+            assert f"says otherwise about {next(iter(update))}" in status["reason"]
+        assert all(deployment.ledger(party) == [] for party in OF_TWO)
+        with pytest.raises(MasqueradeError):  # a party may not ask the helper itself
+            deployment.say("north", HELPER, "computation", DealRequest(bytes(16), b"", ()).encode())

@@ -1,0 +1,20 @@
+"""Messages of computations on shares."""
+
+import numpy as np
+
+from masquerade.protocols.hidden.computation import Continuation, DealRequest, Dealt, NeededDeal, Turn
+from masquerade.protocols.hidden.engine import Deal
+from tests.vectors.examples.parties import SESSION
+from tests.vectors.message_vectors import Example
+
+NEEDED = NeededDeal.of(SESSION, Deal(3, "lookup", (7, 10, 4)))
+TURN = Turn(SESSION, 4, 2, np.arange(5, dtype="<u2").tobytes())
+EXAMPLES = [
+    Example(NEEDED),
+    Example(DealRequest(SESSION, NEEDED.encode(), (bytes(64), b"s" * 64))),
+    Example(Dealt(SESSION, (b"", b"sealed"))),
+    Example(TURN),
+    Example(Turn(SESSION, 5, 8, b"", NEEDED.encode(), b"a" * 64, None, b"t" * 64)),
+    Example(Turn(SESSION, 6, 8, b"", found='{"parents":{}}')),
+    Example(Continuation(SESSION, 5, (TURN.encode(),), b"sealed")),
+]
