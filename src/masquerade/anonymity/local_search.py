@@ -12,7 +12,10 @@ out.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,25 +67,19 @@ def new_board(kinds: Kinds, nodes: Sequence[Node], k: int) -> Board:
     """
     total = len(kinds.weights)
     patterns = np.empty((len(nodes), total), dtype=np.int32)
-    costs: list[NDArray[np.float64]] = []
-    found = 0
-    for place, node in enumerate(nodes):
-        own = patterns[place]
-        count = frequent(kinds.keys_at(node), kinds.weights, k, own)
-        fits = own >= 0
-        cost = np.zeros(count)
-        cost[own[fits]] = kinds.loss_at(node)[fits]
-        own[fits] += found
-        costs.append(cost)
-        found += count
-    fits = patterns.T >= 0
-    pattern, each = patterns.T[fits], fits.sum(axis=1)
-    del patterns, fits
-    entries, kind_start = len(pattern), np.concatenate([[0], np.cumsum(each)])
-    kind = np.repeat(np.arange(total, dtype=np.int32), each)
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        costs = list(pool.map(partial(_costs, kinds, k), nodes, patterns))
+    first = np.concatenate([[0], np.cumsum([cost.size for cost in costs])])
+    found = int(first[-1])
+    kind_start = np.zeros(total + 1, dtype=np.int64)
+    fitting(patterns, kind_start)
+    entries = int(kind_start[-1])
+    pattern, kind = np.empty(entries, dtype=np.int32), np.empty(entries, dtype=np.int32)
+    waiting = np.zeros(found, dtype=np.int64)
+    list_entries(patterns, first, kinds.weights, kind_start, pattern, kind, waiting)
+    del patterns
     start, order = np.zeros(found + 1, dtype=np.int64), np.empty(entries, dtype=np.int32)
     by_pattern(pattern, start, order)
-    waiting = np.add.reduceat(kinds.weights[kind[order]], start[:-1]) if found else np.zeros(0, np.int64)
     return Board(
         np.concatenate(costs),
         pattern,
@@ -95,6 +92,15 @@ def new_board(kinds: Kinds, nodes: Sequence[Node], k: int) -> Board:
         kinds.weights.copy(),
         waiting,
     )
+
+
+def _costs(kinds: Kinds, k: int, node: Node, own: Int32) -> NDArray[np.float64]:
+    """Return what a row costs under each pattern of a node that fits k rows; tell who fits which in `own`."""
+    count = frequent(kinds.keys_at(node), kinds.weights, k, own)
+    fits = own >= 0
+    cost = np.zeros(count)
+    cost[own[fits]] = kinds.loss_at(node)[fits]
+    return cost
 
 
 @compiled
@@ -123,6 +129,41 @@ def frequent(keys: Int64, weights: Int64, k: int, ids: Int32) -> int:
             found += 1
         ids[t] = number[slot]
     return found
+
+
+@compiled
+def fitting(patterns: Int32, kind_start: Int64) -> None:
+    """Write where the entries of every kind begin; a pattern that does not fit is negative."""
+    for place in range(patterns.shape[0]):
+        for kind in range(patterns.shape[1]):
+            kind_start[kind + 1] += patterns[place, kind] >= 0
+    for kind in range(patterns.shape[1]):
+        kind_start[kind + 1] += kind_start[kind]
+
+
+@compiled
+def list_entries(  # noqa: PLR0917  (compiled: arguments by place)
+    patterns: Int32,
+    first: Int64,
+    weights: Int64,
+    kind_start: Int64,
+    pattern: Int32,
+    kind: Int32,
+    waiting: Int64,
+) -> None:
+    """List the entries, kind by kind, and add up the rows that every pattern fits.
+
+    The patterns of a node are numbered from ``first[node]``.
+    """
+    for t in range(patterns.shape[1]):
+        entry = kind_start[t]
+        for place in range(patterns.shape[0]):
+            if patterns[place, t] >= 0:
+                number = first[place] + patterns[place, t]
+                pattern[entry] = number
+                kind[entry] = t
+                waiting[number] += weights[t]
+                entry += 1
 
 
 @compiled

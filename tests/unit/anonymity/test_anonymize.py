@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,9 @@ from hypothesis.extra import numpy as hnp
 from tests.unit.anonymity.oracle import fewest_stars
 
 from masquerade.anonymity import Anonymized, anonymize, as_hierarchies, lattice
-from masquerade.anonymity.columns import STAR
+from masquerade.anonymity.columns import STAR, collapsed
+from masquerade.anonymity.lattice import Kinds, Ladder, nodes_for
+from masquerade.anonymity.local_search import new_board
 from masquerade.core.errors import InputError, SchemaError
 
 TABLES = hnp.arrays(np.int64, st.tuples(st.integers(1, 40), st.integers(1, 4)), elements=st.integers(0, 4))
@@ -213,6 +216,30 @@ def test_all_alike_need_no_star_and_all_different_only_stars():
     different = anonymize(as_frame(np.arange(12).reshape(6, 2)), ["q0", "q1"], 2)
     assert different.utility.suppressed_cells == 12
     assert different.utility.classes == 1
+
+
+def test_a_board_lists_every_kind_under_every_pattern_that_fits_k_rows():
+    codes, _, weights = collapsed(np.random.default_rng().integers(0, 4, (60, 3)))
+    kinds = Kinds(codes, weights, tuple(Ladder.build(4) for _ in range(3)))
+    nodes = nodes_for(kinds, 3)
+    board = new_board(kinds, nodes, 3)
+    rows, known = Counter(), []  # of a pattern: the values shown; kinds that it fits
+    for node in nodes:
+        for kind, values in enumerate(codes.tolist()):
+            shown = tuple(None if star else value for star, value in zip(node, values, strict=True))
+            rows[shown] += weights[kind]
+            known.append((kind, shown))
+    entries = [(kind, shown) for kind, shown in known if rows[shown] >= 3]
+    of_pattern = dict(enumerate(dict.fromkeys(shown for _, shown in entries)))
+    listed = zip(board.kind.tolist(), board.pattern.tolist(), strict=True)
+    assert sorted((kind, str(of_pattern[pattern])) for kind, pattern in listed) == sorted(
+        (kind, str(shown)) for kind, shown in entries
+    )
+    assert board.waiting.tolist() == [rows[shown] for shown in of_pattern.values()]
+    assert board.cost.tolist() == [shown.count(None) for shown in of_pattern.values()]
+    assert all(
+        (board.pattern[board.entries[board.start[p] : board.start[p + 1]]] == p).all() for p in of_pattern
+    )
 
 
 def test_k_1_changes_nothing():
