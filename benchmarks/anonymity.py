@@ -24,7 +24,8 @@ import masquerade as mq
 
 QUASI = ["age", "sex", "race", "education", "native_country"]
 SIZES = (2, 5, 10, 50)
-ROWS, MOST_SECONDS, MOST_GIB = 1_000_000, 60, 4
+ROWS, MOST_SECONDS, MOST_GIB, ROUNDS = 1_000_000, 8, 4, 3
+BEFORE = {"seconds": 27.8, "suppressed_cells": 942_886}  # with every pattern that fits on the board
 
 
 def ours(table, k):
@@ -75,13 +76,18 @@ def million(_=None):
     """Return seconds and memory of a large table, in a process of its own; functions are compiled before."""
     table = people(ROWS)
     mq.anonymity.anonymize(table[:2000], list(table), 10)
-    start = time.perf_counter()
-    result = mq.anonymity.anonymize(table, list(table), 10)
+    took = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter(), time.process_time()
+        result = mq.anonymity.anonymize(table, list(table), 10)
+        took.append((time.perf_counter() - start[0], time.process_time() - start[1]))
     return {
         "rows": ROWS,
         "distinct": len(table.drop_duplicates()),
-        "seconds": time.perf_counter() - start,
+        "seconds": min(wall for wall, _ in took),
+        "processor_seconds": min(processor for _, processor in took),
         "gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "before": BEFORE,
         **result.utility.to_dict(),
     }
 
@@ -114,8 +120,9 @@ def main():
     large = get_context("spawn").Pool(1).map(million, [None])[0]
     print(f"\n{ROWS:,} rows, {large['distinct']:,} distinct, 6 quasi-identifiers, k = 10")
     print(f"{large['seconds']:.1f} s, {large['gib']:.2f} GiB, {large['suppressed_cells']:,} cells hidden")
-    assert large["seconds"] < MOST_SECONDS
+    assert large["processor_seconds"] < MOST_SECONDS  # on a machine that others use, seconds say less
     assert large["gib"] < MOST_GIB
+    assert large["suppressed_cells"] <= BEFORE["suppressed_cells"]
     keep(target, {"adult": {"masquerade": own, **others}, "million": large})
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.anonymity.board import Board, new_board
 from masquerade.anonymity.columns import STAR, Column, Int64, checked, coded, collapsed, text_column
 from masquerade.anonymity.hierarchy import Hierarchy, as_hierarchies
 from masquerade.anonymity.lattice import Kinds, Ladder, finest_nodes, nodes_for
-from masquerade.anonymity.local_search import Board, fewest_stars, new_board
+from masquerade.anonymity.local_search import fewest_stars
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.shown import Printed
 from masquerade.core.words import counted, printable
@@ -123,14 +124,13 @@ def anonymize(
     distinct, kind, weights = collapsed(np.stack([column.codes for column in columns], axis=1))
     kinds = Kinds(distinct, weights, ladders)
     if rows:
-        board = new_board(kinds, nodes_for(kinds, k), k)
-        fewest_stars(board, k)
+        board = fewest_stars(new_board(kinds, nodes_for(kinds, k), k), k)
         node_of, nodes = _shown(board, kinds, kind)
     else:
         node_of, nodes = np.zeros(0, dtype=np.int64), np.zeros((1, len(columns)), dtype=np.int8)
     levels = nodes[node_of]
     changed = [
-        text_column(column.name, _texts(column, ladder, own, levels[:, i]), table)
+        text_column(column.name, *_texts(column, ladder, own, levels[:, i]), table)
         for i, (column, ladder, own) in enumerate(zip(columns, ladders, words, strict=True))
         if levels[:, i].any()
     ]
@@ -194,14 +194,11 @@ def _shown(board: Board, kinds: Kinds, kind: Int64) -> tuple[Int64, NDArray[np.i
 
 def _texts(
     column: Column, ladder: Ladder, words: Sequence[Words], levels: NDArray[np.int8]
-) -> list[str | None]:
-    """Return a column as it is shown."""
-    table = np.empty((ladder.top + 1, len(column.values)), dtype=object)
-    for level, own in enumerate(words):
-        table[level] = [own[code] for code in ladder.codes[level]]
-    table[ladder.top] = STAR
-    shown: list[str | None] = table[levels, column.codes].tolist()
-    return shown
+) -> tuple[list[str | None], Int64]:
+    """Return all words in which a column may be shown, and the place of every row's among them."""
+    table = [own[code] for level, own in enumerate(words) for code in ladder.codes[level]]
+    places = np.minimum(levels.astype(np.int64) * len(column.values) + column.codes, len(table))
+    return [*table, STAR], places
 
 
 def _result(  # noqa: PLR0917

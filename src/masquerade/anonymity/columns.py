@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, did_you_mean
+from masquerade.kernels.key_numbers import number_keys
 
 STAR = "*"
 LARGEST_KEY = 1 << 62
@@ -111,17 +112,28 @@ def _by_value(series: nw.Series[Any]) -> tuple[Int64, list[Hashable]]:
     return np.array(codes, dtype=np.int64), [value for _, value in known]
 
 
-def text_column(name: str, words: Sequence[str | None], table: nw.DataFrame[Any]) -> nw.Series[Any]:
-    """Return a column of text for the frame."""
-    return nw.new_series(name, list(words), nw.String, backend=table.implementation)
+def text_column(
+    name: str, words: Sequence[str | None], places: Int64, table: nw.DataFrame[Any]
+) -> nw.Series[Any]:
+    """Return a column of text for the frame, given by the place of every row's word."""
+    shown = pa.array(words, pa.string()).take(pa.array(places))
+    column = nw.from_arrow(pa.table({name: shown}), backend=table.implementation)[name]
+    return column.cast(nw.String)
 
 
 def collapsed(codes: Int64) -> tuple[Int64, Int64, Int64]:
     """Return the distinct rows in order, their kind for every row, and how many rows each has."""
     sizes = [int(column.max(initial=0)) + 1 for column in codes.T]
     keys = keys_of(list(codes.T), sizes, rows=len(codes))
-    _, first, kind, weights = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-    return codes[first], kind, weights
+    numbers = np.empty(len(keys), dtype=np.int32)
+    count = number_keys(keys, numbers)
+    first = np.empty(count, dtype=np.int64)  # a row of each: sorting these is less than sorting all
+    first[numbers[::-1]] = np.arange(len(keys) - 1, -1, -1)
+    order = np.argsort(keys[first])
+    rank = np.empty(count, dtype=np.int64)
+    rank[order] = np.arange(count)
+    kind = rank[numbers]
+    return codes[first[order]], kind, np.bincount(kind, minlength=count)
 
 
 def keys_of(columns: Sequence[Int64], sizes: Sequence[int], *, rows: int) -> Int64:

@@ -3,180 +3,31 @@
 The greedy step is Meyerson & Williams's, with patterns in place of balls: the pattern that costs its waiting
 rows least comes first, and rows that are missing to k are borrowed from groups that can spare them. The local
 search dissolves some groups, places their rows anew, and keeps what is no worse.
-
-All of it happens on a board: which kinds of rows may be shown under which patterns. Rows that agree in all
-quasi-identifiers are one kind with a weight. A pattern is what can be shown of a row: a value, a generalised
-value or a star for every quasi-identifier. Patterns that fit fewer than k rows can never be used and are left
-out.
+All of it happens on a board, see `board`.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.anonymity.board import EPSILON, Board, narrowed, with_shown
 from masquerade.anonymity.columns import Int64
-from masquerade.anonymity.lattice import Kinds, Node
 from masquerade.kernels.jit import compiled
 
-Int32 = NDArray[np.int32]
 State = NDArray[np.uint64]
 SCAN = 256  # entries looked at for rows to borrow, before what was found is taken
 FAR = 8 * SCAN  # and at most, if that is not enough
 LENDERS = 512
-WORK = 6_000_000  # groups dissolved times patterns that fit a kind of row, in all
-FEWEST_ROUNDS = 3  # over all groups, whatever the work
+TRIES = 120_000  # groups dissolved, to the end of a round over all of them
+MOST_WIDE = 2_000_000  # entries of a board that is searched again with dearer patterns, for the last percent
 PATIENCE, LEAST_TRIES = 60, 2_000  # rounds, and groups dissolved, without saving a star
 TOGETHER = 4  # groups dissolved at a time, at most
 NOISE = 1.5  # prices are raised at random by up to this share, so that other choices are tried
 DETOUR, DEAR = 4, 4.0  # one in so many times, a pattern without stars is not free but costs up to this
 LARGEST = 8  # a group of more than so many times `most_rows` is left alone
-EPSILON = 1e-9
-
-
-class Board(NamedTuple):
-    """Kinds and patterns that fit, and who is shown how; an entry is a kind under a pattern.
-
-    Entries of kind t are ``kind_start[t]:kind_start[t + 1]``; those of pattern p are ``entries`` at
-    ``start[p]:start[p + 1]``. `shown` counts rows by entry, `size` by pattern, `free` those of a kind that
-    are not placed yet, and `waiting` those that a pattern would fit.
-    """
-
-    cost: NDArray[np.float64]
-    pattern: Int32
-    kind: Int32
-    kind_start: Int64
-    start: Int64
-    entries: Int32
-    shown: Int64
-    size: Int64
-    free: Int64
-    waiting: Int64
-
-
-def new_board(kinds: Kinds, nodes: Sequence[Node], k: int) -> Board:
-    """Return a board on which nobody is placed yet; its last pattern is the last node's.
-
-    Cost: O(kinds · nodes) time; 24 bytes for each kind and node whose pattern fits k rows.
-    """
-    total = len(kinds.weights)
-    patterns = np.empty((len(nodes), total), dtype=np.int32)
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        costs = list(pool.map(partial(_costs, kinds, k), nodes, patterns))
-    first = np.concatenate([[0], np.cumsum([cost.size for cost in costs])])
-    found = int(first[-1])
-    kind_start = np.zeros(total + 1, dtype=np.int64)
-    fitting(patterns, kind_start)
-    entries = int(kind_start[-1])
-    pattern, kind = np.empty(entries, dtype=np.int32), np.empty(entries, dtype=np.int32)
-    waiting = np.zeros(found, dtype=np.int64)
-    list_entries(patterns, first, kinds.weights, kind_start, pattern, kind, waiting)
-    del patterns
-    start, order = np.zeros(found + 1, dtype=np.int64), np.empty(entries, dtype=np.int32)
-    by_pattern(pattern, start, order)
-    return Board(
-        np.concatenate(costs),
-        pattern,
-        kind,
-        kind_start,
-        start,
-        order,
-        np.zeros(entries, dtype=np.int64),
-        np.zeros(found, dtype=np.int64),
-        kinds.weights.copy(),
-        waiting,
-    )
-
-
-def _costs(kinds: Kinds, k: int, node: Node, own: Int32) -> NDArray[np.float64]:
-    """Return what a row costs under each pattern of a node that fits k rows; tell who fits which in `own`."""
-    count = frequent(kinds.keys_at(node), kinds.weights, k, own)
-    fits = own >= 0
-    cost = np.zeros(count)
-    cost[own[fits]] = kinds.loss_at(node)[fits]
-    return cost
-
-
-@compiled
-def frequent(keys: Int64, weights: Int64, k: int, ids: Int32) -> int:
-    """Return how many keys have weights that sum to k; write their numbers to `ids`, -1 for others."""
-    bits = 1
-    while (1 << bits) < 2 * keys.size + 2:
-        bits += 1
-    slots = 1 << bits
-    held = np.full(slots, -1, np.int64)
-    total = np.zeros(slots, np.int64)
-    for t in range(keys.size):
-        # Fibonacci hashing: the upper bits of a product with 2^64 / golden ratio
-        slot = (keys[t] * -7046029254386353131 >> (64 - bits)) & (slots - 1)
-        while held[slot] not in (-1, keys[t]):
-            slot = (slot + 1) & (slots - 1)
-        held[slot] = keys[t]
-        total[slot] += weights[t]
-        ids[t] = slot
-    number = np.full(slots, -1, np.int32)
-    found = 0
-    for t in range(keys.size):
-        slot = ids[t]
-        if total[slot] >= k and number[slot] < 0:
-            number[slot] = found
-            found += 1
-        ids[t] = number[slot]
-    return found
-
-
-@compiled
-def fitting(patterns: Int32, kind_start: Int64) -> None:
-    """Write where the entries of every kind begin; a pattern that does not fit is negative."""
-    for place in range(patterns.shape[0]):
-        for kind in range(patterns.shape[1]):
-            kind_start[kind + 1] += patterns[place, kind] >= 0
-    for kind in range(patterns.shape[1]):
-        kind_start[kind + 1] += kind_start[kind]
-
-
-@compiled
-def list_entries(  # noqa: PLR0917  (compiled: arguments by place)
-    patterns: Int32,
-    first: Int64,
-    weights: Int64,
-    kind_start: Int64,
-    pattern: Int32,
-    kind: Int32,
-    waiting: Int64,
-) -> None:
-    """List the entries, kind by kind, and add up the rows that every pattern fits.
-
-    The patterns of a node are numbered from ``first[node]``.
-    """
-    for t in range(patterns.shape[1]):
-        entry = kind_start[t]
-        for place in range(patterns.shape[0]):
-            if patterns[place, t] >= 0:
-                number = first[place] + patterns[place, t]
-                pattern[entry] = number
-                kind[entry] = t
-                waiting[number] += weights[t]
-                entry += 1
-
-
-@compiled
-def by_pattern(pattern: Int32, start: Int64, order: Int32) -> None:
-    """List the entries, pattern by pattern."""
-    for entry in range(pattern.size):
-        start[pattern[entry] + 1] += 1
-    for p in range(start.size - 1):
-        start[p + 1] += start[p]
-    place = start[:-1].copy()
-    for entry in range(pattern.size):
-        order[place[pattern[entry]]] = entry
-        place[pattern[entry]] += 1
 
 
 @compiled
@@ -269,25 +120,33 @@ def lend(board: Board, entry: int, pattern: int, rows: int) -> int:
     return target
 
 
-def fewest_stars(board: Board, k: int) -> None:
-    """Place all rows under patterns that each show at least k of them, with few stars.
+def fewest_stars(board: Board, k: int) -> Board:
+    """Return a board with all rows under patterns that each show at least k of them, with few stars.
 
-    Cost: about 1 µs for each of `WORK`, or `FEWEST_ROUNDS` over all groups.
+    Cost: up to about 30 µs for each of `TRIES`.
     Error: a local optimum; the greedy start alone needs some percent more stars.
     """
     state = np.array([0x9E3779B97F4A7C15], dtype=np.uint64)
     start_greedily(board, k, state)
     place_the_rest(board, k)
+    close, entries = narrowed(board, k)
+    search(close, k, state)
+    board = with_shown(board, entries, close.shown)
+    if board.pattern.size <= MOST_WIDE:
+        search(board, k, state)
+    return board
+
+
+def search(board: Board, k: int, state: State) -> None:
+    """Dissolve groups and place their rows anew, until that saves no star for long, or often enough."""
     desk = new_desk(board, k)
-    fits = board.pattern.size / max(board.free.size, 1)
-    work, idle, tries, done = 0.0, 0, 0, 0
-    while True:
+    idle, tries, done = 0, 0, 0
+    while done < TRIES:
         groups = np.flatnonzero((board.size > 0) & (board.cost > 0))
-        idle_long = idle >= PATIENCE and tries >= LEAST_TRIES
-        if not groups.size or idle_long or (work >= WORK and done >= FEWEST_ROUNDS):
+        if not groups.size or (idle >= PATIENCE and tries >= LEAST_TRIES):
             return
         saved = improve(board, desk, groups, k, state) > EPSILON
-        work, done = work + groups.size * fits, done + 1
+        done += groups.size
         idle, tries = (0, 0) if saved else (idle + 1, tries + groups.size)
 
 

@@ -284,11 +284,9 @@ def suppress(
     starred = []
     for i, column in enumerate(columns):
         if stars[:, i].any():
-            shown = column.words
-            words = [
-                STAR if star else shown[code] for code, star in zip(column.codes, stars[:, i], strict=True)
-            ]
-            starred.append(text_column(column.name, words, table))
+            words = [*column.words, STAR]
+            places = np.where(stars[:, i], len(words) - 1, column.codes)
+            starred.append(text_column(column.name, words, places, table))
     return Suppression(table.with_columns(*starred).to_native(), groups, stars)
 
 

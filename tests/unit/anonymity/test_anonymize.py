@@ -16,9 +16,10 @@ from hypothesis.extra import numpy as hnp
 from tests.unit.anonymity.oracle import fewest_stars
 
 from masquerade.anonymity import Anonymized, anonymize, as_hierarchies, lattice
+from masquerade.anonymity.board import narrowed, new_board, with_shown
 from masquerade.anonymity.columns import STAR, collapsed
 from masquerade.anonymity.lattice import Kinds, Ladder, nodes_for
-from masquerade.anonymity.local_search import new_board
+from masquerade.anonymity.local_search import place_the_rest, start_greedily
 from masquerade.core.errors import InputError, SchemaError
 
 TABLES = hnp.arrays(np.int64, st.tuples(st.integers(1, 40), st.integers(1, 4)), elements=st.integers(0, 4))
@@ -218,28 +219,67 @@ def test_all_alike_need_no_star_and_all_different_only_stars():
     assert different.utility.classes == 1
 
 
-def test_a_board_lists_every_kind_under_every_pattern_that_fits_k_rows():
-    codes, _, weights = collapsed(np.random.default_rng().integers(0, 4, (60, 3)))
-    kinds = Kinds(codes, weights, tuple(Ladder.build(4) for _ in range(3)))
-    nodes = nodes_for(kinds, 3)
-    board = new_board(kinds, nodes, 3)
-    rows, known = Counter(), []  # of a pattern: the values shown; kinds that it fits
+def board_of(codes, k, levels=()):
+    distinct, _, weights = collapsed(codes)
+    ladders = tuple(Ladder.build(int(codes.max()) + 1, levels) for _ in codes.T)
+    kinds = Kinds(distinct, weights, ladders)
+    return kinds, nodes_for(kinds, k), new_board(kinds, nodes_for(kinds, k), k)
+
+
+@pytest.mark.parametrize("levels", [(), (np.array([0, 0, 1, 1]),)], ids=["stars", "levels"])
+def test_a_board_lists_kinds_under_patterns_that_fit_k_rows_and_cost_little_more_than_the_cheapest(levels):
+    k = 3
+    kinds, nodes, board = board_of(np.random.default_rng().integers(0, 4, (60, 3)), k, levels)
+    rows, cost, known = Counter(), {}, []  # a pattern is its node with the values shown
     for node in nodes:
-        for kind, values in enumerate(codes.tolist()):
-            shown = tuple(None if star else value for star, value in zip(node, values, strict=True))
-            rows[shown] += weights[kind]
+        for kind, values in enumerate(kinds.codes.tolist()):
+            levels_of = list(zip(kinds.ladders, node, values, strict=True))
+            shown = (node, tuple(int(ladder.codes[level][value]) for ladder, level, value in levels_of))
+            rows[shown] += kinds.weights[kind]
+            cost[shown] = sum(ladder.loss[level][value] for ladder, level, value in levels_of)
             known.append((kind, shown))
-    entries = [(kind, shown) for kind, shown in known if rows[shown] >= 3]
-    of_pattern = dict(enumerate(dict.fromkeys(shown for _, shown in entries)))
-    listed = zip(board.kind.tolist(), board.pattern.tolist(), strict=True)
-    assert sorted((kind, str(of_pattern[pattern])) for kind, pattern in listed) == sorted(
-        (kind, str(shown)) for kind, shown in entries
-    )
-    assert board.waiting.tolist() == [rows[shown] for shown in of_pattern.values()]
-    assert board.cost.tolist() == [shown.count(None) for shown in of_pattern.values()]
-    assert all(
-        (board.pattern[board.entries[board.start[p] : board.start[p + 1]]] == p).all() for p in of_pattern
-    )
+    fits = [(kind, shown) for kind, shown in known if rows[shown] >= k]
+    least = {kind: min(cost[shown] for own, shown in fits if own == kind) for kind, _ in fits}
+    near = [(kind, shown) for kind, shown in fits if cost[shown] <= least[kind] + 1 or shown[0] == kinds.root]
+    rows = Counter()
+    for kind, shown in near:
+        rows[shown] += kinds.weights[kind]
+    entries = sorted((kind, shown) for kind, shown in near if rows[shown] >= k)
+    listed = list(zip(board.kind.tolist(), board.pattern.tolist(), strict=True))
+    members, expected = {}, {}
+    for kind, pattern in listed:
+        members.setdefault(pattern, []).append(kind)
+    for kind, shown in entries:
+        expected.setdefault(shown, []).append(kind)
+    told = [(tuple(own), board.waiting[p], round(board.cost[p], 9)) for p, own in members.items()]
+    wanted = [(tuple(own), rows[shown], round(cost[shown], 9)) for shown, own in expected.items()]
+    assert sorted(told) == sorted(wanted)
+    for pattern, its_kinds in members.items():
+        own = board.entries[board.start[pattern] : board.start[pattern + 1]]
+        assert sorted(board.kind[own]) == its_kinds
+        assert (board.pattern[own] == pattern).all()
+    assert [kind for kind, _ in listed] == sorted(board.kind.tolist())
+
+
+def test_a_narrowed_board_shows_the_same_rows_and_nothing_dearer_but_what_is_in_use():
+    k = 3
+    _, _, board = board_of(np.random.default_rng().integers(0, 4, (200, 3)), k)
+    start_greedily(board, k, np.array([1], dtype=np.uint64))
+    place_the_rest(board, k)
+    close, entries = narrowed(board, k)
+    assert (close.shown == board.shown[entries]).all()
+    assert (close.kind == board.kind[entries]).all()
+    assert close.shown.sum() == board.shown.sum() == 200
+    assert not close.free.any()
+    assert not close.waiting.any()
+    assert (np.bincount(close.pattern, close.shown, minlength=close.size.size) == close.size).all()
+    dearest = np.zeros(board.free.size)
+    np.maximum.at(dearest, board.kind, board.cost[board.pattern] * (board.shown > 0))
+    dear = close.cost[close.pattern] > dearest[close.kind]
+    assert ((close.size > 0)[close.pattern[dear]] | (close.pattern[dear] == close.cost.size - 1)).all()
+    again = with_shown(board, entries, close.shown)
+    assert (again.size == board.size).all()
+    assert (again.shown == board.shown).all()
 
 
 def test_k_1_changes_nothing():
