@@ -61,10 +61,10 @@ def worked(process):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measured(rows):
-    """Run one session and return its seconds, and everybody's work and memory."""
+def held(made):
+    """Hold a session between processes; return its status, its seconds, and work and memory by node."""
     with tempfile.TemporaryDirectory() as folder:
-        files = write_deployment(Path(folder) / "nodes", plan(rows))
+        files = write_deployment(Path(folder) / "nodes", made)
         command = [sys.executable, "-m", "masquerade"]
         nodes = {
             name: subprocess.Popen(  # noqa: S603
@@ -85,22 +85,29 @@ def measured(rows):
                 [*command, "session", "run", "example", *at, "--json"], check=True, capture_output=True
             )
             seconds = time.perf_counter() - started
-            status = json.loads(done.stdout)
             spent = {name: worked(node) - before[name] for name, node in nodes.items()}
-            return {
-                "rows": rows,
-                "records": status["records"],
-                "seconds": round(seconds, 1),
-                "cpu_seconds_of_the_miner": round(spent["university"], 1),
-                "cpu_seconds_of_a_party": [round(spent[party], 1) for party in PARTIES],
-                "miner_mib": round(peak(nodes["university"])),
-                "largest_party_mib": round(max(peak(nodes[party]) for party in PARTIES)),
-            }
+            memory = {name: peak(node) for name, node in nodes.items()}
+            model = files["university"].parent / "state" / "models" / "example.json"
+            return json.loads(done.stdout) | {"model": json.loads(model.read_text())}, seconds, spent, memory
         finally:
             for node in nodes.values():
                 node.send_signal(signal.SIGTERM)
             for node in nodes.values():
                 node.wait(60)
+
+
+def measured(rows):
+    """Run one session and return its seconds, and everybody's work and memory."""
+    status, seconds, spent, memory = held(plan(rows))
+    return {
+        "rows": rows,
+        "records": status["records"],
+        "seconds": round(seconds, 1),
+        "cpu_seconds_of_the_miner": round(spent["university"], 1),
+        "cpu_seconds_of_a_party": [round(spent[party], 1) for party in PARTIES],
+        "miner_mib": round(memory["university"]),
+        "largest_party_mib": round(max(memory[party] for party in PARTIES)),
+    }
 
 
 def main():

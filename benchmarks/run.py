@@ -31,6 +31,7 @@ NAMES = (
     "prefix_sums",
     "parties",
     "parties_network",
+    "hidden",
     "linking",
     "people",
     "gather",

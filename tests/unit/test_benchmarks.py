@@ -71,6 +71,23 @@ def test_a_session_between_processes_takes_two_cores_a_minute_and_a_party_holds_
     assert whole["miner_mib"] <= 1.5 * fewer["miner_mib"]
 
 
+def test_structures_on_shares_are_the_clear_ones_in_time_and_memory():
+    kept = json.loads((KEPT / "hidden.json").read_text(encoding="utf-8"))
+    asia, alarm = kept["sessions"]
+    assert (asia["nodes"], alarm["nodes"]) == (8, 37)
+    assert asia["equal_to_clear"]
+    assert alarm["equal_to_clear"]
+    assert asia["records"] == alarm["records"] == 10_000
+    assert asia["max_parents"] == alarm["max_parents"] == 3
+    assert asia["seconds_of_the_session"] < 10
+    assert alarm["seconds_of_the_session"] < 300
+    assert max(alarm["most_mib"].values()) < 2000
+    step = kept["k_means_step"]
+    assert step["records"] == 1_000_000
+    assert step["equal_to_clear"]
+    assert step["cpu_seconds"] < 60
+
+
 def test_frames_cost_little_more_than_their_drawing_or_counting():
     kept = json.loads((KEPT / "frames.json").read_text(encoding="utf-8"))
     ratios = {row["name"]: (row["ratio"], row["limit"]) for row in kept["results"]}

@@ -225,43 +225,96 @@ def _rows(engine: SecretEngine[Any], values: Any, widths: Sequence[int]) -> tupl
     return engine.stack([values, filler])[np.array(places)], (len(widths), width)
 
 
+class _Lattice:
+    """The sets of parents of one variable by size, and the steps from each to the next larger ones."""
+
+    def __init__(self, search: Search, child: str) -> None:
+        self.others = search.candidates[child]
+        self.sets = list(search.sets(child))
+        self.place = {frozenset(one): number for number, one in enumerate(self.sets)}
+
+    def of_size(self, size: int) -> list[tuple[str, ...]]:
+        """Return all sets of a size."""
+        return [one for one in self.sets if len(one) == size]
+
+    def steps(self, size: int) -> list[tuple[int, int, frozenset[str]]]:
+        """Return the steps from sets of a size: places of set and candidate, and where each leads."""
+        return [
+            (i, k, frozenset({*one, z}))
+            for i, one in enumerate(self.of_size(size))
+            for k, z in enumerate(self.others)
+            if z not in one
+        ]
+
+
 def _hidden_order(engine: SecretEngine[Any], scores: _Scores, search: Search) -> Steps[Parents]:
-    """Take every step on shares: a secret 1 among all sets of parents stands where the search is."""
-    found: dict[str, tuple[str, ...]] = {}
-    for x, others in search.candidates.items():
-        sets = list(search.sets(x))
-        values = yield from scores.of([(x, tuple(sorted(one))) for one in sets])
-        place = {frozenset(one): number for number, one in enumerate(sets)}
-        at: Any = engine.constant(np.array([1]))  # among the sets of this size
-        now: Any = values[np.array([0])]
-        ended: list[Any] = []
-        for size in range(min(search.limit, len(others))):
-            here = [one for one in sets if len(one) == size]
-            bigger = [one for one in sets if len(one) == size + 1]
-            steps = [(i, k) for i, one in enumerate(here) for k, z in enumerate(others) if z not in one]
-            whom = np.array([place[frozenset({*here[i], others[k]})] for i, k in steps])
-            weights = at[np.array([i for i, _ in steps])]
-            gains = yield from engine.product(
-                weights, values[whom] - engine.constant(np.full(len(steps), SENTINEL))
-            )
-            sums = np.zeros((len(others), len(steps)), dtype=np.int64)
-            sums[[k for _, k in steps], np.arange(len(steps))] = 1
-            reached = engine.linear(sums, gains) + engine.constant(np.full(len(others), SENTINEL))
-            row = engine.stack([now, reached])
-            now, winner = yield from engine.largest(row, (1, 1 + len(others)), bits=SCORE_BITS)
-            choices = 1 + len(others)
-            repeated = winner[np.zeros(choices, dtype=np.int64)]
-            won = yield from engine.lookup(repeated, np.eye(choices, dtype=np.int64), np.arange(choices))
-            stays = yield from engine.product(at, won[np.zeros(len(here), dtype=np.int64)])
-            ended.append(stays)
-            goes = yield from engine.product(weights, won[np.array([1 + k for _, k in steps])])
-            order = {frozenset(one): number for number, one in enumerate(bigger)}
-            sums = np.zeros((len(bigger), len(steps)), dtype=np.int64)
-            for number, (i, k) in enumerate(steps):
-                sums[order[frozenset({*here[i], others[k]})], number] = 1
-            at = engine.linear(sums, goes)
-        where = yield from engine.open(engine.stack([*ended, at]))
-        if max(where.tolist()) != 1 or int(where.sum()) != 1:
-            raise InputError("No set of parents, or several, came out: a party's share was false.")
-        found[x] = tuple(sorted(sets[int(np.argmax(where))]))
+    """Take every step on shares: a secret 1 among all sets of parents stands where a variable's search is.
+
+    All variables take a step together; one whose candidates are used up waits.
+    """
+    lattices = {x: _Lattice(search, x) for x in search.candidates}
+    wanted = [(x, tuple(sorted(one))) for x, lattice in lattices.items() for one in lattice.sets]
+    scored = yield from scores.of(wanted)
+    values: dict[str, Any] = _split(scored, {x: len(lattice.sets) for x, lattice in lattices.items()})
+    at: dict[str, Any] = {x: engine.constant(np.array([1])) for x in lattices}  # among the sets of this size
+    now: dict[str, Any] = {x: values[x][np.array([0])] for x in lattices}
+    ended: dict[str, list[Any]] = {x: [] for x in lattices}
+    for size in range(search.limit):
+        growing = [x for x, lattice in lattices.items() if size < len(lattice.others)]
+        if not growing:
+            break
+        steps = {x: lattices[x].steps(size) for x in growing}
+        weights = {x: at[x][np.array([i for i, _, _ in steps[x]])] for x in growing}
+        whom = {x: np.array([lattices[x].place[to] for _, _, to in steps[x]]) for x in growing}
+        lift = {x: engine.constant(np.full(len(steps[x]), SENTINEL)) for x in growing}
+        gains = yield from engine.product(
+            engine.stack([weights[x] for x in growing]),
+            engine.stack([values[x][whom[x]] - lift[x] for x in growing]),
+        )
+        gained = _split(gains, {x: len(steps[x]) for x in growing})
+        rows = []
+        for x in growing:
+            sums = np.zeros((len(lattices[x].others), len(steps[x])), dtype=np.int64)
+            sums[[k for _, k, _ in steps[x]], np.arange(len(steps[x]))] = 1
+            floor = engine.constant(np.full(len(sums), SENTINEL))
+            rows.append(engine.stack([now[x], engine.linear(sums, gained[x]) + floor]))
+        widths = {x: 1 + len(lattices[x].others) for x in growing}
+        stacked = _rows(engine, engine.stack(rows), list(widths.values()))
+        best, winners = yield from engine.largest(*stacked, bits=SCORE_BITS)
+        rank = np.repeat(np.arange(len(growing)), list(widths.values()))
+        choice = np.concatenate([np.arange(width) for width in widths.values()])
+        units = np.eye(max(widths.values()), dtype=np.int64)
+        found = yield from engine.lookup(winners[rank], units, choice)
+        won = _split(found, widths)
+        sizes = {x: len(lattices[x].of_size(size)) for x in growing}
+        stay = [won[x][np.zeros(sizes[x], dtype=np.int64)] for x in growing]
+        go = [won[x][np.array([1 + k for _, k, _ in steps[x]])] for x in growing]
+        moved = yield from engine.product(
+            engine.stack([*(at[x] for x in growing), *(weights[x] for x in growing)]),
+            engine.stack([*stay, *go]),
+        )
+        parts = _split(
+            moved, {**{(x, 0): sizes[x] for x in growing}, **{(x, 1): len(steps[x]) for x in growing}}
+        )
+        for number, x in enumerate(growing):
+            now[x] = best[np.array([number])]
+            ended[x].append(parts[x, 0])
+            bigger = {frozenset(one): place for place, one in enumerate(lattices[x].of_size(size + 1))}
+            sums = np.zeros((len(bigger), len(steps[x])), dtype=np.int64)
+            sums[[bigger[to] for _, _, to in steps[x]], np.arange(len(steps[x]))] = 1
+            at[x] = engine.linear(sums, parts[x, 1])
+    where = yield from engine.open(engine.stack([part for x in lattices for part in (*ended[x], at[x])]))
+    opened = _split(where, {x: len(lattice.sets) for x, lattice in lattices.items()})
+    for x, marks in opened.items():
+        if max(marks.tolist()) != 1 or int(marks.sum()) != 1:
+            raise InputError(f"No set of parents of {x!r}, or several, came out: a party's share was false.")
+    return {x: tuple(sorted(lattices[x].sets[int(np.argmax(marks))])) for x, marks in opened.items()}
+
+
+def _split(values: Any, sizes: Mapping[Any, int]) -> dict[Any, Any]:
+    """Return the parts of a vector by their names, one after another."""
+    found, end = {}, 0
+    for name, size in sizes.items():
+        found[name] = values[np.arange(end, end + size)]
+        end += size
     return found

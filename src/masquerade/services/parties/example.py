@@ -23,7 +23,7 @@ from masquerade.services.common.example_deployment import ExampleDeployment
 from masquerade.services.parties import kinds
 from masquerade.services.parties.kinds.any_cells import AnyCells
 from masquerade.services.parties.kinds.pooled import PooledCounts
-from masquerade.services.parties.session import Goal, SessionSpec, SessionText
+from masquerade.services.parties.session import ADDED, Goal, SessionSpec, SessionText
 
 MINER, HELPER = "university", "helper"
 OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
@@ -68,7 +68,8 @@ def write_deployment(folder: Path, plan: Plan, *, ports: Mapping[str, int] | Non
         shared = secrets.token_bytes(32)
         for party in parties:
             write_whole(folder / party / "linking.key", shared, private=True)
-    consent = spec.model_dump(mode="json", include=set(SessionText.model_fields))
+    said = spec.model_dump(mode="json", include=set(SessionText.model_fields))
+    consent = {name: value for name, value in said.items() if name not in ADDED or value != ADDED[name]}
     files = {}
     for node in nodes:
         settings = made.settings(node) | {

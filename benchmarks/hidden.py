@@ -1,0 +1,132 @@
+"""Learning on shares: structures between real processes over mutual TLS, and a step of k-means.
+
+Two owners, a helper and whoever convenes are processes of their own, with their state on the disk; records
+are linked by a shared key. The structure must be that of the joined records in clear. The step of k-means
+runs in one process, all members one after the other, messages counted.
+
+python -m benchmarks.hidden [--json FILE]
+"""
+
+import os
+import resource
+import time
+
+import numpy as np
+from benchmarks.parties_network import held
+from benchmarks.timing import json_option, keep
+
+import masquerade as mq
+from masquerade.learn.clusters import Lattice, distance_bits, lloyd_step
+from masquerade.learn.graph import ancestral_order
+from masquerade.protocols.hidden import Cost, Dealer, HelpedEngine, run
+from masquerade.protocols.hidden.dealer import local_keys
+from masquerade.protocols.hidden.k_means import step
+from masquerade.services.parties.example import vertical
+from masquerade.services.parties.session import Goal
+from masquerade.simulation import hidden_structure
+
+OWNERS = ("north", "south")
+NETWORKS = {"asia": 10_000, "alarm": 10_000}
+MAX_PARENTS, SEED = 3, 24
+CLUSTERED, COLUMNS, CENTRES = 1_000_000, 4, 3
+
+
+def order_of(network):
+    """Return the variables, parents first."""
+    return tuple(ancestral_order(network.structure))
+
+
+def session(name, n):
+    """Hold a session over a known network's records, and return what it took."""
+    network = mq.data.network(name)
+    order, names = order_of(network), tuple(network.schema)
+    frame = network.sample(n, seed=SEED)
+    owners = {owner: names[place::2] for place, owner in enumerate(OWNERS)}
+    goal = Goal(model="structure", order=order, max_parents=MAX_PARENTS, score="k2")
+    policy = mq.Policy.clear(network.schema)
+    busy = os.getloadavg()[0]
+    made = vertical(frame, policy, owners, "hidden-structure", goal, seed=SEED, linking="keyed")
+    status, seconds, spent, memory = held(made)
+    source = mq.tally(frame, schema=network.schema)
+    clear = mq.learn.structure(source, order, max_parents=MAX_PARENTS, score="k2").structure
+    found = status["model"]["parents"]
+    return {
+        "network": name,
+        "nodes": len(names),
+        "records": status["records"],
+        "max_parents": MAX_PARENTS,
+        "equal_to_clear": {x: set(given) for x, given in found.items()}
+        == {x: set(given) for x, given in clear.items()},
+        "seconds_of_the_session": status["seconds"],
+        "seconds_of_the_command": round(seconds, 1),
+        "cpu_seconds": {node: round(value, 1) for node, value in spent.items()},
+        "most_mib": {node: round(value) for node, value in memory.items()},
+        **status["model"]["computation"],
+        "load_of_the_machine_before": round(busy, 1),
+    }
+
+
+def one_process(name, n):
+    """Run the same search in one process, and return what it took without a network."""
+    network = mq.data.network(name)
+    names = tuple(network.schema)
+    codes = network.sample_codes(n, SEED)
+    owners = {owner: names[place::2] for place, owner in enumerate(OWNERS)}
+    order = order_of(network)
+    found = hidden_structure(codes, network.schema, owners, order, max_parents=MAX_PARENTS, score="k2")
+    return {"network": name, "records": n, "seconds": found.seconds, "rounds": found.cost.rounds}
+
+
+def k_means_step():
+    """Assign a million records of two owners to their nearest centres, and return what that took."""
+    generator = np.random.default_rng(SEED)
+    middles = generator.normal(0, 4, (CENTRES, COLUMNS))
+    numbers = middles[generator.integers(0, CENTRES, CLUSTERED)] + generator.normal(
+        0, 1, (CLUSTERED, COLUMNS)
+    )
+    lattice = Lattice.of(numbers.min(axis=0), numbers.max(axis=0))
+    whole = lattice.whole(numbers)
+    holder = generator.integers(0, 2, whole.shape)
+    centres = whole[:CENTRES].copy()
+    bits = distance_bits(np.zeros(COLUMNS, dtype=np.int64), whole.max(axis=0), centres)
+    keys = local_keys({owner: os.urandom(32) for owner in OWNERS})
+    programs = {}
+    for place, owner in enumerate(OWNERS):
+        engine = HelpedEngine(owner, OWNERS, lambda *asked, owner=owner: keys(owner, *asked), CLUSTERED)
+        programs[owner] = step(engine, np.where(holder == place, whole, 0), centres, bits)
+    cost, busy = Cost(), os.getloadavg()[0]
+    start, work = time.perf_counter(), time.process_time()
+    found = run(programs, Dealer(OWNERS, keys), cost)
+    seconds, spent = time.perf_counter() - start, time.process_time() - work
+    sizes, sums = lloyd_step(whole, np.ones(len(whole)), centres)
+    return {
+        "records": CLUSTERED,
+        "columns": COLUMNS,
+        "centres": CENTRES,
+        "equal_to_clear": bool(np.array_equal(found.sizes, sizes) and np.array_equal(found.sums, sums)),
+        "seconds": round(seconds, 1),
+        "cpu_seconds": round(spent, 1),
+        "rounds": cost.rounds,
+        "bytes_shown": cost.sent,
+        "bytes_dealt": cost.dealt,
+        "most_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "load_of_the_machine_before": round(busy, 1),
+    }
+
+
+def main():
+    """Measure a small and a large network over the network and beside it, and a step of k-means."""
+    path = json_option(__doc__)
+    found = {"sessions": [], "one_process": []}
+    for name, n in NETWORKS.items():
+        found["sessions"].append(session(name, n))
+        print(found["sessions"][-1], flush=True)
+        found["one_process"].append(one_process(name, n))
+        print(found["one_process"][-1], flush=True)
+    found["k_means_step"] = k_means_step()
+    print(found["k_means_step"], flush=True)
+    keep(path, found)
+
+
+if __name__ == "__main__":
+    main()
