@@ -58,8 +58,8 @@ class _Asked(Exception):
     """A learner has asked its first questions."""
 
     def __init__(self, queries: Iterable[Query]) -> None:
-        super().__init__()
         self.queries = list(queries)
+        super().__init__(self.queries)
 
 
 @dataclass(frozen=True, slots=True)

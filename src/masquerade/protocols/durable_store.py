@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from masquerade.core.atomic import sync_folder
 from masquerade.core.errors import FileError
+from masquerade.core.processes import Owner
 from masquerade.crypto.errors import KeySpent
 
 BUSY_SECONDS: Final = 10
@@ -77,6 +78,9 @@ class DurableStore:
         self._on_disk = path is not None
         self.committing: Callable[[], object] = lambda: None
         self.committed: Callable[[], object] = lambda: None
+        self._owner = Owner(
+            f"{self.path}: this open file", "Open it again, after a fork: SQLite allows no other."
+        )
         self._guard = threading.RLock()
         self._depth = 0
         try:
@@ -172,6 +176,7 @@ class DurableStore:
 
     def run(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""
+        self._owner.check()
         with self._guard:
             try:
                 return self._store.execute(statement, values).fetchall()
@@ -180,6 +185,7 @@ class DurableStore:
 
     def run_all(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
         """Run one statement for every row of values; return how many rows it changed."""
+        self._owner.check()
         with self._guard:
             try:
                 return self._store.executemany(statement, rows).rowcount

@@ -6,10 +6,9 @@ import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from copy import copy
 from glob import has_magic
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 from weakref import finalize
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from masquerade.core.errors import (
     SchemaError,
     UnknownValue,
 )
+from masquerade.core.processes import Owner
 from masquerade.core.words import counted
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.formats import STREAM, Format, format_of, unreadable
@@ -30,6 +30,9 @@ from masquerade.sources.engine_tables import DUCKDB, Watch, watching, without_ro
 from masquerade.sources.sql import Column
 
 BATCH = 1 << 18
+LEFT_BEHIND: Final[
+    list[object]
+] = []  # connections of a process that forked this one: closing one waits for its threads
 MEMORY = "2GB"  # beyond it DuckDB writes to its own private folder
 
 
@@ -56,7 +59,8 @@ class DuckFiles:
 
     def joined(self, more: DuckFiles) -> Self:
         """Return these files and others of the same kind as one table; these are not opened again."""
-        whole = copy(self)
+        whole = type(self).__new__(type(self))  # no copy, which would open these once more
+        whole.__dict__.update(self.__dict__)
         whole.take(more)
         return whole
 
@@ -72,8 +76,9 @@ class DuckFiles:
     def _connect(self) -> None:
         import duckdb  # noqa: PLC0415
 
+        self._owner = Owner("A connection to DuckDB", "Open the files again.")
         self._spill = tempfile.mkdtemp(prefix="masquerade-")  # private, and gone with this object
-        finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
+        finalize(self, _remove, self._spill, self._owner)
         self._failed = duckdb.Error
         self._connection = duckdb.connect()
         for setting, value in {
@@ -86,6 +91,16 @@ class DuckFiles:
             self._connection.execute(f"SET {setting} = {self.dialect.label(value)}")
         self._parquet = self._listed() if all(format_of(p) is Format.PARQUET for p in self.paths) else None
         self.title = f"DuckDB over {counted(len(self.paths), 'file')}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return which files these are, in which state; another process opens them itself."""
+        gone = dict.fromkeys(("_connection", "_failed", "_owner", "_spill", "_watch"))
+        return {**self.__dict__, **gone}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Open the files."""
+        self.__dict__.update(state)
+        self._connect()
 
     def kinds(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """Return the types of columns."""
@@ -102,6 +117,9 @@ class DuckFiles:
 
     def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
         """Run SQL over the files; only the columns that it needs are read."""
+        if not self._owner.here:
+            LEFT_BEHIND.append(self._connection)
+            self._connect()
         self._state.check()
         with self._relation(columns) as (table, raised), watching(self._watch, self._progress):
             try:
@@ -188,6 +206,12 @@ class DuckFiles:
             except OSError as error:
                 return unreadable(path, error)
         return FileError(f"{self.title}: a file cannot be read (missing, truncated or damaged).")
+
+
+def _remove(folder: str, owner: Owner) -> None:
+    """Remove a folder, unless it is that of the process that forked this one."""
+    if owner.here:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _types_in(schemas: Sequence[pa.Schema]) -> Mapping[str, list[pa.DataType]]:

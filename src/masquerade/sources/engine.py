@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch, SchemaError, UnknownValue, did_you_mean
+from masquerade.core.processes import Turns
 from masquerade.core.schema import Field
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
 from masquerade.core.words import printable
@@ -18,7 +19,7 @@ from masquerade.frames.label_codes import kind_of
 from masquerade.sources import sql
 from masquerade.sources.coded_rows import codes_of
 from masquerade.sources.engine_cache import Limits, Scanned
-from masquerade.sources.engine_tables import Growing, Table
+from masquerade.sources.engine_tables import Growing, Growth, Table
 from masquerade.sources.query_plan import Layout, layouts_of
 from masquerade.sources.report_tally import Missing, ReportTally
 from masquerade.sources.sql import Column
@@ -34,7 +35,8 @@ class Engine(ReportTally):
     Counts are exact whole numbers, as in memory. A value that no category stands for is found when its
     column is first counted. All answers are about one state of the table: if it changes and the engine keeps
     no earlier state, the next scan is a `DataChanged`. `limits` say how much is fetched; they may be set
-    before the first question.
+    before the first question. Threads may share a source, and take turns in the engine. A source over files
+    may be pickled and forked: the other process opens them itself. One over a connection may not.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Engine(ReportTally):
         super().__init__(policy, missing)
         self.table, self._fields, self._released = table, fields, released
         self._person: str | None = None
+        self._turns = Turns()
         self.weighted = weights is not None
         self.limits = Limits()
         self._weights = weights
@@ -78,7 +81,8 @@ class Engine(ReportTally):
     @cached_property
     def n(self) -> int:  # type: ignore[override]
         """Return the number of records."""
-        return sum(part.rows for part in self._parts)
+        with self._turns:
+            return sum(part.rows for part in self._parts)
 
     def layouts(self) -> Sequence[Layout]:
         """Return how questions are read off reports; nothing is asked of the engine."""
@@ -86,7 +90,8 @@ class Engine(ReportTally):
 
     def parts(self, questions: int) -> tuple[Scanned, ...]:  # noqa: ARG002  (each part counts its own)
         """Return the table by stratum."""
-        return self._parts
+        with self._turns:
+            return self._parts
 
     def supports(self, question: Supports) -> SupportAnswer:
         """Return how many records hold each of many sets of items: from distinct rows, if they are few."""
@@ -96,7 +101,7 @@ class Engine(ReportTally):
         if self.weighted or not all(weighs_items(layout, items) for layout in self._layouts):
             return from_tables(self, question)
         stores = []
-        for part in self._parts:
+        for part in self.parts(1):
             groups = [group.names for group in part.layout.groups if items & set(group.names)]
             stores.append(part.distinct_rows([name for names in groups for name in names]))
         fits = len(question.items) * self.n <= MOST_PACKED * 8 and self.n <= MOST_SPREAD
@@ -115,7 +120,10 @@ class Engine(ReportTally):
                 f"{self.table.title}: this source answers about one state of its data. Open files with "
                 "growing=True, or a table with growing= and the column that numbers its rows."
             )
-        growth = self.table.newer()
+        with self._turns:
+            return self._refreshed(self.table.newer())
+
+    def _refreshed(self, growth: Growth | None) -> Self:
         if growth is None:
             return self
         whole, more = (
@@ -169,7 +177,13 @@ class Engine(ReportTally):
         sizes = dict(zip(observed, observed.shape(observed), strict=True))
         by = self.policy.stratum_variable
         scanned = partial(
-            Scanned, self.table, columns=self._columns, sizes=sizes, limits=self.limits, weights=self._weights
+            Scanned,
+            self.table,
+            columns=self._columns,
+            sizes=sizes,
+            limits=self.limits,
+            weights=self._weights,
+            turns=self._turns,
         )
         if by is None:
             return (scanned(self._layouts[0], known_rows=known_rows[0]),)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import DataChanged, InputError, UnknownValue
+from masquerade.core.processes import Turns
 from masquerade.kernels.cover import cover_within
 from masquerade.sources import sql
 from masquerade.sources.coded_rows import Gathering, Overflow, added, codes_of, numbers, split
@@ -63,6 +64,7 @@ class Scanned:
     only_by: str | None = None
     weights: str | None = None
     known_rows: int | None = None
+    turns: Turns = field(default_factory=Turns)  # of threads, in the engine's table
 
     def __post_init__(self) -> None:
         self._held: list[Store] = []
@@ -72,18 +74,23 @@ class Scanned:
     @property
     def rows(self) -> int:
         """Return the number of records, which every held table tells."""
-        if self.known_rows is None:
-            if self._held:
-                self.known_rows = self._held[0].rows
-            else:
-                row = self._fetched_row(
-                    [], lambda t: sql.grouped(self.table.dialect, t, [()], only=self.only)
-                )
-                self.known_rows = int(row[sql.COUNT])
-        return self.known_rows
+        with self.turns:
+            if self.known_rows is None:
+                if self._held:
+                    self.known_rows = self._held[0].rows
+                else:
+                    row = self._fetched_row(
+                        [], lambda t: sql.grouped(self.table.dialect, t, [()], only=self.only)
+                    )
+                    self.known_rows = int(row[sql.COUNT])
+            return self.known_rows
 
     def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
         """Return the sums that plans want, from what is held or from as few scans as pay."""
+        with self.turns:
+            return self._observed(plans)
+
+    def _observed(self, plans: Sequence[QueryPlan]) -> list[Observed]:
         wants = [plan.joint_columns for plan in plans]
         if any(self._holder(want) is None for want in wants) and self._worth_whole():
             self._hold_whole()
@@ -102,14 +109,15 @@ class Scanned:
 
     def distinct_rows(self, names: Sequence[str]) -> Store | None:
         """Return the distinct rows of some columns; None if there are too many to be worth holding."""
-        if self._holder(names) is None:
-            if prod(self.sizes[name] for name in names) > self.limits.cells:
-                self._scans += 1  # such a question is the first of thousands
-                if self._worth_whole():
-                    self._hold_whole()
-            else:
-                self._scan_for([names])
-        return self._holder(names)
+        with self.turns:
+            if self._holder(names) is None:
+                if prod(self.sizes[name] for name in names) > self.limits.cells:
+                    self._scans += 1  # such a question is the first of thousands
+                    if self._worth_whole():
+                        self._hold_whole()
+                else:
+                    self._scan_for([names])
+            return self._holder(names)
 
     def take_over(self, old: Scanned, more: Scanned) -> None:
         """Hold what `old` holds with the records of `more` added: only these are scanned."""

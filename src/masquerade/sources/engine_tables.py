@@ -19,6 +19,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from masquerade.core.errors import EngineError, InputError, MasqueradeError, UnknownValue
+from masquerade.core.processes import Owner
 from masquerade.frames.metadata import INCOMPLETE
 from masquerade.sources.snapshot import Files, Snapshot
 from masquerade.sources.sql import Column, Dialect, sum_type
@@ -37,6 +38,7 @@ SPARK: Final = Dialect(
 DIALECTS: Final = {"duckdb": DUCKDB, "postgres": POSTGRES, "pyspark": SPARK, "databricks": SPARK}
 TITLES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark", "sqlite": "SQLite"}
 PATIENCE: Final = 0.2
+OPEN_THERE: Final = "Open the source where it is used: mq.tally(…) inside the function that runs there."
 ROWS: Final = 1 << 16  # of a cursor, as one batch
 LOST: Final = {"OperationalError", "InterfaceError", "AdminShutdown", "CrashShutdown", "Py4JNetworkError"}
 
@@ -125,6 +127,7 @@ class SparkFrame(_Unordered):
     dialect, title = SPARK, "Spark"
 
     def __init__(self, frame: Any, *, watch: Watch | None = None) -> None:
+        self._owner = Owner("A source over Spark", OPEN_THERE)
         self._frame, self._session, self._watch = frame, frame.sparkSession, watch
         self.names: tuple[str, ...] = tuple(frame.columns)
         with told(self.title):
@@ -150,6 +153,7 @@ class SparkFrame(_Unordered):
     def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
         """Run SQL on the cluster."""
         del columns  # Spark finds out itself
+        self._owner.check()
         view = f"masquerade_{uuid4().hex}"
         self._files.check()
         with told(self.title), watching(self._watch, self._progress):
@@ -184,8 +188,12 @@ class IbisTable(_Unordered):
 
     def __init__(self, table: Any, *, watch: Watch | None = None) -> None:
         _check_stored(table)
-        self._table, self._backend, self._watch = table, table.get_backend(), watch
-        self.title = TITLES.get(self._backend.name, f"{self._backend.name} (Ibis)")
+        backend = table.get_backend()
+        self.title = TITLES.get(backend.name, f"{backend.name} (Ibis)")
+        self._owner = Owner(
+            f"A source over a connection to {self.title}", OPEN_THERE, thread=backend.name == "sqlite"
+        )
+        self._table, self._backend, self._watch = table, backend, watch
         self.dialect = dialect_of(self._backend, self.title)
         self.names: tuple[str, ...] = tuple(table.columns)
         with told(self.title):
@@ -204,6 +212,7 @@ class IbisTable(_Unordered):
 
     def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
         """Run SQL in the backend."""
+        self._owner.check()
         kinds = self.kinds(columns)
         with (
             told(self.title),
@@ -269,6 +278,11 @@ def told(title: str) -> Iterator[None]:
 @contextmanager
 def _unquoted() -> Iterator[None]:
     """Keep drivers from logging the words of an error, which quote data or addresses: we tell it."""
+
+    def nothing(record: object) -> bool:  # one for each scan: threads leave at different times
+        del record
+        return False
+
     loggers = [logging.getLogger("psycopg")]
     if "pyspark.logger" in sys.modules:
         from pyspark.logger import PySparkLogger  # noqa: PLC0415
@@ -281,12 +295,6 @@ def _unquoted() -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeFilter(nothing)
-
-
-def nothing(record: object) -> bool:
-    """Let nothing into a log."""
-    del record
-    return False
 
 
 @contextmanager

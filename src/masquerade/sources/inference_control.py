@@ -13,6 +13,7 @@ from itertools import chain, combinations
 from math import prod
 
 from masquerade.core.errors import InputError, Refusal, did_you_mean
+from masquerade.core.processes import Turns
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
 from masquerade.core.table import CountTable
@@ -93,15 +94,21 @@ class InferenceControl:
             raise InputError("Rules that depend on the data need a source of exact counts.")
         self.schema, self.rules, self._counts = schema, rules, counts
         self.history = History(MemoryLedger() if ledger is None else ledger)
+        self._turns = Turns()  # of threads: each must know what the others were answered
         self._turn, self._known = 0, Knowledge(CellSpace(schema, rules.impossible))
         self._at_risk = False  # whether earlier answers join a protected set of variables
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
         """Return why questions would be refused, one after the other."""
-        return self._decide(queries)[0]
+        with self._turns:
+            return self._decide(queries)[0]
 
     def admit(self, queries: Sequence[Query], *, recipient: str = "", purpose: str = "") -> None:
         """Raise `QueryRefused` if a question must not be answered; else all are in the history on return."""
+        with self._turns:
+            self._admit(queries, recipient, purpose)
+
+    def _admit(self, queries: Sequence[Query], recipient: str, purpose: str) -> None:
         while True:
             refusals, turn, new = self._decide(queries)
             raise_refusals(refusals)

@@ -17,6 +17,7 @@ from uuid import uuid4
 from weakref import finalize
 
 from masquerade.core.errors import DataChanged
+from masquerade.core.processes import Owner
 from masquerade.frames.file_state import FileState
 
 TEXT: Final = re.compile(r"'((?:[^']|'')*)'")  # of SQL
@@ -27,23 +28,23 @@ class Snapshot:
     """A `relation` of an Ibis backend, read in one state if that can be."""
 
     def __init__(self, backend: Any, table: Any, relation: str) -> None:
-        self.relation = relation
+        self.relation, owner = relation, Owner("A snapshot", "Open it again.")
         self._connection: Any = getattr(backend, "con", None)
         self._id, self._files = "", Files([])
         if backend.name == "postgres":
-            self._keep_postgres(table)
+            self._keep_postgres(table, owner)
         elif backend.name == "duckdb":
             own = _duckdb(backend, table)
             if own is None:
                 self._files = Files(_paths_behind(backend, table))
             else:
                 self._connection = own
-                finalize(self, _closed, own)
+                finalize(self, _closed, own, owner)
         elif backend.name == "sqlite":
             copy = f"temp.masquerade_{uuid4().hex}"
             backend.con.execute(f"CREATE TEMP TABLE {copy} AS SELECT * FROM {relation}")  # noqa: S608
             self.relation = copy
-            finalize(self, _dropped, backend.con, copy)
+            finalize(self, _dropped, backend.con, copy, owner)
 
     @contextmanager
     def reading(self) -> Iterator[Any]:
@@ -57,14 +58,14 @@ class Snapshot:
             yield self._connection
         self._files.check()
 
-    def _keep_postgres(self, table: Any) -> None:
+    def _keep_postgres(self, table: Any, owner: Owner) -> None:
         """Keep a snapshot in one connection and read it in another, so that no table stays locked between."""
         pair = _postgres(self._connection, table)
         if pair is None:
             return
         keeper, reader = pair
         for own in pair:
-            finalize(self, _closed, own)
+            finalize(self, _closed, own, owner)
         with suppress(keeper.Error):  # a server that shares no snapshots: then totals are compared
             (self._id,) = keeper.execute("SELECT pg_export_snapshot()").fetchone()
             self._connection = reader
@@ -159,11 +160,14 @@ def _paths_behind(backend: Any, table: Any) -> list[str]:
     return [text for text in dict.fromkeys(texts) if glob(text, recursive=True)]  # noqa: PTH207
 
 
-def _closed(connection: Any) -> None:
+def _closed(connection: Any, owner: Owner) -> None:
     with suppress(Exception):
-        connection.close()
+        if owner.here:  # a fork's copy would close that of its parent
+            connection.close()
 
 
-def _dropped(connection: Any, table: str) -> None:
+def _dropped(connection: Any, table: str, owner: Owner) -> None:
+    if not owner.here:
+        return
     with suppress(Exception):  # closed already, or of another thread: it goes with the connection
         connection.execute(f"DROP TABLE IF EXISTS {table}")

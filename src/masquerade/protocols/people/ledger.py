@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from masquerade.core.errors import InputError
+from masquerade.core.processes import Owner
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.durable_store import Claim, Claims, DurableStore
@@ -36,11 +37,13 @@ class MemoryLedger:
     """A ledger that ends with its process: for simulations and tests."""
 
     def __init__(self) -> None:
+        self._owner = Owner("A ledger in memory", "FileLedger(path) is one that several may share.")
         self._entries: dict[tuple[str, bytes], bytes] = {}
         self._lock = threading.Lock()
 
     def claim(self, claims: Sequence[Claim]) -> None:
         """Record all claims, or none and raise `KeySpent`."""
+        self._owner.check()  # a fork's copy would not know what the others claim
         with self._lock:
             names = [(one.kind, one.name) for one in claims]
             if len(set(names)) < len(names) or any(name in self._entries for name in names):
