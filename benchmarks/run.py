@@ -36,6 +36,7 @@ NAMES = (
     "people",
     "gather",
     "growth",
+    "growing",
     "spark_structure",
 )
 

@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 
-from benchmarks import growth, spark_structure
+from benchmarks import growing, growth, spark_structure
 from benchmarks.frequency import Took, row, shown
 
 import masquerade as mq
@@ -86,6 +86,14 @@ def test_structures_on_shares_are_the_clear_ones_in_time_and_memory():
     assert step["records"] == 1_000_000
     assert step["equal_to_clear"]
     assert step["cpu_seconds"] < 60
+
+
+def test_what_is_new_is_counted_at_a_fraction_of_counting_anew():
+    kept = json.loads((KEPT / "growing.json").read_text(encoding="utf-8"))
+    assert [one["rows"] for one in kept["arrivals"]] == [17_000_000, 18_000_000, 19_000_000, 20_000_000]
+    assert all(one["same"] for one in kept["arrivals"])
+    assert kept["limit"] == growing.LIMIT
+    assert max(one["ratio_of_cpu"] for one in kept["arrivals"]) <= growing.LIMIT
 
 
 def test_frames_cost_little_more_than_their_drawing_or_counting():

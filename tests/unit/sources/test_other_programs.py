@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError, SchemaError
@@ -164,6 +165,7 @@ def test_joblib_asks_in_processes_and_threads(frame, file, expected):
                 joblib.delayed(source.answer)([query]) for query in TABLES
             )
             assert values(table for (table,) in tables) == expected
+    get_reusable_executor().shutdown(wait=True)
 
 
 @pytest.mark.slow
