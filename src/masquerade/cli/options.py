@@ -167,7 +167,7 @@ Folder = Annotated[Path, argument("A new folder for it.", "FOLDER")]
 Wait = Annotated[
     float, option("Seconds to wait for a service that is being started.", "SECONDS", "--wait", min=0)
 ]
-WAIT = 60.0
+WAIT = 120.0
 
 
 class PluginGroup(TyperGroup):
