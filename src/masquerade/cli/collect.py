@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -109,29 +108,28 @@ def submit(
     """Take part: ask the randomness server once, and report to the collector after the epoch is closed.
 
     Run it again to go on: what was sent is remembered, and nothing is sent twice. A report leaves only when
-    the randomness server has signed that the key is destroyed. Example: masquerade collect submit row.json
-    --collection collection.yaml --credential anna.credential
+    the randomness server has signed that the key is destroyed. Where the form has hierarchies, a row whose
+    class did not open goes again, coarser by a level, once the servers collect that one. Example: masquerade
+    collect submit row.json --collection collection.yaml --credential anna.credential
     """
-    from masquerade.services.collect.client import Collection, Submission, deliver_all, to_submit  # noqa: PLC0415
+    from masquerade.services.collect.levels import Participation  # noqa: PLC0415
 
-    with Collection(checked(collection, "collection")) as to:
-        begun: list[Submission] = []
-        folder = records or (credential if credential.is_dir() else credential.absolute().parent)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for person, row, secret in to_submit(rows, credential, to.form, key):
-            place = folder / f"{person}.{to.terms.epoch}.record"
-            another = any(other != place for other in folder.glob(f"{glob.escape(person)}.*.record"))
-            one = Submission(row, secret, to, place, words=agree, another=another)
-            one.ask()
-            begun.append(one)
-        left = deliver_all(begun, wait)
-    figures = {"asked": len(begun), "delivered": len(begun) - left, "waiting": left}
+    settings = checked(collection, "collection")
+    folder = records or (credential if credential.is_dir() else credential.absolute().parent)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = Participation(settings, rows, credential, folder, key, agree).submit(wait)
+    figures = {"asked": found.asked, "delivered": found.delivered, "waiting": found.waiting}
     if json:
-        emit(figures)
+        emit(
+            figures | ({"level": found.level, "opened": found.opened} if found.level or found.opened else {})
+        )
     else:
-        say(f"{figures['asked']:,} evaluated, {figures['delivered']:,} reported.")
-    if left:
-        say("the epoch is still open: run this again after it is closed, with the same files.")
+        for level, number in enumerate(found.opened):
+            say(f"level {level}: {counted(number, 'row')} opened.")
+        at = f"level {found.level}: " if found.level else ""
+        say(f"{at}{found.asked:,} evaluated, {found.delivered:,} reported.")
+    if found.waiting:
+        say(f"{found.waits_for}: run this again after that, with the same files.")
         raise typer.Exit(UNFINISHED)
 
 
@@ -182,7 +180,8 @@ def open_classes(
     check_target(out, overwrite=overwrite)
     settings = checked(node, "collector")
     _, result = _asked(settings, wait, open={}, result={})
-    write_rows(opened_rows(result, load_form(settings.form)), out, overwrite=overwrite)
+    form = load_form(settings.form, settings.epoch.level)
+    write_rows(opened_rows(result, form), out, overwrite=overwrite)
     shown = {name: value for name, value in result.items() if name != "opening"}
     if json:
         emit(shown | {"out": out})

@@ -14,18 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from masquerade.core.errors import FileError, InputError, QueryRefused, RoundAborted
+from masquerade.core.errors import FileError, InputError, QueryRefused, Refusal, RoundAborted
 from masquerade.core.json_text import parse_json, read_text
 from masquerade.core.schema import Field
 from masquerade.crypto import symmetric
 from masquerade.crypto.errors import SealBroken
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
-from masquerade.protocols.threshold.messages import Closing, Credential, Notice
-from masquerade.protocols.threshold.roles import Client
+from masquerade.protocols.threshold.messages import Closing, Credential, Layout, Notice
+from masquerade.protocols.threshold.roles import Client, tag_in
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.services.collect.enrolment_office import ENDING, PERSON_NAME, read_credential
-from masquerade.services.collect.messages import Batch, ClientRecord, ShownNotice, mark_of
+from masquerade.services.collect.messages import Batch, ClientRecord, OpenTags, ShownNotice, mark_of
 from masquerade.services.collect.settings import CollectionSettings, load_form
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer, TlsFiles
@@ -45,15 +45,19 @@ class Collection(HttpTransport):
     collector that what comes over it has one sender.
     """
 
-    def __init__(self, settings: CollectionSettings, *, timeout: float = 30.0, retries: int = 5) -> None:
-        self.form = load_form(settings.form)
-        self.terms, self.repeated = settings.epoch.terms(self.form), settings.epoch.repeated
+    def __init__(
+        self, settings: CollectionSettings, *, level: int = 0, timeout: float = 30.0, retries: int = 5
+    ) -> None:
+        self.form = load_form(settings.form, level)
+        self.terms, self.repeated = settings.epoch.terms(self.form, level), settings.epoch.repeated
         self.identities = {
             RANDOMNESS: bytes.fromhex(settings.randomness.identity),
             COLLECTOR: bytes.fromhex(settings.collector.identity),
         }
         self._notice: bytes | None = None
-        self._published = None if settings.notice is None else bytes.fromhex(settings.notice)
+        self._open_tags: frozenset[bytes] | None = None
+        known_digest = settings.notice if level == 0 else None  # each level has a notice of its own
+        self._published = None if known_digest is None else bytes.fromhex(known_digest)
         known = ((RANDOMNESS, settings.randomness), (COLLECTOR, settings.collector))
         peers = [Peer(name, server.url, server.fingerprints) for name, server in known]
         tls = TlsFiles(authority=settings.authority)
@@ -79,6 +83,9 @@ class Collection(HttpTransport):
             )
         shown = ShownNotice.decode(self.exchange(COLLECTOR, b"", place="notice"))
         shown.verify(self.identities[COLLECTOR])
+        if Notice.decode(shown.notice).terms.epoch != self.terms.epoch:
+            reason = f"The collector collects another epoch than {self.terms.epoch!r} at this moment."
+            raise QueryRefused([Refusal("unknown_epoch", reason)])
         if not symmetric.same(shown.notice, notice):
             raise SealBroken(
                 "The collector was shown another notice: the randomness server may tell people apart."
@@ -99,6 +106,23 @@ class Collection(HttpTransport):
         if said.notice != Notice.decode(notice).digest:
             raise SealBroken("The closing is of another epoch, or of another key: nothing was reported.")
         return closing
+
+    def opened(self, notice: bytes) -> frozenset[bytes] | None:
+        """Return the tags of the classes that opened, as the collector signed them; None until they have."""
+        if self._open_tags is not None:
+            return self._open_tags
+        try:
+            reply = self.exchange(COLLECTOR, self.terms.epoch.encode(), place="opened")
+        except QueryRefused as refused:
+            if {refusal.code for refusal in refused.refusals} == {"not_opened"}:
+                return None
+            raise
+        said = OpenTags.decode(reply)
+        said.verify(self.identities[COLLECTOR])
+        if said.notice != Notice.decode(notice).digest:
+            raise SealBroken("The open classes are of another epoch, or of another key.")
+        self._open_tags = said.listed
+        return self._open_tags
 
 
 class Submission:
@@ -184,6 +208,20 @@ class Submission:
             self._to.exchange(COLLECTOR, record.report, place="reports")
         self._save(replace(record, delivered=True))
         return True
+
+    def is_open(self) -> bool | None:
+        """Tell whether the own class has opened; None until the collector has opened classes.
+
+        A report that came too late for that is closed as others are, and never sent.
+        """
+        record = self._record
+        if record is None or not record.report:
+            raise InputError("Whether a row is open shows after its report was made: ask first.")
+        tags = self._to.opened(record.notice)
+        if tags is None:
+            return None
+        own = tag_in(Layout.of(Notice.decode(record.notice)), record.report)
+        return record.delivered and own in tags
 
     def _client(self, notice: bytes) -> Client:
         identity, compared = self._to.identities[RANDOMNESS], Notice.decode(notice).digest  # when it was got

@@ -20,7 +20,7 @@ from masquerade.protocols.threshold.class_opening import Opening, Readable
 from masquerade.protocols.threshold.messages import Closing, Layout, Notice, Terms
 from masquerade.protocols.threshold.roles import Collector, ReportStore
 from masquerade.protocols.threshold.row_schema import COLLECTOR, NOTHING, Form, production_guarantee
-from masquerade.services.collect.messages import ShownNotice
+from masquerade.services.collect.messages import OpenTags, ShownNotice
 from masquerade.services.collect.results import packed, summary_of
 from masquerade.services.collect.server import CollectServer, digest_of
 from masquerade.services.collect.settings import CollectorSettings
@@ -31,6 +31,8 @@ from masquerade.services.common.state import SESSION
 
 _MARK_SIZE = 16
 _FETCH_SECONDS = 5.0
+_LONGEST_NAME = 300
+_TAGS = "tags"  # a note
 OFFICE = "enrolment office"
 
 
@@ -71,6 +73,16 @@ class _EpochCollector(Collector):
                 self._opening = super().open_classes(readable)
             return self._opening
 
+    @property
+    def published(self) -> bytes | None:
+        """Return the signed tags of open classes, where people may report again, coarser."""
+        return self._store.noted(_TAGS)
+
+    def publish(self, tags: bytes) -> None:
+        """Keep what anybody may be told of open classes."""
+        if self.published is None:
+            self._store.note(_TAGS, tags)
+
     def close(self) -> None:
         """Let go of the file."""
         self._store.close()
@@ -103,7 +115,12 @@ class CollectorService(CollectServer):
         self._kept: _EpochCollector | None = None
         self._fetching = threading.Lock()
         super().__init__(settings, settings.randomness)
-        self.places = {"notice": self._notice, "begin": self._begin, "reports": self._reports}
+        self.places = {
+            "notice": self._notice,
+            "begin": self._begin,
+            "reports": self._reports,
+            "opened": self._open_tags,
+        }
         self.operations = {"open": self._open, "result": self._result, "status": self._status}
 
     def begin(self, files: ExitStack) -> None:
@@ -135,6 +152,30 @@ class CollectorService(CollectServer):
         """Tell whether an earlier epoch has reports: they are opened, or could be."""
         with closing(_reports(notice, self)) as kept:
             return bool(kept.read())
+
+    def finished(self, epoch: str) -> bool:
+        """Tell whether the classes of an earlier epoch were opened, and their tags published."""
+        return self._published(epoch) is not None
+
+    def _published(self, epoch: str) -> bytes | None:
+        """Return the tags of an epoch's open classes, signed, once they were opened."""
+        if self._kept is not None and epoch == self.epoch:
+            return self._kept.published
+        notice = self.state.notes.get(SESSION, epoch)
+        if notice is None:
+            return None
+        with closing(_reports(notice, self)) as kept:
+            return kept.noted(_TAGS)
+
+    def _open_tags(self, call: Call) -> bytes:
+        """Tell anybody which classes of an epoch opened, where there is a coarser level for the others."""
+        if len(call.body) > _LONGEST_NAME:
+            raise InputError(f"The name of an epoch has at most {_LONGEST_NAME} bytes.")
+        tags = self._published(call.body.decode(errors="replace"))
+        if tags is None:
+            reason = "The classes of this epoch have not been opened, or there is no coarser level for them."
+            raise QueryRefused([Refusal("not_opened", reason)])
+        return tags
 
     def _fetched(self) -> bytes:
         try:
@@ -171,7 +212,16 @@ class CollectorService(CollectServer):
     def _open(self, _given: dict[str, Any]) -> dict[str, Any]:
         kept = self._current()
         opening, guarantee = kept.open_classes(self.form.readable), _service_guarantee(self.terms, self.form)
-        return {**summary_of(opening, kept.evaluations or 0), "guarantee": guarantee.to_dict()}
+        level, levels = self.settings.epoch.level, 1 if self.levels is None else self.levels.levels
+        if level:
+            guarantee = replace(
+                guarantee, disclosures=(*guarantee.disclosures, _finer(self.terms, self.form))
+            )
+        if levels > 1:
+            tags = kept.opened_tags(self.form.readable)
+            kept.publish(OpenTags.signed(Notice.decode(kept.notice).digest, tags, self.identity).encode())
+        told = {"level": level, "coarser": level + 1 < levels}
+        return {**summary_of(opening, kept.evaluations or 0), **told, "guarantee": guarantee.to_dict()}
 
     def _result(self, given: dict[str, Any]) -> dict[str, Any]:
         kept = self._current()
@@ -188,6 +238,12 @@ class CollectorService(CollectServer):
             "evaluations": kept.evaluations,
             "notice": digest_of(kept.notice),
         }
+
+
+def _finer(terms: Terms, form: Form) -> Disclosure:
+    """Return what a level tells beyond its rows."""
+    kind = f"that fewer than {terms.k} of those still closed agreed with open rows at finer levels,"
+    return Disclosure(COLLECTOR, kind, form.quasi, None)
 
 
 def _service_guarantee(terms: Terms, form: Form) -> Guarantee:

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError
 from masquerade.crypto import symmetric
+from masquerade.crypto.class_secrets import TAG_SIZE
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.protocols.codec import Blob, Digest, Many, Message, Signature
@@ -17,6 +18,7 @@ MOST_TOGETHER: Final = 256  # requests in one message
 MOST_ENROLLED: Final = 1000  # people in one message
 _LARGEST: Final = 1 << 14  # bytes of a request or of a reply
 _SHOWN: Final = "collect notice shown"
+_OPEN: Final = "collect open tags"
 
 NoticeBytes = Annotated[bytes, Blob(2 * MOST_BYTES)]
 
@@ -45,6 +47,33 @@ class ShownNotice(Message, tag=b"collect notice shown 1"):
     def verify(self, identity: bytes) -> None:
         """Raise `SealBroken` unless the collector of this identity signed it."""
         verify_signature(identity, self.signature, _SHOWN, self.notice)
+
+
+class OpenTags(Message, tag=b"collect open tags 1"):
+    """Which classes opened, by their tags, signed by the collector: random bytes to all but their members.
+
+    Only collections whose form has hierarchies have it: who is not among them reports again, coarser. A
+    member of a class whose row was published and whose tag is missing holds evidence against the collector.
+    """
+
+    notice: Digest
+    tags: Annotated[bytes, Blob(1 << 26)]
+    signature: Signature
+
+    @classmethod
+    def signed(cls, notice: bytes, tags: frozenset[bytes], key: SigningKey) -> OpenTags:
+        """Return tags with the collector's signature; `notice` is the digest of the epoch's notice."""
+        run = b"".join(sorted(tags))
+        return cls(notice, run, key.sign(_OPEN, notice, run))
+
+    def verify(self, identity: bytes) -> None:
+        """Raise `SealBroken` unless the collector of this identity signed them."""
+        verify_signature(identity, self.signature, _OPEN, self.notice, self.tags)
+
+    @property
+    def listed(self) -> frozenset[bytes]:
+        """Return the tags one by one."""
+        return frozenset(self.tags[at : at + TAG_SIZE] for at in range(0, len(self.tags), TAG_SIZE))
 
 
 class ClientRecord(Message, tag=b"collect record 1"):

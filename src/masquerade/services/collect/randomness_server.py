@@ -89,6 +89,10 @@ class RandomnessService(CollectServer):
         """Tell whether an earlier epoch was closed: no report leaves before that."""
         return self._ledger.finished(epoch)
 
+    def finished(self, epoch: str) -> bool:
+        """Tell whether the key of an earlier epoch is destroyed."""
+        return self._ledger.finished(epoch)
+
     def ready(self) -> bool:
         """Tell whether people can ask or learn that the epoch is closed."""
         return self.condition != KEY_LOST

@@ -122,6 +122,12 @@ def described(result: Mapping[str, Any], out: str) -> list[str]:
             f"there are {result['more_reports_than_evaluations']:,} more reports than evaluations: somebody "
             "sent made-up ones, or several."
         )
+    if closed and result.get("coarser"):
+        level = result["level"] + 1
+        lines.append(
+            f"the form has a coarser level for them: say 'level: {level}' of the epoch in the settings of "
+            "both servers, start them again, and let people submit again."
+        )
     if closed:
         lines.append("rows are missing, and not at random: rare quasi-identifiers are missing most.")
     return lines

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from masquerade.core.errors import InputError
-from masquerade.services.collect.settings import CollectSettings, load_form
+from masquerade.services.collect.settings import CollectSettings, load_form, load_levels
 from masquerade.services.common.jobs import Call, Handler
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.server import NodeServer
@@ -29,8 +29,11 @@ class CollectServer(NodeServer):
     places: dict[str, Handler]
 
     def __init__(self, settings: CollectSettings, other: str) -> None:
-        self.form = load_form(settings.form)
+        self.form = load_form(settings.form, settings.epoch.level)
+        self.levels = load_levels(settings.form)
         self.terms = settings.epoch.terms(self.form)
+        if self.levels is not None and settings.epoch.shown:
+            raise InputError("epoch.shown: generalising hides nothing of quasi-identifiers that are seen.")
         self._other = other
         super().__init__(settings)
 
@@ -54,7 +57,7 @@ class CollectServer(NodeServer):
     @classmethod
     def noticed(cls, settings: CollectSettings, state: State) -> None:
         """End the epoch of the settings, which may have begun since the backup."""
-        name = settings.epoch.terms(load_form(settings.form)).epoch
+        name = settings.epoch.name_at(settings.epoch.level)
         if state.notes.get(INTERRUPTED, name) is None:
             state.notes.put(INTERRUPTED, name, b"")
 
@@ -62,13 +65,21 @@ class CollectServer(NodeServer):
         """Refuse to begin an epoch after another one that opened, or may have, unless the settings say so.
 
         Who is in both is known to nobody: the rows of two epochs differ by those of whoever came or left.
+        Levels of one form are no such epochs, one after the other: nobody is in two who is open in the first.
         """
-        if self.settings.epoch.repeated:
+        epoch = self.settings.epoch
+        levels = [epoch.name_at(level) for level in range(epoch.level)]
+        if levels and not self.finished(levels[-1]):
+            raise InputError(
+                f"Epoch {self.epoch!r} comes after {levels[-1]!r}, whose reports are not all closed or open "
+                "here: set level of the epoch back, and end that one first."
+            )
+        if epoch.repeated:
             return
         notes = self.state.notes
         begun = {name: notes.get(SESSION, name) or b"" for name in notes.names(SESSION)}
         earlier = [*notes.names(INTERRUPTED), *(name for name in begun if self.may_open(name, begun[name]))]
-        others = sorted({name for name in earlier if name != self.epoch})
+        others = sorted({name for name in earlier if name != self.epoch} - set(levels))
         if others:
             raise InputError(
                 f"Epoch {others[0]!r} was before epoch {self.epoch!r}: rows that open in both differ by "
@@ -79,6 +90,10 @@ class CollectServer(NodeServer):
     @abstractmethod
     def may_open(self, epoch: str, notice: bytes) -> bool:
         """Tell whether classes of an earlier epoch have been opened, or still may be."""
+
+    @abstractmethod
+    def finished(self, epoch: str) -> bool:
+        """Tell whether an earlier epoch has ended here: its key destroyed, or its classes opened."""
 
     @property
     def epoch(self) -> str:

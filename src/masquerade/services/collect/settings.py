@@ -8,12 +8,16 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, model_validator
 
+from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema, Variable
+from masquerade.protocols.threshold.generalisation import GeneralisedForm
 from masquerade.protocols.threshold.messages import MOST_K, Terms
 from masquerade.protocols.threshold.row_schema import Form
 from masquerade.services.common import settings as common
 
-Categories = Annotated[tuple[StrictStr | StrictInt | StrictBool, ...], Field(min_length=1)]
+Label = StrictStr | StrictInt | StrictBool
+Categories = Annotated[tuple[Label, ...], Field(min_length=1)]
+Grouping = dict[Label, Categories]
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -26,11 +30,20 @@ class FormSettings(common.Strict):
     """By variable, the categories of what makes a class: rows open if at least k people share all of it."""
     sensitive: dict[str, Categories] = Field(min_length=1)
     """By variable, the categories of the rest of a row, which is seen only where its class opens."""
+    hierarchies: dict[str, tuple[dict[StrictStr | StrictInt | StrictBool, Categories], ...]] = Field(
+        default_factory=dict
+    )
+    """By quasi-identifier, groupings from fine to coarse: labels of groups with the categories in each."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
-        self.form()
+        self.levels()
         return self
+
+    def levels(self) -> GeneralisedForm | None:
+        """Return the form at its levels, None where there is one only; what is wrong is an error here."""
+        form = self.form()
+        return GeneralisedForm(form, self.hierarchies) if self.hierarchies else None
 
     def form(self) -> Form:
         """Return the form; what is wrong with it is an error here."""
@@ -39,9 +52,18 @@ class FormSettings(common.Strict):
         return Form(Schema(variables), tuple(self.quasi), tuple(self.sensitive))
 
 
-def load_form(path: str | Path) -> Form:
-    """Return the form in a file."""
-    return common.load(path, FormSettings, environment={}).form()
+def load_form(path: str | Path, level: int = 0) -> Form:
+    """Return the form in a file, at a level of its hierarchies."""
+    levels = load_levels(path)
+    most = 0 if levels is None else levels.levels - 1
+    if level > most:
+        raise InputError(f"{path}: level {level} is asked for, and its hierarchies end at level {most}.")
+    return common.load(path, FormSettings, environment={}).form() if levels is None else levels.at(level)
+
+
+def load_levels(path: str | Path) -> GeneralisedForm | None:
+    """Return the form in a file at all levels, None where it has no hierarchies."""
+    return common.load(path, FormSettings, environment={}).levels()
 
 
 class EpochSettings(common.Strict):
@@ -55,10 +77,16 @@ class EpochSettings(common.Strict):
     """Whether quasi-identifiers travel in clear, as in the talk; the collector then sees all of them."""
     repeated: bool = False
     """Whether other epochs ask some of the same people: rows then differ by those of whoever came or left."""
+    level: int = Field(0, ge=0)
+    """Of both servers, where the form has hierarchies: the level that is collected, 0 first, then coarser."""
 
-    def terms(self, form: Form) -> Terms:
-        """Return the terms that follow for a form."""
-        return form.terms(self.name, self.k, shown=self.shown)
+    def terms(self, form: Form, level: int | None = None) -> Terms:
+        """Return the terms that follow for a form at a level, that of the settings if none is named."""
+        return form.terms(self.name_at(self.level if level is None else level), self.k, shown=self.shown)
+
+    def name_at(self, level: int) -> str:
+        """Return what a level is called: an epoch of its own, with a key and tags of its own."""
+        return self.name if level == 0 else f"{self.name}-level-{level}"
 
 
 class OpenLimits(common.Limits):
@@ -190,6 +218,8 @@ class CollectionSettings(common.Strict):
     @model_validator(mode="after")
     def _two_servers(self) -> Self:
         first, second = self.randomness, self.collector
+        if self.epoch.level:
+            raise ValueError("epoch.level: what people are given names no level; they are taken through all")
         if _place_of(first.url) == _place_of(second.url):
             raise ValueError(
                 "randomness and collector have the same address: one server would see everything"
