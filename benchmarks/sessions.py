@@ -1,6 +1,6 @@
 """What sessions learn, beside the joined clear records: three services and whoever convenes, over mutual TLS.
 
-Fig. 6.2 of Ma (2006): a linear classifier of disguised iris data whose features and class are at three parties.
+Fig. 6.2 of Ma (2006): a linear classifier of disguised iris data, features and class at three parties.
 Then every learner, with a miner and without: errors in units of their standard errors.
 
 python -m benchmarks.sessions [--json FILE]
@@ -26,7 +26,7 @@ from masquerade.services.parties.example import vertical
 from masquerade_experiments.ma_2006 import iris
 
 WITH, WITHOUT = "vertical-with-miner", "vertical-without-miner"
-FIGURE_RUNS, FIGURE_P = 5, (0.3, 0.6)
+FIGURE_RUNS, FIGURE_P = 20, (0.3, 0.6)
 FLOWERS = {"sepals": iris.FEATURES[:2], "petals": iris.FEATURES[2:], "names": (iris.TARGET,)}
 PEOPLE, RUNS = 4000, 30
 OWNERS = {"north": ("a", "b"), "south": ("c", "d"), "registry": ("e", "f")}
@@ -146,7 +146,10 @@ def estimates(name, model):
     else:
         frame = mq.learn.Rules.from_dict(model).to_frame()
         parts = {
-            (str(row.antecedents), str(row.consequents)): ([row.support, row.confidence], [row.stderr, row.confidence_stderr])
+            (str(row.antecedents), str(row.consequents)): (
+                [row.support, row.confidence],
+                [row.stderr, row.confidence_stderr],
+            )
             for row in frame.itertuples()
         }
     return {key: (np.ravel(values), np.ravel(errors)) for key, (values, errors) in parts.items()}
