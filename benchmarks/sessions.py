@@ -26,12 +26,12 @@ from masquerade.services.parties.example import vertical
 from masquerade_experiments.ma_2006 import iris
 
 WITH, WITHOUT = "vertical-with-miner", "vertical-without-miner"
-FIGURE_RUNS, FIGURE_P = 20, (0.3, 0.6)
+FIGURE_RUNS, FIGURE_P = 8, (0.3, 0.6)
 FLOWERS = {"sepals": iris.FEATURES[:2], "petals": iris.FEATURES[2:], "names": (iris.TARGET,)}
-PEOPLE, RUNS = 4000, 30
+PEOPLE, RUNS = 4000, 12
 OWNERS = {"north": ("a", "b"), "south": ("c", "d"), "registry": ("e", "f")}
 NUMBERS = (0, 1, 8, 9)
-SCHEMA = mq.Schema({"a": NUMBERS, "b": (0, 1), "c": NUMBERS, "d": (0, 1), "e": (0, 1), "f": (0, 1, 2)})
+SCHEMA = mq.Schema({"a": NUMBERS, "b": (0, 1), "c": (0, 1, 2, 3), "d": (0, 1), "e": (0, 1), "f": (0, 1, 2)})
 CHANNELS = {
     name: mq.channels.symmetric(len(SCHEMA[name]), "0.4" if len(SCHEMA[name]) > 2 else "0.25")
     for name in SCHEMA
@@ -111,12 +111,11 @@ def people(n=PEOPLE, seed=20):
     high, b = generator.random(n) < 0.45, generator.integers(0, 2, n)
     c = np.where(generator.random(n) < 0.9, high, ~high)
     d = np.where(generator.random(n) < 0.7, b, 1 - b)
-    low_or_high = np.array(NUMBERS)
     return pd.DataFrame(
         {
-            "a": low_or_high[2 * high + (generator.random(n) < 0.5)],
+            "a": np.array(NUMBERS)[2 * high + (generator.random(n) < 0.5)],
             "b": b,
-            "c": low_or_high[2 * c + (generator.random(n) < 0.5)],
+            "c": 2 * c + (generator.random(n) < 0.5),
             "d": d,
             "e": (generator.random(n) < 0.2 + 0.3 * b + 0.3 * d).astype(int),
             "f": (c + (generator.random(n) < 0.4)).astype(int),

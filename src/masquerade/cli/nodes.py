@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.table import Table
 
+    from masquerade.channels.policy import Policy
     from masquerade.services.common.client import Operator
     from masquerade.services.common.release_ledger import Entry
     from masquerade.services.common.server import NodeServer
@@ -227,6 +228,83 @@ def create(
         status = operator.ask("create", {"spec": spec.model_dump(mode="json")})
     told = f"session {spec.session!r} is {status['state']}; its digest, to pin in consents: {spec.digest}\n"
     output.emit(status | {"digest": spec.digest} if json else told)
+
+
+@session_app.command("plan")
+def plan(
+    file: Annotated[Path, argument("The session (YAML).", "SESSION.yaml")],
+    *,
+    node: Annotated[Path, required("The settings of a party (YAML); its service need not run.", "--node")],
+    json: Json = False,
+) -> None:
+    """Show what a party would send in a session, before it consents: to whom, what, through which channel.
+
+    Nobody is asked, and nothing leaves. Without a consent to the session in the party's file, it is what
+    consenting to all of its variables would mean. Example: masquerade session plan session.yaml --node
+    party.yaml
+    """
+    from masquerade.services.common.release_ledger import FILE, inspect, spending  # noqa: PLC0415
+    from masquerade.services.common.settings import load  # noqa: PLC0415
+    from masquerade.services.parties.outflow_plan import planned  # noqa: PLC0415
+    from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
+
+    spec, settings = load(file, SessionSpec, environment={}), checked(node, "party")
+    entries = inspect(settings.state)[0] if (settings.state / FILE).exists() else ()
+    found = planned(spec, settings, entries)
+    spent = spending(entries)
+    if json:
+        output.emit(
+            {
+                "session": spec.session,
+                "digest": spec.digest,
+                "party": settings.name,
+                "consented": found.consented,
+                "differences": list(found.differences),
+                "sends": [item.to_dict() for item in found.items],
+                "not_needed": list(found.unneeded),
+                "spent": [item.to_dict() for item in spent],
+            }
+        )
+        return
+    table = output.plain_table(f"What {settings.name} would send in session {spec.session!r}, at most")
+    for name in ("to", "what", "variables", "channel", "γ"):
+        table.add_column(name, justify="right" if name == "γ" else "left")
+    for item in found.items:
+        channels = dict.fromkeys(
+            _channel(found.policy, name) for name in item.variables if name in found.policy.schema
+        )
+        reported = "values" in item.kind  # counts of own records are of these as they are
+        table.add_row(
+            item.recipient,
+            item.kind + (" (has them already: nothing new)" if item.before else ""),
+            output.listed(item.variables, 12),
+            "; ".join(channels) if reported else "",
+            gamma_text(item.gamma),
+        )
+    notes = [f"digest of the session, to pin in a consent: {spec.digest}"]
+    if found.unneeded:
+        notes.append(f"not needed, and not sent: {', '.join(found.unneeded)}.")
+    if not found.consented:
+        notes.append(f"the party's file has no consent to {spec.session!r}: as things are, nothing leaves.")
+    if found.differences:
+        notes.append(f"its consent says otherwise about {', '.join(found.differences)}: nothing leaves.")
+    notes += [
+        f"γ spent before with {one.recipient} on {', '.join(one.variables) or 'no variable'}: "
+        f"{gamma_text(one.gamma)}"
+        for one in spent
+    ]
+    output.emit(output.render(table, *notes))
+
+
+def _channel(policy: Policy, name: str) -> str:
+    """Return what becomes of a variable, in words."""
+    from masquerade.cli.privacy import channel_words  # noqa: PLC0415
+
+    group = policy.group(name)
+    if group.response is not None:
+        return f"{name} dealt in blocks of {group.response.k}"
+    beside = f" with {', '.join(it for it in group.names if it != name)}" if len(group.names) > 1 else ""
+    return f"{name}{beside} {channel_words(group.matrix_channel)}"
 
 
 @session_app.command("run")

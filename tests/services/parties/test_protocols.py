@@ -40,6 +40,7 @@ from masquerade.protocols.two_party_products import KeyOwner
 from masquerade.protocols.vertical import CellDescription, Cells, restricted, schema_of
 from masquerade.services.parties.example import scattered, two_hospitals_and_a_registry
 from masquerade.services.parties.kinds.any_cells_without_miner import TOLD as BY_STRATUM
+from masquerade.services.parties.outflow_plan import planned
 
 LOCAL = [  # nodes whose parents are all with their own party
     name for names in OWNERS.values() for name in names if set(ELEVEN_NODES[name]) <= set(names)
@@ -129,9 +130,22 @@ def assert_forgotten(deployment):
     return tags
 
 
+def assert_as_planned(deployment, party):
+    """Nothing left that the party was not told of before: to whom, what, of which own variables, γ."""
+    settings = deployment.settings(party)
+    plan = planned(deployment.spec, settings)
+    assert plan.consented
+    assert not plan.differences
+    own = {"(key)", *plan.policy.schema}
+    for recipient, kind, variables, gamma in left(deployment, party):
+        told = [name for name in variables if name in own]
+        assert any(item.covers(recipient, kind, told, gamma) for item in plan.items), (recipient, kind, told)
+
+
 def assert_shared(deployment, model):
-    """Every party has the model, and every ledger is in order."""
+    """Every party has the model, every ledger is in order and has nothing that was not planned."""
     for party in deployment.spec.parties:
+        assert_as_planned(deployment, party)
         text = (deployment.settings(party).state / "models" / "example.json").read_text()
         assert json.loads(text) == model
         deployment.nodes[party].ledger.entries()

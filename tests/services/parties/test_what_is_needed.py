@@ -1,9 +1,12 @@
 """What a session needs is known before anything leaves: nothing else is sent, what cannot be is refused."""
 
+import json
 from fractions import Fraction
 
 import pytest
+import yaml
 from pydantic import ValidationError
+from tests.e2e.test_cli_app import ok
 from tests.services.parties.deployments import MINER, OWNERS, TABLE_1, Goal, deployed, people, vertical
 
 import masquerade as mq
@@ -39,6 +42,31 @@ def test_a_party_sends_what_is_needed_and_a_mistake_costs_nothing(tmp_path, monk
             "registry": {(MINER, ("X",), Fraction(4))},
         }
         assert deployment.ledger("south") == []  # by a shared key nothing else leaves either
+        plans_say_what_is_sent(deployment)
+
+
+def plans_say_what_is_sent(deployment):
+    """Before consent a party is shown what the ledger has afterwards, by a command that asks nobody."""
+    session, deployment_file = deployment.folder / "session.yaml", deployment.files["north"]
+    shown = json.loads(ok("session", "plan", session, "--node", deployment_file, "--json").stdout)
+    assert {(it["recipient"], *it["variables"], it["gamma"]) for it in shown["sends"]} == {
+        (MINER, "A", "3"), (MINER, "T", None), (MINER, "E", "4"), (MINER, "(key)", None),
+    }  # fmt: skip
+    assert [it["before"] for it in shown["sends"] if it["variables"] == ["A"]] == [True]
+    south = json.loads(ok("session", "plan", session, "--node", deployment.files["south"], "--json").stdout)
+    assert (south["sends"], south["not_needed"]) == ([], ["S", "L", "B", "D"])
+    told = " ".join(ok("session", "plan", session, "--node", deployment_file).stdout.split())
+    assert "has them already: nothing new" in told
+    assert f"γ spent before with {MINER} on A: 3" in told
+    values = yaml.safe_load(deployment_file.read_text())
+    values["consents"][0] |= {"spec": "0" * 64}
+    deployment_file.write_text(yaml.safe_dump(values))
+    told = " ".join(ok("session", "plan", session, "--node", deployment_file).stdout.split())
+    assert "its consent says otherwise about spec: nothing leaves" in told
+    deployment_file.write_text(yaml.safe_dump({**values, "consents": []}))
+    told = " ".join(ok("session", "plan", session, "--node", deployment_file).stdout.split())
+    assert "has no consent to 'example'" in told
+    assert "A kept with 75%, else swapped" in told
 
 
 def assert_refused(deployment, goal, reason):

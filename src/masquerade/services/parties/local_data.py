@@ -169,15 +169,11 @@ def _keys_of(block: RecordBlock) -> KeyColumn:
     return KeyColumn(block.keys)
 
 
-def read_local_data(
-    settings: DataSettings, variables: Sequence[str], needed: Sequence[str] | None = None, *, apart: bool
-) -> LocalData:
-    """Read the variables of a session from the files of a party; `apart` keeps the files as blocks.
+def brought(whole: Policy, variables: Sequence[str], needed: Sequence[str] | None = None) -> Policy:
+    """Return the policy of what a party brings: of the variables it consents to those that are needed.
 
-    Of the `variables` that are consented to those are read that are `needed`, and what is disguised together
-    with them; of a policy with strata all.
+    What is disguised together with them comes, too; of a policy with strata all.
     """
-    whole = Policy.load(settings.policy)
     for name in variables:
         whole.schema[name]
     policy = whole if set(variables) == set(whole.schema) else restricted(whole, variables)
@@ -187,7 +183,20 @@ def read_local_data(
     if whole.stratum_variable is not None and policy is not whole:
         raise InputError("A policy with strata is consented to as a whole: list all of its variables.")
     if needed is not None and whole.stratum_variable is None and set(needed) != set(variables):
-        policy = restricted(whole, needed)
+        return restricted(whole, needed)
+    return policy
+
+
+def read_local_data(
+    settings: DataSettings, variables: Sequence[str], needed: Sequence[str] | None = None, *, apart: bool
+) -> LocalData:
+    """Read the variables of a session from the files of a party; `apart` keeps the files as blocks.
+
+    Of the `variables` that are consented to those are read that are `needed`, and what is disguised together
+    with them; of a policy with strata all.
+    """
+    whole = Policy.load(settings.policy)
+    policy = brought(whole, variables, needed)
     paths = [str(path) for path in settings.files]
     groups = [[path] for path in paths] if apart else [paths]
     blocks = tuple(_read_block(group, settings.key, policy, some=apart) for group in groups)

@@ -232,7 +232,7 @@ class Party:
         """Read the records; what is wrong with them is this node's own affair, and said here alone."""
         apart = spec.kind.partition is Partition.CELLS
         try:
-            needed = spec.learn.needed(consent.variables) if spec.kind.linked else None
+            needed = spec.needed(consent.variables)
             return read_local_data(settings.data, consent.variables, needed, apart=apart)
         except InputError as error:
             self._tell(f"session {spec.session!r} cannot begin: {error}")

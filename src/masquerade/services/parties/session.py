@@ -221,6 +221,13 @@ class SessionSpec(SessionText):
         text = json.dumps(said, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def needed(self, variables: Collection[str]) -> tuple[str, ...] | None:
+        """Return which of the variables that a party consents to it brings, None for all.
+
+        Where people are not linked all parties have one policy, and only what is counted differs.
+        """
+        return self.learn.needed(variables) if self.kind.linked else None
+
     def check(self, joint: JointSchema) -> None:
         """Refuse a session that cannot be held with what parties bring; all that is wrong is said at once.
 

@@ -72,6 +72,7 @@ class AnyCellsWithoutMiner(WithoutMiner):
     why = "one party has nobody to learn from"
     partition = Partition.CELLS
     roles = (_CrossingCellsRole(),)
+    told = TOLD
 
     def schema(self, spec: SessionSpec, joint: JointSchema) -> Schema:  # noqa: ARG002
         """Return the variables of everybody, of which several may hold one."""

@@ -227,6 +227,14 @@ class SessionKind(ABC):
         """
         return True
 
+    def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:  # noqa: ARG002
+        """Yield what a party would send, at most, and to whom, beside linking; told before consent.
+
+        `policy` is that of the variables that it brings. A kind that does not say may send anything.
+        """
+        if len(policy.schema):
+            yield spec.convener, Outflow("anything about what it brings", policy.schema.names, None)
+
     @abstractmethod
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Return what the session is to learn, as plain values, at whoever convenes.

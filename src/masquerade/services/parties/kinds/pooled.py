@@ -26,9 +26,12 @@ MASKED = "counts under masks that cancel in the sum"
 
 
 def _counted(part: Participant, message: CountRequest) -> list[Outflow]:
-    """Return what counts give away: of reports what the reports do, of clear records anything."""
     policy, asked = part.data.policy, proposed(message)
-    names = tuple(name for name in policy.schema if any(name in some for some in asked))
+    return _masked(policy, tuple(name for name in policy.schema if any(name in some for some in asked)))
+
+
+def _masked(policy: Policy, names: tuple[str, ...]) -> list[Outflow]:
+    """Return what counts give away: of reports what the reports do, of clear records anything."""
     if not names or not policy.disguised:
         return [Outflow(MASKED, names, None)]
     return [
@@ -78,6 +81,11 @@ class PooledCounts(SessionKind):
     least_parties = 3
     pooled = True
     roles = (_PoolRole(),)
+
+    def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:  # noqa: ARG002
+        """Yield counts of what is needed; and how many records there are."""
+        for item in (Outflow(MASKED, (), None), *_masked(policy, _needed(spec, policy).schema.names)):
+            yield spec.convener, item
 
     def exact(self, policy: Policy) -> bool:
         """Tell whether some variable is counted in clear."""

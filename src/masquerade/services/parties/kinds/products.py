@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,14 @@ from masquerade.services.parties.kinds.base import Outflow, Partition, Role, Ses
 from masquerade.sources.products import RevealedVerticalCounts
 
 if TYPE_CHECKING:
+    from masquerade.channels.policy import Policy
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.session import SessionSpec
+
+
+EXACT, SHARE = "exact counts", "a share of exact counts"
+MASKED = "columns under masks of the helper"
 
 
 def _named(*columns: Any) -> tuple[str, ...]:
@@ -37,17 +44,15 @@ class _ProductsRole(Role):
     name = "products"
     steps = (
         Step(Proposal, proposed),
-        Step(SumRequest, lambda it: [it.names], lambda _, it: [Outflow("exact counts", it.names, None)]),
+        Step(SumRequest, lambda it: [it.names], lambda _, it: [Outflow(EXACT, it.names, None)]),
         Step(
             ProductRequest,
             lambda it: [_multiplied(it)],
-            lambda _, it: [Outflow("a share of exact counts", _multiplied(it), None)],
+            lambda _, it: [Outflow(SHARE, _multiplied(it), None)],
         ),
         Step(
             ColumnRequest,
-            outflows=lambda _, it: [
-                Outflow("columns under masks of the helper", _named(it.columns), Fraction(1))
-            ],
+            outflows=lambda _, it: [Outflow(MASKED, _named(it.columns), Fraction(1))],
         ),
     )
 
@@ -66,6 +71,12 @@ class HelpedCounts(SessionKind):
     partition = Partition.COLUMNS
     helped = True
     roles = (_ProductsRole(),)
+
+    def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:  # noqa: ARG002
+        """Yield exact counts of what is brought, alone and beside others' columns, and masked columns."""
+        names = policy.schema.names
+        for kind, gamma in ((EXACT, None), (SHARE, None), (MASKED, Fraction(1))) if names else ():
+            yield spec.convener, Outflow(kind, names, gamma)
 
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from products."""

@@ -10,10 +10,12 @@ from masquerade.services.parties.kinds.base import Convener, Outflow, Partition,
 from masquerade.sources.projection import receive_projected
 
 if TYPE_CHECKING:
+    from masquerade.channels.policy import Policy
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.participant import Participant
     from masquerade.services.parties.session import JointSchema, SessionSpec
 
+EXACT = "exact counts"
 TURNED = "columns turned by a rotation unknown to the receiver"
 
 
@@ -27,7 +29,7 @@ class _OwnerRole(Role):
 
     name = "projection"
     steps = (
-        Step(MarginRequest, lambda it: [it.names], lambda part, it: _own(part, "exact counts", it.names)),
+        Step(MarginRequest, lambda it: [it.names], lambda part, it: _own(part, EXACT, it.names)),
         Step(ProjectionRequest, lambda it: [it.asked], lambda part, it: _own(part, TURNED, it.asked)),
     )
 
@@ -51,6 +53,11 @@ class ProjectedCounts(SessionKind):
         yield from super().faults(spec, joint)
         if len(joint.policies) < 2:
             yield "A projection needs columns of at least two parties."
+
+    def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:  # noqa: ARG002
+        """Yield exact counts of what is brought, and turned columns, which give counts beside others'."""
+        for kind in (EXACT, TURNED) if len(policy.schema) else ():
+            yield spec.convener, Outflow(kind, policy.schema.names, None)
 
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from projected columns."""

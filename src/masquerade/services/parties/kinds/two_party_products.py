@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,12 @@ from masquerade.services.parties.kinds.base import Outflow, Step
 from masquerade.sources.products import RevealedVerticalCounts
 
 if TYPE_CHECKING:
+    from masquerade.channels.policy import Policy
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.session import SessionSpec
 
+ENCRYPTED = "columns under Paillier encryption"
 DECRYPTED = Outflow("exact counts, decrypted under masks of whoever asks", (), None)
 
 
@@ -27,7 +31,7 @@ class _EncryptionRole(base.Role):
         Step(
             EncryptionRequest,
             lambda it: [it.names],
-            lambda _, it: [Outflow("columns under Paillier encryption", it.names, Fraction(1))],
+            lambda _, it: [Outflow(ENCRYPTED, it.names, Fraction(1))],
         ),
         Step(Ciphertexts, outflows=lambda _part, _message: [DECRYPTED]),
     )
@@ -44,6 +48,12 @@ class CountsOfTwo(base.SessionKind):
     partition = base.Partition.COLUMNS
     convener = base.Convener.ONE_OF_TWO
     roles = (_EncryptionRole(),)
+
+    def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:
+        """Yield encrypted columns and exact counts, of the one who does not count."""
+        if party != spec.convener:
+            yield spec.convener, Outflow(ENCRYPTED, policy.schema.names, Fraction(1))
+            yield spec.convener, DECRYPTED
 
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from products under encryption."""

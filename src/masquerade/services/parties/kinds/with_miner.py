@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,20 +26,24 @@ if TYPE_CHECKING:
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.local_data import RecordBlock
     from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.session import SessionSpec
 
 
 PARTS_AHEAD = 1  # a party draws and sends the next part while one is joined
 
 
-def _sent(part: Participant, message: CellRequest) -> list[Outflow]:
+def cells_of(spec: SessionSpec, policy: Policy) -> list[Outflow]:
     """Return what cells give away: every group its own bound; pseudonyms, unless linking showed them."""
-    policy = part.data.policy
-    sent = restricted(policy, message.names or policy.schema.names)
     reports = [
-        Outflow(item.kind, item.variables, item.gamma, sent.id) for item in guarantee_of(sent).disclosures
+        Outflow(item.kind, item.variables, item.gamma, policy.id) for item in guarantee_of(policy).disclosures
     ]
-    compared = part.spec.linking == "intersection" and part.spec.kind.same_records
+    compared = spec.linking == "intersection" and spec.kind.same_records
     return reports if compared else [*reports, PSEUDONYMS]
+
+
+def _sent(part: Participant, message: CellRequest) -> list[Outflow]:
+    policy = part.data.policy
+    return cells_of(part.spec, restricted(policy, message.names or policy.schema.names))
 
 
 class CellsRole(Role):
@@ -90,6 +94,11 @@ class WithMiner(SessionKind):
     def exact(self, policy: Policy) -> bool:  # noqa: ARG002
         """Tell that results are about reports, which are seen record by record."""
         return False
+
+    def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:  # noqa: ARG002
+        """Yield reports of all that a party brings."""
+        for item in cells_of(spec, policy) if len(policy.schema) else ():
+            yield spec.convener, item
 
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from joined reports."""

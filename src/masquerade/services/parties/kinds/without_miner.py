@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Disclosure, Guarantee
@@ -20,13 +20,14 @@ from masquerade.learn.network import BayesianNetwork, bayesian_network
 from masquerade.learn.structure_search import structure
 from masquerade.protocols.vertical import Site, Structure, cross_parents, own_families, restricted, seen_by
 from masquerade.services.parties.kinds.base import Outflow, Partition, SessionKind, Tables
-from masquerade.services.parties.kinds.with_miner import CellsRole, cells_asked
+from masquerade.services.parties.kinds.with_miner import CellsRole, cells_asked, cells_of
 from masquerade.sources.engine import Engine
 from masquerade.sources.joined import LearningSite
 from masquerade.sources.own_tables import OwnTables, counted, foreign
 from masquerade.sources.records import Records
 
 if TYPE_CHECKING:
+    from masquerade.channels.policy import Policy
     from masquerade.protocols.session import Transport
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.messages import Learn
@@ -177,7 +178,28 @@ class WithoutMiner(SessionKind):
     why = "one party has nobody to learn from"
     partition = Partition.COLUMNS
     roles = (CrossParentsRole(),)
+    told: ClassVar[str] = BESIDE
     answers_tables = True  # counts, or parameters that are counts, though no message of a role asks for them
+
+    def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:
+        """Yield reports of what may cross, to whoever needs it, and what is told about own variables.
+
+        Before parties have met, nobody knows what others hold: whatever no other party can need is left out.
+        """
+        names = policy.schema.names
+        if not names:
+            return
+        parents, crossing = spec.learn.options.get("structure"), names
+        if _by_nodes(spec) and parents is not None:
+            others = {parent for node in parents if node not in names for parent in parents[node]}
+            crossing = tuple(name for name in names if name in others)
+        for other in spec.parties:
+            if other != party and crossing:
+                for item in cells_of(spec, restricted(policy, crossing)):
+                    yield other, item
+        told = ["parents of own nodes"] * (parents is None) + ["parameters of own nodes"]
+        for kind in told if _by_nodes(spec) else [self.told]:
+            yield spec.convener, Outflow(kind, names, None)
 
     def learner(self, part: Participant) -> OwnNodes:
         """Return who learns own nodes, once it is known who holds which."""

@@ -1,0 +1,99 @@
+"""What a party would send in a session, told before it consents: from its own files, nobody is asked.
+
+It is the most that can leave: what is sent is written into the release ledger, and never more than this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import InputError
+from masquerade.services.common.release_ledger import Entry
+from masquerade.services.parties.kinds import Outflow
+from masquerade.services.parties.linkage import MASKED_KEYS, PSEUDONYMS
+from masquerade.services.parties.local_data import brought
+from masquerade.services.parties.session import SessionSpec
+from masquerade.services.parties.settings import PartySettings
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Something that would leave: to whom, what, of which variables, γ, and whether it has left before.
+
+    Reports that a recipient has already are the same ones: sent again they tell nothing new.
+    """
+
+    recipient: str
+    kind: str
+    variables: tuple[str, ...]
+    gamma: Fraction | None
+    before: bool = False
+
+    def covers(self, recipient: str, kind: str, variables: Iterable[str], gamma: Fraction | None) -> bool:
+        """Tell whether a release is part of it."""
+        same = (self.recipient, self.kind, self.gamma) == (recipient, kind, gamma)
+        return same and set(variables) <= set(self.variables)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        gamma = None if self.gamma is None else str(self.gamma)
+        return {
+            "recipient": self.recipient,
+            "kind": self.kind,
+            "variables": list(self.variables),
+            "gamma": gamma,
+            "before": self.before,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OutflowPlan:
+    """All that a party would send: the policy of what it brings, what leaves, what is not needed.
+
+    `differences` are what its consent says otherwise than the session: with any, nothing leaves.
+    """
+
+    policy: Policy
+    items: tuple[Planned, ...]
+    unneeded: tuple[str, ...]
+    differences: tuple[str, ...]
+    consented: bool
+
+
+def planned(spec: SessionSpec, settings: PartySettings, left: Sequence[Entry] = ()) -> OutflowPlan:
+    """Return what a party would send in a session; `left` is what has left it before.
+
+    Without a consent in its file, it is what would leave if it consented to all variables of its policy.
+    """
+    if settings.name not in spec.parties:
+        raise InputError(f"{settings.name!r} is no party of session {spec.session!r}.")
+    whole, consent = Policy.load(settings.data.policy), settings.consent(spec.session)
+    variables = whole.schema.names if consent is None else consent.variables
+    policy = brought(whole, variables, spec.needed(variables))
+    asked = set(spec.learn.needed(policy.schema.names))
+    items = []
+    for recipient, item in (*_linking(spec), *spec.kind.sends(spec, settings.name, policy)):
+        releases = [entry.release for entry in left if entry.release.recipient == recipient]
+        before = item.policy is not None and any(
+            (it.kind, it.variables, it.gamma) == (item.kind, item.variables, item.gamma) and it.policy
+            for it in releases
+        )
+        items.append(Planned(recipient, item.kind, item.variables, item.gamma, before))
+    return OutflowPlan(
+        policy,
+        tuple(dict.fromkeys(items)),
+        tuple(name for name in variables if name not in asked),
+        () if consent is None else tuple(consent.differences(spec)),
+        consent is not None,
+    )
+
+
+def _linking(spec: SessionSpec) -> Iterator[tuple[str, Outflow]]:
+    """Yield what linking takes; pseudonyms of a shared key leave with cells, if any do."""
+    if spec.linking == "intersection":
+        yield spec.convener, MASKED_KEYS
+        yield spec.convener, PSEUDONYMS
