@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from masquerade.frames.ddi import codebook as codebook
     from masquerade.interop.croissant_description import About as About
     from masquerade.interop.croissant_description import croissant as croissant
+    from masquerade.interop.dap import dap_cell as dap_cell
+    from masquerade.interop.dap import from_dap as from_dap
+    from masquerade.interop.dap import read_dap as read_dap
+    from masquerade.interop.dap import to_dap as to_dap
+    from masquerade.interop.onnx_classifier import to_onnx as to_onnx
+    from masquerade.interop.onnx_classifier import write_onnx as write_onnx
+    from masquerade.interop.opendp import from_opendp as from_opendp
+    from masquerade.interop.opendp import to_opendp as to_opendp
+    from masquerade.interop.pram import from_pram as from_pram
+    from masquerade.interop.pram import read_pram as read_pram
+    from masquerade.interop.pram import to_pram as to_pram
     from masquerade.interop.release_folder import ReleaseFolder as ReleaseFolder
     from masquerade.interop.release_folder import check_release as check_release
     from masquerade.interop.release_folder import write_release as write_release

@@ -66,7 +66,6 @@ def test_pyagrum_opens_what_we_write_and_we_what_it_writes(network, tmp_path):
         inference = gum.LazyPropagation(gum.loadBN(str(tmp_path / name)))
         inference.setEvidence({"b": "z"})
         assert inference.posterior("c").tolist() == pytest.approx(posterior(network), abs=1e-6)
-    # of several parents pyAgrum takes the first as the quickest, the format the last: one parent is the same
     numbered = gum.loadBN(str(tmp_path / "own.uai"))
     assert np.array(numbered.cpt("2").tolist()) == pytest.approx(network["b"].probabilities, abs=1e-6)
     opened = gum.loadBN(str(tmp_path / "own.bifxml"))
@@ -87,9 +86,47 @@ def test_pgmpy_opens_what_we_write(network, tmp_path):
         BIFReader(str(tmp_path / "own.bif")).get_model(),
     ):
         assert model.get_cpds("b").values == pytest.approx(network["b"].probabilities.T)
-    # pgmpy takes the child as the slowest, the format as the quickest: the numbers are all there
-    table = UAIReader(str(tmp_path / "own.uai")).get_model().get_cpds("var_2")
-    assert table.values.ravel() == pytest.approx(network["b"].probabilities.ravel())
+
+
+# P(x2 | x0, x1) = 0.01·(10·x0 + x1 + 1) for x2 = 0; the format (UAI 2008, "Evaluation file format"): the
+# child is the last of its scope, and the last of a scope varies quickest
+DEFINED = """BAYES
+3
+2 3 2
+3
+1 0
+1 1
+3 0 1 2
+
+2
+0.5 0.5
+
+3
+0.2 0.3 0.5
+
+12
+0.01 0.99 0.02 0.98 0.03 0.97 0.11 0.89 0.12 0.88 0.13 0.87
+"""
+
+
+def test_uai_is_read_as_it_is_defined_and_tools_differ(tmp_path):
+    own = from_uai(DEFINED)["x2"].probabilities
+    assert own.shape == (2, 3, 2)
+    assert own[..., 0] == pytest.approx(np.array([[0.01, 0.02, 0.03], [0.11, 0.12, 0.13]]))
+    assert from_uai(to_uai(from_uai(DEFINED)))["x2"].probabilities == pytest.approx(own)
+    path = tmp_path / "defined.uai"
+    path.write_text(DEFINED)
+    # pyAgrum: the child is the quickest, but the first parent before the last
+    network = pyagrum().loadBN(str(path))
+    their = network.cpt("2")
+    read = np.array([[their[{"0": i, "1": j}][0] for j in range(3)] for i in range(2)])
+    assert read == pytest.approx(own[..., 0].reshape(3, 2).T, abs=1e-6)
+    assert read != pytest.approx(own[..., 0], abs=1e-3)
+    # pgmpy: the child is the slowest, so that what it reads is no conditional distribution
+    table = UAIReader(str(path)).get_model().get_cpds("var_2")
+    assert table.variables[0] == "var_2"
+    assert table.values.ravel() == pytest.approx(own.ravel())
+    assert table.values.sum(axis=0) != pytest.approx(np.ones((2, 3)), abs=0.1)
 
 
 def test_negative_estimates_are_not_written(network):

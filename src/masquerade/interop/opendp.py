@@ -1,0 +1,61 @@
+"""OpenDP's randomized response: what it is called with for a variable of ours, and its channel.
+
+``make_randomized_response(categories, prob)`` of OpenDP returns the truth with `prob`, else any other
+category alike: k-ary randomized response. Its ε is ln(prob·(k − 1)/(1 − prob)), the ln γ of that channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import inf, nextafter
+from typing import Any
+
+from masquerade.channels.basic import symmetric
+from masquerade.channels.policy import Policy
+from masquerade.channels.rationals import Rational, probability
+from masquerade.core.errors import ChannelError, InputError
+from masquerade.core.schema import Category
+
+
+def to_opendp(policy: Policy, name: str) -> dict[str, Any]:
+    """Return `categories` and `prob` for OpenDP's ``make_randomized_response``, where it is the same channel.
+
+    `prob` is a float, rounded towards 1/k: γ never rises. Any other channel is a `ChannelError`.
+
+    >>> to_opendp(Policy.build({"a": ["x", "y", "z"]}, {"a": symmetric(3, "1/4")}), "a")
+    {'categories': ['x', 'y', 'z'], 'prob': 0.75}
+    """
+    categories = policy.schema[name].categories
+    own = [group for group in policy.groups if name in group.names and group.disguised]
+    if not own:
+        raise InputError(f"{name!r} is not disguised: OpenDP has nothing to do.")
+    [group] = own
+    single = len(group.names) == 1 and group.response is None and policy.stratum_variable is None
+    keep = _keep(group.matrix_channel.rows) if single and group.matrix_channel.labels is None else None
+    if keep is None or not Fraction(1, len(categories)) <= keep < 1:
+        raise ChannelError(
+            f"{name!r} is not disguised by k-ary randomized response (`symmetric`, or `binary` with one p): "
+            "OpenDP's make_randomized_response does not draw it."
+        )
+    rounded = float(keep)
+    return {"categories": list(categories), "prob": rounded if rounded <= keep else nextafter(rounded, -inf)}
+
+
+def from_opendp(name: str, categories: Sequence[Category], prob: Rational) -> Policy:
+    """Return the policy of one variable that OpenDP's ``make_randomized_response`` disguised."""
+    keep = probability(prob, "prob")
+    if len(categories) < 2 or not Fraction(1, len(categories)) < keep < 1:
+        raise ChannelError(
+            "OpenDP's 'prob' must lie between 1/k and 1, for k categories, at least 2: at 1/k nothing can be "
+            "estimated, at 1 nothing is disguised."
+        )
+    return Policy.build({name: list(categories)}, {name: symmetric(len(categories), 1 - keep)})
+
+
+def _keep(rows: Sequence[Sequence[Fraction]]) -> Fraction | None:
+    """Return P(truth) of a channel that treats all other reports alike, whatever the truth."""
+    own = {row[place] for place, row in enumerate(rows) if place < len(row)}
+    others = {chance for place, row in enumerate(rows) for at, chance in enumerate(row) if at != place}
+    square = all(len(row) == len(rows) for row in rows)
+    return own.pop() if square and len(own) == 1 and len(others) == 1 else None
