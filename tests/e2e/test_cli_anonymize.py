@@ -234,3 +234,57 @@ def test_help_is_honest():
     assert "not differential privacy" in told
     assert "check" in told
     assert "DATA" in ok("anonymize", "check", "--help").stdout
+
+
+def test_diversity_and_closeness_are_enforced_and_the_column_stays_as_it_was_written(tmp_path):
+    text = "zip,illness,income\n" + "".join(
+        f"{i // 4},{'flu' if i < 8 or i % 2 else 'cold'},0{i % 7}\n" for i in range(32)
+    )
+    out = tmp_path / "shown.csv"
+    done = ok("anonymize", people(tmp_path, text), "-k", 4, "--quasi", "zip", "--sensitive", "illness,income",
+              "--diverse", "illness=2", "--close", "income=ordered:0.4", "--out", out, "--json")  # fmt: skip
+    told = json.loads(done.stdout)
+    assert told["required"] == {"illness": ["2-diverse"], "income": ["0.4-close in order"]}
+    illness, income = told["check"]["sensitive"]
+    assert illness["distinct_l"] == 2
+    assert income["t_ordered"] <= 0.4
+    shown = rows_of(out.read_text(encoding="utf-8"))
+    assert [row["income"] for row in shown] == [f"0{i % 7}" for i in range(32)]
+    assert 0 < told["utility"]["suppressed_cells"] < 32
+    plain = ok("anonymize", people(tmp_path, text), "-k", 4, "--quasi", "zip", "--sensitive", "illness",
+               "--diverse", "illness=entropy:1.2", "--out", "-")  # fmt: skip
+    assert "illness 1.2-diverse by entropy" in plain.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (["--diverse", "age=2"], "'age' is not among --sensitive"),
+        (["--diverse", "2"], "'2' is not among --sensitive"),
+        (["--diverse", "illness=two"], "'two' cannot be read"),
+        (["--diverse", "illness=entropi:2"], "give illness=… or illness=entropy:…"),
+        (["--close", "illness=ordered:0.1"], "have an order"),
+        (["--close", "illness=2"], "'t' is a number, from 0 to 1"),
+        (["--diverse", "illness=9"], "the whole table is not 9-diverse"),
+    ],
+)
+def test_what_cannot_be_enforced_is_refused_and_nothing_is_written(tmp_path, asked, words):
+    told = refused("anonymize", people(tmp_path), "-k", 2, "--quasi", "sex,zip", "--sensitive", "illness",
+                   *asked, "--out", tmp_path / "shown.csv")  # fmt: skip
+    assert words in told
+    assert files(tmp_path) == {"people.csv"}
+
+
+def test_the_risk_of_records_is_told_for_all_and_written_for_each(tmp_path):
+    data = people(tmp_path, "zip,people,home\n1,10,a\n2,1,a\n2,1,b\n")
+    out = tmp_path / "risks.csv"
+    done = ok("anonymize", "risk", data, "--quasi", "zip", "--weight", "people", "--household", "home",
+              "--out", out, "--json")  # fmt: skip
+    told, risks = json.loads(done.stdout), rows_of(out.read_text(encoding="utf-8"))
+    assert told["expected"] == pytest.approx(sum(float(row["risk"]) for row in risks))
+    assert [float(row["risk"]) for row in risks[1:]] == [0.5, 0.5]
+    assert float(risks[0]["household_risk"]) == pytest.approx(1 - (1 - float(risks[0]["risk"])) / 2)
+    assert "3 records expected" in ok("anonymize", "risk", data, "--quasi", "zip").stdout
+    bad = refused("anonymize", "risk", data, "--quasi", "zip", "--weight", "home")
+    assert "'home', row 1: a weight is a number of people" in bad
+    assert "--quasi COLUMNS is missing" in refused("anonymize", "risk", data)

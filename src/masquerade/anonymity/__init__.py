@@ -4,6 +4,13 @@ from masquerade.anonymity.anonymize import Anonymized, Utility, anonymize
 from masquerade.anonymity.hierarchy import Hierarchy, as_hierarchies, load_hierarchies
 from masquerade.anonymity.measures import AnonymityReport, SensitiveReport, check
 from masquerade.anonymity.mgas import Bins, Groups, mgas, mgas_groups
+from masquerade.anonymity.requirements import (
+    Closeness,
+    DistinctDiversity,
+    EntropyDiversity,
+    RecursiveDiversity,
+)
+from masquerade.anonymity.risk import RiskReport, risk
 from masquerade.anonymity.suppression import (
     Suppression,
     ball_cover,
@@ -17,8 +24,13 @@ __all__ = [
     "AnonymityReport",
     "Anonymized",
     "Bins",
+    "Closeness",
+    "DistinctDiversity",
+    "EntropyDiversity",
     "Groups",
     "Hierarchy",
+    "RecursiveDiversity",
+    "RiskReport",
     "SensitiveReport",
     "Suppression",
     "Utility",
@@ -31,6 +43,7 @@ __all__ = [
     "mgas",
     "mgas_groups",
     "open_repeated",
+    "risk",
     "subset_cover",
     "suppress",
 ]

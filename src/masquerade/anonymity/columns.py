@@ -87,6 +87,12 @@ def coded(series: nw.Series[Any]) -> Column:
     return Column(series.name, rank[given], values)
 
 
+def in_order(series: nw.Series[Any], column: Column) -> bool:
+    """Tell whether the values of a column lie on a line: numbers, dates or truth values, none missing."""
+    ordered = series.dtype.is_numeric() or series.dtype.is_temporal() or series.dtype == nw.Boolean
+    return ordered and None not in column.values
+
+
 def _by_arrow(series: nw.Series[Any]) -> tuple[Int64, list[Hashable]]:
     values = series.to_arrow()
     if isinstance(values, pa.ChunkedArray):

@@ -13,12 +13,12 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.anonymity.columns import coded, collapsed, listed
+from masquerade.anonymity.columns import coded, collapsed, in_order, listed
+from masquerade.anonymity.requirements import cells_of, earth_mover, recursive_ratio, total_variation
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted, printable
 
 Int64 = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,79 +160,19 @@ def _sensitive(series: nw.Series[Any], of_row: Int64, sizes: Int64) -> Sensitive
     values = len(column.values)
     if not len(sizes):
         return SensitiveReport(series.name, 0, 0, 0.0, {}, 0.0, None, 0, 0, {})
-    cells, counts = np.unique(of_row * values + column.codes, return_counts=True)
-    owner, value = np.divmod(cells, values)
-    distinct = np.bincount(owner, minlength=len(sizes))
-    share = counts / sizes[owner]
-    entropy = np.bincount(owner, -share * np.log(share), minlength=len(sizes))
     overall = np.bincount(column.codes, minlength=values) / len(of_row)
+    cells = cells_of(of_row, column.codes, sizes, overall)
+    distinct = cells.distinct
     alike = distinct == 1
-    ordered = series.dtype.is_numeric() or series.dtype.is_temporal() or series.dtype == nw.Boolean
     return SensitiveReport(
         name=series.name,
         values=values,
         distinct_l=int(distinct.min()),
-        entropy_l=float(np.exp(entropy.min())),
-        recursive_c=recursive(owner, counts, distinct),
-        t_equal=total_variation(owner, value, share, overall, len(sizes)),
-        t_ordered=earth_mover(owner, value, share, overall)
-        if ordered and None not in column.values
-        else None,
+        entropy_l=float(np.exp(cells.entropy.min())),
+        recursive_c={l: float(recursive_ratio(cells, l).max()) for l in range(2, int(distinct.min()) + 1)},
+        t_equal=float(total_variation(cells).max()),
+        t_ordered=float(earth_mover(cells).max()) if in_order(series, column) else None,
         homogeneous_classes=int(alike.sum()),
         homogeneous_rows=int(sizes[alike].sum()),
         rows_by_distinct={int(n): int(sizes[distinct == n].sum()) for n in np.unique(distinct)},
     )
-
-
-def recursive(owner: Int64, counts: Int64, distinct: Int64) -> dict[int, float]:
-    """Return for l = 2 up to the fewest distinct values the largest r₁ / (r_l + r_{l+1} + …) of a class.
-
-    r₁ ≥ r₂ ≥ … are the counts of a class.
-    """
-    order = np.lexsort((-counts, owner))
-    sorted_counts = counts[order].astype(np.float64)
-    first = np.concatenate([[0], np.cumsum(distinct)[:-1]])
-    sums = np.add.reduceat(sorted_counts, first)
-    rest, found = sums.copy(), {}
-    for l in range(2, int(distinct.min()) + 1):
-        rest = rest - sorted_counts[first + l - 2]
-        found[l] = float((sorted_counts[first] / rest).max())
-    return found
-
-
-def total_variation(owner: Int64, value: Int64, share: Floats, overall: Floats, classes: int) -> float:
-    """Return the largest ½ Σ |p − q| between a class and the table; values that a class lacks count too."""
-    own = np.bincount(owner, np.abs(share - overall[value]), minlength=classes)
-    absent = 1.0 - np.bincount(owner, overall[value], minlength=classes)
-    return float(np.clip((own + absent) / 2, 0.0, 1.0).max())
-
-
-def earth_mover(owner: Int64, value: Int64, share: Floats, overall: Floats) -> float:
-    """Return the largest Σ |cumulated p − q| / (values − 1) between a class and the table.
-
-    The cumulated difference changes at a class's own values only by its shares, so it is summed in pieces:
-    between two of them the class's side is constant and the table's side a stretch of its distribution.
-    """
-    values = len(overall)
-    if values == 1:
-        return 0.0
-    steps = np.cumsum(overall)[:-1]  # of the table, after each value but the last
-    sums = np.concatenate([[0.0], np.cumsum(steps)])
-    new = np.concatenate([[True], owner[1:] != owner[:-1]])
-    height = np.cumsum(share)
-    height -= np.repeat((height - share)[new], np.diff(np.append(np.flatnonzero(new), len(owner))))
-    until = np.append(value[1:], values - 1)
-    until[np.append(new[1:], True)] = values - 1
-    total = np.bincount(owner, _gap(steps, sums, height, value, np.minimum(until, values - 1)))
-    # before its first value a class has nothing
-    start = value[new]
-    total += sums[start]
-    return float(total.max() / (values - 1))
-
-
-def _gap(steps: Floats, sums: Floats, height: Floats, low: Int64, high: Int64) -> Floats:
-    """Return Σ |height − steps[i]| for low ≤ i < high; steps rise, so they cross a height once."""
-    cross = np.clip(np.searchsorted(steps, height), low, high)
-    below = height * (cross - low) - (sums[cross] - sums[low])
-    above = (sums[high] - sums[cross]) - height * (high - cross)
-    return np.maximum(below, 0.0) + np.maximum(above, 0.0)

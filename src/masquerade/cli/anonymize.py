@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from masquerade.anonymity.anonymize import Anonymized
     from masquerade.anonymity.measures import AnonymityReport
+    from masquerade.anonymity.requirements import Requirement
 
 
 class _TableOrCommand(TyperGroup):
@@ -64,6 +65,22 @@ def command(
     k: Annotated[int | None, option("How many rows must look alike, at least.", "K", "-k")] = None,
     quasi: Quasi = None,
     sensitive: Sensitive = None,
+    diverse: Annotated[
+        list[str] | None,
+        option(
+            "A sensitive column and how many values every class has of it at least: illness=3, "
+            "illness=entropy:2.5 or illness=recursive:C:L.",
+            "COLUMN=L",
+        ),
+    ] = None,
+    close: Annotated[
+        list[str] | None,
+        option(
+            "A sensitive column and how far a class may be from the table at most: illness=0.2, or by the "
+            "order of numbers income=ordered:0.2.",
+            "COLUMN=T",
+        ),
+    ] = None,
     hierarchies: Annotated[
         str | None, option("How values may be generalised before they are starred (YAML or JSON).", "FILE")
     ] = None,
@@ -82,6 +99,8 @@ def command(
     in clear, others are left out. k-anonymity is not differential privacy: it bounds no belief, and where all
     rows of a class share a sensitive value, that value is told. See: masquerade anonymize check --help
 
+    --diverse and --close keep classes from telling it, for more stars.
+
     Example: masquerade anonymize people.csv -k 10 --quasi age,sex,zip --sensitive illness --out shown.csv
     """
     if context.invoked_subcommand is not None:
@@ -95,6 +114,7 @@ def command(
     by, told = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
     kept = columns_in("--keep", keep)
     _disjoint(by, told, kept)
+    required = _required(diverse, close, told)
     output.refuse((k < 1, f"-k is a whole number, at least 1. Got {k} instead."))
     levels = None if hierarchies is None else mq.anonymity.load_hierarchies(hierarchies)
     table, columns, paths = _read(data, [*by, *told, *kept])
@@ -103,9 +123,12 @@ def command(
     how: dict[str, Any] = {"overwrite": overwrite, "inputs": [path for path in paths if path != "-"]}
     AtomicWriter(out, table.schema, {}, **how)  # refuses a target that cannot be written
     with output.progress("anonymizing"):
-        result = mq.anonymity.anonymize(table, by, k, hierarchies=levels)
-    report = mq.anonymity.check(_typed(result.frame, told), by, told or None)
+        typed = _typed(table, told)  # numbers have an order, also where they are written as text
+        result = mq.anonymity.anonymize(typed, by, k, hierarchies=levels, sensitive=required)
+    report = mq.anonymity.check(result.frame, by, told or None)
     shown = result.frame
+    for name in told:
+        shown = shown.set_column(shown.schema.get_field_index(name), table.schema.field(name), table[name])
     if shuffle:
         from masquerade.disguising.columns import permutation  # noqa: PLC0415  (loads Arrow)
 
@@ -159,6 +182,90 @@ def check(
         output.write_whole(report, page.encode(), overwrite=overwrite)
         output.say(f"the report is in {report}.")
     output.emit(found.to_dict() if json else output.render(found.summary()))
+
+
+@app.command("risk")
+def risk(
+    data: Data,
+    *,
+    quasi: Quasi = None,
+    weight: Annotated[
+        str | None, option("The column with how many people a record of a sample stands for.", "COLUMN")
+    ] = None,
+    household: Annotated[
+        str | None, option("The column by which records belong to one household.", "COLUMN")
+    ] = None,
+    out: Annotated[
+        str | None, option("Also write the risk of every record, in their order (.csv, .parquet).", "FILE")
+    ] = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Estimate how likely each record of a table is to be recognised by its quasi-identifiers.
+
+    Without --weight the table is the whole population. The estimate is a model's, no guarantee.
+
+    Example: masquerade anonymize risk sample.csv --quasi age,sex,zip --weight people --out risks.csv
+    """
+    output.refuse((not quasi, "--quasi COLUMNS is missing. See: masquerade anonymize risk --help"))
+    by = columns_in("--quasi", quasi)
+    others = [name for name in (weight, household) if name is not None]
+    _disjoint(by, others)
+    table, _, paths = _read(data, [*by, *others])
+    found = mq.anonymity.risk(
+        _typed(table, [weight] if weight else []), by, weight=weight, household=household
+    )
+    if out is not None:
+        import pyarrow as pa  # noqa: PLC0415
+
+        from masquerade.frames.file_writer import AtomicWriter  # noqa: PLC0415
+
+        columns = {"risk": found.records, "frequency": found.frequencies, "population": found.estimated}
+        if found.households is not None:
+            columns["household_risk"] = found.households
+        batch = pa.record_batch({name: pa.array(own) for name, own in columns.items()})
+        inputs = [path for path in paths if path != "-"]
+        with AtomicWriter(out, batch.schema, {}, overwrite=overwrite, inputs=inputs) as target:
+            target.write(batch)
+        output.say(f"the risk of every record is in {out}: show it to nobody who may not see the table.")
+    output.emit(found.to_dict() if json else output.render(found.summary()))
+
+
+def _required(
+    diverse: list[str] | None, close: list[str] | None, told: Sequence[str]
+) -> dict[str, list[Requirement]]:
+    """Return what is required of classes by column, from texts like ``illness=3``."""
+    kinds: dict[str, dict[str, Any]] = {
+        "--diverse": {
+            "": lambda l: mq.anonymity.DistinctDiversity(int(l)),
+            "entropy": lambda l: mq.anonymity.EntropyDiversity(float(l)),
+            "recursive": lambda c, l: mq.anonymity.RecursiveDiversity(float(c), int(l)),
+        },
+        "--close": {
+            "": lambda t: mq.anonymity.Closeness(float(t)),
+            "ordered": lambda t: mq.anonymity.Closeness(float(t), ordered=True),
+        },
+    }
+    found: dict[str, list[Requirement]] = {}
+    for name, texts in (("--diverse", diverse), ("--close", close)):
+        for text in texts or []:
+            column, sign, rule = text.rpartition("=")
+            kind, *numbers = rule.split(":") if ":" in rule else ("", rule)
+            if not sign or column not in told:
+                raise InputError(
+                    f"{name}: {column or text!r} is not among --sensitive; give COLUMN=NUMBER of one that is."
+                )
+            try:
+                made = kinds[name][kind](*numbers)
+            except (KeyError, TypeError, ValueError) as error:
+                if isinstance(error, InputError):
+                    raise
+                words = " or ".join(f"{column}={word}{':' if word else ''}…" for word in kinds[name])
+                raise InputError(
+                    f"{name}: {rule!r} cannot be read; give {words}, numbers after it."
+                ) from None
+            found.setdefault(column, []).append(made)
+    return found
 
 
 def columns_in(option: str, texts: list[str] | None) -> list[str]:
@@ -221,6 +328,7 @@ def _plain(
         "out": out,
         "k": result.k,
         "quasi_identifiers": list(result.quasi_identifiers),
+        "required": {name: [str(one) for one in own] for name, own in result.required.items()},
         "disclosed_in_clear": told,
         "left_out": left_out,
         "utility": result.utility.to_dict(),

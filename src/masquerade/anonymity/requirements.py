@@ -1,0 +1,204 @@
+"""What classes may tell of a sensitive column at most: l-diversity and t-closeness, as they are enforced.
+
+Each of them holds for two classes put together if it holds for both, and closeness for the table as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite, log
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.errors import InputError
+
+Int64 = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+ROUNDING = 1e-12
+
+
+class ClassCells(NamedTuple):
+    """How often classes have which values of a sensitive column: cells sorted by class, then by value.
+
+    `owner` numbers the classes from 0, each has `sizes` rows, and `overall` are the shares in the table.
+    """
+
+    owner: Int64
+    value: Int64
+    counts: Int64
+    sizes: Int64
+    overall: Floats
+
+    @property
+    def share(self) -> Floats:
+        """Return the share of every cell in its class."""
+        return self.counts / self.sizes[self.owner]
+
+    @property
+    def distinct(self) -> Int64:
+        """Return how many values every class has."""
+        return np.bincount(self.owner, minlength=len(self.sizes))
+
+    @property
+    def entropy(self) -> Floats:
+        """Return the entropy of every class, in nats."""
+        each: Floats = -self.share * np.log(self.share)
+        return np.bincount(self.owner, each, minlength=len(self.sizes)).astype(np.float64)
+
+
+def cells_of(of_row: Int64, codes: Int64, sizes: Int64, overall: Floats) -> ClassCells:
+    """Return the cells of classes, given the class and the value of every row."""
+    cells, counts = np.unique(of_row * len(overall) + codes, return_counts=True)
+    owner, value = np.divmod(cells, max(len(overall), 1))
+    return ClassCells(owner, value, counts, sizes, overall)
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctDiversity:
+    """Every class has at least l distinct values.
+
+    Reference: Machanavajjhala, Kifer, Gehrke & Venkitasubramaniam (2007), l-diversity.
+    """
+
+    l: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.l, bool) or not isinstance(self.l, int) or self.l < 1:
+            raise InputError(f"'l' distinct values are a whole number, at least 1. Got {self.l!r} instead.")
+
+    def met(self, cells: ClassCells) -> Bools:
+        """Tell for every class whether this holds."""
+        return cells.distinct >= self.l
+
+    def __str__(self) -> str:
+        return f"{self.l}-diverse"
+
+
+@dataclass(frozen=True, slots=True)
+class EntropyDiversity:
+    """The entropy of every class is at least log l.
+
+    Reference: Machanavajjhala et al. (2007), Definition 4.1.
+    """
+
+    l: float
+
+    def __post_init__(self) -> None:
+        _number("l", self.l, 1, None)
+
+    def met(self, cells: ClassCells) -> Bools:
+        """Tell for every class whether this holds."""
+        return cells.entropy >= log(self.l) - ROUNDING
+
+    def __str__(self) -> str:
+        return f"{self.l:g}-diverse by entropy"
+
+
+@dataclass(frozen=True, slots=True)
+class RecursiveDiversity:
+    """The most frequent value of every class is rarer than c times the l-th and all after it together.
+
+    Formula: r₁ < c·(r_l + r_{l+1} + …), counts of a class in falling order.
+    Reference: Machanavajjhala et al. (2007), Definition 4.2.
+    """
+
+    c: float
+    l: int
+
+    def __post_init__(self) -> None:
+        _number("c", self.c, 0, None)
+        if isinstance(self.l, bool) or not isinstance(self.l, int) or self.l < 2:
+            raise InputError(f"'l' of (c, l) is a whole number, at least 2. Got {self.l!r} instead.")
+
+    def met(self, cells: ClassCells) -> Bools:
+        """Tell for every class whether this holds."""
+        return recursive_ratio(cells, self.l) < self.c
+
+    def __str__(self) -> str:
+        return f"recursively ({self.c:g}, {self.l})-diverse"
+
+
+@dataclass(frozen=True, slots=True)
+class Closeness:
+    """The values of every class are distributed as in the table, up to a distance of t.
+
+    The distance is half the sum of all differences of shares; with `ordered` it is the earth mover's over
+    numbers, dates or truth values: what must be moved how far, as a share of the whole way.
+    Reference: Li, Li & Venkatasubramanian (2007), t-closeness.
+    """
+
+    t: float
+    ordered: bool = False
+
+    def __post_init__(self) -> None:
+        _number("t", self.t, 0, 1)
+
+    def met(self, cells: ClassCells) -> Bools:
+        """Tell for every class whether this holds."""
+        return (earth_mover if self.ordered else total_variation)(cells) <= self.t + ROUNDING
+
+    def __str__(self) -> str:
+        return f"{self.t:g}-close{' in order' if self.ordered else ''}"
+
+
+Requirement = DistinctDiversity | EntropyDiversity | RecursiveDiversity | Closeness
+
+
+def _number(name: str, value: float, low: float, high: float | None) -> None:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+    if not plain or value < low or (high is not None and value > high):
+        limit = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise InputError(f"'{name}' is a number, {limit}. Got {value!r} instead.")
+
+
+def recursive_ratio(cells: ClassCells, l: int) -> Floats:
+    """Return r₁ / (r_l + r_{l+1} + …) of every class, infinite for fewer than l values; r falls."""
+    order = np.lexsort((-cells.counts, cells.owner))
+    counts = cells.counts[order].astype(np.float64)
+    first = np.concatenate([[0], np.cumsum(cells.distinct)[:-1]])
+    place = np.arange(len(counts)) - first[cells.owner]  # owners are sorted: the order does not move them
+    rest = np.bincount(cells.owner, counts * (place >= l - 1), minlength=len(cells.sizes))
+    ratio = np.full(len(cells.sizes), np.inf)
+    np.divide(counts[first], rest, out=ratio, where=rest > 0)
+    return ratio
+
+
+def total_variation(cells: ClassCells) -> Floats:
+    """Return ½ Σ |p − q| between every class and the table; values that a class lacks count too."""
+    own = np.abs(cells.share - cells.overall[cells.value])
+    apart = np.bincount(cells.owner, own, minlength=len(cells.sizes))
+    absent = 1.0 - np.bincount(cells.owner, cells.overall[cells.value], minlength=len(cells.sizes))
+    return np.clip((apart + absent) / 2, 0.0, 1.0)
+
+
+def earth_mover(cells: ClassCells) -> Floats:
+    """Return Σ |cumulated p − q| / (values − 1) between every class and the table.
+
+    The cumulated difference changes at a class's own values only by its shares, so it is summed in pieces:
+    between two of them the class's side is constant and the table's side a stretch of its distribution.
+    """
+    owner, value, share, values = cells.owner, cells.value, cells.share, len(cells.overall)
+    if values == 1:
+        return np.zeros(len(cells.sizes))
+    steps = np.cumsum(cells.overall)[:-1]  # of the table, after each value but the last
+    sums = np.concatenate([[0.0], np.cumsum(steps)])
+    new = np.concatenate([[True], owner[1:] != owner[:-1]])
+    height = np.cumsum(share)
+    height -= np.repeat((height - share)[new], np.diff(np.append(np.flatnonzero(new), len(owner))))
+    until = np.append(value[1:], values - 1)
+    until[np.append(new[1:], True)] = values - 1
+    total = np.bincount(owner, _gap(steps, sums, height, value, np.minimum(until, values - 1)))
+    # before its first value a class has nothing
+    total += sums[value[new]]
+    return total / (values - 1)
+
+
+def _gap(steps: Floats, sums: Floats, height: Floats, low: Int64, high: Int64) -> Floats:
+    """Return Σ |height − steps[i]| for low ≤ i < high; steps rise, so they cross a height once."""
+    cross = np.clip(np.searchsorted(steps, height), low, high)
+    below = height * (cross - low) - (sums[cross] - sums[low])
+    above = (sums[high] - sums[cross]) - height * (high - cross)
+    return np.maximum(below, 0.0) + np.maximum(above, 0.0)
