@@ -120,7 +120,7 @@ class Guard:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         door, path, origin = self.door, str(scope["path"]), headers.get("origin")
         within = path.removeprefix(door.prefix)
-        open_to_all = within in {"/enter", "/assets/studio.js", "/assets/studio.css"}
+        open_to_all = within in {"/enter", "/assets/studio.js", "/assets/studio.css", "/assets/icon.svg"}
         rules = (
             (headers.get("host") != [door.host], 421, f"This page is {door.host} and has no other name."),
             (origin not in (None, [door.origin]), 403, "This request comes from another page."),

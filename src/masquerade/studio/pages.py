@@ -28,6 +28,7 @@ from masquerade.studio.answer import Answer
 from masquerade.studio.project import RESULTS
 
 if TYPE_CHECKING:
+    from masquerade.studio.engine import Job
     from masquerade.studio.server import Studio
 
 SCREENS = ("data", "policy", "trade-off", "estimate", "learn", "audit", "release")
@@ -149,9 +150,9 @@ def _data(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dic
         found["files"] = [p for p in inside if p.is_file() and p.suffix.lower() in ENDINGS][:MOST_FILES]
     else:
         raise InputError(f"{folder}: is no folder.")
-    draft = steps.one(asked, "draft")
-    if draft is not None and draft != settings["data"]:
-        found["answer"] = studio.answer(["policy", "init", draft], 0.05)
+    draft = studio.engine.job(steps.one(asked, "draft") or "")
+    if draft is not None and draft.state != "done":
+        found["answer"] = _answer_of(draft)
     elif settings["data"] and content["policy"] is not None:
         found["answer"] = studio.answer(["policy", "check", "policy.yaml", settings["data"], "--json"])
         clear = [name for name in content["variables"] if name not in content["policy"].disguised]
@@ -349,10 +350,14 @@ def _release(studio: Studio, asked: steps.Asked, _content: Mapping[str, Any]) ->
     if kept_values is not None:
         found["answer"] = Answer(made, tuple(argv), kept_values, tuple(step["said"]) if step else ())
     elif job is not None:
-        over = job.over.is_set()
-        problem, running = (job.words, None) if over else (None, job)
-        found["answer"] = Answer(made, tuple(argv), problem=problem, job=running)
+        found["answer"] = _answer_of(job)
     return found
+
+
+def _answer_of(job: Job) -> Answer:
+    """Return what is known of a job that has no result: how far it is, or what went wrong."""
+    problem, running = (job.words, None) if job.over.is_set() else (None, job)
+    return Answer(job.name, job.argv, problem=problem, job=running)
 
 
 def download(studio: Studio, name: str, ending: str) -> tuple[str, bytes]:

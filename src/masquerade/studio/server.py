@@ -40,7 +40,7 @@ KEPT = {
     "disguise",
 }  # nothing clear in them
 TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-ASSETS = ("studio.css", "studio.js", "htmx.min.js", "hx-sse.min.js")
+ASSETS = ("studio.css", "studio.js", "icon.svg", "htmx.min.js")
 
 
 class Studio:
@@ -325,8 +325,7 @@ def _data_chosen(studio: Studio, asked: steps.Asked) -> str:
     answer = studio.set_data(asked)
     if answer is not None and answer.problem is not None:
         raise InputError(answer.problem)
-    waiting = answer is not None and answer.job is not None
-    return f"data?{urlencode({'draft': answer.argv[2]})}" if answer is not None and waiting else "data"
+    return f"data?draft={answer.name}" if answer is not None and answer.job is not None else "data"
 
 
 def _policy_changed(studio: Studio, asked: steps.Asked) -> str:
@@ -369,16 +368,14 @@ def _words_of(asked: steps.Asked) -> str:
 
 
 async def _events(studio: Studio, name: str) -> AsyncIterator[str]:
-    """Yield how far a job is; at the end what loads the page anew."""
-    last = ""
+    """Yield which share of a job is done; at the end what loads the page anew."""
+    last = None
     while True:
         job = studio.engine.job(name)
-        over = job is None or job.over.is_set()
-        text = pages.filled("job.html.j2", {"job": job, "over": over}).replace("\n", " ")
-        if text != last:
-            last = text
-            yield f"data: {text}\n\n"
-        if over:
+        if job is None or job.over.is_set():
             yield "event: over\ndata: over\n\n"
             return
+        if job.share is not None and job.share != last:
+            last = job.share
+            yield f"data: {last:.3f}\n\n"
         await asyncio.sleep(BEAT)

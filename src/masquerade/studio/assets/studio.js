@@ -1,5 +1,5 @@
 "use strict";
-// The few things a page cannot do without a script: the token, the end of a job, words of a slider.
+// The few things a page cannot do without a script: the token, how far a job is, words of a slider.
 const body = document.body;
 if (body.dataset.enter !== undefined) {
   const token = location.hash.slice(1);
@@ -9,7 +9,14 @@ if (body.dataset.enter !== undefined) {
     else document.getElementById("entering").textContent = "This link was used already. Open the file that masquerade studio names once more.";
   });
 }
-document.addEventListener("over", () => location.reload());
+for (const place of document.querySelectorAll("[data-events]")) {
+  const source = new EventSource(place.dataset.events);
+  source.addEventListener("message", (event) => {
+    place.querySelector("progress").value = Number(event.data);
+    place.querySelector(".share").textContent = `${Math.round(100 * Number(event.data))}%`;
+  });
+  source.addEventListener("over", () => { source.close(); location.reload(); });
+}
 document.addEventListener("input", (event) => {
   if (event.target.id === "eps") document.getElementById("epsout").value = event.target.value;
 });
