@@ -35,6 +35,7 @@ NAMES = (
     "linking",
     "people",
     "gather",
+    "studio",
     "growth",
     "growing",
     "spark_structure",

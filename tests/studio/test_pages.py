@@ -27,7 +27,7 @@ ASKED = [
     "policy",
     "trade-off?epsilon=2&n=4000&queries=pairs",
     "estimate?do=count&by=smoker&by=region&misfit=1",
-    "estimate?do=count&by=smoker&where=region&is=north&kind=given_records&nonnegative=mle",
+    "estimate?do=count&by=smoker&where=region%3Dnorth&kind=given_records&nonnegative=mle",
     "estimate?do=shares&of=smoker&by=region",
     "estimate?do=independence&of=smoker&group=ill",
     "estimate?do=odds-ratio&of=smoker&group=ill",
@@ -254,7 +254,7 @@ def test_downloads_are_what_the_command_writes(visitor):
     [
         ("estimate?do=count&by=smokr", "smokr"),
         ("estimate?do=shares", "Choose the variable"),
-        ("estimate?do=count&where=smoker&is=perhaps", "perhaps"),
+        ("estimate?do=count&where=smoker%3Dperhaps", "perhaps"),
         ("learn?do=regress&formula=ill+~+nobody", "nobody"),
         ("data?folder=/no/such/folder", "is no folder"),
     ],

@@ -15,6 +15,7 @@ from masquerade.studio.project import Project
 from masquerade.studio.server import Studio
 
 PORT = 5559  # of the name that requests carry; nothing listens there
+NUMBER = r'<data value="([^"]*)" data-at="([^"]*)"(?: data-command="([^"]*)")?>'
 DEADLINE = 240  # seconds: a slow machine is no failure
 
 
@@ -68,13 +69,12 @@ class Visitor:
 def steps_of(page):
     """Yield the command that a part of a page shows, and its numbers by where they stand in its JSON."""
     for part in page.split("data-step")[1:]:
-        command = re.search(r'data-command="([^"]*)"|class="command">([^<]*)<', part)
-        numbers = re.findall(r'<data value="([^"]*)" data-at="([^"]*)">([^<]*)</data>', part)
-        if command and numbers:
-            yield (
-                unescape(command[1] or command[2]),
-                [(unescape(at), float(value)) for value, at, _ in numbers],
-            )
+        own = re.search(r'^[^>]*data-command="([^"]*)"|class="command">([^<]*)<', part)
+        found = {}
+        for value, at, command in re.findall(NUMBER, part):
+            said = unescape(command or (own[1] or own[2] if own else ""))
+            found.setdefault(said, []).append((unescape(at), float(value)))
+        yield from found.items()
 
 
 def found_at(values, place):

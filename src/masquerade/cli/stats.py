@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from masquerade.cli.data_source import Records, over_records, own_option
 from masquerade.cli.options import Json, Out, Overwrite, group, option, required
 from masquerade.core.errors import InputError
 from masquerade.core.shown import Shown
+from masquerade.core.words import percent
 from masquerade.learn.option_kinds import category_called, names_in
 
 if TYPE_CHECKING:
@@ -222,6 +224,10 @@ def independence(
     pair: Pair,
     given: Given = None,
     where: Where = None,
+    power: Annotated[
+        float | None,
+        option("Also say how many records find an association like this one with this chance.", "SHARE"),
+    ] = None,
 ) -> Shown:
     """Test whether two variables are independent, within every category of others if there are any.
 
@@ -229,7 +235,16 @@ def independence(
     """
     first, second = _pair(pair, schema)
     asked = _names(given, schema, "--given")
-    return mq.stats.independence(source, first, second, given=asked, where=_conditions(where, schema))
+    found = mq.stats.independence(source, first, second, given=asked, where=_conditions(where, schema))
+    if power is None:
+        return found
+    n = found.needed(power)
+    said = (
+        "No association is estimated at all: no number of records can be named that would find it."
+        if n is None
+        else f"As strong as estimated here, it is found with a chance of {percent(power)} in {n:,} records."
+    )
+    return replace(found, notes=(*found.notes, said))
 
 
 def _pair(text: str, schema: Schema) -> tuple[str, str]:

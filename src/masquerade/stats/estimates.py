@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -179,6 +180,31 @@ class TestResult(Shown):
         import pandas as pd  # noqa: PLC0415
 
         return pd.DataFrame({self.symbol: [self.statistic], "df": [self.df], "p_value": [self.p_value]})
+
+    def needed(self, power: float = 0.8, level: float = 0.05) -> int | None:
+        """Return how many records find a departure as large as estimated here; None if that is 0 or less.
+
+        Formula: n·λ/(statistic − df) with P(χ'²_df(λ) > χ²_{df,1−level}) = power: the statistic less its
+        degrees of freedom estimates the non-centrality without bias, and that grows with n.
+        Reference: Cohen, Statistical Power Analysis (1988), chapter 7.
+        Error: that of the estimate: relative, about √(2(df + 2(statistic − df)))/(statistic − df).
+        """
+        if not 0 < level < power < 1:
+            raise InputError(f"The power must be above the level and below 1. Got {power:g} and {level:g}.")
+        if not self.statistic > self.df > 0:
+            return None
+        from scipy import optimize, stats  # noqa: PLC0415  (few ask)
+
+        threshold = float(stats.chi2.isf(level, self.df))
+
+        def short(centre: float) -> float:
+            return float(stats.ncx2.sf(threshold, self.df, centre) - power)
+
+        high = 1.0
+        while short(high) < 0:
+            high *= 2
+        centre = optimize.brentq(short, 1e-9, high, xtol=1e-10)
+        return math.ceil(self.n * centre / (self.statistic - self.df))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw how the statistic scatters if the hypothesis holds (χ², nearly), and where it is."""

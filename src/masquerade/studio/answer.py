@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,3 +32,14 @@ class Answer:
     def python(self) -> str:
         """Return the line of Python."""
         return steps.python(self.argv)
+
+
+def answer_of(job: Job) -> Answer:
+    """Return what is known of a job: how far it is, what went wrong, or what its command printed."""
+    if not job.over.is_set():
+        return Answer(job.name, job.argv, job=job)
+    if job.state != "done" or job.outcome is None:
+        return Answer(job.name, job.argv, problem=job.words)
+    printed = job.outcome.printed
+    values = json.loads(printed) if printed.startswith(("{", "[")) else None
+    return Answer(job.name, job.argv, values, job.outcome.said)

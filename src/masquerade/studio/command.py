@@ -107,6 +107,7 @@ def _serve(project: Project, data: Path | None, policy: str | None, port: int, *
     import uvicorn  # noqa: PLC0415  (loads the server)
 
     from masquerade.channels import policy_text  # noqa: PLC0415
+    from masquerade.studio import records  # noqa: PLC0415
     from masquerade.studio.server import Studio, listening_socket  # noqa: PLC0415
 
     if policy is not None:
@@ -120,7 +121,7 @@ def _serve(project: Project, data: Path | None, policy: str | None, port: int, *
         if data is not None and project.settings["data"] is None:
             asked = {"do": ["draft"], "data": [str(data.resolve())]}
             if policy is None:
-                studio.set_data(asked)
+                records.choose(studio, asked)
             else:
                 with project.changed(f"data of {data.name}") as (settings, _):
                     settings["data"] = str(data.resolve())

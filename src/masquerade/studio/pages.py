@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,11 @@ from masquerade.core.words import (
     percent,
     visible,
 )
-from masquerade.studio import pictures, policy_edits, steps
-from masquerade.studio.answer import Answer
+from masquerade.studio import pictures, policy_edits, records, releases, steps
+from masquerade.studio.answer import Answer, answer_of
 from masquerade.studio.project import RESULTS
 
 if TYPE_CHECKING:
-    from masquerade.studio.engine import Job
     from masquerade.studio.server import Studio
 
 SCREENS = ("data", "policy", "trade-off", "estimate", "learn", "audit", "release")
@@ -37,22 +36,26 @@ ENDINGS = (".csv", ".gz", ".tsv", ".parquet", ".arrow", ".xlsx", ".sav", ".dta",
 MOST_FILES, MOST_ROWS = 200, 400
 # what templates may ask for where a screen has nothing to show
 EMPTY: dict[str, Any] = {
-    **dict.fromkeys(("problem", "answer", "risk", "tables", "link", "values", "picture")),
+    **dict.fromkeys(("problem", "answer", "risk", "tables", "link", "values", "picture", "alone", "ledger")),
+    "choices": {},
     **dict.fromkeys(("rows", "folders", "files", "releases"), ()),
     "folder": Path("/"),
 }
 SAVED = ("csv", "tex", "md")
-SVG_STYLE = (
-    "text{font:12px sans-serif;fill:#1d2733}.bar{fill:#bcd7ee}.whisker{stroke:#1a6fb5;stroke-width:2}"
-    ".grid{stroke:#dde2e8}.tick{fill:#65717f}"
-)
+TABLED = {"bayesian_network", "naive_bayes", "association_rules"}
+MOST_CHOICES = 50  # categories of a variable among which a form lets choose
 
 
-def number(value: Any, at: str, form: str = ",.4g") -> Markup:
-    """Return a number for reading, with what the command printed and where it stands in that."""
+def number(value: Any, at: str, form: str = ",.4g", command: str = "") -> Markup:
+    """Return a number for reading, with what the command printed and where it stands in that.
+
+    The command is that of the section which it stands in, unless it is named.
+    """
     if value is None:
         return Markup("–")
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool):
+        return Markup("yes") if value else Markup("no")
+    if not isinstance(value, (int, float)):
         return escape(category_text(value))
     if isinstance(value, int):
         words = f"{value:,}"
@@ -63,7 +66,8 @@ def number(value: Any, at: str, form: str = ",.4g") -> Markup:
     else:
         words = f"{value:{form}}"
         words = words.removeprefix("-") if not words.strip("-0.,") else words
-    return Markup('<data value="{}" data-at="{}">{}</data>').format(repr(value), at, words)
+    by = Markup(' data-command="{}"').format(command) if command else Markup("")
+    return Markup('<data value="{}" data-at="{}"{}>{}</data>').format(repr(value), at, by, words)
 
 
 @cache
@@ -79,6 +83,7 @@ def _environment() -> Environment:
         number=number,
         percent=percent,
         gamma_text=gamma_text,
+        gamma_of=lambda text: gamma_words(Fraction(text)),
         category_text=category_text,
         screens=list(zip(SCREENS, TITLES, strict=True)),
         saved=SAVED,
@@ -116,12 +121,7 @@ def _frame(studio: Studio, name: str, asked: steps.Asked) -> dict[str, Any]:
         policy = project.policy
     except MasqueradeError as error:
         problem = str(error)
-    gamma: Any = None
-    if policy is not None and policy.disguised:
-        gamma = max(
-            math.prod(group.channel.gamma for group in policy.groups_of(stratum) if group.disguised)
-            for stratum in policy.strata or (None,)
-        )
+    gamma = policy_edits.record_gamma(policy) if policy is not None and policy.disguised else None
     return {
         "screen": name,
         "title": dict(zip(SCREENS, TITLES, strict=True)).get(name, "Something is wrong"),
@@ -134,6 +134,7 @@ def _frame(studio: Studio, name: str, asked: steps.Asked) -> dict[str, Any]:
         "asked": lambda key: steps.one(asked, key) or "",
         "all_asked": lambda key: steps.several(asked, key),
         "query": urlencode([(key, value) for key, values in asked.items() for value in values]),
+        "people": project.people,
         "steps": len(project.steps),
         "variables": [] if policy is None else [v.name for v in policy.schema.variables],
         "data_name": Path(settings["data"]).name if settings["data"] else None,
@@ -152,7 +153,7 @@ def _data(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dic
         raise InputError(f"{folder}: is no folder.")
     draft = studio.engine.job(steps.one(asked, "draft") or "")
     if draft is not None and draft.state != "done":
-        found["answer"] = _answer_of(draft)
+        found["answer"] = answer_of(draft)
     elif settings["data"] and content["policy"] is not None:
         found["answer"] = studio.answer(["policy", "check", "policy.yaml", settings["data"], "--json"])
         clear = [name for name in content["variables"] if name not in content["policy"].disguised]
@@ -163,7 +164,7 @@ def _data(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dic
 
 
 def _policy(_studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dict[str, Any]:
-    policy, people = content["policy"], content["settings"]["people"]
+    policy, people = content["policy"], content["people"]
     if policy is None:
         return {"rows": [], "values": None}
     values = policy_edits.figures(policy, people)
@@ -222,7 +223,7 @@ def live_words(studio: Studio, asked: steps.Asked) -> str:
     if name not in values["variables"]:
         raise InputError(f"There is no variable {name!r}.")
     gamma = policy_edits.STOPS[policy_edits.stop_asked(asked)]
-    found = policy_edits.live_figures(values, name, gamma, studio.project.settings["people"])
+    found = policy_edits.live_figures(values, name, gamma, studio.project.people)
     record = found["record_gamma"]
     content = {
         "figures": found["variables"][0],
@@ -236,51 +237,83 @@ def live_words(studio: Studio, asked: steps.Asked) -> str:
 def _trade_off(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dict[str, Any]:
     if content["policy"] is None:
         raise InputError("Draft a policy on the page Data first: its variables are what is planned for.")
-    answer = studio.answer(steps.trade_off(asked, content["settings"]["people"]))
-    picture = Markup("")
-    if answer.values is not None:
-        lines: dict[str, list[tuple[float, float]]] = {}
-        floor = []
-        for row in answer.values["curve"]:
-            if row["margin"]:
-                lines.setdefault(row["design"], []).append((row["epsilon"], row["margin"]))
-            if row["floor"]:
-                floor.append((row["epsilon"], row["floor"]))
-        picture = pictures.curves(lines, sorted(set(floor)), answer.values["epsilon"], "Error against ε")
-    return {"answer": answer, "picture": picture}
+    answer = studio.answer(steps.trade_off(asked, content["people"]))
+    return {"answer": answer, "picture": picture_of(answer)}
 
 
-def _records(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    records: Mapping[str, Any] | None = content["settings"]["records"]
-    if not records:
+def _curves(plan: Mapping[str, Any]) -> Markup:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    floor = []
+    for row in plan["curve"]:
+        if row["margin"]:
+            lines.setdefault(row["design"], []).append((row["epsilon"], row["margin"]))
+        if row["floor"]:
+            floor.append((row["epsilon"], row["floor"]))
+    return pictures.curves(lines, sorted(set(floor)), plan["epsilon"], "Error against ε")
+
+
+def _records(studio: Studio, content: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """Return where the records are that are counted, and their variables, for forms."""
+    found: Mapping[str, Any] | None = content["settings"]["records"]
+    if not found:
         raise InputError("There are no disguised records yet: make some on Release, or choose some on Data.")
-    return records
+    schema = records.policy_of(studio.project, found).schema
+    short = [variable for variable in schema.variables if len(variable) <= MOST_CHOICES]
+    choices = {v.name: [category_text(label) for label in v.categories] for v in short}
+    return found, {"variables": [v.name for v in schema.variables], "choices": choices}
 
 
 def _estimate(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dict[str, Any]:
-    records = _records(content)
-    if steps.one(asked, "do") is None:
-        return {"picture": Markup("")}
-    answer = studio.answer(steps.estimate(asked, records))
-    return {"answer": answer, "picture": _bars(answer)}
+    where, found = _records(studio, content)
+    do = steps.one(asked, "do")
+    if do is None:
+        return found
+    answer = studio.answer(steps.estimate(asked, where))
+    if answer.values is not None and do == "count" and steps.one(asked, "kind") is None:
+        alone = dict(asked) | {"kind": ["given_records"], "misfit": []}
+        found["alone"] = studio.answer(steps.estimate(alone, where))
+    return found | {"answer": answer, "picture": picture_of(answer, found.get("alone"))}
 
 
-def _bars(answer: Answer) -> Markup:
-    """Return the picture of whatever has values with intervals."""
-    rows = answer.values or []
+def picture_of(answer: Answer, alone: Answer | None = None) -> Markup:
+    """Return the picture of an answer: of a plan, a network, or whatever has values with intervals."""
+    values = answer.values
+    if isinstance(values, dict) and "curve" in values:
+        return _curves(values)
+    kind = values.get("kind") if isinstance(values, dict) else None
+    if kind == "structure":
+        strength = {(s["parent"], s["child"]): s["statistic"] for s in values["strengths"]}
+        return pictures.network(values["parents"], strength, LINK)
+    if kind == "bayesian_network":
+        parents = {node["variable"]["name"]: _parents(node) for node in values["nodes"]}
+        return pictures.network(parents, {}, LINK)
+    if kind is not None:
+        return Markup("")
+    inner = _rows(alone.values) if alone is not None and alone.values is not None else []
+    return _bars(_rows(values), inner)
+
+
+def _rows(values: Any) -> list[dict[str, Any]]:
+    rows = values or []
     if isinstance(rows, dict):
-        rows = rows.get("rows", [])
-    elif rows and "cells" in rows[0]:
-        rows = [
+        return list(rows.get("rows", []))
+    if rows and "cells" in rows[0]:
+        return [
             cell["labels"] | {k: v for k, v in cell.items() if k != "labels"} for cell in rows[0]["cells"]
         ]
+    return list(rows)
+
+
+def _bars(rows: list[dict[str, Any]], inner: list[dict[str, Any]]) -> Markup:
+    """Return bars with their intervals, and inside them those of the disguise alone where they are known."""
     found = []
-    for row in rows:
+    for place, row in enumerate(rows):
         value = next((row[key] for key in VALUES if isinstance(row.get(key), (int, float))), None)
         if value is None or row.get("lower") is None or row.get("upper") is None:
             return Markup("")
         label = " · ".join(str(v) for v in row.values() if isinstance(v, str)) or "all"
-        found.append(pictures.Bar(label, value, row["lower"], row["upper"]))
+        within = (inner[place]["lower"], inner[place]["upper"]) if inner else None
+        found.append(pictures.Bar(label, value, row["lower"], row["upper"], within))
     return pictures.bars(found, "Estimates with their intervals")
 
 
@@ -289,32 +322,31 @@ VALUES = ("count", "share", "difference", "ratio", "odds_ratio", "odds ratio", "
 
 
 def _learn(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dict[str, Any]:
-    records = _records(content)
     do = steps.one(asked, "do")
+    if do == "model":
+        path = studio.place_of(steps.need(asked, "model", "a file with a model"))
+        return _shown(studio, studio.answer(steps.model(path)), path)
+    where, found = _records(studio, content)
     if do is None:
-        return {"picture": Markup(""), "tables": None, "link": None}
+        return found
     if do == "network" and steps.one(asked, "structure") is None:
-        found = studio.answer(steps.learn(dict(asked) | {"do": ["structure"]}, records))
-        if found.values is None:
-            return {"answer": found, "picture": Markup(""), "tables": None, "link": None}
-        asked = dict(asked) | {"structure": [f"results/{found.name}.json"]}
+        first = studio.answer(steps.learn(dict(asked) | {"do": ["structure"]}, where))
+        if first.values is None:
+            return found | {"answer": first}
+        asked = dict(asked) | {"structure": [f"{RESULTS}/{first.name}.json"]}
         asked.pop("max_parents", None)
     learner = {"link": "structure"}.get(do, do)
-    answer = studio.answer(steps.learn(dict(asked) | {"do": [learner]}, records))
-    link, tables = None, None
+    answer = studio.answer(steps.learn(dict(asked) | {"do": [learner]}, where))
     if do == "link":
-        link = studio.answer(steps.learn(asked, records))
+        found["link"] = studio.answer(steps.learn(asked, where))
+    return found | _shown(studio, answer, f"{RESULTS}/{answer.name}.json")
+
+
+def _shown(studio: Studio, answer: Answer, path: str) -> dict[str, Any]:
+    """Return a model with its picture, and the tables that it has."""
     kind = answer.values.get("kind") if isinstance(answer.values, dict) else None
-    if kind in {"bayesian_network", "naive_bayes", "association_rules"}:
-        tables = studio.answer(steps.tables_of(answer.name))
-    picture = _bars(answer) if kind is None else Markup("")
-    if kind == "structure":
-        strength = {(s["parent"], s["child"]): s["statistic"] for s in answer.values["strengths"]}
-        picture = pictures.network(answer.values["parents"], strength, LINK)
-    elif kind == "bayesian_network":
-        parents = {node["variable"]["name"]: _parents(node) for node in answer.values["nodes"]}
-        picture = pictures.network(parents, {}, LINK)
-    return {"answer": answer, "picture": picture, "tables": tables, "link": link}
+    tables = studio.answer(steps.model(path, tables=True)) if kind in TABLED else None
+    return {"answer": answer, "picture": picture_of(answer), "tables": tables}
 
 
 def _parents(node: Mapping[str, Any]) -> list[str]:
@@ -330,34 +362,31 @@ def _audit(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> di
 
 
 def _release(studio: Studio, asked: steps.Asked, _content: Mapping[str, Any]) -> dict[str, Any]:
-    made = steps.one(asked, "made")
-    folder = studio.project.folder / "releases"
+    folder = studio.project.folder / releases.FOLDER
     inside = folder.iterdir() if folder.is_dir() else ()
     kept = sorted((p for p in inside if p.name.isdecimal()), key=lambda p: int(p.name))
-    releases = [
-        {"number": p.name, "files": [f.name for f in sorted(p.iterdir()) if not f.name.startswith(".")]}
-        for p in kept
-    ]
-    found: dict[str, Any] = {"releases": releases}
-    if made is None:
-        return found
-    step = next((s for s in studio.project.steps if s["result"] == made), None)
-    job = studio.engine.job(made)
-    argv = step["command"] if step is not None else None if job is None else list(job.argv)
-    if argv is None:
+    found: dict[str, Any] = {
+        "releases": [
+            {"number": p.name, "files": [f.name for f in sorted(p.iterdir()) if not f.name.startswith(".")]}
+            for p in kept
+        ]
+    }
+    if (studio.project.folder / releases.LEDGER).exists():
+        found["ledger"] = studio.answer(["party", "ledger", releases.LEDGER, "--json"])
+    made = steps.one(asked, "made")
+    return found if made is None else found | {"answer": _made(studio, made)}
+
+
+def _made(studio: Studio, name: str) -> Answer:
+    """Return what came of a release, whether its job is still known or only its result."""
+    step = next((one for one in studio.project.steps if one["result"] == name), None)
+    if step is not None:
+        kept = studio.project.result(name)
+        return Answer(name, tuple(step["command"]), kept, tuple(step["said"]))
+    job = studio.engine.job(name)
+    if job is None:
         raise InputError("That release is not known any more; the list below has all there are.")
-    kept_values = studio.project.result(made)
-    if kept_values is not None:
-        found["answer"] = Answer(made, tuple(argv), kept_values, tuple(step["said"]) if step else ())
-    elif job is not None:
-        found["answer"] = _answer_of(job)
-    return found
-
-
-def _answer_of(job: Job) -> Answer:
-    """Return what is known of a job that has no result: how far it is, or what went wrong."""
-    problem, running = (job.words, None) if job.over.is_set() else (None, job)
-    return Answer(job.name, job.argv, problem=problem, job=running)
+    return answer_of(job)
 
 
 def download(studio: Studio, name: str, ending: str) -> tuple[str, bytes]:
@@ -365,18 +394,20 @@ def download(studio: Studio, name: str, ending: str) -> tuple[str, bytes]:
     step = next((one for one in studio.project.steps if one["result"] == name), None)
     if step is None:
         raise InputError("There is no such result in this project.")
-    path = studio.project.folder / RESULTS / f"{name}.json"
+    kept = f"{RESULTS}/{name}.json"
     if ending == "json":
-        return "application/json", path.read_bytes()
+        return "application/json", (studio.project.folder / kept).read_bytes()
     if ending == "svg":
-        answer = studio.answer(step["command"])
-        text = str(_bars(answer)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-        return "image/svg+xml", text.replace(">", f"><style>{SVG_STYLE}</style>", 1).encode()
-    if ending not in SAVED or step["command"][0] not in {"estimate", "stats"}:
+        picture = picture_of(studio.answer(step["command"]))
+        if not picture:
+            raise InputError("This result has no picture.")
+        return "image/svg+xml", pictures.standing_alone(picture)
+    model = step["command"][0] == "learn"
+    if ending not in SAVED or (step["command"][0] not in {"estimate", "stats"} and not model):
         raise InputError(f"This result is not written as .{ending}.")
+    argv = ["show", kept] if model else [word for word in step["command"] if word != "--json"]
     out = studio.project.folder / "downloads" / f"{name}.{ending}"
     out.parent.mkdir(exist_ok=True)
-    argv = [word for word in step["command"] if word != "--json"]
     made = studio.answer([*argv, "--out", f"downloads/{out.name}", "--overwrite"], 600)
     if made.problem is not None:
         raise InputError(made.problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
@@ -21,6 +22,25 @@ ARROW = (
 )
 
 
+# colours of a picture that is saved by itself; on the page studio.css gives them, light or dark
+COLOURS = (
+    "text{font:12px sans-serif;fill:#1d2733}.tick{fill:#65717f}.grid{stroke:#dde2e8}.bar{fill:#bcd7ee}"
+    ".whisker{stroke:#1a6fb5;stroke-width:2}.within{stroke:#1a6fb5;stroke-width:6;opacity:.5}"
+    ".floor{fill:#dde2e8}.cursor{stroke:#6b4696;stroke-dasharray:4 3}.cursor-words{fill:#6b4696}"
+    ".series,.link,.touch{fill:none;stroke-width:2}.node{fill:#ece4f5;stroke:#6b4696}.link{stroke:#1a6fb5}"
+    ".arrow{fill:#1a6fb5}polyline.s0{stroke:#1a6fb6}polyline.s1{stroke:#0f8a6d}polyline.s2{stroke:#b5791b}"
+    "polyline.s3{stroke:#c23b72}polyline.s4{stroke:#6b4697}.w2{stroke-width:2.5}.w3{stroke-width:4}"
+    ".w4{stroke-width:5.5}.w5{stroke-width:7}"
+)
+LINKS = re.compile(r"<a [^>]*>|</a>")  # they lead into a page that is not there later
+
+
+def standing_alone(picture: Markup) -> bytes:
+    """Return a picture as a file: with its colours, and without links."""
+    text = LINKS.sub("", str(picture)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return text.replace(">", f"><style>{COLOURS}</style>", 1).encode()
+
+
 class Bar(NamedTuple):
     """A value with its interval."""
 
@@ -28,6 +48,7 @@ class Bar(NamedTuple):
     value: float
     lower: float
     upper: float
+    within: tuple[float, float] | None = None  # the interval about these very records
 
 
 def _svg(width: float, height: float, title: str, parts: Sequence[str]) -> Markup:
@@ -58,7 +79,7 @@ def _ticks(low: float, high: float, wanted: int = 5) -> list[float]:
 
 def bars(rows: Sequence[Bar], title: str) -> Markup:
     """Return bars with their intervals, a row each; the first of them where there are many."""
-    shown = [row for row in rows[:MOST_BARS] if all(map(math.isfinite, row[1:]))]
+    shown = [row for row in rows[:MOST_BARS] if all(map(math.isfinite, row[1:4]))]
     if not shown:
         return Markup("")
     low = min(0.0, *(row.lower for row in shown))
@@ -83,7 +104,10 @@ def bars(rows: Sequence[Bar], title: str) -> Markup:
         box = f'x="{left:.1f}" y="{middle - 7:.1f}" width="{max(right - left, 0.5):.1f}" height="14"'
         parts.append(f'<rect {box} class="bar"/>')
         parts.append(_line(at(row.lower), middle, at(row.upper), middle, "whisker"))
-        parts += [_line(at(end), middle - 4, at(end), middle + 4, "whisker") for end in row[2:]]
+        parts += [_line(at(end), middle - 4, at(end), middle + 4, "whisker") for end in row[2:4]]
+        if row.within is not None:
+            inside = (at(end) for end in row.within)
+            parts.append(_line(next(inside), middle, next(inside), middle, "within"))
         parts.append("</g>")
     return _svg(WIDTH, height, title, parts)
 
@@ -172,7 +196,8 @@ def network(
     high = max(across[spot] + (widths[spot] if isinstance(spot, str) else 0) / 2 for spot in across)
     unit = min(60.0, (WIDTH - 20) / max(high - low, 1))
     level = {spot: number for number, layer in enumerate(layers) for spot in layer}
-    places = {spot: (10 + (across[spot] - low) * unit, 30 + 84 * level[spot]) for spot in across}
+    edge = max(10.0, (WIDTH - (high - low) * unit) / 2)
+    places = {spot: (edge + (across[spot] - low) * unit, 30 + 84 * level[spot]) for spot in across}
     most = max(strength.values(), default=1.0) or 1.0
     parts = [ARROW]
     for child, given in structure.items():

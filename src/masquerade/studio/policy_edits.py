@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,15 @@ def figures(policy: Policy, people: int) -> dict[str, Any]:
     return plain_figures(found, policy) | {"expected": expected_values(policy, {}, people)}
 
 
+def record_gamma(policy: Policy) -> Fraction | float:
+    """Return γ of all that is disguised of a record, in the stratum where it is largest."""
+    strata = policy.strata or (None,)
+    return max(
+        math.prod(group.channel.gamma for group in policy.groups_of(stratum) if group.disguised)
+        for stratum in strata
+    )
+
+
 def live_figures(values: Mapping[str, Any], name: str, gamma: str, people: int) -> dict[str, Any]:
     """Return the figures of one variable, and of a record, as they would be with another γ.
 
@@ -42,10 +52,7 @@ def live_figures(values: Mapping[str, Any], name: str, gamma: str, people: int) 
     alone = Policy.from_dict({"masquerade": 1, "variables": {name: entry}})
     found = figures(alone, people)
     changed = dict(values) | {"variables": dict(values["variables"]) | {name: entry}}
-    product: Fraction | float = Fraction(1)
-    for group in Policy.from_dict(changed).groups:
-        product = product * group.channel.gamma if group.disguised else product
-    return found | {"record_gamma": product}
+    return found | {"record_gamma": record_gamma(Policy.from_dict(changed))}
 
 
 def stop_of(policy: Policy, name: str) -> int:

@@ -22,7 +22,10 @@ from masquerade.core.errors import FileError, InputError
 
 FORMAT = 1
 SETTINGS, POLICY, HISTORY, STEPS, RESULTS = "project.json", "policy.yaml", "history", "steps.json", "results"
-FRESH: dict[str, Any] = {"masquerade_studio": FORMAT, "data": None, "records": None, "people": 1000}
+COUNTS = "counts.json"
+PARTS = ("releases", "collected", "models", "survey")  # what was made or brought here; nothing clear
+FRESH: dict[str, Any] = {"masquerade_studio": FORMAT, "data": None, "records": None, "people": None}
+SOME_PEOPLE = 1000  # before anybody says how many there are, and no file was counted
 
 
 @lru_cache(maxsize=4)
@@ -79,6 +82,19 @@ class Project:
         """Return the policy, None where nothing is in it yet."""
         values = self.policy_values
         return Policy.from_dict(values) if values["variables"] else None
+
+    @property
+    def people(self) -> int:
+        """Return how many people there are: as somebody said, or as many as the file has records."""
+        settings = self.settings
+        counts = self._read(COUNTS) if (self.folder / COUNTS).exists() else {}
+        return int(settings["people"] or counts.get(settings["data"]) or SOME_PEOPLE)
+
+    def keep_count(self, data: str, rows: int) -> None:
+        """Keep how many records a file has; that is no change to be taken back."""
+        with self.lock:
+            counts = self._read(COUNTS) if (self.folder / COUNTS).exists() else {}
+            self._write(COUNTS, counts | {data: rows})
 
     @contextmanager
     def changed(self, words: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -168,7 +184,7 @@ class Project:
         """Return the project as a zip file: its files and releases, never the data they were made from."""
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
-            names = [SETTINGS, POLICY, STEPS, *sorted(self._inside(HISTORY, RESULTS, "releases"))]
+            names = [SETTINGS, POLICY, STEPS, COUNTS, *sorted(self._inside(HISTORY, RESULTS, *PARTS))]
             for name in names:
                 path = self.folder / name
                 if path.is_file():

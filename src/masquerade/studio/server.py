@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from fastapi import FastAPI, Request, Response
@@ -17,11 +15,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, StreamingResponse
 from starlette.middleware import Middleware
 
-from masquerade.channels import policy_text
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, MasqueradeError
-from masquerade.studio import notebook, pages, policy_edits, steps
-from masquerade.studio.answer import Answer
+from masquerade.studio import notebook, pages, policy_edits, records, releases, steps
+from masquerade.studio.answer import Answer, answer_of
 from masquerade.studio.door import ADDRESS, Door, Guard
 from masquerade.studio.engine import Engine, Job
 from masquerade.studio.pages import SCREENS
@@ -30,15 +26,14 @@ from masquerade.studio.project import Project
 PATIENCE = 1.5  # seconds that an answer may take before its page shows how far it is
 BEAT = 0.25  # seconds between two looks at a job
 MOST_BYTES = 1 << 20
-KEPT = {
-    "estimate",
-    "stats",
-    "learn",
-    "plan",
-    "audit",
-    "show",
-    "disguise",
-}  # nothing clear in them
+KEPT = {"estimate", "stats", "learn", "plan", "audit", "show", "disguise", "release"}  # nothing clear in them
+# what becomes of a project when a command is done
+AFTER: Mapping[tuple[str, ...], Callable[[Project, Job], None]] = {
+    ("policy", "init"): records.drafted,
+    ("policy", "check"): records.counted,
+    ("survey", "export"): records.exported,
+    ("disguise",): releases.released,
+}
 TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 ASSETS = ("studio.css", "studio.js", "icon.svg", "htmx.min.js")
 
@@ -80,104 +75,20 @@ class Studio:
         if known is None or known.state not in {"failed", "cancelled"}:
             known = self.engine.submit(name, argv)
             known.over.wait(patience)
-        if known.state == "done" and known.outcome is not None:
-            values = (
-                json.loads(known.outcome.printed) if known.outcome.printed.startswith(("{", "[")) else None
-            )
-            return Answer(name, tuple(argv), values, known.outcome.said)
-        if known.over.is_set():
-            return Answer(name, tuple(argv), problem=known.words)
-        return Answer(name, tuple(argv), job=known)
+        return answer_of(known)
 
     def _finished(self, job: Job) -> None:
         """Keep what a command printed; a draft becomes the policy, a release the records to count."""
         if job.outcome is None:
             return
-        if job.argv[:2] == ("policy", "init"):
-            self._drafted(job.outcome.printed, job.argv[2])
-            return
-        if job.argv[0] not in KEPT or not job.outcome.printed:
-            return
-        self.project.keep_result(job.argv, job.name, job.outcome.printed, job.outcome.said)
-        if job.argv[0] == "disguise":
-            with self.project.changed(f"released {job.argv[1]}") as (settings, _):
-                out = job.argv[job.argv.index("--out") + 1]
-                settings["records"] = {"data": out, "policy": f"{Path(out).parent.as_posix()}/policy.yaml"}
+        if job.argv[0] in KEPT and job.outcome.printed:
+            self.project.keep_result(job.argv, job.name, job.outcome.printed, job.outcome.said)
+        after = AFTER.get(job.argv[:2]) or AFTER.get(job.argv[:1])
+        if after is not None:
+            after(self.project, job)
 
-    def _drafted(self, text: str, data: str) -> None:
-        drafted = policy_text.parse(text, "yaml")
-        for entry in drafted["variables"].values():
-            if entry.get("channel") == {"kind": "decide"}:
-                entry["channel"] = {"kind": "for_gamma", "gamma": policy_edits.FIRST}
-        with self.project.changed(f"drafted from {Path(data).name}") as (settings, values):
-            settings["data"] = data
-            values.clear()
-            values.update(drafted)
-
-    def release(self, asked: steps.Asked) -> Answer:
-        """Disguise the data into a new folder, with the policy as it is now beside them."""
-        project = self.project
-        settings = project.settings
-        if not settings["data"] or project.policy is None:
-            raise InputError("Choose a file and a policy first.")
-        with project.lock:
-            folder = project.folder / "releases"
-            folder.mkdir(exist_ok=True)
-            number = 1 + max((int(p.name) for p in folder.iterdir() if p.name.isdecimal()), default=0)
-            (folder / str(number)).mkdir()
-            write_whole(
-                folder / str(number) / "policy.yaml", policy_text.write(project.policy_values, "yaml")
-            )
-        ending = steps.one(asked, "ending") or "csv"
-        if ending not in {"csv", "parquet"}:
-            raise InputError("Disguised records are written as csv or parquet.")
-        where = f"releases/{number}"
-        options = ["--shuffle"] if steps.one(asked, "shuffle") else []
-        if steps.one(asked, "person"):
-            options += ["--memo", "people.memo", "--id", str(steps.one(asked, "person"))]
-        out = f"{where}/disguised.{ending}"
-        argv = [
-            "disguise",
-            settings["data"],
-            "--policy",
-            f"{where}/policy.yaml",
-            *options,
-            "--out",
-            out,
-            "--json",
-        ]
-        return self.answer(argv)
-
-    def set_data(self, asked: steps.Asked) -> Answer | None:
-        """Choose the data: a clear file to draft a policy from, or disguised records with their policy."""
-        do = steps.need(asked, "do", "what is to be done")
-        if do == "people":
-            people = steps.need(asked, "people", "how many people there are")
-            if not people.isdecimal() or not 0 < int(people) <= 10**10:
-                raise InputError("How many people there are is a whole number above 0.")
-            with self.project.changed(f"{people} people") as (settings, _):
-                settings["people"] = int(people)
-            return None
-        data = steps.need(asked, "data", "a file or a table")
-        if do == "draft":
-            place = self._place_of(data)
-            self.engine.forget(self.project.result_id(["policy", "init", place]))
-            return self.answer(["policy", "init", place])
-        records: dict[str, Any] = {"data": data, "policy": steps.one(asked, "policy")}
-        if steps.one(asked, "engine"):
-            url = steps.one(asked, "url")
-            if url is not None and ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
-                raise InputError("Leave the password out of the address: PGPASSWORD or ~/.pgpass gives it.")
-            records |= {"engine": steps.one(asked, "engine"), "url": url}
-        else:
-            records["data"] = self._place_of(data)
-        if records["policy"]:
-            records["policy"] = self._place_of(str(records["policy"]))
-        with self.project.changed(f"records of {data}") as (settings, _):
-            settings["records"] = records
-        return None
-
-    def _place_of(self, text: str) -> str:
+    def place_of(self, text: str) -> str:
+        """Return the path of a file as commands get it: from the project's folder if it is inside."""
         path = Path(text).expanduser()
         whole = path if path.is_absolute() else self.project.folder / path
         if not whole.is_file():
@@ -322,7 +233,7 @@ def _back(asked: steps.Asked) -> str:
 
 
 def _data_chosen(studio: Studio, asked: steps.Asked) -> str:
-    answer = studio.set_data(asked)
+    answer = records.choose(studio, asked)
     if answer is not None and answer.problem is not None:
         raise InputError(answer.problem)
     return f"data?draft={answer.name}" if answer is not None and answer.job is not None else "data"
@@ -335,7 +246,7 @@ def _policy_changed(studio: Studio, asked: steps.Asked) -> str:
 
 
 def _planned(studio: Studio, asked: steps.Asked) -> str:
-    answer = studio.answer(steps.trade_off(asked, studio.project.settings["people"]))
+    answer = studio.answer(steps.trade_off(asked, studio.project.people))
     if answer.values is None:
         raise InputError(answer.problem or "The plan is still being made; wait for it and try again.")
     with studio.project.changed(f"planned at ε = {answer.values['epsilon']:g}") as (_, values):
@@ -344,8 +255,12 @@ def _planned(studio: Studio, asked: steps.Asked) -> str:
     return "policy"
 
 
+def _model_opened(studio: Studio, asked: steps.Asked) -> str:
+    return f"learn?{urlencode({'do': 'model', 'model': records.open_model(studio, asked)})}"
+
+
 def _released(studio: Studio, asked: steps.Asked) -> str:
-    made = studio.release(asked)
+    made = releases.make(studio, asked)
     if made.problem is not None:
         raise InputError(made.problem)
     return f"release?{urlencode({'made': made.name})}"
@@ -358,6 +273,7 @@ CHANGES: Mapping[str, Callable[[Studio, steps.Asked], str]] = {
     "data": _data_chosen,
     "policy": _policy_changed,
     "trade-off": _planned,
+    "learn": _model_opened,
     "release": _released,
 }
 

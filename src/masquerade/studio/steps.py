@@ -53,8 +53,7 @@ def estimate(asked: Asked, records: Mapping[str, Any]) -> list[str]:
     """Return the command of the Estimate page."""
     do, where = one(asked, "do") or "count", of_records(records)
     names = several(asked, "by")
-    condition = [f"{one(asked, 'where')}={need(asked, 'is', 'a category')}"] if one(asked, "where") else []
-    given_where = [word for text in condition for word in ("--where", text)]
+    given_where = given(asked, "where")
     if do == "count":
         by = ["--by", ",".join(names)] if names else []
         misfit = ["--misfit"] if one(asked, "misfit") else []
@@ -84,7 +83,7 @@ def learn(asked: Asked, records: Mapping[str, Any]) -> list[str]:
         return ["stats", "regress", *where, "--formula", formula, *given(asked, "model"), "--json"]
     if do == "link":
         pair = f"{need(asked, 'parent', 'a link')},{need(asked, 'child', 'a link')}"
-        return ["stats", "independence", *where, "--of", pair, "--json"]
+        return ["stats", "independence", *where, "--of", pair, "--power", "0.8", "--json"]
     if do not in LEARNERS:
         raise InputError(f"There is no learner {do!r}.")
     if do in {"naive-bayes", "tree", "linear"}:
@@ -93,9 +92,9 @@ def learn(asked: Asked, records: Mapping[str, Any]) -> list[str]:
     return ["learn", do, *where, *options, "--json"]
 
 
-def tables_of(result: str) -> list[str]:
-    """Return the command that shows the tables of a model which was learnt."""
-    return ["show", f"results/{result}.json", "--table", "--json"]
+def model(path: str, *, tables: bool = False) -> list[str]:
+    """Return the command that shows a model which was learnt, here or in a session; or its tables."""
+    return ["show", path, *(["--table"] if tables else []), "--json"]
 
 
 def trade_off(asked: Asked, people: int) -> list[str]:
@@ -116,7 +115,7 @@ def audit(asked: Asked, records: Mapping[str, Any] | None) -> list[str]:
 
 def draws(argv: Sequence[str]) -> bool:
     """Tell whether a command draws, so that its figures differ each time: a release, attacks on one."""
-    return argv[0] == "disguise" or list(argv[:2]) == ["audit", "release"]
+    return argv[0] in {"disguise", "release"} or list(argv[:2]) == ["audit", "release"]
 
 
 def shown(argv: Sequence[str]) -> str:
@@ -184,6 +183,9 @@ PYTHON: dict[str, Callable[[Sequence[str], Mapping[str, str]], str]] = {
     "plan": _plan_line,
     "audit": _audit_line,
     "disguise": lambda w, o: f"mq.disguise_file({w[1]!r}, {o['out']!r}, mq.Policy.load({o['policy']!r}))",
+    "release": lambda w, o: f"mq.interop.write_release({w[2]!r}, {o['policy']!r}, {o['out']!r})",
+    "party": lambda w, _: f"from masquerade.services.common.release_ledger import inspect; inspect({w[2]!r})",
+    "survey": lambda w, _: f"from masquerade.survey.survey_file import Survey; Survey.load({w[2]!r})",
     "show": lambda w, _: f"mq.learn.load({w[1]!r})",
     "privacy": lambda w, _: f"mq.privacy({w[1]!r})",
     "policy": lambda w, _: f"mq.Policy.load({w[2]!r})",
