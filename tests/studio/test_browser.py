@@ -1,137 +1,141 @@
-"""The studio in a real browser: from an empty folder and a CSV to a release, an estimate, a network, an audit."""
+"""The studio in a real browser: from an empty folder and a CSV to an audit, by mouse and by keyboard."""
 
 import re
 import signal
-import subprocess
-import sys
 
 import pytest
 from playwright.sync_api import expect
-from tests.survey.browser import PATIENCE, Visit, running
+from tests.studio.browsing import DESKTOP, PEOPLE, PHONE, Keyboard, Mouse, Server, entered, settled
+from tests.survey.browser import running
 
 pytest.importorskip("fastapi")
-pytest.importorskip("playwright")
 
-DESKTOP = {"viewport": {"width": 1180, "height": 900}, "locale": "en-GB"}
-PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True, "locale": "en-GB"}
-PEOPLE = "smoker,region\n" + "yes,north\nno,north\nno,south\nno,south\n" * 300
+KINDS = {"mouse": Mouse, "keyboard": Keyboard}
 
 
-class Server:
-    """`masquerade studio` as a user starts it."""
-
-    def __init__(self, folder):
-        code = "from masquerade.cli import main; main()"
-        argv = [sys.executable, "-c", code, "studio", "project", "--no-browser"]
-        self.process = subprocess.Popen(argv, cwd=folder, stderr=subprocess.PIPE, text=True)  # noqa: S603
-        line = ""
-        while "open.html" not in line:
-            line = self.process.stderr.readline()
-            assert line, "the studio ended"
-        self.file = re.search(r"open (\S+open\.html)", line)[1]
-
-    def close(self, number=signal.SIGINT):
-        self.process.send_signal(number)
-        self.process.wait(PATIENCE / 1000)
-        self.process.stderr.close()
+@pytest.fixture(scope="module")
+def browser():
+    with running() as (_, found):
+        yield found
 
 
-def entered(browser, server, kind):
-    visit = Visit(browser.new_context(**kind), f"file://{server.file}")
-    visit.page.wait_for_url("**/data")
-    return visit
-
-
-def settled(visit):
-    """Wait until nothing on the page is being worked on: it loads itself anew when a job is over."""
-    visit.page.locator("main").wait_for()
-    expect(visit.page.locator("[data-job]")).to_have_count(0, timeout=PATIENCE)
-    return visit
-
-
-def key_to(page, locator):
-    """Walk to something by the keyboard alone."""
-    for _ in range(200):
-        page.keyboard.press("Tab")
-        if locator.evaluate("(element) => element === document.activeElement"):
-            return
-    raise AssertionError("the keyboard does not reach it")
-
-
-def test_from_a_csv_to_an_audit_by_mouse_by_keyboard_and_after_a_kill(tmp_path):
+@pytest.fixture(params=KINDS)
+def walked(request, browser, tmp_path):
+    """Yield somebody at the studio of an empty folder and a file, their one kind of hand, and the folder."""
     (tmp_path / "people.csv").write_text(PEOPLE, encoding="utf-8")
     server = Server(tmp_path)
-    with running() as (_, browser):
-        visit = entered(browser, server, DESKTOP)
-        page = visit.page
-        page.get_by_role("button", name="people.csv").click()
-        page.wait_for_load_state()
-        settled(visit)
-        page.get_by_role("heading", name="Variables").wait_for()
-        visit.accessible()
+    visit = entered(browser, server, DESKTOP)
+    yield visit, KINDS[request.param](visit), tmp_path
+    visit.context.close()
+    server.close()
 
-        page.get_by_role("link", name="Policy", exact=True).click()
-        slider = page.get_by_role("slider", name="Protection of smoker")
-        before = page.locator("#w1").inner_text()
-        slider.focus()
-        page.keyboard.press("ArrowRight")
-        expect(page.locator("#w1")).not_to_have_text(before, timeout=PATIENCE)
-        expect(page.locator("#w1")).to_contain_text("γ = 3.5", timeout=PATIENCE)
-        page.locator("#v1").get_by_role("button", name="Set", exact=True).click()
-        page.wait_for_url("**/policy")
-        assert "γ = 3.5" in page.locator("#w1").inner_text()
-        visit.accessible()
-        page.get_by_role("button", name="Undo").click()
-        expect(page.locator("#w1")).to_contain_text("γ = 3.", timeout=PATIENCE)
 
-        release = page.get_by_role("link", name="Release", exact=True)
-        key_to(page, release)  # from here on without the mouse
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/release")
-        key_to(page, page.get_by_role("button", name="Disguise"))
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/release?made=*")
-        settled(visit)
-        page.get_by_role("heading", name="Released", exact=True).wait_for()
-        visit.accessible()
-        key_to(page, page.get_by_role("link", name="Estimate", exact=True))
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/estimate")
-        key_to(page, page.get_by_role("checkbox", name="smoker"))
-        page.keyboard.press("Space")
-        key_to(page, page.get_by_role("button", name="Estimate", exact=True))
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/estimate?*")
-        settled(visit)
-        assert page.locator("data[data-at='0.cells.0.lower']").count() == 1
-        visit.accessible()
-        asked = page.url
-        figures = page.locator("#result table").inner_text()
+def test_from_a_csv_to_an_audit(walked):
+    visit, hand, folder = walked
+    page = visit.page
+    hand.press("button", "people.csv")
+    expect(page.get_by_role("heading", name="Variables")).to_be_visible()
+    settled(visit).accessible()
 
-        base = asked.partition("estimate")[0]
-        for place in ("learn?do=structure", "trade-off", "audit?do=policy"):
-            page.goto(base + place)
-            settled(visit)
-            page.locator("#result").wait_for()
-            visit.accessible()
-        page.goto(asked)
+    hand.press("link", "Policy")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Policy")
+    slider = page.get_by_role("slider", name="Protection of smoker")
+    hand.slide(slider)
+    words = f"{slider.get_attribute('aria-valuetext')}."
+    assert words != "γ = 3."
+    expect(page.locator("#w1 strong")).to_have_text(words)  # before anything is set
+    hand.use(page.locator("#v1").get_by_role("button", name="Set", exact=True))
+    expect(page.get_by_role("button", name="Undo")).to_have_attribute("title", re.compile("smoker: gamma"))
+    expect(page.locator("#w1 strong")).to_have_text(words)
+    visit.accessible()
+    hand.press("button", "Undo")
+    expect(page.locator("#w1 strong")).to_have_text("γ = 3.")
+    hand.press("button", "Redo")
+    expect(page.locator("#w1 strong")).to_have_text(words)
+
+    hand.press("link", "Release")
+    hand.press("button", "Disguise")
+    expect(page.get_by_role("heading", name="Released", exact=True)).to_be_visible()
+    settled(visit).accessible()
+
+    hand.press("link", "Estimate")
+    hand.press("checkbox", "smoker")
+    hand.press("button", "Estimate")
+    expect(page.locator("data[data-at='0.cells.0.lower']")).to_have_count(1)
+    settled(visit).accessible()
+    figures = page.locator("#result table").inner_text()
+
+    hand.press("link", "Learn")
+    hand.press("button", "Learn")
+    expect(page.locator("#result figure svg")).to_be_visible()
+    settled(visit).accessible()
+    hand.use(page.locator("#result svg a").first)
+    expect(page.locator("#link")).to_contain_text("it is found with a chance of 80%")
+    settled(visit).accessible()
+
+    hand.press("link", "Trade-off")
+    expect(page.locator("#result figure svg")).to_be_visible()
+    settled(visit).accessible()
+
+    hand.press("link", "Audit")
+    hand.press("button", "Prove the policy")
+    expect(page.locator("#result")).to_contain_text("No claim is contradicted.")
+    settled(visit).accessible()
+
+    for _ in range(9):  # the back button leads to the figures as they were
+        if "estimate?" in page.url:
+            break
         page.go_back()
-        page.go_forward()
-        assert page.locator("#result table").inner_text() == figures
+    expect(page.locator("#result table")).to_have_text(re.compile("count"))
+    assert page.locator("#result table").inner_text() == figures
+    page.reload()
+    assert page.locator("#result table").inner_text() == figures
 
-        phone = entered(browser, server, PHONE)
-        for place in ("data", "policy", "learn?do=structure", asked.rpartition("/")[2]):
-            phone.page.goto(base + place)
-            settled(phone).accessible()
-        assert all(request.url.startswith((base, "file:")) for request in [*visit.requests, *phone.requests])
-        assert not visit.problems
-        assert not phone.problems
+    inside = (page.url.rpartition("/")[0], "file:")
+    assert not [request.url for request in visit.requests if not request.url.startswith(inside)]
+    assert not visit.problems
+    assert len(list((folder / "project" / "releases").glob("1/disguised.csv"))) == 1
 
-        server.close(signal.SIGKILL)
-        again = Server(tmp_path)
-        try:
-            back = entered(browser, again, DESKTOP)
-            back.page.goto(back.page.url.rpartition("/")[0] + "/" + asked.rpartition("/")[2])
-            assert settled(back).page.locator("#result table").inner_text() == figures
-        finally:
-            again.close()
+
+def test_two_tabs_a_phone_and_a_kill_lose_nothing(browser, tmp_path):
+    (tmp_path / "people.csv").write_text(PEOPLE, encoding="utf-8")
+    server = Server(tmp_path)
+    first, second = (entered(browser, server, kind) for kind in (DESKTOP, PHONE))
+    first.page.get_by_role("button", name="people.csv").click()
+    expect(first.page.get_by_role("heading", name="Variables")).to_be_visible()
+    for visit in (first, second):  # both show the policy before either changes it
+        visit.page.goto(visit.page.url.partition("/data")[0] + "/policy")
+    for visit, part in ((first, "#v1"), (second, "#v2")):
+        visit.page.locator(part).get_by_role("button", name="Release in clear").click()
+        expect(visit.page.locator(part)).to_contain_text("Released in clear:")
+    expect(second.page.locator("#v1")).to_contain_text("Released in clear:")  # nothing of the other is lost
+    settled(second).accessible()
+    for _ in range(2):
+        second.page.get_by_role("button", name="Undo").click()
+    expect(second.page.locator("#v1 .danger")).to_have_count(0)
+
+    base = first.page.url.rpartition("/")[0]
+    first.page.goto(f"{base}/release")
+    first.page.get_by_role("button", name="Disguise").click()
+    expect(first.page.get_by_role("heading", name="Released", exact=True)).to_be_visible()
+    asked = "estimate?do=count&by=smoker"
+    first.page.goto(f"{base}/{asked}")
+    expect(first.page.locator("#result table")).to_be_visible()
+    settled(first)
+    figures = first.page.locator("#result table").inner_text()
+    second.page.goto(f"{base}/{asked}")
+    settled(second).accessible()
+    assert second.page.locator("#result table").inner_text() == figures
+    before = (tmp_path / "project" / "steps.json").read_bytes()
+    server.close(signal.SIGKILL)
+
+    again = Server(tmp_path)
+    try:
+        back = entered(browser, again, DESKTOP)
+        back.page.goto(back.page.url.rpartition("/")[0] + "/" + asked)
+        assert settled(back).page.locator("#result table").inner_text() == figures
+        assert (tmp_path / "project" / "steps.json").read_bytes() == before
+    finally:
+        again.close()
+    for visit in (first, second, back):
+        visit.context.close()

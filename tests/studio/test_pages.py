@@ -10,14 +10,14 @@ import sys
 import time
 import zipfile
 from io import BytesIO
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
 from tests.studio.world import DEADLINE, Visitor, found_at, steps_of
 
-import masquerade as mq
-from masquerade.studio import pages, steps
+from masquerade.studio import notebook, pages, steps
 from masquerade.studio.project import Project
 
 pytest.importorskip("fastapi")
@@ -42,6 +42,7 @@ ASKED = [
     "audit?do=policy",
     "audit?do=release",
 ]
+DRAWN = {("plan", "policy.yaml"), ("learn", "structure"), ("estimate", "releases/1/disguised.csv")}
 RUN = """import json, sys
 from masquerade.studio.engine import run_command
 asked = json.load(sys.stdin)
@@ -76,30 +77,39 @@ def visitor(tmp_path_factory):
     came.close()
 
 
-def test_every_number_on_every_screen_is_the_commands(visitor):
+def test_every_number_on_every_screen_is_the_commands_in_a_copy_of_the_project(visitor, tmp_path):
     shown = [step for place in [*ASKED, visitor.made] for step in steps_of(visitor.page(place))]
     commands = list(dict.fromkeys(command for command, _ in shown))
     argvs = [shlex.split(command)[1:] for command in commands]
     verbs = {argv[0] for argv in argvs}
     assert verbs == {
         *("policy", "anonymize", "privacy", "plan", "estimate"),
-        *("stats", "learn", "show", "audit", "disguise"),
+        *("stats", "learn", "show", "audit", "disguise", "party"),
     }
     drawn = [command for command in commands if steps.draws(shlex.split(command)[1:])]
     assert {shlex.split(command)[1] for command in drawn} == {"disguise", "audit"}
     commands = [command for command in commands if command not in drawn]
     argvs = [shlex.split(command)[1:] for command in commands]
+    with zipfile.ZipFile(BytesIO(visitor.send("GET", "project.zip").content)) as file:
+        file.extractall(tmp_path / "copy")
     run = subprocess.run(  # noqa: S603  (the command that the page shows)
         [sys.executable, "-c", RUN],
         input=json.dumps(argvs),
-        cwd=visitor.studio.project.folder,
+        cwd=tmp_path / "copy",
         capture_output=True,
         text=True,
         check=True,
         timeout=DEADLINE,
     )
-    printed = dict(zip(commands, map(json.loads, json.loads(run.stdout)), strict=True))
+    texts = dict(zip(commands, json.loads(run.stdout), strict=True))
     project = visitor.studio.project
+    kept = {steps.shown(step["command"]): step["result"] for step in project.steps}
+    again = [
+        (texts[c], (tmp_path / "copy/results" / f"{kept[c]}.json").read_text()) for c in texts if c in kept
+    ]
+    assert len(again) > 15
+    assert all(printed == before for printed, before in again)  # byte for byte
+    printed = {command: json.loads(text) for command, text in texts.items()}
     kept = {steps.shown(step["command"]): project.result(step["result"]) for step in project.steps}
     printed |= {command: kept[command] for command in drawn}  # what draws prints other figures each time
     compared = 0
@@ -117,19 +127,29 @@ def test_the_shown_digits_are_those_of_the_number(visitor):
     assert all(f"{float(value):,.1f}" == words for value, words in cells)
 
 
-def test_the_python_line_of_a_step_gives_the_same_figures(visitor, monkeypatch):
-    monkeypatch.chdir(visitor.studio.project.folder)
-    visitor.page("estimate?do=count&by=smoker")
+def test_the_notebook_gives_the_same_figures(visitor, monkeypatch):
     visitor.page("estimate?do=shares&of=smoker&by=region")
-    lines = {tuple(step["command"]): steps.python(step["command"]) for step in visitor.studio.project.steps}
-    for argv, line in lines.items():
-        if argv[0] == "disguise":
+    monkeypatch.chdir(visitor.studio.project.folder)
+    kept = visitor.studio.project.steps
+    cells = visitor.send("GET", "notebook.ipynb").json()["cells"]
+    known = {}
+    exec(cells[0]["source"], known)  # noqa: S102  (a line of ours)
+    lines = [cell["source"] for cell in cells[1:] if cell["cell_type"] == "code"]
+    assert len(lines) == len(kept)
+    compared = 0
+    for step, line in zip(kept, lines, strict=True):
+        if steps.draws(step["command"]):
             continue
-        found = eval(line, {"mq": mq})  # noqa: S307  (a line of ours)
+        found = eval(line, known)  # noqa: S307  (a line of ours)
         assert found is not None
-        if argv[:2] == ("stats", "shares"):
-            (kept,) = [s["result"] for s in visitor.studio.project.steps if tuple(s["command"]) == argv]
-            assert found.to_dict() == visitor.studio.project.result(kept)
+        if step["command"][0] == "stats":
+            told, before = found.to_dict(), visitor.studio.project.result(step["result"])
+            assert told["rows"] == before["rows"], line
+            compared += 1
+    assert compared > 0
+    marimo = notebook.marimo(kept)
+    compile(marimo, "steps.py", "exec")
+    assert marimo.count("@app.cell") == len(kept) + 1
 
 
 def test_nothing_in_any_answer_leads_elsewhere_or_has_a_style_of_its_own(visitor):
@@ -244,8 +264,18 @@ def test_downloads_are_what_the_command_writes(visitor):
     assert forms["csv"].text.splitlines()[1].split(",")[1:] == [str(cells[0][k]) for k in list(cells[0])[1:]]
     assert "\\begin{table}" in forms["tex"].text
     assert "<svg" in forms["svg"].text
-    book = visitor.send("GET", "notebook.ipynb").json()
-    assert any("mq.tally" in cell["source"] for cell in book["cells"])
+    visitor.page("learn?do=structure")
+    visitor.page("trade-off?epsilon=2&n=4000&queries=pairs")
+    pictures = {
+        tuple(s["command"][:2]): s["result"]
+        for s in visitor.studio.project.steps
+        if tuple(s["command"][:2]) in DRAWN
+    }
+    assert pictures.keys() == DRAWN
+    for result in pictures.values():
+        answer = visitor.send("GET", f"results/{result}.svg")
+        ElementTree.fromstring(answer.text)  # noqa: S314  (ours)
+        assert "<a " not in answer.text
     assert visitor.send("GET", "results/none.json").status_code == 400
 
 

@@ -193,3 +193,11 @@ def test_a_million_rows_were_anonymized_in_time_with_no_more_cells_hidden_than_b
     assert million["rows"] == 1_000_000
     assert million["processor_seconds"] <= 8  # all cores together: a machine of our own waits no longer
     assert million["suppressed_cells"] <= million["before"]["suppressed_cells"] == 942_886
+
+
+def test_the_page_keeps_its_limits_of_time_and_memory():
+    kept = json.loads((KEPT / "studio.json").read_text(encoding="utf-8"))
+    assert kept["slider"]["variables"] == 30
+    assert kept["slider"]["milliseconds of the processor"] < kept["most milliseconds"] == 50
+    assert kept["large"]["rows"] == 10**7
+    assert kept["large"]["most bytes of memory"] <= kept["most bytes"] == 10**9

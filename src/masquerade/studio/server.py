@@ -81,11 +81,11 @@ class Studio:
         """Keep what a command printed; a draft becomes the policy, a release the records to count."""
         if job.outcome is None:
             return
-        if job.argv[0] in KEPT and job.outcome.printed:
-            self.project.keep_result(job.argv, job.name, job.outcome.printed, job.outcome.said)
         after = AFTER.get(job.argv[:2]) or AFTER.get(job.argv[:1])
         if after is not None:
             after(self.project, job)
+        if job.argv[0] in KEPT and job.outcome.printed:  # the last: whoever sees a result sees what came of it
+            self.project.keep_result(job.argv, job.name, job.outcome.printed, job.outcome.said)
 
     def place_of(self, text: str) -> str:
         """Return the path of a file as commands get it: from the project's folder if it is inside."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from benchmarks.statistics_coverage import Survey, symmetric
@@ -11,6 +13,8 @@ from statsmodels.stats.multitest import multipletests
 
 import masquerade as mq
 from masquerade.core.errors import InputError
+from masquerade.plan import power
+from masquerade.stats.estimates import TestResult
 
 ORDERED = np.array([[30.0, 70.0], [45.0, 80.0], [60.0, 60.0]])
 SQUARE = np.array([[20.0, 5.0, 7.0], [11.0, 30.0, 4.0], [9.0, 12.0, 25.0]])
@@ -118,3 +122,17 @@ def test_scores_are_needed_for_words():
 def test_a_contrast_needs_a_weight_for_every_cell():
     with pytest.raises(InputError, match="weight for every cell"):
         mq.stats.contrast(clear(SQUARE, RATERS), [1.0, 2.0])
+
+
+def test_people_needed_are_those_of_the_planned_power_at_the_same_truth():
+    matrix = np.kron(mq.channels.binary(Fraction(1, 5)).matrix, mq.channels.binary(Fraction(1, 10)).matrix)
+    reports = power.PairReports((2, 2), ((1.0, matrix),))
+    truth = power.associated(np.array([0.4, 0.6]), np.array([0.3, 0.7]), phi=0.3)
+    n = 2000
+    expected = 2 * n * reports.divergence(truth) + 1  # of the deviance, nearly: non-centrality and df
+    found = TestResult("t", expected, 1.0, 0.0, n)
+    assert found.needed() == pytest.approx(power.needed(reports, truth), abs=1)
+    assert found.needed(0.95) > found.needed(0.8) > found.needed(0.5)
+    assert TestResult("t", 0.7, 1.0, 0.4, n).needed() is None
+    with pytest.raises(InputError, match="power"):
+        found.needed(1.2)

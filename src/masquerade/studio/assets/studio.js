@@ -18,7 +18,9 @@ for (const place of document.querySelectorAll("[data-events]")) {
   source.addEventListener("over", () => { source.close(); location.reload(); });
 }
 document.addEventListener("input", (event) => {
-  if (event.target.id === "eps") document.getElementById("epsout").value = event.target.value;
+  const moved = event.target;
+  if (moved.id === "eps") document.getElementById("epsout").value = moved.value;
+  if (moved.type === "range" && moved.list) moved.setAttribute("aria-valuetext", moved.list.options[moved.value].label);
 });
 document.addEventListener("change", (event) => {
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
