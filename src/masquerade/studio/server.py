@@ -84,7 +84,7 @@ class Studio:
         after = AFTER.get(job.argv[:2]) or AFTER.get(job.argv[:1])
         if after is not None:
             after(self.project, job)
-        if job.argv[0] in KEPT and job.outcome.printed:  # the last: whoever sees a result sees what came of it
+        if job.argv[0] in KEPT and job.outcome.printed:  # last: who sees a result sees what came of it
             self.project.keep_result(job.argv, job.name, job.outcome.printed, job.outcome.said)
 
     def place_of(self, text: str) -> str:
