@@ -203,7 +203,7 @@ class TestResult(Shown):
         high = 1.0
         while short(high) < 0:
             high *= 2
-        centre = optimize.brentq(short, 1e-9, high, xtol=1e-10)
+        centre = float(optimize.brentq(short, 1e-9, high, xtol=1e-10))
         return math.ceil(self.n * centre / (self.statistic - self.df))
 
     def plot(self, ax: Axes | None = None) -> Axes:
