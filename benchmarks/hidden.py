@@ -16,11 +16,11 @@ from benchmarks.parties_network import held
 from benchmarks.timing import json_option, keep
 
 import masquerade as mq
-from masquerade.learn.clusters import Lattice, distance_bits, lloyd_step
+from masquerade.learn.clusters import Lattice, distance_bits, lloyd_step, moved
 from masquerade.learn.graph import ancestral_order
 from masquerade.protocols.hidden import Cost, Dealer, HelpedEngine, run
 from masquerade.protocols.hidden.dealer import local_keys
-from masquerade.protocols.hidden.k_means import step
+from masquerade.protocols.hidden.k_means import clusters, step
 from masquerade.services.parties.example import vertical
 from masquerade.services.parties.session import Goal
 from masquerade.simulation import hidden_structure
@@ -29,6 +29,7 @@ OWNERS = ("north", "south")
 NETWORKS = {"asia": 10_000, "alarm": 10_000}
 MAX_PARENTS, SEED = 3, 24
 CLUSTERED, COLUMNS, CENTRES = 1_000_000, 4, 3
+TABLE, STEPS = (100_000, 8), 3
 
 
 def order_of(network):
@@ -114,6 +115,39 @@ def k_means_step():
     }
 
 
+def k_means_partitions():
+    """Take Lloyd's steps over a table that lies with two owners in three ways, and compare every end."""
+    generator = np.random.default_rng(SEED)
+    middles = generator.normal(0, 3, (CENTRES, TABLE[1]))
+    numbers = middles[generator.integers(0, CENTRES, TABLE[0])] + generator.normal(0, 1, TABLE)
+    whole = Lattice.of(numbers.min(axis=0), numbers.max(axis=0)).whole(numbers)
+    start = whole[:CENTRES].copy()
+    bits = distance_bits(np.zeros(TABLE[1], dtype=np.int64), whole.max(axis=0), np.full(TABLE, 4096)[:1])
+    centres = start
+    for _ in range(STEPS):
+        sizes, sums = lloyd_step(whole, np.ones(len(whole)), centres)
+        centres = moved(centres, sizes, sums)
+    rows, columns = np.indices(TABLE)
+    holders = {"horizontal": rows % 2, "vertical": columns % 2, "any cells": generator.integers(0, 2, TABLE)}
+    found = []
+    for name, holder in holders.items():
+        keys = local_keys({owner: os.urandom(32) for owner in OWNERS})
+        programs = {}
+        for place, owner in enumerate(OWNERS):
+            engine = HelpedEngine(owner, OWNERS, lambda *asked, o=owner, k=keys: k(o, *asked), len(whole))
+            own = np.where(holder == place, whole, 0)
+            programs[owner] = clusters(engine, own, start, bits, moved=moved, most_steps=STEPS)
+        begun = time.process_time()
+        ended = run(programs, Dealer(OWNERS, keys))
+        spent = round(time.process_time() - begun, 1)
+        same = np.array_equal(ended.centres, centres) and np.array_equal(ended.sizes, sizes)
+        found.append(
+            {"partition": name, "steps": ended.steps, "equal_to_clear": bool(same), "cpu_seconds": spent}
+        )
+        print(found[-1], flush=True)
+    return {"records": TABLE[0], "columns": TABLE[1], "centres": CENTRES, "partitions": found}
+
+
 def main():
     """Measure a small and a large network over the network and beside it, and a step of k-means."""
     path = json_option(__doc__)
@@ -125,6 +159,7 @@ def main():
         print(found["one_process"][-1], flush=True)
     found["k_means_step"] = k_means_step()
     print(found["k_means_step"], flush=True)
+    found["k_means_table"] = k_means_partitions()
     keep(path, found)
 
 

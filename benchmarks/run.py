@@ -32,6 +32,7 @@ NAMES = (
     "parties",
     "parties_network",
     "hidden",
+    "hidden_engines",
     "linking",
     "people",
     "gather",

@@ -96,6 +96,16 @@ def test_what_is_new_is_counted_at_a_fraction_of_counting_anew():
     assert max(one["ratio_of_cpu"] for one in kept["arrivals"]) <= growing.LIMIT
 
 
+def test_two_engines_find_the_clear_structure():
+    kept = json.loads((KEPT / "hidden_engines.json").read_text(encoding="utf-8"))
+    assert (kept["nodes"], kept["records"]) == (8, 200)
+    helped, mpyc = kept["engines"]
+    assert helped["equal_to_clear"]
+    assert mpyc["equal_to_clear"]
+    assert "MPyC" in mpyc["engine"]
+    assert mpyc["bytes_sent_by_a_party"] > helped["bytes_sent_by_a_party"]
+
+
 def test_frames_cost_little_more_than_their_drawing_or_counting():
     kept = json.loads((KEPT / "frames.json").read_text(encoding="utf-8"))
     ratios = {row["name"]: (row["ratio"], row["limit"]) for row in kept["results"]}

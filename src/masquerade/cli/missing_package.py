@@ -13,6 +13,7 @@ EXTRAS: Final = {
     "gmpy2": SERVICES,
     "httpx": SERVICES,
     "ibis": "postgres",
+    "mpyc": "mpyc",
     "onnx": "onnx",
     "openpyxl": "files",
     "polars": "polars",

@@ -1,13 +1,15 @@
 """Learning on shares: only the model opens, not the counts.
 
-`engine` is the seam (what programs do with secrets), `helped_engine` two computing parties and a helper,
-`family_counts` hidden counts over several owners, `structure` the parents of every variable.
+`engine` is the seam (what programs do with secrets); `helped_engine` two computing parties and the helper of
+`dealer`, `mpyc_engine` three parties without one; `computation` carries rounds between members of a session;
+`family_counts` are hidden counts over several owners, `structure` the parents of every variable.
 """
 
 from masquerade.protocols.hidden.dealer import Dealer
 from masquerade.protocols.hidden.engine import Cost, SecretEngine, run
 from masquerade.protocols.hidden.family_counts import FamilyCounts, HiddenColumns
 from masquerade.protocols.hidden.helped_engine import HelpedEngine
+from masquerade.protocols.hidden.mpyc_engine import MpycEngine, finished
 from masquerade.protocols.hidden.structure import FamilyScore, Search, parents
 
 __all__ = [
@@ -17,8 +19,10 @@ __all__ = [
     "FamilyScore",
     "HelpedEngine",
     "HiddenColumns",
+    "MpycEngine",
     "Search",
     "SecretEngine",
+    "finished",
     "parents",
     "run",
 ]

@@ -1,4 +1,4 @@
-"""k-means on shares: records whose cells lie with any owner; centres and sizes of a step open, nothing else.
+"""k-means on shares: records whose cells lie with any owner; centres and sizes of steps open, nothing else.
 
 Every cell of the table belongs to somebody, so the table is a sum of what the owners hold (Jagannathan &
 Wright 2005). With public centres the distance of a record from each is linear in the record, up to a number
@@ -8,6 +8,7 @@ along who is ahead. Numbers are whole: `learn.clusters.Lattice` says in which un
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,8 @@ from masquerade.core.errors import InputError
 from masquerade.protocols.hidden.engine import Integers, SecretEngine, Steps
 
 AT_ONCE = 1 << 16  # records
-MOST_BITS = 62
+MOST_BITS, COUNT_BITS = 62, 40
+MOST_STEPS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,14 +31,53 @@ class LloydStep:
     sums: Integers  # (centres, columns)
 
 
+@dataclass(frozen=True, eq=False)
+class HiddenClusters:
+    """Where centres came to lie, how many records are nearest to each, and how many steps that took.
+
+    A cluster of fewer records than agreed shows a size of zero.
+    """
+
+    centres: Integers
+    sizes: Integers
+    steps: int
+
+
+def clusters(
+    engine: SecretEngine[Any],
+    held: NDArray[np.int64],
+    start: Integers,
+    bits: int,
+    *,
+    moved: Callable[[Integers, Integers, Integers], Integers],
+    least: int = 1,
+    most_steps: int = MOST_STEPS,
+) -> Steps[HiddenClusters]:
+    """Take Lloyd's steps from public centres until none moves, opening centres and sizes of every step.
+
+    `moved` returns where centres with some sizes and sums go, and leaves those without records where they
+    are. Of a cluster with fewer than `least` records nothing opens in a step but that it is such a one, and
+    its centre stays. Differences of two steps can be about fewer records than that: those who move.
+    """
+    centres, steps = start, 0
+    while True:
+        found = yield from step(engine, held, centres, bits, least=least)
+        after, steps = moved(centres, found.sizes, found.sums), steps + 1
+        if np.array_equal(after, centres) or steps >= most_steps:
+            return HiddenClusters(after, found.sizes, steps)
+        centres = after
+
+
 def step(
-    engine: SecretEngine[Any], held: NDArray[np.int64], centres: Integers, bits: int
+    engine: SecretEngine[Any], held: NDArray[np.int64], centres: Integers, bits: int, *, least: int = 1
 ) -> Steps[LloydStep]:
     """Return the sizes and sums of the records nearest to each centre, the first of equally near ones.
 
     `held` is this party's part of the table (records × columns), zero where a cell is not its own; `bits` is
-    how large a difference of distances may be.
+    how large a difference of distances may be. Clusters of fewer than `least` records open as empty ones.
     """
+    if least < 1:
+        raise InputError(f"Clusters have one record at least. Got {least} instead.")
     if bits > MOST_BITS:
         raise InputError(
             f"Distances of {bits} bits are more than {MOST_BITS}: give the numbers in coarser units."
@@ -53,10 +94,22 @@ def step(
         both = engine.stack([summed, counted])
         totals = both if totals is None else totals + both
     if totals is not None:
+        if least > 1:
+            totals = yield from _large_enough(engine, totals, centres.shape, least)
         opened = yield from engine.open(totals)
         sums = opened[: centres.size].reshape(centres.shape)
         sizes = opened[centres.size :]
     return LloydStep(sizes, sums)
+
+
+def _large_enough(engine: SecretEngine[Any], totals: Any, shape: tuple[int, ...], least: int) -> Steps[Any]:
+    """Return sums and sizes of clusters that are large enough, and zeros of the others."""
+    k, columns = shape
+    sizes = totals[k * columns + np.arange(k)]
+    small = yield from engine.less(sizes, engine.constant(np.full(k, least)), bits=COUNT_BITS)
+    whole = engine.constant(np.ones(k, dtype=np.int64)) - small
+    of = np.concatenate([np.repeat(np.arange(k), columns), np.arange(k)])
+    return (yield from engine.product(whole[of], totals))
 
 
 def _table(engine: SecretEngine[Any], held: Integers) -> Steps[Any]:

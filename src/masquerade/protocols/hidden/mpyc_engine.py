@@ -1,0 +1,160 @@
+"""Three computing parties or more, and no helper: shares by Shamir (1979) in MPyC, which has its own network.
+
+It needs the extra ``masquerade[mpyc]``. More than half of the parties must not collude; with two there would
+be no privacy at all, so two are refused. All are taken to follow the program. It sends some thirty times as
+much as `helped_engine`, and serves where nobody can be found to help, and as a second implementation.
+
+Numbers are whole and of at most 62 bits: nothing wraps around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.errors import InputError
+from masquerade.protocols.hidden.engine import Integers, Reply, Round, SecretEngine, Steps
+
+BITS = 64
+LEAST_PARTIES = 3
+AT_ONCE = 1 << 16  # numbers of unit vectors that are formed together
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class Lines:
+    """0/1 lines that a party knows, or that were formed of others'; shared when they are first needed."""
+
+    shape: tuple[int, int]
+    owner: int
+    words: NDArray[np.uint8] | None
+    shared: Any = None
+
+
+class MpycEngine(SecretEngine[Any]):
+    """One party's part. `runtime` is MPyC's, started; `parties` are names in the order of its numbers."""
+
+    def __init__(self, runtime: Any, parties: Sequence[str]) -> None:
+        if len(parties) < LEAST_PARTIES:
+            raise InputError(
+                f"Without a helper shares need {LEAST_PARTIES} parties: of fewer, one sees everything. "
+                "Use a helper instead."
+            )
+        if len(runtime.parties) != len(parties):
+            raise InputError(f"MPyC runs {len(runtime.parties)} parties, named are {len(parties)}.")
+        self._mpc, self.parties = runtime, tuple(parties)
+        self.name = self.parties[runtime.pid]
+        self._numbers = runtime.SecInt(BITS)
+
+    @property
+    def sent(self) -> int:
+        """Return how many bytes this party has sent so far."""
+        return sum(int(getattr(peer.protocol, "nbytes_sent", 0)) for peer in self._mpc.parties)
+
+    def constant(self, values: Integers) -> Any:
+        """Return values that every party puts in itself."""
+        return self._numbers.array(np.asarray(values, dtype=np.int64).astype(object))
+
+    def share(self, owner: str, values: Integers | None, shape: tuple[int, ...]) -> Steps[Any]:
+        """Return an owner's numbers, shared among all."""
+        if (values is not None) != (owner == self.name):
+            raise InputError("Numbers are shared by the party that knows them.")
+        given = np.zeros(shape, dtype=np.int64) if values is None else np.asarray(values).reshape(shape)
+        return self._at_once(self._mpc.input(self.constant(given), senders=self.parties.index(owner)))
+
+    def indicators(self, owner: str, lines: NDArray[np.uint8] | None, shape: tuple[int, int]) -> Lines:
+        """Return a handle; the lines are shared when they are first counted with others'."""
+        if (lines is not None) != (owner == self.name) or (lines is not None and lines.shape != shape):
+            raise InputError("Indicators are known to their owner, in the shape that everybody expects.")
+        return Lines(shape, self.parties.index(owner), lines)
+
+    def counts(self, pairs: Sequence[tuple[Lines, Lines]]) -> Steps[list[Any]]:
+        """Multiply lines of different owners and sum over records."""
+        return self._at_once([self._of(left) @ self._of(right).T for left, right in pairs])
+
+    def crossed(self, pairs: Sequence[tuple[Lines, Lines]]) -> Steps[list[Lines]]:
+        """Multiply lines of different owners record by record."""
+        found = []
+        for left, right in pairs:
+            n = left.shape[1]
+            rows = np.repeat(np.arange(left.shape[0]), right.shape[0])
+            columns = np.tile(np.arange(right.shape[0]), left.shape[0])
+            product = self._of(left)[rows] * self._of(right)[columns]
+            found.append(Lines((len(rows), n), -1, None, product))
+        return self._at_once(found)
+
+    def linear(self, matrix: Integers, secret: Any) -> Any:
+        """Return a public matrix times a secret vector, or each column of a secret matrix."""
+        public = np.asarray(matrix, dtype=np.int64).astype(object)
+        return secret @ public.T if len(secret.shape) == 1 else (secret.T @ public.T).T
+
+    def product(self, first: Any, second: Any) -> Steps[Any]:
+        """Multiply number by number."""
+        return self._at_once(first * second)
+
+    def inner(self, first: Any, second: Any) -> Steps[Any]:
+        """Multiply two matrices (records × lines)."""
+        return self._at_once(first.T @ second)
+
+    def lookup(self, secret: Any, tables: Integers, which: Integers) -> Steps[Any]:
+        """Look secret places up by unit vectors, which are formed of their bits."""
+        places, length = secret.reshape(-1), tables.shape[1]
+        bits = max(int(length - 1).bit_length(), 1)
+        whole = np.zeros((len(tables), 1 << bits), dtype=np.int64)
+        whole[:, :length] = tables
+        found = []
+        step = max(AT_ONCE >> bits, 1)
+        for start in range(0, places.shape[0], step):
+            some = np.arange(start, min(start + step, places.shape[0]))
+            digits = self._mpc.np_to_bits(places[some], bits)
+            units = self.constant(np.ones((len(some), 1), dtype=np.int64))
+            for place in range(bits):  # the lowest first: later ones vary slowest
+                bit = digits[:, place].reshape(len(some), 1)
+                high = units * bit
+                units = self._mpc.np_concatenate((units - high, high), axis=1)
+            rows = whole[np.asarray(which)[some]].astype(object)
+            found.append(self._mpc.np_sum(units * self._numbers.array(rows), axis=1))
+        return self._at_once(self.stack(found).reshape(secret.shape))
+
+    def less(self, first: Any, second: Any, *, bits: int = 62) -> Steps[Any]:
+        """Compare number by number."""
+        if bits > BITS - 2:
+            raise InputError(f"Differences of {bits} bits are more than {BITS - 2}.")
+        return self._at_once(first < second)
+
+    def open(self, secret: Any) -> Steps[Integers]:
+        """Return the numbers themselves, to everybody."""
+        found = self._mpc.run(self._mpc.output(secret))
+        numbers = np.array([int(value) for value in np.ravel(found)], dtype=np.int64)
+        return self._at_once(numbers.reshape(secret.shape))
+
+    def stack(self, secrets: Sequence[Any]) -> Any:
+        """Return secrets one after another."""
+        flat = [secret.reshape(-1) for secret in secrets if np.prod(secret.shape)]
+        return self._mpc.np_concatenate(tuple(flat)) if len(flat) > 1 else flat[0]
+
+    def _of(self, lines: Lines) -> Any:
+        if lines.shared is None:
+            given = np.zeros(lines.shape, dtype=np.uint8) if lines.words is None else lines.words
+            lines.shared = self._mpc.input(self.constant(given.astype(np.int64)), senders=lines.owner)
+        return lines.shared
+
+    @staticmethod
+    def _at_once(value: T) -> Generator[Round, Reply, T]:
+        """Return a value as a program that shows nothing: MPyC has its own rounds."""
+        yield from ()
+        return value
+
+
+def finished(steps: Steps[T]) -> T:
+    """Run a program to its end whose engine has its own network."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+    raise InputError("This engine has no network of its own: its rounds have to be carried.")
