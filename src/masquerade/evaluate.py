@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.axes import Floats, contract
 from masquerade.core.covariance import contrast_spread_of
@@ -346,10 +347,19 @@ def _emission(model: NaiveBayes, group: Group) -> _Emission:
         factors = [tables[name][c] if name in tables else certain for name in used.names]
         # the joint distribution of independent variables, flat, the first slowest
         truth = contract(np.ones([1] * len(factors)), [factor[None, :] for factor in factors])
-        reports = (truth.ravel() @ used.matrix_channel.matrix).reshape(used.report_sizes)
+        reports = _through(used.matrix_channel, truth.ravel()).reshape(used.report_sizes)
         summed = reports.sum(axis=tuple(i for i, name in enumerate(used.names) if name not in tables))
         rows.append(summed.ravel())
     return _Emission(own, sizes, np.array(rows))
+
+
+def _through(channel: Channel, truth: Floats) -> Floats:
+    """Return how reports are distributed whose truths are so, without the matrix."""
+    if channel.sampled is not None:
+        return np.asarray(truth @ channel.matrix)
+    chances = truth[:, None] * channel.weights / np.asarray(channel.denominators, dtype=float)[:, None]
+    found = np.bincount(channel.outcomes.ravel(), chances.ravel(), minlength=channel.reports)
+    return np.asarray(found, dtype=np.float64)
 
 
 def _reported(
@@ -385,6 +395,7 @@ def _own_channel(policy: Policy, name: str) -> Floats:
     return group.matrix_channel.matrix
 
 
+LARGE_GROUP = 2**10  # joint truths of variables that are disguised together, as a matrix a million numbers
 MOST_LEVELS = 256  # of scores, for an AUC
 
 
@@ -485,7 +496,8 @@ def _outcomes(
 ) -> _Outcomes:
     """Return the counts of groups by classes: from the rows themselves where features are not disguised.
 
-    Else from the table over features and target, if it has at most 65,536 cells.
+    Else from the table over features and target, if it has at most 65,536 cells; or from the few truths that
+    every report may stand for, as in groups that are reported as they are or reversed.
     """
     source = source.source if isinstance(source, Selected) else source
     over = checked_names(model, source.schema, target)
@@ -500,6 +512,10 @@ def _outcomes(
         (table,) = reports.answer([Query(by=tuple(known))])
         return _Outcomes(table.values, lambda slopes: _error(table, slopes), table.n)
     shape = source.schema.shape(over)
+    if isinstance(source, Records) and (prod(shape) > MOST_TRUTHS or _in_large_groups(source.policy, over)):
+        told = source.told(over, grouped, (groups, shape[-1]))
+        if told is not None:
+            return _Outcomes(*told, source.n)
     if prod(shape) > MOST_TRUTHS:
         raise InputError(
             f"The table over {', '.join(over)} has {prod(shape):,} cells (at most {MOST_TRUTHS:,}): test a "
@@ -513,6 +529,11 @@ def _outcomes(
     counts = np.zeros((groups, shape[-1]))
     np.add.at(counts, place, table.values.reshape(-1, shape[-1]))
     return _Outcomes(counts, lambda slopes: _error(table, slopes[place].reshape(shape)), table.n)
+
+
+def _in_large_groups(policy: Policy, over: Sequence[str]) -> bool:
+    """Tell whether the channel of some variables that are disguised together is large as a matrix."""
+    return any(prod(group.sizes) > LARGE_GROUP for group in policy.groups if {*group.names} & {*over})
 
 
 def _error(table: CountTable, slopes: Floats) -> float:

@@ -1,5 +1,6 @@
 """Measures of classifiers from disguised test records, rows that are disguised, scorers of scikit-learn."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -148,3 +149,51 @@ def test_models_predict_disguised_rows(trained):
             model.predict(disguised)
         with pytest.raises(mq.MasqueradeError, match="not the same in the model and in the policy"):
             mq.evaluate.disguised_view(model, other)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_truths_told_one_by_one_give_what_the_table_does(trained, monkeypatch, weighted):
+    """Of few truths a report measures are summed over records, whose spread is that of the table's cells."""
+    reports = mq.simulate(people(900, 3), POLICY, 4)
+    weighed = reports.assign(weight=np.random.default_rng(5).uniform(0.5, 2, 900))
+    test = mq.tally(weighed, POLICY, weights="weight") if weighted else mq.tally(reports, POLICY)
+    model = models(trained)["bayes"]
+    tabled = mq.evaluate.confusion(model, test), mq.evaluate.roc_auc(model, test)
+    monkeypatch.setattr("masquerade.evaluate.MOST_TRUTHS", 1)
+    told = mq.evaluate.confusion(model, test), mq.evaluate.roc_auc(model, test)
+    assert np.allclose(told[0].shares, tabled[0].shares, atol=1e-12)
+    assert np.allclose(told[0].stderr, tabled[0].stderr, rtol=1e-9)
+    assert told[0].balanced.value == pytest.approx(tabled[0].balanced.value)
+    assert told[0].balanced.stderr == pytest.approx(tabled[0].balanced.stderr)
+    assert (told[1].value, told[1].stderr) == pytest.approx((tabled[1].value, tabled[1].stderr))
+
+
+def test_fourteen_attributes_that_are_reported_or_reversed_take_megabytes():
+    """The table of Zhan's fourteen attributes has 32,768 cells, its channel 268 million probabilities."""
+    names, draw = [f"x{i}" for i in range(14)], np.random.default_rng(14)
+    ill = draw.integers(0, 2, 3000)
+    frame = pd.DataFrame(
+        {name: np.where(draw.random(3000) < 0.7, ill, 1 - ill) for name in names} | {"ill": ill}
+    )
+    policy = mq.Policy.build(
+        dict.fromkeys((*names, "ill"), (0, 1)), {tuple(names): mq.channels.flip([2] * 14, "0.8")}
+    )
+    test = mq.tally(mq.simulate(frame, policy, 2), policy)
+    model = mq.learn.naive_bayes(mq.tally(frame, schema=policy.schema), "ill")
+    tracemalloc.start()
+    found, area = mq.evaluate.confusion(model, test), mq.evaluate.roc_auc(model, test)
+    view = mq.evaluate.disguised_view(model, policy)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 200e6
+    right = mq.evaluate.accuracy(model, test)
+    assert np.trace(found.shares) == pytest.approx(right.value)
+    clear = mq.evaluate.roc_auc(model, mq.tally(frame, schema=policy.schema))
+    assert abs(area.value - clear.value) < 6 * np.hypot(area.stderr, clear.stderr)
+    [part] = view.emissions[None]
+    assert part.table.sum(axis=1) == pytest.approx([1, 1])
+    share = {0: 1.0, 1: 1.0}  # P(all zero | class) and P(all one | class), mixed by the flip
+    for place in range(14):
+        for code in share:
+            share[code] *= model.probabilities[place][1, code]
+    assert part.table[1, 0] == pytest.approx(0.8 * share[0] + 0.2 * share[1])

@@ -12,6 +12,7 @@ from masquerade.core.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from masquerade.core.errors import RoundAborted as RoundAborted
     from masquerade.protocols.aggregation.agreement import Parameters as Parameters
+    from masquerade.protocols.aggregation.messages import Delivery as Delivery
     from masquerade.protocols.people.ledger import FileLedger as FileLedger
     from masquerade.protocols.people.ledger import MemoryLedger as MemoryLedger
     from masquerade.services.count.device import TakenPart as TakenPart

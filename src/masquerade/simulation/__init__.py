@@ -7,9 +7,11 @@ passes as bytes. `hidden_structure` has owners of columns learn a network on sha
 """
 
 from masquerade.core.words import duration
+from masquerade.simulation.aggregation import Population as Aggregation
 from masquerade.simulation.census import PROTOCOLS, Census, Comparison, Lesson, users
 from masquerade.simulation.costs import Cost, Culprit, Meter, Spread, ladder, slope, timing_plot
 from masquerade.simulation.frequency import Mined, mined
+from masquerade.simulation.frequency import Population as FrequencyMining
 from masquerade.simulation.hidden import HiddenStructure, hidden_structure
 from masquerade.simulation.partition import Suppression, suppression
 from masquerade.simulation.people import PEOPLE, People, Trouble, made_up_people, people_from, population
@@ -18,10 +20,12 @@ from masquerade.simulation.threshold import KAnonymity, k_anonymity
 __all__ = [
     "PEOPLE",
     "PROTOCOLS",
+    "Aggregation",
     "Census",
     "Comparison",
     "Cost",
     "Culprit",
+    "FrequencyMining",
     "HiddenStructure",
     "KAnonymity",
     "Lesson",

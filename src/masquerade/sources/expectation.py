@@ -35,6 +35,7 @@ MOST_TRUTHS = 2**16
 MOST_EVALUATIONS = 2**27
 CHUNK = 2**19
 DRAWS = 2**22
+MOST_TOLD = 2**24  # truths of all records that are held at once
 MOST_TERMS = 64  # truths that the reports of a record may stand for, to be tried one by one
 FEWER = 4  # times fewer truths a report than in all, for that to be quicker than a matrix
 LEAST_TOLD = 1e-12
@@ -105,6 +106,58 @@ def mean_of(records: Records, f: Function, over: Sequence[str], *, seed: int = 0
     return _weighted_mean(gains, records.weights)
 
 
+Told = tuple[Floats, Callable[[Floats], float]]
+Grouped = Callable[[dict[str, NDArray[np.intp]]], NDArray[np.intp]]
+
+
+def told_counts(
+    records: Records, over: Sequence[str], grouped: Grouped, shape: tuple[int, int]
+) -> Told | None:
+    """Return how many true records there are of every group of all but the last variable, by the last one.
+
+    And the standard error of sums of such counts, as a function of their slopes. `grouped` gives codes of
+    truths a group. None if reports stand for too many truths, or records are none.
+
+    Formula: a record counts for each of the truths that its report may stand for, by their part of the
+    inverse; sums are of independent records. Cost: as many copies of the records as a report has truths.
+    """
+    own = np.ones(records.n) if records.weights is None else np.asarray(records.weights, dtype=float)
+    placed: list[tuple[Any, Truths, Floats]] = []
+    for groups, rows in strata(records):
+        few, others = _few_truths(groups, over, fewer=0)
+        if any(_hidden(group) and not set(group.names).isdisjoint(over) for group in others):
+            return None
+        size = records.n if isinstance(rows, slice) else len(rows)
+        if size * prod(one.truths.shape[1] for one in few) > MOST_TOLD:
+            return None
+        told = {name for one in few for name in one.names}
+        clear = {
+            name: np.asarray(records.codes[name][rows], dtype=np.intp) for name in over if name not in told
+        }
+        for truths, weight in _told_truths(few, {name: records.codes[name][rows] for name in told}, size):
+            codes = clear | truths
+            group = grouped({name: codes[name] for name in over[:-1]})
+            placed.append((rows, np.ravel_multi_index((group, codes[over[-1]]), shape), weight))
+    if not own.sum() > 0:
+        return None
+    counts = np.zeros(shape[0] * shape[1])
+    for rows, place, weight in placed:
+        counts += np.bincount(place, own[rows] * weight, minlength=len(counts))
+
+    def error(slopes: Floats) -> float:
+        gains = np.zeros(records.n)
+        for rows, place, weight in placed:
+            gains[rows] += weight * slopes.ravel()[place]
+        mean = float(own @ gains) / float(own.sum())
+        return float(np.sqrt(np.sum((own * (gains - mean)) ** 2)))
+
+    return counts.reshape(shape), error
+
+
+def _hidden(group: Group) -> bool:
+    return group.disguised or group.own_report or group.report_sizes != group.sizes
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _FewTruths:
     """A group whose reports each stand for few truths: report m counts truths[m] as often as weights[m]."""
@@ -115,14 +168,19 @@ class _FewTruths:
     weights: Floats
 
 
-def _few_truths(groups: Sequence[Group], over: Sequence[str]) -> tuple[list[_FewTruths], tuple[Group, ...]]:
-    """Return the groups with few truths a report, and all groups, the variables of those as clear ones."""
+def _few_truths(
+    groups: Sequence[Group], over: Sequence[str], fewer: int = FEWER
+) -> tuple[list[_FewTruths], tuple[Group, ...]]:
+    """Return the groups with few truths a report, and all groups, the variables of those as clear ones.
+
+    Few are so many times `fewer` than there are in all.
+    """
     few: list[_FewTruths] = []
     others: list[Group] = []
     terms = 1
     for group in groups:
         asked = tuple(name for name in group.names if name in over)
-        found = _few_of(group, asked) if len(asked) > 1 else None
+        found = _few_of(group, asked, fewer) if len(asked) > (1 if fewer else 0) else None
         if found is None or terms * found.truths.shape[1] > MOST_TERMS:
             others.append(group)
             continue
@@ -135,7 +193,7 @@ def _few_truths(groups: Sequence[Group], over: Sequence[str]) -> tuple[list[_Few
     return few, tuple(others)
 
 
-def _few_of(group: Group, asked: tuple[str, ...]) -> _FewTruths | None:
+def _few_of(group: Group, asked: tuple[str, ...], fewer: int) -> _FewTruths | None:
     """Return what the reports of a group stand for, if each of them stands for few truths."""
     if not group.disguised or group.own_report or group.response is not None:
         return None
@@ -145,7 +203,7 @@ def _few_of(group: Group, asked: tuple[str, ...]) -> _FewTruths | None:
     if used.report_sizes != used.sizes:
         return None
     mixed = _mixtures(used.matrix_channel)
-    if mixed is None or mixed[0].shape[1] * FEWER > len(mixed[0]):
+    if mixed is None or mixed[0].shape[1] * fewer > len(mixed[0]):
         return None
     return _FewTruths(used.names, used.sizes, *mixed)
 

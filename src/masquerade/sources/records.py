@@ -13,7 +13,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
 from masquerade.core.words import printable
-from masquerade.sources.expectation import Mean, expect, indicators_of, mean_of
+from masquerade.sources.expectation import Grouped, Mean, Told, expect, indicators_of, mean_of, told_counts
 from masquerade.sources.imputation import imputed
 from masquerade.sources.query_plan import layouts_of
 from masquerade.sources.record_store import Codes, Store
@@ -87,6 +87,14 @@ class Records(ReportTally):
         """Return the same as `expect`, and how the records scatter behind it."""
         self.check_complete()
         return mean_of(self, f, over, seed=seed)
+
+    def told(self, over: Sequence[str], grouped: Grouped, shape: tuple[int, int]) -> Told | None:
+        """Return counts of groups of truths by the last variable, and their error; None if truths are many.
+
+        See `masquerade.sources.expectation`; for evaluation, never for learning.
+        """
+        self.check_complete()
+        return told_counts(self, over, grouped, shape)
 
     def indicators(self, over: Sequence[str]) -> Floats:
         """Return for every record what it adds to each cell of `over`: unbiased, (records, cells in C order).
