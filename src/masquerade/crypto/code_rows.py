@@ -1,6 +1,7 @@
 """Codes of many texts by one key: what `symmetric.code` and keyed BLAKE2b give, without a call for each.
 
-libsodium does them where it is installed (masquerade[crypto]), else Python's own library, slower.
+Codes of short texts are worked out many at a time. Codes of longer ones, and tags, libsodium does where it is
+installed (masquerade[crypto]), else Python's own library, slower.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
+from masquerade.crypto import hash_lanes
 from masquerade.crypto.symmetric import coder
 
+DIGEST = 32  # bytes of a code
 MOST_KEY = 64  # bytes: one block of SHA-256, the most that BLAKE2b takes
 
 
@@ -46,6 +49,11 @@ class Texts(NamedTuple):
         places: NDArray[Any] = np.frombuffer(offsets, np.int64 if wide else np.int32)
         return cls(bytes_of, places[column.offset : column.offset + len(column) + 1])
 
+    @property
+    def longest(self) -> int:
+        """Return how many bytes the longest text has."""
+        return int(np.diff(self.offsets).max(initial=0))
+
     def rows(self) -> Iterator[bytes]:
         """Yield every text."""
         whole = self.data.tobytes()
@@ -56,6 +64,8 @@ class Texts(NamedTuple):
 def codes(key: bytes, prefix: bytes, texts: Texts, size: int) -> NDArray[np.uint8]:
     """Return the first bytes of the code (`symmetric.code`) of prefix and text, a row each."""
     _check(key)
+    if len(prefix) + texts.longest <= hash_lanes.LONGEST and size <= DIGEST:
+        return hash_lanes.hmac_sha256(key, prefix, *texts, size)
     try:
         from masquerade.crypto import sodium_rows  # noqa: PLC0415  (an extra)
     except ImportError:

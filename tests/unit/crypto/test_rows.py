@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from masquerade.core.errors import InputError
-from masquerade.crypto import sodium_rows
+from masquerade.crypto import hash_lanes, sodium_rows
 from masquerade.crypto.code_rows import Texts, codes, keyed_tags
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.point_sets import check_points, decoded_set, hashed, masked
@@ -40,6 +40,30 @@ def test_codes_of_rows_are_hmac_and_tags_are_blake2b_whatever_the_lengths():
     for wrong in (b"", bytes(65)):
         with pytest.raises(InputError, match="from 1 to 64 bytes"):
             codes(wrong, b"", Texts.of([]), 16)
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 1000])
+def test_short_texts_side_by_side_have_the_codes_of_each_alone(rows, monkeypatch):
+    monkeypatch.setattr(hash_lanes, "threads_for", lambda rows: min(3, rows))
+    for prefix, key in (
+        (b"", os.urandom(1)),
+        (os.urandom(16), os.urandom(32)),
+        (os.urandom(55), os.urandom(64)),
+    ):
+        texts = [os.urandom(i % (hash_lanes.LONGEST - len(prefix) + 1)) for i in range(55, 55 + rows)]
+        for size in (1, 16, 32):
+            found = hash_lanes.hmac_sha256(key, prefix, *Texts.of(texts), size)
+            expected = [hmac.digest(key, prefix + text, "sha256")[:size] for text in texts]
+            assert [bytes(row) for row in found] == expected
+            assert np.array_equal(codes(key, prefix, Texts.of(texts), size), found)
+
+
+def test_texts_of_which_one_is_too_long_for_lanes_have_the_same_codes(monkeypatch):
+    key, texts = os.urandom(32), [bytes(3), bytes(hash_lanes.LONGEST), bytes(hash_lanes.LONGEST + 1)]
+    expected = [hmac.digest(key, text, "sha256") for text in texts]
+    assert [bytes(row) for row in codes(key, b"", Texts.of(texts), 32)] == expected
+    monkeypatch.setattr(hash_lanes, "hmac_sha256", None)  # not called for these
+    assert [bytes(row) for row in codes(key, b"", Texts.of(texts), 32)] == expected
 
 
 def test_chunks_of_rows_on_several_cores_come_back_in_order(monkeypatch):

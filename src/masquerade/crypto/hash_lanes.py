@@ -1,0 +1,156 @@
+"""HMAC-SHA256 of many short texts by one key, side by side.
+
+A hash of one text is a chain of small steps, each waiting for the last one. Hashes of several texts do not
+wait for each other: 64 of them go through every step together, as lanes that the processor works on at once.
+What the key does comes first and is the same for all, so it is done once.
+
+Reference: FIPS 180-4 (SHA-256), RFC 2104 (HMAC). No step depends on what is hashed: time tells lengths alone.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.kernels.jit import compiled
+from masquerade.kernels.tiles import run, split, threads_for
+
+LANES: Final = 64
+LONGEST: Final = (
+    55  # bytes of prefix and text that stand in one block, with the mark and the length after them
+)
+_BLOCK: Final = 64  # bytes
+Rows = NDArray[np.uint8]
+Words = NDArray[np.uint32]
+Offsets = NDArray[np.signedinteger[Any]]
+U4 = np.uint32
+
+
+def _digits_of_roots(degree: int, count: int) -> Words:
+    """Return the first 32 bits after the point of the square or cube roots of the first primes."""
+    primes = [p for p in range(2, 312) if all(p % q for q in range(2, isqrt(p) + 1))]
+    return np.array([_root(p << 32 * degree, degree) & 0xFFFFFFFF for p in primes[:count]], U4)
+
+
+def _root(number: int, degree: int) -> int:
+    """Return the whole part of a root."""
+    low, high = 0, 1 << (number.bit_length() // degree + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if middle**degree <= number else (low, middle)
+    return low
+
+
+_START: Final = _digits_of_roots(2, 8)
+_ADDED: Final = _digits_of_roots(3, 64)
+
+
+def hmac_sha256(key: bytes, prefix: bytes, data: Rows, offsets: Offsets, size: int) -> Rows:
+    """Return the first bytes of HMAC-SHA256(key, prefix ‖ text) of every row.
+
+    Prefix and text have at most `LONGEST` bytes together, the key a block of 64. Threads share many rows.
+    """
+    padded = _words_of(key.ljust(_BLOCK, b"\0"))
+    inner, outer = (_after_block(padded ^ U4(pad * 0x01010101)) for pad in (0x36, 0x5C))
+    known = (inner, outer, _ADDED, _words_of(prefix.ljust(_BLOCK, b"\0")))
+    rows = len(offsets) - 1
+    out = np.empty((rows, size), np.uint8)
+
+    def work(part: slice) -> None:
+        _hmac_rows(known, len(prefix), data, offsets[part.start : part.stop + 1], out[part])
+
+    run(work, split(rows, threads_for(rows)))
+    return out
+
+
+def _words_of(block: bytes) -> Words:
+    return np.frombuffer(block, ">u4").astype(U4)
+
+
+def _after_block(block: Words) -> Words:
+    """Return the state of SHA-256 after its first block."""
+    words, state = np.zeros((64, LANES), U4), np.zeros((8, LANES), U4)
+    words[:16, 0], state[:, 0] = block, _START
+    _sha256_rounds(words, state, _ADDED)
+    return np.asarray(state[:, 0] + _START)
+
+
+@compiled
+def _turned(word: np.uint32, places: int) -> np.uint32:
+    """Turn a word to the right."""
+    return U4(U4(word >> U4(places)) | U4(word << U4(32 - places)))
+
+
+@compiled
+def _sha256_rounds(words: Words, state: Words, added: Words) -> None:
+    """Let a block go through SHA-256, in all lanes; behind its 16 words there is room for the others."""
+    for t in range(16, 64):
+        for lane in range(LANES):
+            x, y = words[t - 15, lane], words[t - 2, lane]
+            low = U4(_turned(x, 7) ^ _turned(x, 18) ^ U4(x >> U4(3)))
+            high = U4(_turned(y, 17) ^ _turned(y, 19) ^ U4(y >> U4(10)))
+            words[t, lane] = U4(words[t - 16, lane] + U4(low + U4(words[t - 7, lane] + high)))
+    for t in range(64):
+        constant = added[t]
+        for lane in range(LANES):
+            a, b, c, d = state[0, lane], state[1, lane], state[2, lane], state[3, lane]
+            e, f, g, h = state[4, lane], state[5, lane], state[6, lane], state[7, lane]
+            turned = U4(_turned(e, 6) ^ _turned(e, 11) ^ _turned(e, 25))
+            chosen = U4(U4(e & f) ^ U4(U4(~e) & g))
+            first = U4(h + U4(turned + U4(chosen + U4(constant + words[t, lane]))))
+            turned = U4(_turned(a, 2) ^ _turned(a, 13) ^ _turned(a, 22))
+            second = U4(turned + U4(U4(a & b) ^ U4(a & c) ^ U4(b & c)))
+            state[7, lane] = g
+            state[6, lane] = f
+            state[5, lane] = e
+            state[4, lane] = U4(d + first)
+            state[3, lane] = c
+            state[2, lane] = b
+            state[1, lane] = a
+            state[0, lane] = U4(first + second)
+
+
+@compiled
+def _fill(words: Words, prefix: Words, length: int, data: Rows, offsets: Offsets) -> None:
+    """Write a block for every row: the prefix of so many bytes, the text, a mark, and how long all is."""
+    for i in range(16):
+        for lane in range(LANES):
+            words[i, lane] = prefix[i]
+    for lane in range(len(offsets) - 1):
+        at = length
+        for place in range(offsets[lane], offsets[lane + 1]):
+            words[at >> 2, lane] |= U4(U4(data[place]) << U4(24 - 8 * (at & 3)))
+            at += 1
+        words[at >> 2, lane] |= U4(U4(0x80) << U4(24 - 8 * (at & 3)))
+        words[15, lane] = U4(8 * (64 + at))  # the key's block is before it
+
+
+@compiled
+def _hmac_rows(
+    known: tuple[Words, Words, Words, Words], length: int, data: Rows, offsets: Offsets, out: Rows
+) -> None:
+    """Write the codes of rows; `known`: states after the key, inside and outside, constants, the prefix."""
+    inner, outer, added, prefix = known
+    words, state = np.zeros((64, LANES), U4), np.zeros((8, LANES), U4)
+    for begin in range(0, len(out), LANES):
+        lanes = min(LANES, len(out) - begin)
+        _fill(words, prefix, length, data, offsets[begin : begin + lanes + 1])
+        for i in range(8):
+            for lane in range(LANES):
+                state[i, lane] = inner[i]
+        _sha256_rounds(words, state, added)
+        for i in range(8):
+            for lane in range(LANES):
+                words[i, lane] = U4(state[i, lane] + inner[i])
+                words[8 + i, lane] = U4(0)
+                state[i, lane] = outer[i]
+        words[8] = U4(0x80000000)
+        words[15] = U4(8 * (64 + 32))
+        _sha256_rounds(words, state, added)
+        for i in range(out.shape[1]):
+            for lane in range(lanes):
+                word = U4(state[i // 4, lane] + outer[i // 4])
+                out[begin + lane, i] = np.uint8(word >> U4(24 - 8 * (i % 4)))
