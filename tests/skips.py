@@ -31,7 +31,7 @@ ALLOWED = (
     Allowance("no fork here", 3, "Windows has no fork"),
     Allowance("reads /proc", 4, "only Linux has /proc"),
     Allowance("Spark Connect needs grpcio", 1, "no lock has it: masquerade runs without, see large-data.md"),
-    Allowance("no systemd-analyze here", 1, "units are read without it, too; CI's Linux has it"),
+    Allowance("no systemd-analyze here", 1, "units are read without it, too"),
     Allowance("MPyC is not installed", 1, "an engine of an extra; the lock of tests has it"),
     Allowance("SCIPY_ARRAY_API is not set", 8, "scikit-learn's own checks of arrays that we do not claim"),
 )

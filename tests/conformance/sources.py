@@ -29,6 +29,7 @@ from tests.conformance.people import FEW, SOME, by_aggregation, by_frequency_min
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.disguising.report_draws import DEALING
+from masquerade.interop import dap_cell, from_dap, to_dap
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.session import LocalTransport
@@ -135,6 +136,15 @@ def in_spark(case: Case) -> mq.Tally:
     return mq.tally(STARTED["session"].createDataFrame(table), case.policy)
 
 
+def collected_by_dap(case: Case) -> mq.Tally:
+    """Return what a collector of DAP gets where every record's report is the number of its cell."""
+    task = to_dap(case.policy)
+    cells = [dap_cell(case.policy, row) for row in case.disguised.to_dict("records")]
+    counts = np.bincount(cells, minlength=task["length"]).tolist()
+    told = {"masquerade_dap": 1, "vdaf": task["vdaf"], "policy": case.policy.id}
+    return from_dap(told | {"report_count": len(cells), "counts": counts}, case.policy)
+
+
 def pooled(case: Case) -> mq.Tally:
     """Spread the records over three parties that pool their counts."""
     identities = {name: SigningKey() for name in ("east", "north", "west")}
@@ -232,6 +242,7 @@ SOURCES = (
         lambda case: mq.Controlled(mq.tally(case.clear, schema=case.policy), mq.Rules(most_variables=5)),
         clear=True,
     ),
+    Source("a histogram of DAP", collected_by_dap),
     Source("pooled parties", pooled),
     Source("vertical parties and a miner", mined, without=NO_STRATA),
     Source(

@@ -59,6 +59,13 @@ def test_every_extra_that_is_named_brings_the_package():
     assert needed <= {re.split(r"[<>=]", package)[0] for package in extras["services"]}
 
 
+def test_the_readme_lists_the_extras_of_users():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    told = (ROOT / "README.md").read_text(encoding="utf-8")
+    developers = {"bench", "lint", "release", "test", "test-library"}
+    assert not [name for name in extras.keys() - developers if f"`{name}`" not in told]
+
+
 def test_what_no_extra_brings_is_a_bug_of_ours():
     with pytest.raises(ImportError) as raised:
         import_module("masquerade.no_such_module")
