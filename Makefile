@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
-CODE := src experiments tests benchmarks scripts/advisories scripts/lock scripts/sbom
+CODE := src experiments tests benchmarks scripts/advisories scripts/gallery scripts/lock scripts/sbom \
+	scripts/site_hooks.py
 
 # modules are compiled once, not by every program that tests start
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow coverage fuzz servers lint bench bench-large dist lock clean
+.PHONY: demo test test-slow coverage fuzz servers lint bench bench-large docs dist lock clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/masquerade demo --out demo --overwrite
@@ -45,6 +46,11 @@ bench: $(VENV)/.installed-bench
 bench-large: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.large --json benchmarks/results/large.json
 
+# the documentation as a site, site/index.html: opens from the disk, asks nobody for anything
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --site-dir site
+	@echo "Open site/index.html in a browser."
+
 # what is released: see docs/releasing.md
 dist: $(VENV)/.installed-release
 	rm -rf dist
@@ -58,7 +64,7 @@ lock:
 	$(PYTHON) scripts/advisories
 
 clean:
-	rm -rf $(VENV) demo build dist .coverage coverage.xml .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo build dist site .coverage coverage.xml .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "masquerade needs Python 3.11 or newer"'
@@ -68,10 +74,12 @@ $(VENV)/.installed: SET := run
 $(VENV)/.installed-demo: SET := demo
 $(VENV)/.installed-test: SET := test
 $(VENV)/.installed-bench: SET := bench
+$(VENV)/.installed-docs: SET := docs
 $(VENV)/.installed-release: SET := release
 
 # locked packages by their hashes, then our own, built with what is locked
-$(VENV)/.installed $(VENV)/.installed-demo $(VENV)/.installed-test $(VENV)/.installed-bench $(VENV)/.installed-release: \
+$(VENV)/.installed $(VENV)/.installed-demo $(VENV)/.installed-test $(VENV)/.installed-bench $(VENV)/.installed-docs \
+		$(VENV)/.installed-release: \
 		$(VENV)/bin/python pyproject.toml experiments/pyproject.toml $(wildcard $(LOCK)/*.txt)
 	@echo "Installing masquerade and what it needs ($(LOCK)/$(SET).txt) into $(VENV) ..."
 	$(PIP) --require-hashes --requirement $(LOCK)/$(SET).txt

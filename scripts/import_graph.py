@@ -1,6 +1,6 @@
 """Draw who imports whom: packages by floor, and cycles between modules, from the source tree as text.
 
-`python scripts/import_graph.py` prints the picture that stands in docs/index.md;
+`python scripts/import_graph.py` prints the picture that stands in docs/architecture.md;
 `python scripts/import_graph.py --write` puts it there. Lazy imports count, those for type checkers do not.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
-PAGE = ROOT / "docs" / "index.md"
+PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- import graph: scripts/import_graph.py --write -->\n", "<!-- end of import graph -->\n"
 WIDTH = 110
 

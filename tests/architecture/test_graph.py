@@ -1,4 +1,4 @@
-"""The picture in docs/index.md is the import graph; nothing goes in circles; the packages are few."""
+"""The picture in docs/architecture.md is the import graph; nothing goes in circles; the packages are few."""
 
 import runpy
 from pathlib import Path

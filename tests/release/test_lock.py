@@ -25,6 +25,7 @@ SETS = {
     "test": ("test", "lint"),
     "test-library": ("test-library",),
     "bench": ("bench",),
+    "docs": ("docs",),
     "release": ("release",),
 }
 PIN = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^\s;]+)(?: ; [^\\]+)? \\$")

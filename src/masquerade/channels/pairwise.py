@@ -35,7 +35,7 @@ def optimal_pairwise(
     queries: Queries = "counts",
     prior: Sequence[float] | None = None,
 ) -> OptimalDesign:
-    """Return the best channel with P(report | l) ≤ gammas[l][l']·P(report | l') for every report.
+    """Return the best channel with `P(report | l) ≤ gammas[l][l']·P(report | l')` for every report.
 
     None is no bound: then a report may exclude l' if l gave it. For "only yes is sensitive" of (yes, no):
     [[1, γ], [None, 1]], which is a forced "yes". `summary` and `gap` are as for `optimal_design`.
