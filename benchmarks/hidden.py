@@ -7,9 +7,11 @@ runs in one process, all members one after the other, messages counted.
 python -m benchmarks.hidden [--json FILE]
 """
 
+import gzip
 import os
 import resource
 import time
+from importlib.resources import files
 
 import numpy as np
 from benchmarks.parties_network import held
@@ -18,17 +20,21 @@ from benchmarks.timing import json_option, keep
 import masquerade as mq
 from masquerade.learn.clusters import Lattice, distance_bits, lloyd_step, moved
 from masquerade.learn.graph import ancestral_order
+from masquerade.learn.network import parse_bif
 from masquerade.protocols.hidden import Cost, Dealer, HelpedEngine, run
 from masquerade.protocols.hidden.dealer import local_keys
 from masquerade.protocols.hidden.k_means import clusters, step
 from masquerade.services.parties.example import vertical
 from masquerade.services.parties.session import Goal
 from masquerade.simulation import hidden_structure
+from masquerade.sources.records import Records
 
 OWNERS = ("north", "south")
 NETWORKS = {"asia": 10_000, "alarm": 10_000}
 MAX_PARENTS, SEED = 3, 24
 CLUSTERED, COLUMNS, CENTRES = 1_000_000, 4, 3
+STUDIED = ("asia", "survey", "sachs", "child")
+STUDIED_SCORES = ("k2", "bic", "bdeu")
 TABLE, STEPS = (100_000, 8), 3
 
 
@@ -76,6 +82,27 @@ def one_process(name, n):
     order = order_of(network)
     found = hidden_structure(codes, network.schema, owners, order, max_parents=MAX_PARENTS, score="k2")
     return {"network": name, "records": n, "seconds": found.seconds, "rounds": found.cost.rounds}
+
+
+def brought(name):
+    """Return a network that pgmpy brings along."""
+    packed = files("pgmpy").joinpath("utils", "example_models", f"{name}.bif.gz").read_bytes()
+    return parse_bif(gzip.decompress(packed).decode())
+
+
+def studied(name, n):
+    """Return whether each score's search on shares finds the parents of the search in clear."""
+    network = brought(name)
+    names = tuple(network.schema)
+    codes = network.sample_codes(n, SEED)
+    owners = {owner: names[place::2] for place, owner in enumerate(OWNERS)}
+    source, order = Records(codes, mq.Policy.clear(network.schema)), order_of(network)
+    equal = {}
+    for score in STUDIED_SCORES:
+        told = {"max_parents": 2, "score": score}
+        found = hidden_structure(codes, network.schema, owners, order, **told).structure
+        equal[score] = found == mq.learn.structure(source, order, **told).structure
+    return {"network": name, "nodes": len(names), "records": n, "equal_to_clear": equal}
 
 
 def k_means_step():
@@ -157,6 +184,7 @@ def main():
         print(found["sessions"][-1], flush=True)
         found["one_process"].append(one_process(name, n))
         print(found["one_process"][-1], flush=True)
+    found["studied"] = [studied(name, n) for name in STUDIED for n in (1000, 10_000)]
     found["k_means_step"] = k_means_step()
     print(found["k_means_step"], flush=True)
     found["k_means_table"] = k_means_partitions()

@@ -86,6 +86,16 @@ def test_structures_on_shares_are_the_clear_ones_in_time_and_memory():
     assert step["records"] == 1_000_000
     assert step["equal_to_clear"]
     assert step["cpu_seconds"] < 60
+    studied = {(one["network"], one["records"]): one["equal_to_clear"] for one in kept["studied"]}
+    networks = ("asia", "survey", "sachs", "child")
+    assert set(studied) == {(name, n) for name in networks for n in (1000, 10_000)}
+    assert all(
+        set(equal.items()) == {("k2", True), ("bic", True), ("bdeu", True)} for equal in studied.values()
+    )
+    table = kept["k_means_table"]
+    assert (table["records"], table["columns"]) == (100_000, 8)
+    ways = {one["partition"]: one["equal_to_clear"] for one in table["partitions"]}
+    assert ways == {"horizontal": True, "vertical": True, "any cells": True}
 
 
 def test_what_is_new_is_counted_at_a_fraction_of_counting_anew():

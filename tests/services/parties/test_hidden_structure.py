@@ -32,6 +32,7 @@ from masquerade.learn.model_file import model_of
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.hidden.computation import Continuation, DealRequest, Turn
 from masquerade.services.common.state import peek_claims
+from masquerade.services.parties.coordinator import Coordinator
 from masquerade.services.parties.kinds.hidden_structure import MASKED
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.session_store import RUNS
@@ -156,6 +157,21 @@ def test_a_network_follows_from_counts_that_all_agreed_to_open(tmp_path):
         assert parents_of(learnt.structure) == parents_of(expected(plan, 1))
         for name in ORDER:
             assert np.allclose(learnt[name].probabilities, due[name].probabilities, atol=1e-9)
+
+
+def test_a_convener_that_shows_another_structure_is_refused(tmp_path, monkeypatch):
+    share = Coordinator.share
+
+    def lying(run, model):
+        other = {name: [] for name in model["parents"]}
+        share(run, {**model, "parents": other})
+
+    monkeypatch.setattr(Coordinator, "share", lying)
+    with deployed(tmp_path, planned(n=60)) as deployment:
+        status = deployment.run()
+        assert status["state"] == "interrupted"
+        assert "other parents than this party found" in status["reason"]
+        assert not (deployment.settings("north").state / "models" / "example.json").exists()
 
 
 def runs_burnt(deployment, name):

@@ -45,6 +45,7 @@ class Participant:
     """
 
     agreed_records, agreed_alignment = 0, b""
+    result: str | None = None  # what this party found itself, where parties compute together
 
     def __init__(self, node: Party, spec: SessionSpec, epoch: bytes, data: LocalData | None = None) -> None:
         self.node, self.spec, self.epoch, self._data = node, spec, epoch, data

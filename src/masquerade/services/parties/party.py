@@ -326,6 +326,8 @@ class Party:
         """Keep the model that the session came to."""
         if "tables" not in message.model:
             model_of(message.model)  # what is no model is refused, not kept
+        if not part.helps:
+            part.spec.kind.check_model(part, message.model)
         self.keep_model(part.spec.session, message.model)
         return say.Done()
 

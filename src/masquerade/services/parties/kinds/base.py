@@ -242,6 +242,9 @@ class SessionKind(ABC):
         Most kinds come to a source of counts, a `Tally`: ``return run.learnt_from(source)``.
         """
 
+    def check_model(self, part: Participant, model: dict[str, Any]) -> None:  # noqa: B027
+        """Refuse a model that whoever convenes shows a party, where that party knows better."""
+
     def learner(self, part: Participant) -> Learner:  # noqa: ARG002
         """Return who learns about own nodes at a party; only for kinds whose parties do."""
         raise InputError("Parties learn for themselves without a miner, once a session is arranged.")

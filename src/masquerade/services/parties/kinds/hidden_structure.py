@@ -15,6 +15,7 @@ from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.schema import Schema
 from masquerade.learn.graph import checked_limit
 from masquerade.learn.link_strength import LearnedStructure
+from masquerade.learn.model_file import model_of
 from masquerade.learn.network import BayesianNetwork, bayesian_network
 from masquerade.learn.score_tables import ScoreTables
 from masquerade.learn.scores import Uncorrected, score_called
@@ -50,6 +51,11 @@ class _ComputationRole(Role):
         node, spec = part.node, part.spec
         terms = _Terms(spec, part.columns(), part.records)
         codes = part.aligned().codes
+
+        def program(key: Callable[[str, int], bytes]) -> Steps[str]:
+            part.result = yield from terms.program(node.name, codes, key)
+            return part.result
+
         return ComputingParty(
             node.name,
             node.identity,
@@ -57,7 +63,7 @@ class _ComputationRole(Role):
             parties=terms.owners,
             helper=str(spec.helper),
             agreement=terms.agreement,
-            program=lambda key: terms.program(node.name, codes, key),
+            program=program,
             burn=lambda run: node.store.burn_run(spec.session, run),
         )
 
@@ -186,6 +192,17 @@ class HiddenStructure(SessionKind):
         opened = [{"by": list(names), "counts": cells.tolist()} for names, cells in tables.items()]
         shown = {"opened_counts": opened} if opened else {}
         return {**found.to_dict(), **shown, "computation": took}
+
+    def check_model(self, part: Participant, model: dict[str, Any]) -> None:
+        """Refuse another structure than this party found itself, if it was not restarted since."""
+        if part.result is None:
+            return
+        due = {child: set(given) for child, given in json.loads(part.result)["parents"].items()}
+        read = model_of(model)
+        shown = {child: set(given) for child, given in read.structure.items()}
+        if shown != due:
+            reason = "The model has other parents than this party found with the others."
+            raise RoundAborted(reason, spent=True, culprits=(part.spec.convener,))
 
     def helper(self, part: Participant) -> DealingHelper:
         """Return who deals randomness."""
