@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
-CODE := src experiments tests benchmarks scripts/advisories scripts/gallery scripts/lock scripts/sbom \
-	scripts/site_hooks.py
+CODE := src experiments tests benchmarks scripts/advisories scripts/gallery scripts/lock scripts/notebooks \
+	scripts/sbom scripts/site_hooks.py
 
 # modules are compiled once, not by every program that tests start
 export PYTHONDONTWRITEBYTECODE :=

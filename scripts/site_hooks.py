@@ -132,6 +132,8 @@ def moved_links(markdown: str, source: str, target: str) -> str:
             path = "docs/index.md"
         elif path in ELSEWHERE:
             path = posixpath.join("docs", ELSEWHERE[path])
+        elif path.startswith(f"docs/{NOTEBOOKS}/"):
+            path = path.removesuffix(".ipynb") + ".md"
         elif not path.startswith("docs/"):
             return f"{match[1]} (`{path}`)"
         return f"[{match[1]}]({posixpath.relpath(path, posixpath.dirname(target))}{match[3] or ''})"

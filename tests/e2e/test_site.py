@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
+import runpy
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -77,6 +79,18 @@ def test_pictures_of_the_gallery_are_drawn_by_the_code_beside_them():
     kept = {path.stem: path.stat().st_size for path in (DOCS / "images" / "gallery").iterdir()}
     assert drawn == shown == set(kept)
     assert max(kept.values()) < 100_000
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_print_and_draw_what_they_hold(path):
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    made = runpy.run_path(str(ROOT / "scripts" / "notebooks"))["executed"](kept)
+    for before, after in zip(kept["cells"], made["cells"], strict=True):
+        assert [output.get("text") for output in before.get("outputs", [])] == [
+            output.get("text") for output in after.get("outputs", [])
+        ]
+    assert path.stat().st_size < 100_000
+    assert sum("data" in output for cell in kept["cells"] for output in cell.get("outputs", [])) >= 1
 
 
 def test_the_site_is_whole_loads_nothing_from_elsewhere_and_can_be_used(tmp_path):
