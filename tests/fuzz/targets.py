@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from masquerade.anonymity.hierarchy import load_hierarchies
 from masquerade.channels.policy import Policy
-from masquerade.core.json_text import read_json
+from masquerade.core.json_text import parse_json, read_json
 from masquerade.crypto import certificates
 from masquerade.crypto.keys import load_identity
 from masquerade.data.catalogue import RawFile
@@ -30,6 +30,11 @@ from masquerade.disguising.memo import Memo
 from masquerade.frames.baskets import read_baskets
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
+from masquerade.interop.dap import from_dap
+from masquerade.interop.pram import from_pram
+from masquerade.interop.release_folder import check_release, sha256_of
+from masquerade.interop.uai import from_uai
+from masquerade.interop.xmlbif import from_xmlbif
 from masquerade.learn import model_file
 from masquerade.learn.network import read_bif
 from masquerade.protocols import arrow_stream
@@ -74,7 +79,7 @@ class Target:
 
 def targets(folder: Path) -> dict[str, Target]:
     """Return all targets by name; files are written into the folder."""
-    found = [*_messages(), *_bodies(), *_files(folder)]
+    found = [*_messages(), *_bodies(), *_files(folder), *_foreign(folder)]
     return {target.name: target for target in found}
 
 
@@ -230,6 +235,86 @@ def _files(folder: Path) -> Iterator[Target]:
     yield file("xlsform", _questionnaire, ".xlsx", _workbook(), weight=1, plain=False)
     yield file("json-file", read_json, ".json", b'{"a": [1, 2.5, "x", {"b": null}]}', weight=8)
     yield _package()
+
+
+SMALL = Policy.from_dict(
+    {
+        "masquerade": 1,
+        "variables": {"a": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.25}}},
+    }
+)
+
+
+def _foreign(folder: Path) -> Iterator[Target]:
+    """Yield what reads files of other tools, and the check of a release."""
+
+    def text(name: str, read: Callable[[str], object], *seeds: bytes, weight: int = 2) -> Target:
+        def run(data: bytes) -> None:
+            read(data.decode("utf-8", "surrogateescape"))
+
+        return Target(f"interop-{name}", run, _seeds(f"interop-{name}", *seeds), weight, plain=True)
+
+    head = b'<?xml version="1.0"?><!DOCTYPE BIF [<!ELEMENT BIF (NETWORK)*>]><BIF VERSION="0.3"><NETWORK>'
+    node = b"<VARIABLE><NAME>%b</NAME><OUTCOME>y</OUTCOME><OUTCOME>n</OUTCOME></VARIABLE>"
+    nodes = node % b"a" + node % b"b"
+    tables = (
+        b"<DEFINITION><FOR>a</FOR><TABLE>.5 .5</TABLE><PROPERTY>stderr = 0.1 inf</PROPERTY></DEFINITION>"
+        b"<DEFINITION><FOR>b</FOR><GIVEN>a</GIVEN><TABLE>1 0 .3 .7</TABLE></DEFINITION></NETWORK></BIF>"
+    )
+    entity = b'<!DOCTYPE BIF [<!ENTITY e "ee">]><BIF><NETWORK>&e;</NETWORK></BIF>'
+    yield text("xmlbif", from_xmlbif, head + nodes + tables, entity)
+    yield text("uai", from_uai, b"BAYES\n2\n2 3\n2\n1 0\n2 0 1\n2\n.5 .5\n6\n1 0 0 .2 .3 .5 # c\n")
+    table = b'"","a","b"\n"a",0.9,0.1\n"b",2e-1,0.8\n'
+    dput = b'structure(c(0.9, 0.2, 0.1, 0.8), dim = c(2L, 2L), dimnames = list(c("a", "b"), c("a", "b")))'
+    yield text("pram", lambda given: from_pram({"v": given}), table, dput)
+    start = b'{"masquerade_dap": 1, "policy": "' + SMALL.id.encode() + b'", "vdaf": "Prio3Histogram", '
+    first, second = b"01" + b"00" * 31, b"02" + b"00" * 31
+    shares = b'"report_count": 3, "draft": 18, "shares": ["' + first + b'", "' + second + b'"]}'
+    counts = start + b'"report_count": 3, "counts": [1, 2]}'
+    yield text("dap", lambda given: from_dap(parse_json(given), SMALL), counts, start + shares)
+    yield from _release_files(folder)
+
+
+def _release_files(folder: Path) -> Iterator[Target]:
+    """Yield the files of a release that its check reads, each in place of the right one."""
+    place = folder / "release"
+    place.mkdir(exist_ok=True)
+    SMALL.save(place / "policy.yaml")
+    files = {
+        "data.csv": "a\nyes\nno\n",
+        "data.csv.masquerade.json": f'{{"policy": "{SMALL.id}"}}',
+        "README.md": "r",
+        "audit.html": "a",
+        "audit.json": "{}",
+        "codebook.xml": f"<codeBook><IDNo>{SMALL.id}</IDNo></codeBook>",
+    }
+    for name, content in files.items():
+        (place / name).write_text(content, encoding="utf-8")
+    listed = (
+        f'{{"mq:policy": "{SMALL.id}", "distribution": [{{"sha256": "{sha256_of(place / "data.csv")}"}}]}}'
+    )
+    (place / "croissant.json").write_text(listed, encoding="utf-8")
+    present = [path for path in sorted(place.iterdir()) if path.name != "SHA256SUMS"]
+    sums = "".join(f"{sha256_of(path)}  {path.name}\n" for path in present)
+    (place / "SHA256SUMS").write_text(sums, encoding="utf-8")
+    for name in (
+        "SHA256SUMS",
+        "croissant.json",
+        "codebook.xml",
+    ):  # policies and records have targets of their own
+        right = (place / name).read_bytes()
+
+        def run(data: bytes, name: str = name, right: bytes = right) -> None:
+            (place / name).write_bytes(data)
+            try:
+                problems = check_release(place)
+            finally:
+                (place / name).write_bytes(right)
+            "".join(problems).encode()
+            assert not problems or data != right
+
+        called = f"interop-release-{name.partition('.')[0].lower()}"
+        yield Target(called, run, _seeds(called, right), weight=1, plain=True)
 
 
 def _questionnaire(path: Path) -> None:

@@ -48,6 +48,13 @@ def test_two_million_inputs_did_no_harm(tmp_path: Path):
     assert kept["memory_mib"] <= MOST_MEMORY / 2**20
 
 
+def test_files_of_other_tools_were_tried_a_hundred_thousand_times(tmp_path: Path):
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))["by_target"]
+    readers = [name for name in targets(tmp_path) if name.startswith("interop-") and "release" not in name]
+    assert len(readers) == 4
+    assert min(kept[name] for name in readers) >= 100_000
+
+
 def test_every_class_of_messages_is_a_target(tmp_path: Path):
     names = {name.partition(".")[2] for name in targets(tmp_path)}
     assert not [kind.__name__ for kind in message_classes() if kind.__name__ not in names]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import onnxruntime
 import pandas as pd
@@ -83,3 +85,9 @@ def test_what_onnx_cannot_hold_is_said():
         parts = (none + 0.5, none, (table,), (table * 0,), none == 0, 0.0, 10)
         with pytest.raises(InputError, match=told):
             to_onnx(NaiveBayes(mq.Variable("t", ("p", "q")), (feature,), *parts))
+
+
+def test_without_its_package_the_extra_is_named(source, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)  # as if it were not installed
+    with pytest.raises(InputError, match=r"pip install 'masquerade\[onnx\]'"):
+        to_onnx(mq.learn.naive_bayes(source, "ill"))
