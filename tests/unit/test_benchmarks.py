@@ -116,6 +116,27 @@ def test_two_engines_find_the_clear_structure():
     assert mpyc["bytes_sent_by_a_party"] > helped["bytes_sent_by_a_party"]
 
 
+def test_what_a_user_waits_for_is_said_as_it_was_kept():
+    said = (KEPT.parent / "README.md").read_text(encoding="utf-8")
+    _, fewer, whole = json.loads((KEPT / "parties_network.json").read_text())["model_two_over_the_network"]
+    grown = (whole["largest_party_mib"] - fewer["largest_party_mib"]) * 2**20 / 9_000_000
+    linked = json.loads((KEPT / "linking.json").read_text())
+    alarm = {row["name"]: row["seconds"] for row in json.loads((KEPT / "structure_alarm.json").read_text())}
+    theirs = alarm["pyAgrum, clear records, all threads"]
+    spark = json.loads((KEPT / "spark_structure.json").read_text())
+    for figure in (
+        f"60 s | {whole['seconds']} s",
+        f"{whole['largest_party_mib']} MiB, {grown:.0f} bytes a further record",
+        f"{linked['ratio_by_the_clock']:.2f}× by the clock, {linked['ratio_of_processor_time']:.2f}× of the",
+        f"took {linked['openmined_psi']['seconds'] / linked['linking']['seconds']:.1f} times as long",
+        f"{linked['memory_of_a_party'][1]['most_mib']:.0f} MiB, {linked['bytes_of_a_further_key']:.0f} bytes",
+        f"| {alarm['masquerade'] / theirs:.2f}×: missed ({alarm['masquerade, clear records'] / theirs:.2f}×",
+        f"at most {spark['ratio_at_most']:.2f}×",
+        f"{spark['of_which_answers']:.0f} of {spark['ours_seconds']:.0f} s",
+    ):
+        assert figure in said, figure
+
+
 def test_frames_cost_little_more_than_their_drawing_or_counting():
     kept = json.loads((KEPT / "frames.json").read_text(encoding="utf-8"))
     ratios = {row["name"]: (row["ratio"], row["limit"]) for row in kept["results"]}
