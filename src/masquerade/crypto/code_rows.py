@@ -1,7 +1,7 @@
 """Codes of many texts by one key: what `symmetric.code` and keyed BLAKE2b give, without a call for each.
 
-Codes of short texts are worked out many at a time. Codes of longer ones, and tags, libsodium does where it is
-installed (masquerade[crypto]), else Python's own library, slower.
+Short texts are hashed many at a time; others by libsodium where it is installed (masquerade[crypto]), else by
+Python's own library, slower.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Texts(NamedTuple):
         places: NDArray[Any] = np.frombuffer(offsets, np.int64 if wide else np.int32)
         return cls(bytes_of, places[column.offset : column.offset + len(column) + 1])
 
-    @property
-    def longest(self) -> int:
-        """Return how many bytes the longest text has."""
-        return int(np.diff(self.offsets).max(initial=0))
+    def within(self, least: int, most: int) -> bool:
+        """Tell whether every text has so many bytes."""
+        lengths = np.diff(self.offsets)
+        return not len(lengths) or bool(least <= lengths.min() and lengths.max() <= most)
 
     def rows(self) -> Iterator[bytes]:
         """Yield every text."""
@@ -64,7 +64,7 @@ class Texts(NamedTuple):
 def codes(key: bytes, prefix: bytes, texts: Texts, size: int) -> NDArray[np.uint8]:
     """Return the first bytes of the code (`symmetric.code`) of prefix and text, a row each."""
     _check(key)
-    if len(prefix) + texts.longest <= hash_lanes.LONGEST and size <= DIGEST:
+    if size <= DIGEST and texts.within(0, hash_lanes.LONGEST - len(prefix)):
         return hash_lanes.hmac_sha256(key, prefix, *texts, size)
     try:
         from masquerade.crypto import sodium_rows  # noqa: PLC0415  (an extra)
@@ -77,6 +77,8 @@ def codes(key: bytes, prefix: bytes, texts: Texts, size: int) -> NDArray[np.uint
 def keyed_tags(key: bytes, texts: Texts, size: int) -> NDArray[np.uint8]:
     """Return the BLAKE2b of every text under a key (RFC 7693), of so many bytes, a row each."""
     _check(key)
+    if texts.within(1, hash_lanes.LONGEST_TAGGED):
+        return hash_lanes.keyed_blake2b(key, *texts, size)
     try:
         from masquerade.crypto import sodium_rows  # noqa: PLC0415  (an extra)
     except ImportError:

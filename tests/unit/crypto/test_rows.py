@@ -58,6 +58,25 @@ def test_short_texts_side_by_side_have_the_codes_of_each_alone(rows, monkeypatch
             assert np.array_equal(codes(key, prefix, Texts.of(texts), size), found)
 
 
+@pytest.mark.parametrize("rows", [1, 65, 1000])
+def test_short_texts_side_by_side_have_the_tags_of_each_alone(rows, monkeypatch):
+    monkeypatch.setattr(hash_lanes, "threads_for", lambda rows: min(3, rows))
+    texts = [os.urandom(1 + i % hash_lanes.LONGEST_TAGGED) for i in range(127, 127 + rows)]
+    for key, size in ((os.urandom(1), 1), (os.urandom(32), 16), (os.urandom(64), 64)):
+        found = hash_lanes.keyed_blake2b(key, *Texts.of(texts), size)
+        expected = [hashlib.blake2b(text, key=key, digest_size=size).digest() for text in texts]
+        assert [bytes(row) for row in found] == expected
+        assert np.array_equal(keyed_tags(key, Texts.of(texts), size), found)
+
+
+@pytest.mark.parametrize("other", [b"", bytes(hash_lanes.LONGEST_TAGGED + 1)], ids=["empty", "long"])
+def test_texts_of_which_one_is_not_for_lanes_have_the_same_tags(other, monkeypatch):
+    key, texts = os.urandom(32), [bytes(3), other, bytes(hash_lanes.LONGEST_TAGGED)]
+    monkeypatch.setattr(hash_lanes, "keyed_blake2b", None)  # not called for these
+    expected = [hashlib.blake2b(text, key=key, digest_size=16).digest() for text in texts]
+    assert [bytes(row) for row in keyed_tags(key, Texts.of(texts), 16)] == expected
+
+
 def test_texts_of_which_one_is_too_long_for_lanes_have_the_same_codes(monkeypatch):
     key, texts = os.urandom(32), [bytes(3), bytes(hash_lanes.LONGEST), bytes(hash_lanes.LONGEST + 1)]
     expected = [hmac.digest(key, text, "sha256") for text in texts]
