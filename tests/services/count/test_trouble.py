@@ -8,7 +8,14 @@ from tests.services.count.world import LONG, World, kill_now, until
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.aggregation.messages import Announcement, Delivery, Neighbours, kind_of
+from masquerade.protocols.aggregation.messages import (
+    Announcement,
+    Delivery,
+    Endorsements,
+    Neighbours,
+    Survivors,
+    kind_of,
+)
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.frequency.ballots import POINT
 from masquerade.protocols.frequency.messages import Gathered, Invitation, Signed, Step
@@ -22,7 +29,7 @@ def made(tmp_path):
     worlds = []
 
     def make(protocol, **more):
-        world = World(tmp_path, protocol, PEOPLE, minimum=10, patience=LONG, **more)
+        world = World(tmp_path, protocol, PEOPLE, **{"minimum": 10, "patience": LONG} | more)
         worlds.append(world)
         world.serve(*[role for role in world.files if role == "miner" or role.startswith("leader")])
         world.enrol()
@@ -89,6 +96,8 @@ def step_of(message):
     [
         ("frequency", [Invitation, Step.KEYS], Step.ENDORSEMENT),
         ("aggregation", [Announcement, Neighbours], Delivery),
+        ("aggregation", [], Survivors),
+        ("aggregation", [], Endorsements),
     ],
 )
 def test_a_miner_killed_at_a_step_goes_on_and_after_votes_left_fails_closed(made, protocol, before, voting):
@@ -169,3 +178,28 @@ def test_a_mix_whose_leader_or_miner_is_killed_after_the_keys_fails_closed(made)
     with pytest.raises(QueryRefused, match="this mix were made: it is over"):
         world.close()
     assert world.status()["state"] == "over"
+
+
+def test_somebody_who_leaves_between_two_rounds_of_sums_ends_them(made):
+    """A sum over eleven beside one over twelve would show one person's record: nobody answers any more."""
+    world = made("aggregation", patience=15.0)
+    gone, left = world.names[3], threading.Event()
+
+    def change(name, device):
+        if name == gone:
+            step = device.step
+            device.step = lambda: 0.05 if left.is_set() else step()
+
+    world.start_threads(change)
+    people = world.source()
+    [table] = people.answer(QUESTION)
+    [clear] = world.clear().answer(QUESTION)
+    assert (table.values == clear.values).all()
+    left.set()
+    more = [mq.Query(by=("smoker", "region", "illness"))]
+    for _ in range(2):
+        with pytest.raises(QueryRefused, match="1 of the 12 users counted before left, fewer than 10"):
+            people.answer(more)
+    assert world.status()["rounds"] == 1
+    [table] = world.source().answer(QUESTION)
+    assert (table.values == clear.values).all()
