@@ -33,6 +33,7 @@ NAMES = (
     "parties_network",
     "hidden",
     "hidden_engines",
+    "sessions",
     "linking",
     "people",
     "gather",
