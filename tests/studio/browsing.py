@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from playwright.sync_api import expect
+from tests.servers.machine import end_with_parent
 from tests.survey.browser import PATIENCE, Visit
 
 DESKTOP = {"viewport": {"width": 1180, "height": 900}, "locale": "en-GB"}
@@ -22,7 +23,13 @@ class Server:
 
     def __init__(self, folder: Any) -> None:
         argv = [sys.executable, "-m", "masquerade", "studio", "project", "--no-browser"]
-        self.process = subprocess.Popen(argv, cwd=folder, stderr=subprocess.PIPE, text=True)  # noqa: S603
+        self.process = subprocess.Popen(  # noqa: S603
+            argv,
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=end_with_parent,  # noqa: PLW1509  (none is left behind by a test that fails)
+        )
         assert self.process.stderr is not None
         line = ""
         while "open.html" not in line:
