@@ -132,7 +132,7 @@ def moved_links(markdown: str, source: str, target: str) -> str:
             path = "docs/index.md"
         elif path in ELSEWHERE:
             path = posixpath.join("docs", ELSEWHERE[path])
-        elif path.startswith(f"docs/{NOTEBOOKS}/"):
+        elif path.startswith(f"docs/{NOTEBOOKS}/") and path.endswith(".ipynb"):
             path = path.removesuffix(".ipynb") + ".md"
         elif not path.startswith("docs/"):
             return f"{match[1]} (`{path}`)"
