@@ -24,6 +24,7 @@ from masquerade.kernels.spread import rows_with, spread
 
 NewColumns = Mapping[str, "pa.Array | pa.ChunkedArray | None"]
 _MOST_NUMBERED = 1 << 16  # categories of all Polars columns together that are taken by their numbers
+_GLANCE = 1 << 14  # rows looked at first for one of each category
 _ACCEPTED = "pandas and Polars data frames, PyArrow tables and record batches, and what narwhals reads"
 
 
@@ -132,11 +133,15 @@ def _polars_arrow(series: Any) -> pa.Array | pa.ChunkedArray:
     if not categories or not len(series) or series.null_count():
         return series.to_arrow()
     codes = series.to_physical().to_numpy()
-    if codes.max() >= _MOST_NUMBERED:
+    last = int(codes.max())
+    if last >= _MOST_NUMBERED:
         return series.to_arrow()
-    row = np.zeros(int(codes.max()) + 1, dtype=np.int64)  # that has the category; of unused ones any
-    rows_with(codes, row)
-    labels = series.gather(row).to_arrow()
+    codes = codes.astype(np.min_scalar_type(last))  # one short pass, and all that follow are shorter
+    row = np.full(last + 1, -1, dtype=np.int64)  # that has the category
+    for some in (codes[:_GLANCE], codes):  # most often the first rows have them all
+        if row.min() < 0:
+            rows_with(some, row)
+    labels = series.gather(np.maximum(row, 0)).to_arrow()  # of those that nobody has, any
     return pa.DictionaryArray.from_arrays(pa.array(codes), expanded(_whole(labels)), safe=False)
 
 

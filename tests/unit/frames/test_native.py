@@ -268,3 +268,16 @@ class TestMetadata:
 def test_narwhals_frames_are_no_surprise():
     with pytest.raises(InputError):
         columns_of(nw.from_native(pd.DataFrame({"a": [1]})).get_column("a"))
+
+
+@pytest.mark.parametrize("others", [1, 400])
+def test_categories_of_polars_are_taken_by_number_wherever_they_first_stand(others):
+    early = [f"early {i % others}" for i in range(20_000)]
+    values = [*early, "late", "early 0"]  # later than where one looks first, and among what nobody here has
+    pl.Series([f"of another frame {i}" for i in range(5)], dtype=pl.Categorical)
+    frame = pl.DataFrame({"v": pl.Series(values, dtype=pl.Categorical)})
+    found = columns_of(frame)["v"]
+    assert pa.types.is_dictionary(found.type)
+    assert found.to_pylist() == values
+    assert rebuild(frame, {"v": found})["v"].to_list() == values
+    assert rebuild(frame, {"v": found})["v"].dtype == pl.Categorical
