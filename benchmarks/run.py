@@ -14,6 +14,7 @@ NAMES = (
     "encode_labels",
     "frames",
     "disguise_file",
+    "files",
     "parameters_alarm",
     "likelihood_fits",
     "interval_coverage",

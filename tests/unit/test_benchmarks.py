@@ -265,3 +265,11 @@ def test_the_page_keeps_its_limits_of_time_and_memory():
     assert kept["slider"]["milliseconds of the processor"] < kept["most milliseconds"] == 50
     assert kept["large"]["rows"] == 10**7
     assert kept["large"]["most bytes of memory"] <= kept["most bytes"] == 10**9
+
+
+def test_files_are_disguised_in_little_more_than_arrow_reads_and_writes_them():
+    kept = json.loads((KEPT / "files.json").read_text(encoding="utf-8"))
+    ratios = {row["file"]: row["ratio_of_processor_time"] for row in kept["results"]}
+    assert set(ratios) == {"text.parquet", "dictionary.parquet", "text.csv"}
+    assert all(row["limit"] == 1.3 for row in kept["results"])
+    assert [file for file, ratio in ratios.items() if ratio > 1.3] == []
