@@ -25,7 +25,7 @@ SETS = {
     "test": ("test", "lint"),
     "test-library": ("test-library",),
     "bench": ("bench",),
-    "docs": ("docs",),
+    "docs": ("docs", "services", "sklearn"),
     "release": ("release",),
 }
 PIN = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^\s;]+)(?: ; [^\\]+)? \\$")
