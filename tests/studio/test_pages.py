@@ -4,6 +4,7 @@ import functools
 import json
 import re
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -17,7 +18,8 @@ import pandas as pd
 import pytest
 from tests.studio.world import DEADLINE, Visitor, found_at, steps_of
 
-from masquerade.studio import notebook, pages, steps
+from masquerade.services.common.release_ledger import inspect
+from masquerade.studio import notebook, pages, releases, steps
 from masquerade.studio.project import Project
 
 pytest.importorskip("fastapi")
@@ -253,6 +255,21 @@ def test_a_project_is_all_in_its_folder(visitor, tmp_path):
         assert again.studio.engine.job(kept["result"]) is None  # it was kept, not computed anew
     finally:
         again.close()
+
+
+def test_a_release_that_a_kill_kept_out_of_the_ledger_is_written_down(visitor, tmp_path):
+    copy = tmp_path / "killed"
+    shutil.copytree(visitor.studio.project.folder, copy)
+    shutil.copytree(copy / "releases" / "1", copy / "releases" / "2")
+    (before, _), known = inspect(copy / releases.LEDGER), "releases/2/disguised.csv"
+    assert known not in {entry.release.session for entry in before}
+    for _ in range(2):  # and once only
+        Visitor(copy).close()
+        found = [entry.release for entry in inspect(copy / releases.LEDGER)[0][len(before) :]]
+        assert [one.session for one in found] == [known, known]
+        assert {one.kind: one.rows for one in found} == {"disguised records": 4000, "records in clear": 4000}
+        assert found[0].gamma == before[0].release.gamma
+        assert found[0].draw is None
 
 
 def test_downloads_are_what_the_command_writes(visitor):

@@ -70,6 +70,7 @@ def run_command(argv: Sequence[str], listener: Callable[[int, int | None], None]
 def _work(pipe: Connection, folder: str) -> None:
     """Take commands from a pipe until it closes."""
     os.chdir(folder)
+    threading.Thread(target=_end_with_the_server, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's interrupt is the server's to handle
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     last = -1
@@ -84,6 +85,14 @@ def _work(pipe: Connection, folder: str) -> None:
     with contextlib.suppress(EOFError, OSError):
         while True:
             pipe.send(("outcome", run_command(pipe.recv(), listener)))
+
+
+def _end_with_the_server() -> None:
+    """End this process when the server is gone, however it went: nobody would write down what it releases."""
+    server = multiprocessing.parent_process()
+    if server is not None:
+        server.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Engine:

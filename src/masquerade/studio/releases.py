@@ -15,8 +15,10 @@ from masquerade.channels import policy_text
 from masquerade.channels.policy import Policy
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
+from masquerade.core.query import Query
 from masquerade.core.words import category_text
 from masquerade.services.common.release_ledger import FILE, Release, ReleaseLedger
+from masquerade.sources.tally import tally
 from masquerade.studio import steps
 from masquerade.studio.answer import Answer
 from masquerade.studio.policy_edits import record_gamma
@@ -72,6 +74,27 @@ def released(project: Project, job: Job) -> None:
             ledger.append(entry)
     with project.changed(f"released {Path(job.argv[1]).name}") as (settings, _):
         settings["records"] = {"data": out, "policy": policy}
+
+
+def recovered(project: Project) -> None:
+    """Write down what was released and is not in the ledger: the page was ended between the two.
+
+    Whether a memo drew it nobody knows any more, so it counts as a draw of its own.
+    """
+    there = [
+        place.relative_to(project.folder).as_posix()
+        for place in sorted((project.folder / FOLDER).glob("*/disguised.*"))
+        if place.suffix in {".csv", ".parquet"}
+    ]
+    if not there:
+        return
+    with ReleaseLedger.open(project.folder / LEDGER) as ledger:
+        known = {entry.release.session for entry in ledger.entries()}
+        for out in [place for place in there if place not in known]:
+            policy = (Path(out).parent / "policy.yaml").as_posix()
+            [table] = tally(project.folder / out, Policy.load(project.folder / policy)).answer([Query()])
+            for entry in entries(project.folder, out, policy, table.n, memo=False):
+                ledger.append(entry)
 
 
 def entries(folder: Path, out: str, policy_file: str, rows: int, *, memo: bool) -> list[Release]:

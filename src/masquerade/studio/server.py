@@ -43,6 +43,7 @@ class Studio:
 
     def __init__(self, project: Project, port: int) -> None:
         self.project = project
+        releases.recovered(project)
         self.door = Door(port)
         self.engine = Engine(project.folder, self._finished)
         self.app = FastAPI(
