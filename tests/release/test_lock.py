@@ -28,7 +28,7 @@ SETS = {
     "docs": ("docs", "services", "sklearn"),
     "release": ("release",),
 }
-PIN = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^\s;]+)(?: ; [^\\]+)? \\$")
+PIN = re.compile(r"^(?P<name>[\w.-]+)(?:\[[\w,.-]+\])?==(?P<version>[^\s;]+)(?: ; [^\\]+)? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 WHY = re.compile(r"^    # via .+$")
 

@@ -6,6 +6,7 @@ import signal
 import pytest
 from playwright.sync_api import expect
 from tests.studio.browsing import DESKTOP, PEOPLE, PHONE, Keyboard, Mouse, Server, entered, settled
+from tests.studio.pictures import PLACES, people
 from tests.survey.browser import running
 
 pytest.importorskip("fastapi")
@@ -145,3 +146,24 @@ def test_two_tabs_a_phone_and_a_kill_lose_nothing(browser, tmp_path):
         again.close()
     for visit in (first, second, back):
         visit.context.close()
+
+
+def test_every_screen_is_accessible_on_a_phone_in_the_dark(browser, tmp_path):
+    people(tmp_path)
+    server = Server(tmp_path)
+    visit = entered(browser, server, PHONE | {"color_scheme": "dark"})
+    try:
+        page, base = visit.page, visit.page.url.rpartition("/")[0]
+        page.get_by_role("button", name="people.csv").click()
+        expect(page.get_by_role("heading", name="Variables")).to_be_visible()
+        page.goto(f"{base}/release")
+        page.get_by_role("button", name="Disguise").click()
+        expect(page.get_by_role("heading", name="Released", exact=True)).to_be_visible()
+        for place in PLACES.values():
+            page.goto(f"{base}/{place}")
+            settled(visit).accessible()
+            assert page.get_by_role("alert").count() == 0, place
+        assert not visit.problems
+    finally:
+        visit.context.close()
+        server.close()
