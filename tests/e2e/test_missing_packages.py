@@ -59,10 +59,10 @@ def test_every_extra_that_is_named_brings_the_package():
     assert needed <= {re.split(r"[<>=]", package)[0] for package in extras["services"]}
 
 
-def test_the_readme_lists_the_extras_of_users():
+def test_the_home_page_lists_the_extras_of_users():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    told = (ROOT / "README.md").read_text(encoding="utf-8")
-    developers = {"bench", "lint", "release", "test", "test-library"}
+    told = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    developers = {"bench", "docs", "lint", "release", "test", "test-library"}
     assert not [name for name in extras.keys() - developers if f"`{name}`" not in told]
 
 

@@ -30,6 +30,8 @@ FEW = 5  # people with the same clear values: fewer are singled out
 EXCESS = 0.05  # by which a joint vulnerability may exceed the declared one
 LINKED = 0.05  # success of linkage that is worth a word
 DRAWS = (1, 2, 3, 5, 9, 31)
+ROUNDING = 1e-9
+MOST_CELLS = 1 << 20  # of a channel whose rows are looked at
 MOST_VARIABLES = 120  # whose pairs are asked about
 ASSUMED = "the attacker knows true values of the person, and that the person is among the records"
 NOT_COVERED = (
@@ -72,7 +74,7 @@ def audit_release(
     findings = [
         *_origin(release, loaded),
         *_misfit(source, loaded, alpha),
-        *_repeats(release, alpha),
+        *_repeats(release, loaded, alpha),
         *_persons(release, id),
         *_singled_out(release, loaded),
     ]
@@ -165,16 +167,22 @@ def _misfit(source: Records, policy: Policy, alpha: float) -> list[Finding]:
     ]
 
 
-def _repeats(release: CodedRecords, alpha: float) -> list[Finding]:
-    """Look for rows that stand in the file twice in the same order: a part that was appended again."""
+def _repeats(release: CodedRecords, policy: Policy, alpha: float) -> list[Finding]:
+    """Look for rows that stand in the file twice in the same order: a part that was appended again.
+
+    Two records are drawn apart, so their reports agree with a chance of at most Σ P(report | truth)², of the
+    truth for which it is largest, in whatever order they stand: a run of equal rows longer than that allows
+    comes about with a chance below alpha. Where people are dealt questions, the order is taken for random.
+    """
     n = release.rows
     keys = _row_keys(release)
-    _, counts = np.unique(keys, return_counts=True)
     pairs = n * (n - 1) / 2
-    same = float((counts.astype(float) * (counts - 1) / 2).sum()) / max(pairs, 1)
-    if same >= 1 or n < 4:
+    same = _chance_to_agree(policy)
+    if same is None:
+        _, counts = np.unique(keys, return_counts=True)
+        same = float((counts.astype(float) * (counts - 1) / 2).sum()) / max(pairs, 1)
+    if same >= 1 - ROUNDING or n < 4:
         return []
-    # rows in exchangeable order: a run of equal rows this long comes about with a chance below alpha
     length = max(2, math.ceil(math.log(pairs / alpha) / math.log(1 / max(same, 1 / max(pairs, 2)))))
     if length > n // 2:
         return []
@@ -202,6 +210,19 @@ def _repeats(release: CodedRecords, alpha: float) -> list[Finding]:
             says=f"no {length} rows in a row occur again elsewhere in the file",
         )
     ]
+
+
+def _chance_to_agree(policy: Policy) -> float | None:
+    """Return a bound of the chance that two records are reported alike, None where no channel tells."""
+    found = 1.0
+    for group in policy.groups:
+        if group.response is not None:
+            return None
+        if (
+            math.prod(group.sizes) * math.prod(group.report_sizes) <= MOST_CELLS
+        ):  # else nothing is said of this group
+            found *= float((group.matrix_channel.matrix**2).sum(axis=1).max())
+    return found
 
 
 def _row_keys(release: CodedRecords) -> NDArray[np.int64]:

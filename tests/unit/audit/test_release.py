@@ -86,6 +86,24 @@ def test_rows_appended_again_are_found(world):
     assert {finding.about for finding in found.of("contradicted")} == {"repeats", "persons"}
 
 
+def repeats_in(found):
+    [told] = [finding for finding in found.findings if finding.about == "repeats"]
+    return told
+
+
+def test_an_order_that_repeats_itself_is_no_repeat():
+    frame = pd.DataFrame({"smoker": ["yes", "no", "no"] * 400, "region": ["north", "south", "north"] * 400})
+    schema = mq.Schema({"smoker": ["yes", "no"], "region": ["north", "south"]})
+    policy = mq.Policy.build(schema, {"smoker": mq.channels.binary("1/4")})
+    for rows in (frame, frame.sort_values(["region", "smoker"], ignore_index=True)):
+        released = mq.disguise(rows, policy)
+        told = repeats_in(mq.audit.audit_release(released, policy, attacker=False))
+        assert told.verdict == "not contradicted"
+        twice = pd.concat([released, released.head(100)], ignore_index=True)
+        told = repeats_in(mq.audit.audit_release(twice, policy, attacker=False))
+        assert told.verdict == "contradicted"
+
+
 def test_releases_of_the_same_people_are_compared(world, tmp_path):
     clear, own, released = world
     fresh = mq.simulate(clear, own, np.random.default_rng(), keep=["person"])

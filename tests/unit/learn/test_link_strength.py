@@ -73,7 +73,7 @@ def test_structures_of_earlier_versions_keep_their_design_effects():
         ({"parents": [1]}, "must be of type dict"),
         ({"parents": {"a": ["b"], "b": ["a"], "c": ["b"]}}, "cycle"),
         ({"parents": {"a": "b", "b": [], "c": []}}, "lists of texts"),
-        ({"strengths": []}, "not those of its links"),
+        ({"strengths": learned().to_dict()["strengths"][:1] * 2}, "not those of its links"),
         ({"strengths": [{"parent": "a"}]}, "damaged"),
         ({"strengths": [learned().to_dict()["strengths"][0] | {"p_value": "0"}]}, "numbers from 0"),
         ({"order": [1]}, "lists of texts"),
@@ -82,6 +82,12 @@ def test_structures_of_earlier_versions_keep_their_design_effects():
 def test_damaged_structures_are_refused(change, message):
     with pytest.raises(InputError, match=message):
         LearnedStructure.from_dict(learned().to_dict() | change)
+
+
+def test_a_structure_that_was_found_on_shares_has_no_strengths():
+    found = LearnedStructure.from_dict(learned().to_dict() | {"strengths": []})
+    assert found.strengths == ()
+    assert found.structure == learned().structure
 
 
 def test_the_summary_says_which_arrows_were_drawn_without_a_reason():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import ssl
 import time
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
 from typing import Final, Self
 from urllib.parse import urlsplit
 
@@ -105,6 +105,9 @@ class DeviceClient:
         if len(content) > LONGEST_REPLY:
             self._connection.close()
             raise TooLarge(f"The reply of {self._url} is longer than {LONGEST_REPLY:,} bytes.")
+        if reply.length:  # what is missing at the end: read() says nothing of that
+            self._connection.close()
+            raise IncompleteRead(content, reply.length)
         version = headers.get("Masquerade-Version")
         if reply.status // 100 == 2 and version not in {None, reply.headers.get("Masquerade-Version")}:
             raise ServiceFailed(f"{self._url} answered in a version that it was not offered.")
