@@ -100,7 +100,7 @@ class Studio:
 
 def listening_socket(port: int = 0) -> socket.socket:
     """Return a socket of this machine alone, at a free port if none is given."""
-    taken = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    taken = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # without it replies wait
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         taken.bind((ADDRESS, port))
