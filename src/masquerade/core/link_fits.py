@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from masquerade.core.axes import Floats
 from masquerade.core.evidence import Evidence
 
+Places = NDArray[np.int64]
 SCORES = 1e-3  # the accuracy of a deviance that is enough for scores
 
 
@@ -58,6 +59,29 @@ class LinkEvidence(Protocol):
         tolerance: float,
     ) -> LinkFits:
         """Fit links as `fit_links` does."""
+
+
+class LinkBatch(Protocol):
+    """Links with the tables of their reports, laid out for a compiled fit: no object for each of them."""
+
+    @property
+    def n(self) -> int:
+        """How many equally weighted records there are."""
+
+    def statistics(self, which: Places, least: Floats, tolerance: float = SCORES) -> Floats:
+        """Return the `LinkFits.statistic` of some links, or a bound of those not above their least."""
+
+
+@runtime_checkable
+class LinkTally(Protocol):
+    """A source that counts and fits many links at once. Any `Tally` does so with a table for each."""
+
+    def links(self, names: Sequence[str], members: Places) -> LinkBatch | None:
+        """Return links to be judged, all of its questions being allowed; None if tables must be asked for.
+
+        A row of `members` has the places in `names` of (the parents already there …, the new parent, the
+        child), then −1.
+        """
 
 
 def fit_links(

@@ -146,6 +146,7 @@ class Selected:
         {
             "expect",
             "indicators",
+            "links",
             "mean",
             "misfit",
             "missing",

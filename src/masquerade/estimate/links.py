@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.link_fits import LinkFits
+from masquerade.core.link_fits import SCORES, LinkFits
 from masquerade.estimate.inverse import unbiased_map
 from masquerade.estimate.reports import Reports
 from masquerade.estimate.symmetric import is_symmetric
-from masquerade.kernels.link_fit import CLEAR, EVEN, MATRIX, Found, Links, fit_links
+from masquerade.kernels.link_fit import CLEAR, EVEN, MATRIX, Found, Ints, Links, fit_links
+from masquerade.kernels.tally import lay_out
+from masquerade.kernels.tiles import run
 
 TIGHTER = 0.01  # what the kernel expects a deviance to lack may be that much too little
-CHUNKS = 16  # for each thread, so that none waits long for the others
+CHUNKS = 4  # for each thread, so that none waits long for the others
 
 
 class _AxisChannel(NamedTuple):
@@ -60,11 +62,12 @@ def _packed(parts: Sequence[Reports], places: Sequence[Sequence[int]]) -> Links:
     numbers: dict[tuple[int, int], int] = {}
     known: list[_AxisChannel] = []
     observed: list[Floats] = []
-    used: list[int] = []
+    used: list[list[int]] = []
     for part, where in zip(parts, places, strict=True):
         keep, table, channels = part.reduction.keep, part.observed, part.channels
         groups = [keep[axis] for axis in where]
         observed.append(table.transpose(groups).ravel())
+        used.append([])
         for group in groups:
             P, size = channels[group], table.shape[group]
             key = (id(P), size)
@@ -72,27 +75,107 @@ def _packed(parts: Sequence[Reports], places: Sequence[Sequence[int]]) -> Links:
             if number is None:
                 number = numbers[key] = len(known)
                 known.append(_axis_channel(P, size))
-            used.append(number)
-    axes = np.array([len(where) for where in places])
-    last = len(known)  # stands for the axes that a table does not have
-    chosen = np.full((len(parts), axes.max()), last)
-    chosen[np.arange(chosen.shape[1]) < axes[:, None]] = used
-    entries = [np.zeros(0)] + [matrix.ravel() for each in known for matrix in each.matrices or ()]
-    lengths = np.array([0 if each.matrices is None else each.matrices[0].size for each in known] + [0])
-    begins = 3 * (np.cumsum(lengths) - lengths)
-    starts = begins[:, None] + lengths[:, None] * np.arange(3)
-    sizes = np.array([each.sizes for each in known] + [(1, 1)])[chosen].transpose(0, 2, 1).copy()
-    ends = np.array([[table.size for table in observed], sizes[:, 0].prod(axis=1)])
-    return Links(
-        np.concatenate(observed),
-        np.concatenate([np.zeros((2, 1), dtype=np.int64), np.cumsum(ends, axis=1)], axis=1),
-        axes,
-        sizes,
-        np.array([each.kind for each in known] + [CLEAR])[chosen],
-        np.array([each.scalars for each in known] + [((0.0, 0.0),) * 3])[chosen].transpose(0, 2, 1, 3).copy(),
-        np.concatenate([*entries, np.zeros(1)]),
-        starts[chosen].transpose(0, 2, 1).copy(),
+            used[-1].append(number)
+    members = np.array([*zip_longest(*used, fillvalue=-1)]).T
+    return _AxisChannels.of(known).links(members, np.concatenate(observed))
+
+
+class _AxisChannels(NamedTuple):
+    """Several channels as the kernel reads them; the last stands for the axes that a table does not have."""
+
+    sizes: Ints
+    kinds: Ints
+    scalars: Floats
+    entries: Floats
+    starts: Ints
+
+    @classmethod
+    def of(cls, known: Sequence[_AxisChannel]) -> _AxisChannels:
+        entries = [np.zeros(0)] + [matrix.ravel() for each in known for matrix in each.matrices or ()]
+        lengths = np.array([0 if each.matrices is None else each.matrices[0].size for each in known] + [0])
+        begins = 3 * (np.cumsum(lengths) - lengths)
+        return cls(
+            np.array([each.sizes for each in known] + [(1, 1)]),
+            np.array([each.kind for each in known] + [CLEAR]),
+            np.array([each.scalars for each in known] + [((0.0, 0.0),) * 3]),
+            np.concatenate([*entries, np.zeros(1)]),
+            begins[:, None] + lengths[:, None] * np.arange(3),
+        )
+
+    def links(self, members: Ints, reports: Floats) -> Links:
+        """Return the links whose axes have these channels (−1 for none), from their tables of reports."""
+        sizes = self.sizes[members].transpose(0, 2, 1).copy()
+        ends = np.cumsum(sizes.prod(axis=2)[:, ::-1].T, axis=1)
+        return Links(
+            reports,
+            np.concatenate([np.zeros((2, 1), dtype=np.int64), ends], axis=1),
+            np.count_nonzero(members >= 0, axis=1),
+            sizes,
+            self.kinds[members],
+            self.scalars[members].transpose(0, 2, 1, 3).copy(),
+            self.entries,
+            self.starts[members].transpose(0, 2, 1).copy(),
+        )
+
+
+class LinkLayout:
+    """Links between variables whose reports are their own alone: laid out for the kernel many at a time."""
+
+    def __init__(self, channels: Sequence[Floats | None], sizes: Sequence[int]) -> None:
+        known = [_axis_channel(P, size) for P, size in zip(channels, sizes, strict=True)]
+        self._channels = _AxisChannels.of(known)
+        self.reports = self._channels.sizes[:, 1]
+        """How many reports each variable has, then 1 for none."""
+        self.cells = self._channels.sizes.max(axis=1).astype(float)
+        """The larger of the numbers of reports and truths."""
+
+    def subsets(self, members: Ints) -> tuple[Ints, Ints]:
+        """Return the different sets of variables, ascending (then −1), and which of them each link has."""
+        last = len(self.reports) - 1
+        ordered = np.sort(np.where(members < 0, last, members), axis=1)
+        unique, of = np.unique(ordered, axis=0, return_inverse=True)
+        return np.where(unique == last, -1, unique), of.reshape(-1)
+
+    def batch(self, members: Ints, subsets: Ints, of: Ints, counts: Ints, n: int) -> PackedLinks:
+        """Return links to be fitted from the tables of their subsets, which stand one behind the other."""
+        shapes = self.reports[subsets]
+        cells = shapes.prod(axis=1)
+        apart = cells[:, None] // np.cumprod(shapes, axis=1)  # cells from one code to the next
+        place = (members[:, :, None] == subsets[of][:, None, :]).argmax(axis=2)
+        strides = np.take_along_axis(apart[of], place, axis=1)
+        tables = np.empty(int(cells[of].sum()))
+        lay_out(counts, (np.cumsum(cells) - cells)[of], self.reports[members], strides, tables)
+        return PackedLinks(self._channels.links(members, tables), n)
+
+
+class PackedLinks(NamedTuple):
+    """Links with their tables of unweighted reports, as the kernel reads them: a `core.LinkBatch`."""
+
+    links: Links
+    n: int
+
+    def statistics(self, which: Ints, least: Floats, tolerance: float = SCORES) -> Floats:
+        """Return twice the gain in log-likelihood of some links, or a bound that is at most their least."""
+        every = np.full(len(self.links.axes), -np.inf)
+        every[which] = least
+        found = _fitted(self.links, which, every, tolerance).deviances[which]
+        return np.asarray(np.maximum(found[:, 0] - found[:, 1], 0.0))
+
+
+def _fitted(links: Links, which: Ints, least: Floats, tolerance: float) -> Found:
+    """Fit some links, spread over all processors, the largest first."""
+    cells = int(links.offsets[1, -1])
+    shape = (len(links.axes), 2)
+    found = Found(np.zeros(shape), np.zeros(shape, dtype=np.int64), np.empty(cells), np.empty(cells))
+    tight = tolerance * TIGHTER
+    largest_first = which[np.argsort(-np.diff(links.offsets[1])[which], kind="stable")]
+    threads = os.cpu_count() or 1
+    parts = min(threads * CHUNKS, len(which)) if threads > 1 else 1
+    run(
+        lambda some: fit_links(some, links, least, tight, found),
+        [largest_first[i::parts].copy() for i in range(parts)],
     )
+    return found
 
 
 def fit_reports(
@@ -108,18 +191,7 @@ def fit_reports(
     parents may have several.
     """
     links = _packed(parts, places)
-    cells = int(links.offsets[1, -1])
-    shape = (len(parts), 2)
-    found = Found(np.zeros(shape), np.zeros(shape, dtype=np.int64), np.zeros(cells), np.zeros(cells))
-    tight = tolerance * TIGHTER
-    threads = os.cpu_count() or 1
-    largest_first = np.argsort(-np.diff(links.offsets[1]), kind="stable")
-    chunks = [largest_first[i :: threads * CHUNKS].copy() for i in range(min(threads * CHUNKS, len(parts)))]
-    if threads > 1 and len(chunks) > 1:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda which: fit_links(which, links, least, tight, found), chunks))
-    else:
-        fit_links(largest_first, links, least, tight, found)
+    found = _fitted(links, np.arange(len(parts)), least, tolerance)
     return _results(links, found, [part.weight for part in parts])
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from itertools import zip_longest
 from math import prod
 from operator import itemgetter
 from typing import Any, Final
@@ -76,6 +77,22 @@ def count_many(
         tables = _marginals(table, block.columns, [subsets[request] for request in block.requests])
         answers.update(zip(block.requests, tables, strict=True))
     return [answers[request] for request in range(len(subsets))]
+
+
+def count_flat(
+    columns: Sequence[Codes], sizes: Sequence[int], members: Counts, multiplicity: Counts | None = None
+) -> Counts:
+    """Count a table for each row of `members`, one behind the other; a row has its columns, then −1.
+
+    Cost: that of `count_many`, without its Python for each table where rows are too few to share passes.
+    """
+    cells = np.where(members >= 0, np.array(sizes)[members], 1).prod(axis=1)
+    rows = row_count(columns)
+    if multiplicity is None and rows <= TILE and len(members) and cells.max() <= _FEW_CELLS:
+        return _count_together(coded(columns, sizes), members, rows)
+    subsets = [tuple(c for c in row if c >= 0) for row in members.tolist()]
+    tables = count_many(columns, sizes, subsets, multiplicity)
+    return np.concatenate([table.ravel() for table in tables])
 
 
 def count_weighted(
@@ -156,7 +173,9 @@ def _count_blocks(data: Coded, plan: Sequence[Block], multiplicity: Counts | Non
     large = sorted({*range(len(plan))} - {*small})
     found: list[tuple[int, Counts]] = []
     if small:
-        found += zip(small, _count_together(data, [plan[i] for i in small], rows), strict=True)
+        members = np.array([*zip_longest(*(plan[i].columns for i in small), fillvalue=-1)]).T
+        ends = np.cumsum([prod(shapes[i]) for i in small])
+        found += zip(small, np.split(_count_together(data, members, rows), ends[:-1]), strict=True)
     if large:
         found += zip(large, _count_apart(data, [plan[i] for i in large], multiplicity, rows), strict=True)
     return [table.reshape(shapes[i]) for i, table in sorted(found, key=itemgetter(0))]
@@ -183,39 +202,40 @@ def _count_apart(data: Coded, plan: Sequence[Block], multiplicity: Counts | None
     return [_merged(tables) for tables in zip(*parts, strict=True)]
 
 
-def _count_together(data: Coded, plan: Sequence[Block], rows: int) -> list[Counts]:
-    """Count many small blocks in one compiled loop; threads share out rows, or else blocks."""
-    used = sorted({c for block in plan for c in block.columns})
-    place = {c: i for i, c in enumerate(used)}
-    widths = np.array([len(block.columns) for block in plan])
-    members = np.zeros((len(plan), widths.max()), dtype=np.int64)
-    members[np.arange(members.shape[1]) < widths[:, None]] = [
-        place[c] for block in plan for c in block.columns
-    ]
+def _count_together(data: Coded, members: Counts, rows: int) -> Counts:
+    """Count many small tables in one compiled loop, one behind the other; threads share out rows, or tables.
+
+    A row of `members` has the columns of a table, then −1.
+    """
+    used, place = np.unique(members, return_inverse=True)
+    gap = int(used[0] < 0)
+    used, place = used[gap:], place.reshape(members.shape) - gap
+    widths = np.count_nonzero(place >= 0, axis=1)
     sizes = np.array([data.sizes[c] for c in used])
-    cells = np.array([_cells(data, block.columns) for block in plan])
+    cells = np.where(place >= 0, sizes[place], 1).prod(axis=1)
     lanes = np.where(cells <= tally.LANED, 4, 1) * cells
     begins, ends = np.cumsum(lanes) - lanes, np.cumsum(cells)
+    tables = len(members)
     by_rows = max(threads_for(rows), -(-rows // _LONGEST_PART))
-    by_blocks = min(os.cpu_count() or 1, len(plan)) if by_rows == 1 and rows * len(plan) >= _SHARED else 1
+    by_tables = min(os.cpu_count() or 1, tables) if by_rows == 1 and rows * tables >= _SHARED else 1
 
     def count_part(work: tuple[slice, slice]) -> Counts:
         part, some = work
         own = begins[some] - begins[some.start]
-        tables = np.zeros(lanes[some].sum(), dtype=np.uint32)
+        counted = np.zeros(lanes[some].sum(), dtype=np.uint32)
         index = np.empty(_INDEXED, dtype=np.uint16)
         for tile in tiles(part):
             codes = np.array([data.columns[c][tile] for c in used])
-            data.check_within(used, codes)
-            tally.add_to_tables(codes, (members[some], widths[some], own), sizes, index, tables)
+            data.check_within(used.tolist(), codes)
+            tally.add_to_tables(codes, (place[some], widths[some], own), sizes, index, counted)
         totals = np.zeros(cells[some].sum(), dtype=np.int64)
-        tally.add_lanes(tables, own, np.cumsum(cells[some]), totals)
+        tally.add_lanes(counted, own, ends[some] - (ends[some.start] - cells[some.start]), totals)
         return totals
 
     counted = run(
-        count_part, [(part, some) for part in split(rows, by_rows) for some in split(len(plan), by_blocks)]
+        count_part, [(part, some) for part in split(rows, by_rows) for some in split(tables, by_tables)]
     )
-    return np.split(np.concatenate(counted) if by_rows == 1 else np.sum(counted, axis=0), ends[:-1])
+    return np.concatenate(counted) if by_rows == 1 else np.asarray(np.sum(counted, axis=0))
 
 
 def _empty_lanes(cells: int, *, exact: bool) -> list[NDArray[Any]]:

@@ -111,6 +111,42 @@ def add_lanes(
 
 
 @compiled
+def lay_out(
+    counts: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    shapes: NDArray[np.int64],
+    strides: NDArray[np.int64],
+    tables: NDArray[np.float64],
+) -> None:
+    """Copy tables one behind the other with other orders of their axes.
+
+    Table t begins at ``begins[t]`` of the counts; its axis a has ``shapes[t, a]`` cells, ``strides[t, a]``
+    apart. Axes that it does not have are of one cell.
+    """
+    axes = shapes.shape[1]
+    place = np.zeros(axes, dtype=np.int64)
+    filled = 0
+    for t in range(shapes.shape[0]):
+        cells = 1
+        for a in range(axes):
+            cells *= shapes[t, a]
+            place[a] = 0
+        at = begins[t]
+        for i in range(filled, filled + cells):
+            tables[i] = counts[at]
+            a = axes - 1
+            while a >= 0:
+                place[a] += 1
+                at += strides[t, a]
+                if place[a] < shapes[t, a]:
+                    break
+                at -= place[a] * strides[t, a]
+                place[a] = 0
+                a -= 1
+        filled += cells
+
+
+@compiled
 def add_repeated(index: Index, multiplicity: NDArray[np.int64], table: NDArray[np.int64]) -> None:
     """Add each row to its cell as often as it is repeated."""
     for i in range(index.size):

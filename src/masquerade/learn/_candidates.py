@@ -1,4 +1,4 @@
-"""Links to be judged, each with the table of its child, its new parent and the parents already there."""
+"""Links to be judged: each with the table of its child and its parents, or many of them laid out together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
+from masquerade.core.link_fits import LinkBatch, Places, fit_links
 from masquerade.core.table import CountTable
+
+ROUNDING = 1e-9
 
 
 class Candidates:
@@ -37,6 +40,15 @@ class Candidates:
         """The degrees of freedom that each link adds, whether or not its configurations occur."""
         sizes = np.array(self.shapes, dtype=float)
         return np.asarray(sizes[:, 0] * (sizes[:, 1] - 1) * (sizes[:, 2] - 1))
+
+    @property
+    def effective(self) -> float:
+        """How many equally weighted records tell as much."""
+        return effective_records(self.tables[0])
+
+    def statistics(self, least: Floats) -> Floats:
+        """Return the `LinkFits.statistic` of every link, or a bound where it is at most its `least`."""
+        return fit_links([table.evidence for table in self.tables], self.places, least=least).statistic
 
     def by_shape(self) -> list[tuple[list[int], Candidates]]:
         """Return the links of one shape together, with their places among all."""
@@ -69,6 +81,42 @@ class Candidates:
     def __len__(self) -> int:
         """Return how many candidates there are."""
         return len(self.tables)
+
+
+class LaidOut:
+    """Links to be judged by the likelihood that a source has laid out together, without a table for each."""
+
+    def __init__(self, batch: LinkBatch, df: Floats, which: Places | None = None) -> None:
+        self.batch, self.df = batch, df
+        self.which = np.arange(len(df)) if which is None else which
+        self.n = batch.n
+
+    @property
+    def effective(self) -> float:
+        """How many equally weighted records tell as much."""
+        return float(self.n)
+
+    def statistics(self, least: Floats) -> Floats:
+        """Return the `LinkFits.statistic` of every link, or a bound where it is at most its `least`."""
+        return self.batch.statistics(self.which, least)
+
+    def __getitem__(self, chosen: Sequence[int]) -> LaidOut:
+        """Return some of the links."""
+        return LaidOut(self.batch, self.df[chosen], self.which[chosen])
+
+    def __len__(self) -> int:
+        """Return how many links there are."""
+        return len(self.which)
+
+
+def effective_records(table: CountTable) -> float:
+    """Return how many equally weighted records tell as much: (Σw)²/Σw², n without survey weights."""
+    total = table.total
+    squares = table.covariance.quadratic(np.ones(table.values.shape)) + total**2 / table.n
+    if total <= 0 or squares <= 0:
+        raise _nothing()
+    effective = total**2 / squares
+    return effective if effective < (1 - ROUNDING) * table.n else float(table.n)
 
 
 def _nothing() -> InputError:

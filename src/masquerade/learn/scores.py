@@ -15,10 +15,8 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.link_fits import fit_links
 from masquerade.core.link_marginals import marginal_gains
-from masquerade.core.table import CountTable
-from masquerade.learn._candidates import Candidates
+from masquerade.learn._candidates import Candidates, LaidOut
 from masquerade.learn._design_effect import design_effects
 
 __all__ = [
@@ -244,13 +242,13 @@ class Likelihood:
         """Return what each link gains at most."""
         if isinstance(score, Dirichlet):
             return np.full(len(links), np.inf)
-        return self._penalised(links, score, np.full(len(links), np.inf))
+        return self.penalised(links, score, np.full(len(links), np.inf))
 
     def gains(self, links: Candidates, score: Score, floor: Floats) -> Floats:
         """Return what each link adds to the score, or a bound not above `floor` where it cannot exceed it."""
         if isinstance(score, Dirichlet):
             return self._marginal(links, score)
-        return self._penalised(links, score, floor)
+        return self.penalised(links, score, floor)
 
     def to_dict(self) -> dict[str, object]:
         """Return the rule as plain values."""
@@ -263,20 +261,10 @@ class Likelihood:
             found[unknown] = DesignEffect().gains(links[unknown], score, np.zeros(len(unknown)))
         return found
 
-    def _penalised(self, links: Candidates, score: Penalised, floor: Floats) -> Floats:
-        price = score.price(effective_records(links.tables[0])) * links.df
-        fits = fit_links([table.evidence for table in links.tables], links.places, least=2 * (floor + price))
-        return np.asarray(fits.statistic / 2 - price)
-
-
-def effective_records(table: CountTable) -> float:
-    """Return how many equally weighted records tell as much: (Σw)²/Σw², n without survey weights."""
-    total = table.total
-    squares = table.covariance.quadratic(np.ones(table.values.shape)) + total**2 / table.n
-    if total <= 0 or squares <= 0:
-        raise InputError("The source counts no records: there is nothing to learn a structure from.")
-    effective = total**2 / squares
-    return effective if effective < (1 - ROUNDING) * table.n else float(table.n)
+    def penalised(self, links: Candidates | LaidOut, score: Penalised, floor: Floats) -> Floats:
+        """Return what each link adds to a score with a price, or a bound not above `floor`."""
+        price = score.price(links.effective) * links.df
+        return np.asarray(links.statistics(2 * (floor + price)) / 2 - price)
 
 
 Correction = Uncorrected | Constant | Eta | DesignEffect | Likelihood

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations
-from math import log, prod
+from itertools import combinations, zip_longest
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
+from masquerade.core.link_fits import LinkTally, Places
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally, check_source
-from masquerade.learn._candidates import Candidates
+from masquerade.learn._candidates import Candidates, LaidOut
 from masquerade.learn.graph import (
     Family,
     Link,
@@ -70,10 +70,11 @@ class Judge:
         """Judge links that are not known yet, in one batch; what cannot gain is valued at its bound."""
         fresh = [step for step in dict.fromkeys(map(self.either, steps)) if step not in self.gain]
         self._count_records(fresh)
-        hopeless = {step: self._most(step) for step in fresh if self._most(step) <= 0}
-        self.gain.update(hopeless)
-        for asked in self._held_together([step for step in fresh if step not in hopeless]):
-            found = self.correction.gains(self._ask(asked), self.score, np.zeros(len(asked)))
+        most = self._most(fresh).tolist()
+        self.gain.update({step: bound for step, bound in zip(fresh, most, strict=True) if bound <= 0})
+        hopeful = [step for step, bound in zip(fresh, most, strict=True) if bound > 0]
+        for asked in self._held_together(hopeful):
+            found = self._gains(self._ask(asked), np.zeros(len(asked)))
             self.gain.update(zip(asked, found.tolist(), strict=True))
 
     def value(self, x: int, family: Family) -> float:
@@ -101,10 +102,12 @@ class Judge:
         self._count_records(steps)
         floor = np.full(len(self.names), -np.inf)
         judged: list[tuple[Step, float]] = []
-        for some in self._held_together([step for step in steps if self._most(step) > self.tie]):
+        most = self._most(steps).tolist()
+        hopeful = [step for step, bound in zip(steps, most, strict=True) if bound > self.tie]
+        for some in self._held_together(hopeful):
             links = self._ask(some)
             floor = np.maximum(floor, self.tie)
-            bound = self.correction.bounds(links, self.score)
+            bound = self._bounds(links)
             children = np.array([step.child for step in some])
             exact = np.full(len(some), -np.inf)
             # first the likeliest parent of every child, then whoever might still beat it
@@ -114,7 +117,7 @@ class Judge:
                 chosen = np.flatnonzero(turn & (bound > floor[children]))
                 if chosen.size:
                     least = floor[children[chosen]]
-                    exact[chosen] = self.correction.gains(links[chosen.tolist()], self.score, least)
+                    exact[chosen] = self._gains(links[chosen.tolist()], least)
                 np.maximum.at(floor, children, exact - self.tie)
             judged += zip(some, exact.tolist(), strict=True)
         result: dict[int, tuple[float, int]] = {}
@@ -129,52 +132,101 @@ class Judge:
             return Step(step.parent, step.given, step.child)
         return step
 
-    def _most(self, step: Step) -> float:
-        """Return what a link gains at most by the number of records and of categories alone.
+    def _bounds(self, links: Candidates | LaidOut) -> Floats:
+        """Return what each link gains at most."""
+        if isinstance(links, LaidOut):
+            return self._gains(links, np.full(len(links), np.inf))
+        return self.correction.bounds(links, self.score)
+
+    def _gains(self, links: Candidates | LaidOut, least: Floats) -> Floats:
+        """Return what each link gains, or a bound not above `least`."""
+        if isinstance(links, LaidOut):
+            assert isinstance(self.score, Penalised)  # noqa: S101  (others are asked for tables)
+            return LIKELIHOOD.penalised(links, self.score, least)
+        return self.correction.gains(links, self.score, least)
+
+    def _most(self, steps: Sequence[Step]) -> Floats:
+        """Return what links gain at most by the number of records and of categories alone.
 
         The likelihood gains at most the mutual information of the most likely table, n·log min(K_x, K_z).
         """
-        if not self.symmetric or not self.n or not isinstance(self.score, Penalised):
-            return np.inf
-        ends = self.sizes[step.parent], self.sizes[step.child]
-        df = prod(self.sizes[z] for z in step.given) * (ends[0] - 1) * (ends[1] - 1)
-        return self.n * log(min(ends)) - self.score.price(self.n) * df
+        if not steps or not self.symmetric or not self.n or not isinstance(self.score, Penalised):
+            return np.full(len(steps), np.inf)
+        sizes = self._sizes(self._members(steps))
+        ends = _ends(sizes, steps)
+        return np.asarray(
+            self.n * np.log(ends.min(axis=1)) - self.score.price(self.n) * _freedom(sizes, ends)
+        )
 
-    def _cells(self, step: Step) -> int:
-        return prod(self.sizes[node] for node in (*step.given, step.parent, step.child))
+    @staticmethod
+    def _members(steps: Sequence[Step]) -> Places:
+        """Return the places of every link's variables, (given …, parent, child), then −1."""
+        rows = [(*step.given, step.parent, step.child) for step in steps]
+        return np.array([*zip_longest(*rows, fillvalue=-1)], dtype=np.int64).T
+
+    def _sizes(self, members: Places) -> Floats:
+        """Return the numbers of categories: as floats, since their products may be beyond integers."""
+        return np.array([*self.sizes, 1.0])[members]
 
     def _held_together(self, steps: Sequence[Step]) -> Iterator[list[Step]]:
         """Yield links in parts whose tables have at most so many cells, most often all of them at once."""
-        some, cells = list[Step](), 0
-        for step in steps:
-            own = self._cells(step)
+        if not steps:
+            return
+        some, cells = list[Step](), 0.0
+        for step, own in zip(steps, self._sizes(self._members(steps)).prod(axis=1).tolist(), strict=True):
             if some and cells + own > MOST_TOGETHER:
                 yield some
-                some, cells = [], 0
+                some, cells = [], 0.0
             some.append(step)
             cells += own
-        if some:
-            yield some
+        yield some
 
     def _count_records(self, steps: Sequence[Step]) -> None:
         """Ask how many records there are, before large tables that their number may rule out."""
-        if self.symmetric and not self.n and max(map(self._cells, steps), default=0) > LARGE:
+        if not self.symmetric or self.n or not steps:
+            return
+        if self._sizes(self._members(steps)).prod(axis=1).max() > LARGE:
             smallest = self.names[int(np.argmin(self.sizes))]
             [table] = self.source.answer([Query(by=[smallest])])
             self.n, self.tie = table.n, ROUNDING * table.n
 
-    def _ask(self, steps: Sequence[Step]) -> Candidates:
+    def _ask(self, steps: Sequence[Step]) -> Candidates | LaidOut:
+        links = self._laid_out(steps) or self._tables(steps)
+        self.n, self.tie = links.n, ROUNDING * links.n
+        return links
+
+    def _laid_out(self, steps: Sequence[Step]) -> LaidOut | None:
+        """Return links that the source counts and fits without a table for each, None if it does not."""
+        if not self.symmetric or not isinstance(self.source, LinkTally):
+            return None
+        members = self._members(steps)
+        batch = self.source.links(self.names, members)
+        if batch is None:
+            return None
+        sizes = self._sizes(members)
+        return LaidOut(batch, _freedom(sizes, _ends(sizes, steps)))
+
+    def _tables(self, steps: Sequence[Step]) -> Candidates:
         subsets = [tuple(sorted((*step.given, step.parent, step.child))) for step in steps]
         unique = list(dict.fromkeys(subsets))
         queries = [Query(by=[self.names[i] for i in subset]) for subset in unique]
         tables = dict(zip(unique, self.source.answer(queries), strict=True))
-        self.n = next(iter(tables.values())).n
-        self.tie = ROUNDING * self.n
         places = [
             [subset.index(v) for v in (*step.given, step.parent, step.child)]
             for step, subset in zip(steps, subsets, strict=True)
         ]
         return Candidates([tables[subset] for subset in subsets], places)
+
+
+def _ends(sizes: Floats, steps: Sequence[Step]) -> Floats:
+    """Return the numbers of categories of every link's parent and child."""
+    at = [[len(step.given), len(step.given) + 1] for step in steps]
+    return np.take_along_axis(sizes, np.array(at), axis=1)
+
+
+def _freedom(sizes: Floats, ends: Floats) -> Floats:
+    """Return the degrees of freedom that links add: J(K_z − 1)(K_x − 1)."""
+    return np.asarray(sizes.prod(axis=1) / ends.prod(axis=1) * (ends - 1).prod(axis=1))
 
 
 def structure(

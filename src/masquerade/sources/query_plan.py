@@ -26,6 +26,7 @@ from masquerade.core.evidence import Reduction
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.estimate.inverse import UNRELATED, estimable
+from masquerade.estimate.links import LinkLayout
 from masquerade.estimate.reports import Reports
 
 MOST_CELLS = 2**27
@@ -290,6 +291,7 @@ class Layout:
         self._alone = {group.names[0] for group in groups if len(group.names) == 1 and not _in_groups(group)}
         self._planned: dict[Query, QueryPlan] = {}
         self._axes: dict[tuple[int, int], Axis] = {}
+        self._links: dict[tuple[str, ...], LinkLayout | None] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without what was planned already."""
@@ -400,6 +402,32 @@ class Layout:
             axis = Axis(group.reports, group.report_sizes, group.sizes, channel, (0,), axis_map)
             self._axes[place, position] = axis
         return axis
+
+    def links(self, names: tuple[str, ...]) -> LinkLayout | None:
+        """Return how links between variables are fitted; None unless each has a report of its own alone.
+
+        And unless an estimate counts every report as one record in all, as the inverse of a channel does.
+        """
+        if names not in self._links:
+            self._links[names] = self._links_anew(names)
+        return self._links[names]
+
+    def report_of(self, name: str) -> str:
+        """Return the first column of what was reported of a variable."""
+        return self.groups[self._owner[name]].reports[0]
+
+    def _links_anew(self, names: tuple[str, ...]) -> LinkLayout | None:
+        if not self._alone.issuperset(names):
+            return None
+        try:
+            axes = [self._lone_axis(self._owner[name], 0) for name in names]
+        except SingularChannel:
+            return None
+        plain = [len(axis.columns) == 1 and axis.sampled is None and not axis.singular for axis in axes]
+        maps = [axis.map.matrix for axis in axes if axis.map.matrix is not None]
+        if not all(plain) or not all(np.allclose(matrix.sum(axis=1), 1.0, atol=1e-9) for matrix in maps):
+            return None
+        return LinkLayout([axis.matrix for axis in axes], [axis.sizes[0] for axis in axes])
 
     @staticmethod
     def _dealt_axis(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.kernels.count import count_many, count_weighted, distinct
+from masquerade.kernels.count import count_flat, count_many, count_weighted, distinct
 from masquerade.sources.query_plan import Layout, QueryPlan
 
 Codes = NDArray[np.unsignedinteger[Any]]
@@ -140,6 +140,11 @@ class Store:
             Observed.of(plan, plan.met(counted[plan.joint_columns].reshape(plan.joint_shape)))
             for plan in plans
         ]
+
+    def count_flat(self, names: Sequence[str], members: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Count a table of reports for each row of places in `names` (then −1), one behind the other."""
+        columns = [self.columns[name] for name in names]
+        return count_flat(columns, [self.sizes[name] for name in names], members, self.multiplicity)
 
     def _add_up(self, plan: QueryPlan) -> Observed:
         """Return the sums of survey weights, from the joint table of all columns."""

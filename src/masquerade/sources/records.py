@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
+from masquerade.core.link_fits import Places
+from masquerade.core.query import Query
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
 from masquerade.core.words import printable
+from masquerade.estimate.links import PackedLinks
 from masquerade.sources.expectation import Grouped, Mean, Told, expect, indicators_of, mean_of, told_counts
 from masquerade.sources.imputation import imputed
-from masquerade.sources.query_plan import layouts_of
+from masquerade.sources.query_plan import MOST_CELLS, layouts_of
 from masquerade.sources.record_store import Codes, Store
 from masquerade.sources.report_tally import Missing, ReportTally
 from masquerade.sources.supports import supports_of, weighs_items
@@ -70,6 +73,24 @@ class Records(ReportTally):
         if not all(weighs_items(store.layout, items) for store in self._stores):
             return from_tables(self, question)
         return supports_of(self, self._stores, question, self.n, self.weights)
+
+    def links(self, names: Sequence[str], members: Places) -> PackedLinks | None:
+        """Return links with their tables of reports, counted and to be fitted together: see `LinkTally`.
+
+        None where records have weights or strata, variables were reported jointly, or a table is refused.
+        """
+        if len(self._stores) != 1 or self.weighted or not self.n or self.check([]):
+            return None
+        layout = self._stores[0].layout.links(tuple(names))
+        if layout is None or layout.cells[members].prod(axis=1).max(initial=0) > MOST_CELLS:
+            return None
+        if self.unmarked:
+            asked = [names[place] for place in np.unique(members) if place >= 0]
+            self.answer([Query(by=(name,)) for name in asked if name not in self._looked])
+        subsets, of = layout.subsets(members)
+        [store] = self.parts(len(subsets))
+        reports = [store.layout.report_of(name) for name in names]
+        return layout.batch(members, subsets, of, store.count_flat(reports, subsets), self.n)
 
     def expect(
         self, f: Callable[[NDArray[np.intp]], NDArray[Any]], over: Sequence[str], *, seed: int = 0

@@ -1,6 +1,6 @@
 """Tables of codes against the plainest NumPy that computes the same."""
 
-from itertools import combinations
+from itertools import combinations, zip_longest
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from masquerade.kernels import count as counting
 from masquerade.kernels import tiles
-from masquerade.kernels.count import count, count_many, count_weighted, distinct
+from masquerade.kernels.count import count, count_flat, count_many, count_weighted, distinct
 from masquerade.kernels.cover import _assign, cover, scatter_cost
 
 DTYPES = (np.uint8, np.uint16, np.uint32)
@@ -58,6 +58,10 @@ def test_count_many_answers_each_request_in_its_own_order(data, choices):
         assert table.shape == tuple(chosen)
         assert table.flags.c_contiguous
         assert (table == expected).all()
+    if subsets and max(map(len, subsets)):
+        members = np.array([*zip_longest(*subsets, fillvalue=-1)]).T
+        flat = count_flat(columns, sizes, members)
+        assert (flat == np.concatenate([table.ravel() for table in tables])).all()
 
 
 @pytest.mark.parametrize("rows", [tiles.TILE - 1, tiles.TILE + 1, 2 * tiles.SHARE + 3])

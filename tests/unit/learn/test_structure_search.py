@@ -17,9 +17,11 @@ from scipy import stats
 from tests.unit.learn.test_graph import all_structures
 
 import masquerade as mq
-from masquerade.core.errors import InputError
+from masquerade.channels.channel import from_weights
+from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.query import Query
 from masquerade.disguising.seeded import simulate_codes
+from masquerade.learn._candidates import effective_records
 from masquerade.learn.graph import ancestral_order, differences
 from masquerade.learn.network import known_network, parse_bif
 from masquerade.learn.scores import (
@@ -31,7 +33,6 @@ from masquerade.learn.scores import (
     Penalised,
     Uncorrected,
     bdeu,
-    effective_records,
     family_score,
 )
 from masquerade.learn.structure_search import Judge, Step, steps_of, structure
@@ -475,3 +476,62 @@ def test_weighted_records_pay_by_their_effective_number():
     assert effective_records(table) == pytest.approx(weights.sum() ** 2 / (weights**2).sum(), rel=1e-9)
     (plain,) = Records(codes, policy).answer([Query(by=("a", "b"))])
     assert effective_records(plain) == 900
+
+
+@pytest.mark.parametrize("disguise", ["clear", "even", "mixed"])
+def test_links_that_a_source_lays_out_together_are_judged_as_from_their_tables(disguise):
+    """To the last digit: the same structure and strengths by K2 and climbing, few rows merged or not."""
+    generator = np.random.default_rng()
+    sizes = dict(zip("abcdef", (2, 3, 2, 4, 3, 2), strict=True))
+    a = generator.integers(0, 2, 3000)
+    codes = {"a": a.astype(np.uint8)}
+    for name in "bcdef":
+        parent = codes[str(generator.choice(list(codes)))]
+        noise = generator.integers(0, sizes[name], 3000)
+        codes[name] = np.where(generator.random(3000) < 0.6, parent % sizes[name], noise).astype(np.uint8)
+    skewed = from_weights([[7, 2, 1, 0], [1, 7, 1, 1], [3, 1, 3, 3]])
+    channels = {
+        "clear": {},
+        "even": {name: mq.channels.symmetric(size, "0.1") for name, size in sizes.items()},
+        "mixed": {"a": mq.channels.symmetric(2, "0.1"), "b": skewed},
+    }[disguise]
+    policy = mq.Policy.build({name: list(range(size)) for name, size in sizes.items()}, channels)
+    for rows in (3000, 60):
+        reports = {k: v[:rows].copy() for k, v in simulate_codes(codes, policy, generator).items()}
+        for order in (list("abcdef"), None):
+            together, one_by_one = (
+                structure(source, order, max_parents=3, score=BIC)
+                for source in (Records(reports, policy), Asked(Records(reports, policy)))
+            )
+            assert together.to_dict() == one_by_one.to_dict()
+    assert Records(reports, policy).links(["a", "b"], np.array([[0, 1]])) is not None
+
+
+def test_what_cannot_be_laid_out_together_is_asked_as_tables():
+    """Weights, strata, joint reports, and tables that are refused: with the words that they always have."""
+    generator = np.random.default_rng()
+    codes = {name: generator.integers(0, 2, 500).astype(np.uint8) for name in "ab"}
+    clear = mq.Policy.clear(mq.Schema({"a": [0, 1], "b": [0, 1]}))
+    pair = np.array([[0, 1]])
+    assert Records(codes, clear, np.ones(500)).links(["a", "b"], pair) is None
+    joint = mq.Policy.build({"a": [0, 1], "b": [0, 1]}, {("a", "b"): mq.channels.symmetric(4, "0.2")})
+    assert Records(codes, joint).links(["a", "b"], pair) is None
+    empty = Records({name: column[:0] for name, column in codes.items()}, clear)
+    assert empty.links(["a", "b"], pair) is None
+    with pytest.raises(InputError, match="no records"):
+        structure(empty)
+    wide = mq.Schema({name: list(range(1000)) for name in "abc"})
+    codes = {name: generator.integers(0, 1000, 500).astype(np.uint16) for name in "abc"}
+    records = Records(codes, mq.Policy.clear(wide))
+    assert records.links(["a", "b", "c"], np.array([[0, 1, 2]])) is None
+    assert records.links(["a", "b", "c"], np.array([[0, 1, -1]])) is not None
+
+
+def test_records_that_do_not_say_how_they_were_disguised_warn_where_links_are_laid_out_too():
+    generator = np.random.default_rng()
+    frame = pd.DataFrame({"a": np.repeat("x", 3000), "b": generator.choice(["x", "y"], 3000)})
+    channels = {name: mq.channels.symmetric(2, "0.3") for name in "ab"}
+    policy = mq.Policy.build({"a": ["x", "y"], "b": ["x", "y"]}, channels)
+    source = mq.tally(frame, policy)
+    with pytest.warns(MasqueradeWarning, match="No truth explains the reports of 'a'"):
+        structure(source, ["a", "b"])
