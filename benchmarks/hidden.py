@@ -5,25 +5,28 @@ are linked by a shared key. The structure must be that of the joined records in 
 runs in one process, all members one after the other, messages counted.
 
 python -m benchmarks.hidden [--json FILE]
+A step over the network alone: python -c "from benchmarks.hidden import k_means_session as s; print(s())"
 """
 
 import gzip
 import os
 import resource
 import time
+from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
+import pandas as pd
 from benchmarks.parties_network import held
 from benchmarks.timing import json_option, keep
 
 import masquerade as mq
-from masquerade.learn.clusters import Lattice, distance_bits, lloyd_step, moved
+from masquerade.learn.clusters import lloyd_step
 from masquerade.learn.graph import ancestral_order
 from masquerade.learn.network import parse_bif
 from masquerade.protocols.hidden import Cost, Dealer, HelpedEngine, run
 from masquerade.protocols.hidden.dealer import local_keys
-from masquerade.protocols.hidden.k_means import clusters, step
+from masquerade.protocols.hidden.k_means import Lloyd, clusters
 from masquerade.services.parties.example import vertical
 from masquerade.services.parties.session import Goal
 from masquerade.simulation import hidden_structure
@@ -35,7 +38,7 @@ MAX_PARENTS, SEED = 3, 24
 CLUSTERED, COLUMNS, CENTRES = 1_000_000, 4, 3
 STUDIED = ("asia", "survey", "sachs", "child")
 STUDIED_SCORES = ("k2", "bic", "bdeu")
-TABLE, STEPS = (100_000, 8), 3
+TABLE, LEVELS = (100_000, 8), 256
 
 
 def order_of(network):
@@ -105,28 +108,35 @@ def studied(name, n):
     return {"network": name, "nodes": len(names), "records": n, "equal_to_clear": equal}
 
 
+def drawn_table(records, columns, levels):
+    """Return whole numbers around some middles, and first centres among them."""
+    generator = np.random.default_rng(SEED)
+    middles = generator.uniform(0.2, 0.8, (CENTRES, columns))
+    near = middles[generator.integers(0, CENTRES, records)] + generator.normal(0, 0.1, (records, columns))
+    table = np.rint(near.clip(0, 1) * (levels - 1)).astype(np.int64)
+    return table, table[:CENTRES].astype(float)
+
+
+def found_by(owners, holder, table, plan):
+    """Find clusters in one process; return them, what that cost, and its seconds and work."""
+    keys = local_keys({owner: os.urandom(32) for owner in owners})
+    programs = {}
+    for place, owner in enumerate(owners):
+        engine = HelpedEngine(owner, owners, lambda *asked, o=owner: keys(o, *asked), len(table))
+        programs[owner] = clusters(engine, np.where(holder == place, table, 0), plan)
+    cost, started, work = Cost(), time.perf_counter(), time.process_time()
+    found = run(programs, Dealer(owners, keys), cost)
+    return found, cost, time.perf_counter() - started, time.process_time() - work
+
+
 def k_means_step():
     """Assign a million records of two owners to their nearest centres, and return what that took."""
-    generator = np.random.default_rng(SEED)
-    middles = generator.normal(0, 4, (CENTRES, COLUMNS))
-    numbers = middles[generator.integers(0, CENTRES, CLUSTERED)] + generator.normal(
-        0, 1, (CLUSTERED, COLUMNS)
-    )
-    lattice = Lattice.of(numbers.min(axis=0), numbers.max(axis=0))
-    whole = lattice.whole(numbers)
-    holder = generator.integers(0, 2, whole.shape)
-    centres = whole[:CENTRES].copy()
-    bits = distance_bits(np.zeros(COLUMNS, dtype=np.int64), whole.max(axis=0), centres)
-    keys = local_keys({owner: os.urandom(32) for owner in OWNERS})
-    programs = {}
-    for place, owner in enumerate(OWNERS):
-        engine = HelpedEngine(owner, OWNERS, lambda *asked, owner=owner: keys(owner, *asked), CLUSTERED)
-        programs[owner] = step(engine, np.where(holder == place, whole, 0), centres, bits)
-    cost, busy = Cost(), os.getloadavg()[0]
-    start, work = time.perf_counter(), time.process_time()
-    found = run(programs, Dealer(OWNERS, keys), cost)
-    seconds, spent = time.perf_counter() - start, time.process_time() - work
-    sizes, sums = lloyd_step(whole, np.ones(len(whole)), centres)
+    table, start = drawn_table(CLUSTERED, COLUMNS, LEVELS)
+    holder = np.random.default_rng(SEED).integers(0, 2, table.shape)
+    busy = os.getloadavg()[0]
+    plan = Lloyd(CLUSTERED, CENTRES, (LEVELS - 1,) * COLUMNS, start, 10, 1)
+    found, cost, seconds, spent = found_by(OWNERS, holder, table, plan)
+    sizes, sums = lloyd_step(table, np.ones(len(table)), start)
     return {
         "records": CLUSTERED,
         "columns": COLUMNS,
@@ -142,37 +152,64 @@ def k_means_step():
     }
 
 
+def frame_of(table):
+    """Return a table as records, and its schema."""
+    names = [f"x{place}" for place in range(table.shape[1])]
+    levels = tuple(range(int(table.max()) + 1))
+    schema = mq.Schema([mq.Variable(name, levels) for name in names])
+    return pd.DataFrame(table, columns=names), schema
+
+
+def holders(shape):
+    """Return the three ways in which cells lie with two owners."""
+    rows, columns = np.indices(shape)
+    anyhow = np.random.default_rng(SEED).integers(0, 2, shape)
+    return {"horizontal": rows % 2, "vertical": columns % 2, "any cells": anyhow}
+
+
 def k_means_partitions():
-    """Take Lloyd's steps over a table that lies with two owners in three ways, and compare every end."""
-    generator = np.random.default_rng(SEED)
-    middles = generator.normal(0, 3, (CENTRES, TABLE[1]))
-    numbers = middles[generator.integers(0, CENTRES, TABLE[0])] + generator.normal(0, 1, TABLE)
-    whole = Lattice.of(numbers.min(axis=0), numbers.max(axis=0)).whole(numbers)
-    start = whole[:CENTRES].copy()
-    bits = distance_bits(np.zeros(TABLE[1], dtype=np.int64), whole.max(axis=0), np.full(TABLE, 4096)[:1])
-    centres = start
-    for _ in range(STEPS):
-        sizes, sums = lloyd_step(whole, np.ones(len(whole)), centres)
-        centres = moved(centres, sizes, sums)
-    rows, columns = np.indices(TABLE)
-    holders = {"horizontal": rows % 2, "vertical": columns % 2, "any cells": generator.integers(0, 2, TABLE)}
+    """Compare with the clear learner a table that lies with two owners in three ways."""
+    table, start = drawn_table(*TABLE, 4)
+    frame, schema = frame_of(table)
+    clear = mq.learn.k_means(mq.tally(frame, schema=schema), CENTRES, start=start)
+    ways = [(name, holder, False) for name, holder in holders(TABLE).items()]
+    ways.append(("any cells", holders(TABLE)["any cells"], True))
     found = []
-    for name, holder in holders.items():
-        keys = local_keys({owner: os.urandom(32) for owner in OWNERS})
-        programs = {}
-        for place, owner in enumerate(OWNERS):
-            engine = HelpedEngine(owner, OWNERS, lambda *asked, o=owner, k=keys: k(o, *asked), len(whole))
-            own = np.where(holder == place, whole, 0)
-            programs[owner] = clusters(engine, own, start, bits, moved=moved, most_steps=STEPS)
-        begun = time.process_time()
-        ended = run(programs, Dealer(OWNERS, keys))
-        spent = round(time.process_time() - begun, 1)
-        same = np.array_equal(ended.centres, centres) and np.array_equal(ended.sizes, sizes)
-        found.append(
-            {"partition": name, "steps": ended.steps, "equal_to_clear": bool(same), "cpu_seconds": spent}
-        )
+    for name, holder, hide in ways:
+        plan = Lloyd(TABLE[0], CENTRES, (3,) * TABLE[1], start, 10, found[0]["steps"] if hide else 100, hide)
+        ended, cost, _, spent = found_by(OWNERS, holder, table, plan)
+        same = np.allclose(ended.centres(), clear.centres, rtol=0, atol=1e-9)
+        same &= np.array_equal(ended.sizes, np.rint(clear.shares * TABLE[0]))
+        what = {"partition": name, "hidden_steps": hide, "steps": ended.steps, "equal_to_clear": bool(same)}
+        found.append({**what, "rounds": cost.rounds, "cpu_seconds": round(spent, 1)})
         print(found[-1], flush=True)
     return {"records": TABLE[0], "columns": TABLE[1], "centres": CENTRES, "partitions": found}
+
+
+def k_means_session(records=CLUSTERED):
+    """Take one step between processes over mutual TLS, every person's cells with two owners by columns."""
+    table, start = drawn_table(records, COLUMNS, LEVELS)
+    frame, schema = frame_of(table)
+    owners = {"north": schema.names[:2], "south": schema.names[2:]}
+    goal = Goal(model="k-means", k=CENTRES, names=schema.names, start=start.tolist())
+    made = vertical(frame, mq.Policy.clear(schema), owners, "hidden-k-means", goal, seed=1, linking="keyed")
+    busy = os.getloadavg()[0]
+    status, seconds, spent, memory = held(replace(made, terms={"clusters": {"steps": 1}}))
+    sizes, sums = lloyd_step(table, np.ones(len(table)), start)
+    model = mq.learn.Clusters.from_dict(status["model"])
+    same = np.allclose(model.centres, sums / sizes[:, None], rtol=0, atol=1e-9)
+    return {
+        "records": status["records"],
+        "columns": COLUMNS,
+        "centres": CENTRES,
+        "equal_to_clear": bool(same and np.allclose(model.shares, sizes / records, rtol=0, atol=1e-12)),
+        "seconds_of_the_session": status["seconds"],
+        "seconds_of_the_command": round(seconds, 1),
+        "cpu_seconds": {node: round(value, 1) for node, value in spent.items()},
+        "most_mib": {node: round(value) for node, value in memory.items()},
+        **status["model"]["computation"],
+        "load_of_the_machine_before": round(busy, 1),
+    }
 
 
 def main():
@@ -188,6 +225,7 @@ def main():
     found["k_means_step"] = k_means_step()
     print(found["k_means_step"], flush=True)
     found["k_means_table"] = k_means_partitions()
+    found["k_means_session"] = k_means_session()
     keep(path, found)
 
 

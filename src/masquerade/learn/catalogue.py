@@ -484,6 +484,9 @@ def _entries() -> Iterable[Learner]:
             Option("k", kinds.whole(1), None, "How many clusters."),
             Option("names", kinds.VARIABLES, None, "Variables to cluster by. None: all."),
             Option("scores", kinds.SCORES, None, "Numbers of a variable's categories; repeat for more."),
+            Option(
+                "start", kinds.CENTRES, None, "A first centre, its numbers; repeat for more. None: chosen."
+            ),
         ),
         needs=(("k",),),
         model=lambda: learn.Clusters,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import ceil, log2
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import gcd, lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.query import Query
+from masquerade.core.schema import Schema, Variable
 from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally, check_source
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 KIND = "k_means"
 MOST_STEPS = 1000
+MOST_UNITS, MOST_DENOMINATOR = 2**20, 10**6
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -34,15 +37,16 @@ class Clusters(Printed, Saved):
     """Groups of records: where their centres lie and what share belongs to each, with standard errors.
 
     The errors take as given which cells belong to which centre; those of a centre with no records are
-    infinite.
+    infinite. Clusters that were found on shares have neither errors of centres nor `within`, the sum of
+    squared distances: both would need sums that are not opened.
     """
 
     names: tuple[str, ...]
     centres: Floats  # (clusters, variables)
-    centre_stderr: Floats
+    centre_stderr: Floats | None
     shares: Floats
     share_stderr: Floats
-    within: float
+    within: float | None
     n: int
 
     def predict(self, records: Any) -> NDArray[np.intp]:
@@ -58,7 +62,9 @@ class Clusters(Printed, Saved):
 
         columns: dict[str, Any] = {"share": self.shares, "share_stderr": self.share_stderr}
         for place, name in enumerate(self.names):
-            columns |= {name: self.centres[:, place], f"{name}_stderr": self.centre_stderr[:, place]}
+            columns[name] = self.centres[:, place]
+            if self.centre_stderr is not None:
+                columns[f"{name}_stderr"] = self.centre_stderr[:, place]
         return pd.DataFrame(columns).rename_axis("cluster")
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,11 +87,12 @@ class Clusters(Printed, Saved):
         """Return the clusters in words, the largest first."""
         lines = [f"{counted(len(self.shares), 'cluster')} of {self.n:,} records."]
         for place in np.argsort(-self.shares, kind="stable").tolist():
+            errors = [""] * len(self.names)
+            if self.centre_stderr is not None:
+                errors = [f" ± {error:.2g}" for error in self.centre_stderr[place]]
             about = ", ".join(
-                f"{name} {centre:.4g} ± {error:.2g}"
-                for name, centre, error in zip(
-                    self.names, self.centres[place], self.centre_stderr[place], strict=True
-                )
+                f"{name} {centre:.4g}{error}"
+                for name, centre, error in zip(self.names, self.centres[place], errors, strict=True)
             )
             share, error = 100 * self.shares[place], 100 * self.share_stderr[place]
             lines.append(f"{share:.1f}% ± {error:.1f}: {about}")
@@ -117,7 +124,7 @@ def k_means(
         raise InputError(f"'scores' are given for {unused[0]!r}, not used.{did_you_mean(unused[0], chosen)}")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"'k' must be a number of clusters from 1 on. Got {k!r} instead.")
-    numbers = [_numbers(source, name, scores) for name in chosen]
+    numbers = column_numbers(source.schema, chosen, scores)
     [table] = source.answer([Query(by=chosen)])
     points = np.stack([axis.ravel() for axis in np.meshgrid(*numbers, indexing="ij")], axis=1)
     weights = np.maximum(table.nonnegative().values.ravel(), 0.0)
@@ -137,8 +144,15 @@ def k_means(
     return _with_errors(table, chosen, points, centres)
 
 
-def _numbers(source: Tally, name: str, scores: Mapping[str, Sequence[float]] | None) -> Floats:
-    variable = source.schema[name]
+def column_numbers(
+    schema: Schema, names: Sequence[str], scores: Mapping[str, Sequence[float]] | None = None
+) -> list[Floats]:
+    """Return the numbers that the categories of variables stand for; one without any is refused."""
+    return [_numbers(schema[name], scores) for name in names]
+
+
+def _numbers(variable: Variable, scores: Mapping[str, Sequence[float]] | None) -> Floats:
+    name = variable.name
     given = (scores or {}).get(name)
     if isinstance(given, str):
         raise InputError(f"The scores of {name!r} must be {len(variable)} numbers.")
@@ -204,38 +218,44 @@ def lloyd_step(points: Any, weights: Any, centres: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """The units in which columns are whole numbers: a number is ``origin + whole · unit``."""
+    """The unit in which all columns are whole numbers from 0 on: a number is ``origin + whole · unit``.
 
-    origin: NDArray[np.float64]
-    unit: NDArray[np.float64]
+    One unit for all columns, so that distances are those of the numbers themselves.
+    """
+
+    origin: Floats
+    unit: float
+    most: tuple[int, ...]
+    """The largest whole number of every column."""
 
     @classmethod
-    def of(cls, low: Any, high: Any, steps: int = 4096) -> Lattice:
-        """Return units such that every column takes so many steps from its lowest to its highest number."""
-        bottom, top = (np.asarray(limit, dtype=float) for limit in (low, high))
-        if not np.all(np.isfinite(bottom) & np.isfinite(top) & (top > bottom)):
-            raise InputError("Every column needs a lowest and a higher highest number, both public.")
-        return cls(bottom, (top - bottom) / steps)
+    def of(cls, numbers: Sequence[Any]) -> Lattice:
+        """Return the coarsest unit in which all numbers that columns can have are whole.
+
+        Where that would be more than 2²⁰ units from a lowest to a highest number, they are rounded to 2⁻¹⁶
+        of the widest column.
+        """
+        columns = [np.unique(np.asarray(column, dtype=float)) for column in numbers]
+        if not columns or not all(column.size and np.all(np.isfinite(column)) for column in columns):
+            raise InputError("Every column has numbers that are public.")
+        origin = np.array([column[0] for column in columns])
+        widest = max(float(column[-1] - column[0]) for column in columns) or 1.0
+        steps = {
+            Fraction(float(step)).limit_denominator(MOST_DENOMINATOR)
+            for column in columns
+            for step in column[1:] - column[0]
+        }
+        below = lcm(*(step.denominator for step in steps)) if steps else 1
+        unit = Fraction(gcd(*(int(step * below) for step in steps)) or below, below)
+        if widest / unit > MOST_UNITS:
+            unit = Fraction(widest / 2**16)
+        found = cls(origin, float(unit), ())
+        return replace(found, most=tuple(found.whole([column[-1] for column in columns]).tolist()))
 
     def whole(self, numbers: Any) -> Integers:
-        """Return numbers in units, rounded."""
+        """Return numbers (a row has one of every column) in units, rounded."""
         return np.rint((np.asarray(numbers, dtype=float) - self.origin) / self.unit).astype(np.int64)
 
-    def numbers(self, whole: Any) -> NDArray[np.float64]:
+    def numbers(self, whole: Any) -> Floats:
         """Return what units stand for."""
         return np.asarray(self.origin + np.asarray(whole) * self.unit)
-
-
-def moved(centres: Integers, sizes: Any, sums: Any, least: int = 1) -> Integers:
-    """Return the centres after a step: rounded means; one with fewer than `least` records stays."""
-    enough = np.asarray(sizes) >= max(least, 1)
-    means = np.rint(np.asarray(sums, dtype=float) / np.where(enough, sizes, 1)[:, None])
-    return np.where(enough[:, None], means.astype(np.int64), centres)
-
-
-def distance_bits(low: Integers, high: Integers, centres: Integers) -> int:
-    """Return how many bits a difference of two distances has at most, for points between `low` and `high`."""
-    most = np.maximum(np.abs(low), np.abs(high)).astype(float)
-    largest = np.abs(centres).max(axis=0, initial=0)
-    bound = 2 * (largest * largest).sum() + 4 * (largest * most).sum()
-    return ceil(log2(bound + 2)) + 1

@@ -270,6 +270,20 @@ def _scores_in(texts: Sequence[str] | Mapping[str, Any], schema: Schema, option:
     return found
 
 
+def _centres_in(given: Any, _schema: Schema, option: str) -> list[list[float]]:
+    """Return points, each as "1,2.5" or a list of numbers."""
+    try:
+        found = [
+            [float(number) for number in (point.split(",") if isinstance(point, str) else point)]
+            for point in given
+        ]
+    except ValueError:
+        raise InputError(f"{option}: a point is given as its numbers, such as 1,2.5.") from None
+    if len({len(point) for point in found}) != 1:
+        raise InputError(f"{option}: all points have as many numbers as there are variables.")
+    return found
+
+
 def _all_texts(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(item, str) and item for item in value)
 
@@ -337,6 +351,11 @@ _PARENTS = Form(
 _ITEMS = Form(
     "a list of items, each VARIABLE, VARIABLE=CATEGORY or [VARIABLE, CATEGORY]", _many(_is_item), _lists
 )
+_CENTRES = Form(
+    "a list of lists of numbers, such as [[1, 2.5], [4, 0]]",
+    _many(_many(_is_number)),
+    lambda centres: [[plain_number(one) for one in centre] for centre in centres],
+)
 _SCORES = Form("the numbers of categories by variable, such as {A: [1, 2, 5]}", _is_scores, _numbers)
 
 
@@ -382,4 +401,5 @@ ITEMS = Kind(
     names=lambda items: map(_item_name, items),
     form=_ITEMS,
 )
+CENTRES = Kind(list[str], "1,2.5", read=_centres_in, form=_CENTRES)
 SCORES = Kind(list[str], "VARIABLE=1,2,5", read=_scores_in, names=lambda scores: scores, form=_SCORES)

@@ -22,7 +22,8 @@ from masquerade.protocols.aggregation.agreement import Parameters
 from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.frequency.guarantee import frequency_guarantee
 from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
-from masquerade.protocols.hidden.guarantee import structure_guarantee
+from masquerade.protocols.hidden.guarantee import clusters_guarantee, structure_guarantee
+from masquerade.protocols.hidden.k_means import Lloyd
 from masquerade.protocols.hidden.structure import Search
 from masquerade.protocols.linking import Joiner, keyed_guarantee
 from masquerade.protocols.mix.messages import MixTerms
@@ -111,6 +112,16 @@ def among_organisations() -> list[Case]:
             "a structure on shares with a helper, counts hidden",
             on_shares(),
             "a second session with other people, or few more: structures differ by what is true of them",
+        ),
+        Case(
+            "clusters on shares with a helper, each step open",
+            clusters_on_shares(hide_steps=False),
+            "a second session with other people, or few more; two steps that differ by one who moved",
+        ),
+        Case(
+            "clusters on shares with a helper, opened at the end",
+            clusters_on_shares(hide_steps=True),
+            "a second session with other people, or few more: centres differ by what is true of them",
         ),
         Case(
             "scalar products of two (Paillier)",
@@ -217,6 +228,12 @@ def on_shares() -> Guarantee:
     """Return the guarantee of a structure that is found on shares."""
     search = Search.in_order(NAMES, 1)
     return structure_guarantee(tuple(OWNERS), NAMES, search, helper="helper", convener="convener")
+
+
+def clusters_on_shares(*, hide_steps: bool) -> Guarantee:
+    """Return the guarantee of clusters that are found on shares."""
+    plan = Lloyd(1000, 3, (9, 9), None, least=10, steps=30, hide_steps=hide_steps)
+    return clusters_guarantee(tuple(OWNERS), NAMES, plan, helper="helper", convener="convener")
 
 
 def paillier() -> Guarantee:

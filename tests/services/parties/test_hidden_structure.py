@@ -33,7 +33,7 @@ from masquerade.protocols.codec import tag_of
 from masquerade.protocols.hidden.computation import Continuation, DealRequest, Turn
 from masquerade.services.common.state import peek_claims
 from masquerade.services.parties.coordinator import Coordinator
-from masquerade.services.parties.kinds.hidden_structure import MASKED
+from masquerade.services.parties.kinds.hidden_computation import MASKED
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.session_store import RUNS
 

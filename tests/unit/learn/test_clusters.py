@@ -8,7 +8,7 @@ from tests.statistical.checks import assert_unbiased, assert_variance
 
 import masquerade as mq
 from masquerade.core.errors import InputError
-from masquerade.learn.clusters import Lattice, _with_errors, moved
+from masquerade.learn.clusters import Lattice, _with_errors
 
 GRID = tuple(range(6))
 
@@ -96,9 +96,13 @@ def test_clusters_are_a_file_that_reads_back(tmp_path):
 
 
 def test_numbers_on_a_lattice():
-    lattice = Lattice.of([0, -1], [1, 1], steps=4)
-    assert lattice.whole([[0.26, 1]]).tolist() == [[1, 4]]
-    assert lattice.numbers([[1, 4]]).tolist() == [[0.25, 1]]
-    with pytest.raises(InputError):
-        Lattice.of([0], [0])
-    assert moved(np.array([[5], [7]]), [2, 0], [[5], [0]]).tolist() == [[2], [7]]
+    lattice = Lattice.of([[4.3, 4.4, 7.9], [-1, -0.75, 1]])
+    assert (lattice.unit, lattice.most) == (0.05, (72, 40))
+    assert lattice.whole([[4.4, 1]]).tolist() == [[2, 40]]
+    assert np.allclose(lattice.numbers([[2, 40]]), [[4.4, 1]], rtol=0, atol=1e-12)
+    assert Lattice.of([[5], [2, 7]]).most == (0, 1)  # a column of one number, and one of two
+    uneven = Lattice.of([[0, np.sqrt(2), np.pi]])  # no common unit: rounded
+    assert uneven.most == (2**16,)
+    for wrong in ([], [[]], [[np.inf]]):
+        with pytest.raises(InputError):
+            Lattice.of(wrong)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.protocols.hidden.k_means import Lloyd
 from masquerade.protocols.hidden.structure import Search
 
 
@@ -45,6 +46,58 @@ def structure_guarantee(
             **dict.fromkeys((*readers, helper), "semi-honest"),
             **({convener: "malicious"} if convener is not None and convener not in owners else {}),
         },
+        1,
+        (*((helper, reader) for reader in readers), (owners[0], owners[1])),
+        0,
+    )
+
+
+HELD_CELLS = "which of their cells lie where, by pseudonym"
+
+
+def clusters_opened(*, least: int, steps: int, hide_steps: bool) -> str:
+    """Return what opens of clusters, and when."""
+    when = f"after {steps} steps, once" if hide_steps else f"after each of at most {steps} steps"
+    return f"centres and sizes of clusters of at least {least} records {when}, and no record's cluster"
+
+
+def clusters_guarantee(
+    owners: Sequence[str],
+    variables: Sequence[str],
+    plan: Lloyd,
+    *,
+    helper: str,
+    convener: str | None = None,
+) -> Guarantee:
+    """Return who learns what of clusters that are found on shares.
+
+    A `convener` carries the rounds and brings records into a common order: it sees who holds which cells.
+    """
+    readers = tuple(dict.fromkeys((*owners, *(() if convener is None else (convener,)))))
+    opened = clusters_opened(least=plan.least, steps=plan.steps, hide_steps=plan.hide_steps)
+    told = [Disclosure(reader, opened, tuple(variables), None) for reader in readers]
+    if convener is not None:
+        told.append(Disclosure(convener, HELD_CELLS, tuple(variables), None))
+    asked, bound = "how many records, centres and steps, and no value", Fraction(1)
+    moving = "two sessions over almost the same people differ by the few in whom they differ"
+    if not plan.hide_steps:
+        asked = "how many records and centres, and after how many steps none moved"
+        moving = (
+            "differences of two steps are about the records that moved between clusters, perhaps fewer than "
+            f"{plan.least}: whoever cannot live with that hides steps"
+        )
+    order = (
+        f"{convener} brings records into order as their pseudonyms say: a false order joins cells of "
+        "different people, and what opens is then false, unnoticed"
+    )
+    return Guarantee(
+        (*told, Disclosure(helper, asked, tuple(variables), bound if plan.hide_steps else None)),
+        (
+            *computation_assumptions(owners, helper, convener),
+            moving,
+            *(() if convener is None else (order,)),
+        ),
+        dict.fromkeys((*readers, helper), "semi-honest"),
         1,
         (*((helper, reader) for reader in readers), (owners[0], owners[1])),
         0,

@@ -1,15 +1,20 @@
-"""k-means on shares: records whose cells lie with any owner; centres and sizes of steps open, nothing else.
+"""k-means on shares: records whose cells lie with any owner; only centres and sizes of clusters open.
 
 Every cell of the table belongs to somebody, so the table is a sum of what the owners hold (Jagannathan &
 Wright 2005). With public centres the distance of a record from each is linear in the record, up to a number
-that is the same for all, so only the nearest centre has to be found on shares: by a tournament that carries
-along who is ahead. Numbers are whole: `learn.clusters.Lattice` says in which units.
+that is the same for all; with secret ones it takes a product of matrices. The nearest centre is found by a
+tournament that carries along who is ahead. Centres that stay secret are divided digit by digit, so that the
+mean of a cluster is rounded and otherwise exact. Numbers are whole: `learn.clusters.Lattice` says in which
+units; centres are kept in fractions of a unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, isqrt
 from typing import Any
 
 import numpy as np
@@ -20,96 +25,259 @@ from masquerade.protocols.hidden.engine import Integers, SecretEngine, Steps
 
 AT_ONCE = 1 << 16  # records
 MOST_BITS, COUNT_BITS = 62, 40
-MOST_STEPS = 100
+MOST_STEPS = 1000
+FINEST, USUAL, COARSEST = 24, 16, 4  # bits of a unit that centres are kept to
+CHEAP_BITS = 40  # of a difference of distances: more than the usual fraction is kept while it has no more
+DIGIT = 4  # bits of a quotient that are found together
+Draw = Callable[[int], int]
 
 
 @dataclass(frozen=True, eq=False)
-class LloydStep:
-    """What a step opens: how many records are nearest to each centre, and their sums."""
+class Lloyd:
+    """What is public about clusters that are looked for, and what opens.
 
-    sizes: Integers  # (centres,)
-    sums: Integers  # (centres, columns)
+    Every column of `n` records has whole numbers from 0 to its `most`. `start` are the first centres, in the
+    same units; None: records that nobody knows, drawn on shares. Without `hide_steps` centres and sizes open
+    after each of at most `steps` steps, until none moves; with it, so many steps are taken and they open
+    after the last. A cluster of fewer than `least` records keeps its centre, as an empty one does, and its
+    size and sums are not opened.
+    """
+
+    n: int
+    k: int
+    most: tuple[int, ...]
+    start: NDArray[np.float64] | None
+    least: int = 1
+    steps: int = 100
+    hide_steps: bool = False
+
+    def __post_init__(self) -> None:
+        faults = []
+        if self.least < 1:
+            faults.append(f"Clusters have one record at least. Got {self.least} instead.")
+        if not 1 <= self.steps <= MOST_STEPS:
+            faults.append(f"There are from 1 to {MOST_STEPS} steps. Got {self.steps} instead.")
+        if not 1 <= self.k <= max(self.n, 1):
+            faults.append(f"There are from 1 to {self.n:,} clusters of {self.n:,} records. Got {self.k}.")
+        if self.start is not None and self.start.shape != (self.k, len(self.most)):
+            faults.append(f"The first centres are {self.k}, each of {len(self.most)} numbers.")
+        if not faults and self.fraction < COARSEST:
+            faults.append("Distances between records are too large a number: give columns in coarser units.")
+        if faults:
+            raise InputError(" ".join(faults))
+
+    @property
+    def secret_start(self) -> bool:
+        """Tell whether nobody knows the first centres."""
+        return self.start is None
+
+    @cached_property
+    def reach(self) -> int:
+        """Return a bound of squared distances between records and centres, in units."""
+        low, high = np.zeros(len(self.most)), np.array(self.most, dtype=float)
+        if self.start is not None:
+            low, high = np.minimum(low, self.start.min(axis=0)), np.maximum(high, self.start.max(axis=0))
+        return sum((ceil(span) + 1) ** 2 for span in (high - low).tolist())
+
+    @cached_property
+    def fraction(self) -> int:
+        """Return to how many bits of a unit centres are kept: as many as distances have room for."""
+        for bits in range(FINEST, -1, -1):
+            if self._bits(bits) <= (MOST_BITS if bits <= USUAL else CHEAP_BITS):
+                return bits
+        return -1
+
+    def _bits(self, fraction: int) -> int:
+        """Return how many bits the largest number has that is compared."""
+        secret = self.hide_steps or self.secret_start
+        found = self.distance_bits(fraction, secret=secret)
+        return max(found, self.quotient_bits(fraction)[1]) if self.hide_steps else found
+
+    def distance_bits(self, fraction: int, *, secret: bool) -> int:
+        """Return how many bits a difference of two distances has, from public or from secret centres."""
+        return ((self.reach << (2 * fraction if secret else fraction)) + 2).bit_length()
+
+    def quotient_bits(self, fraction: int) -> tuple[int, int]:
+        """Return how many bits a coordinate of a centre has, in whole digits, and what is compared for it."""
+        digits = -(-((max(self.most) + 1) << fraction).bit_length() // DIGIT)
+        return DIGIT * digits, DIGIT * digits + (2 * self.n).bit_length()
+
+    @property
+    def first(self) -> Integers | None:
+        """Return the first centres in fractions of a unit, if they are public."""
+        if self.start is None:
+            return None
+        return np.rint(self.start * (1 << self.fraction)).astype(np.int64)
+
+    def means(self, sizes: Integers, sums: Integers) -> Integers:
+        """Return means in fractions of a unit, halves rounded up; of an empty cluster zeros."""
+        by = np.maximum(sizes, 1)[:, None]
+        found = [
+            [(2 * (total << self.fraction) + size) // (2 * size) for total in row]
+            for row, (size,) in zip(sums.tolist(), by.tolist(), strict=True)
+        ]
+        return np.array(found, dtype=np.int64).reshape(sums.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class HiddenClusters:
-    """Where centres came to lie, how many records are nearest to each, and how many steps that took.
+    """What opened of clusters in the end: sizes and sums of those with enough records, zeros of the others.
 
-    A cluster of fewer records than agreed shows a size of zero.
+    `kept` has the centres of the others, in `2**-fraction` units, where they once had enough records or were
+    public; where it is not `known` a cluster never had, and nobody knows its centre.
     """
 
-    centres: Integers
-    sizes: Integers
+    sizes: Integers  # (clusters,)
+    sums: Integers  # (clusters, columns)
+    kept: Integers  # (clusters, columns)
+    known: NDArray[np.bool_]  # (clusters,)
+    fraction: int
     steps: int
+
+    def centres(self) -> NDArray[np.float64]:
+        """Return where the centres lie, in units, those that are not known as NaN."""
+        kept = np.where(self.known[:, None], self.kept / (1 << self.fraction), np.nan)
+        means = self.sums / np.maximum(self.sizes, 1)[:, None]
+        return np.where(self.sizes[:, None] > 0, means, kept)
+
+
+@dataclass(frozen=True, eq=False)
+class _Totals:
+    """Sums (clusters × columns, flat) and sizes of a step, and 1 for clusters with too few records."""
+
+    sums: Any
+    sizes: Any
+    small: Any
 
 
 def clusters(
-    engine: SecretEngine[Any],
-    held: NDArray[np.int64],
-    start: Integers,
-    bits: int,
-    *,
-    moved: Callable[[Integers, Integers, Integers], Integers],
-    least: int = 1,
-    most_steps: int = MOST_STEPS,
+    engine: SecretEngine[Any], held: Integers, plan: Lloyd, draw: Draw = secrets.randbelow
 ) -> Steps[HiddenClusters]:
-    """Take Lloyd's steps from public centres until none moves, opening centres and sizes of every step.
+    """Take Lloyd's steps, and return where they end.
 
-    `moved` returns where centres with some sizes and sums go, and leaves those without records where they
-    are. Of a cluster with fewer than `least` records nothing opens in a step but that it is such a one, and
-    its centre stays. Differences of two steps can be about fewer records than that: those who move.
+    `held` is this party's part of the table (records × columns), zero where a cell is not its own. `draw`
+    gives a random number below another. Where steps open, two of them can differ by fewer records than
+    `least`: those who moved.
     """
-    centres, steps = start, 0
+    if held.shape != (plan.n, len(plan.most)):
+        raise InputError(f"The table has {plan.n:,} records of {len(plan.most)} columns.")
+    tables = []
+    for begin in range(0, plan.n, AT_ONCE):
+        tables += [(yield from _table(engine, held[begin : begin + AT_ONCE]))]
+    drawn = (yield from _drawn(engine, tables, plan, draw)) if plan.secret_start else None
+    if plan.hide_steps:
+        return (yield from _hidden_steps(engine, tables, plan, drawn))
+    return (yield from _open_steps(engine, tables, plan, drawn))
+
+
+def _open_steps(
+    engine: SecretEngine[Any], tables: Sequence[Any], plan: Lloyd, drawn: Any
+) -> Steps[HiddenClusters]:
+    """Open sizes and sums of every step; a drawn centre stays secret until its cluster has enough records."""
+    k, width = plan.k, len(plan.most)
+    known = np.full(k, drawn is None)
+    centres = np.zeros((k, width), dtype=np.int64) if plan.first is None else plan.first
+    steps = 0
     while True:
-        found = yield from step(engine, held, centres, bits, least=least)
-        after, steps = moved(centres, found.sizes, found.sums), steps + 1
-        if np.array_equal(after, centres) or steps >= most_steps:
-            return HiddenClusters(after, found.sizes, steps)
-        centres = after
-
-
-def step(
-    engine: SecretEngine[Any], held: NDArray[np.int64], centres: Integers, bits: int, *, least: int = 1
-) -> Steps[LloydStep]:
-    """Return the sizes and sums of the records nearest to each centre, the first of equally near ones.
-
-    `held` is this party's part of the table (records × columns), zero where a cell is not its own; `bits` is
-    how large a difference of distances may be. Clusters of fewer than `least` records open as empty ones.
-    """
-    if least < 1:
-        raise InputError(f"Clusters have one record at least. Got {least} instead.")
-    if bits > MOST_BITS:
-        raise InputError(
-            f"Distances of {bits} bits are more than {MOST_BITS}: give the numbers in coarser units."
+        secret = None
+        if not known.all():
+            still_drawn = engine.linear(np.diag(np.repeat(~known, width).astype(np.int64)), drawn)
+            secret = engine.constant(centres.ravel()) + still_drawn
+        totals = yield from _totals(engine, tables, plan, centres, secret)
+        parts = [totals.sums, totals.sizes]
+        if plan.least > 1:
+            parts = [(yield from _large_enough(engine, totals, plan))]
+        opened = yield from engine.open(engine.stack(parts))
+        sums, sizes = opened[: k * width].reshape(k, width), opened[k * width :]
+        _check(sizes, plan)
+        steps += 1
+        after = np.where(sizes[:, None] > 0, plan.means(sizes, sums), centres)
+        found, known_after = (
+            HiddenClusters(sizes, sums, centres, known, plan.fraction, steps),
+            known | (sizes > 0),
         )
-    sizes = np.zeros(len(centres), dtype=np.int64)
-    sums = np.zeros(centres.shape, dtype=np.int64)
+        if steps >= plan.steps or (np.array_equal(after, centres) and np.array_equal(known, known_after)):
+            return found
+        centres, known = after, known_after
+
+
+def _hidden_steps(
+    engine: SecretEngine[Any], tables: Sequence[Any], plan: Lloyd, drawn: Any
+) -> Steps[HiddenClusters]:
+    """Take all steps on shares, and open what the last one comes to.
+
+    `settled` is a secret 1 for every cluster whose centre is a mean of enough records, or was public.
+    """
+    k, width, first = plan.k, len(plan.most), plan.first
+    of = np.repeat(np.arange(k), width)
+    centres = drawn if first is None else engine.constant(first.ravel())
+    ones = engine.constant(np.ones(k, dtype=np.int64))
+    settled = engine.constant(np.full(k, 0 if first is None else 1, dtype=np.int64))
+    for step in range(plan.steps):
+        secret = centres if step or first is None else None
+        totals = yield from _totals(engine, tables, plan, first, secret)
+        if step == plan.steps - 1:
+            break
+        means = yield from _means(engine, totals, plan)
+        centres = yield from engine.select(totals.small[of], centres, means)
+        both = yield from engine.product(settled, totals.small)
+        settled = ones - totals.small + both
+    large = yield from _large_enough(engine, totals, plan)
+    kept = yield from engine.product(settled, totals.small)
+    kept_centres = yield from engine.product(kept[of], centres)
+    opened = yield from engine.open(engine.stack([large, kept_centres, kept]))
+    sums, sizes, old, known = np.split(opened, np.cumsum([k * width, k, k * width]))
+    _check(sizes, plan)
+    return HiddenClusters(
+        sizes,
+        sums.reshape(k, width),
+        old.reshape(k, width),
+        (known > 0) | (sizes > 0),
+        plan.fraction,
+        plan.steps,
+    )
+
+
+def _check(sizes: Integers, plan: Lloyd) -> None:
+    """Refuse sizes that cannot be."""
+    if sizes.min() < 0 or sizes.sum() > plan.n or np.any((sizes > 0) & (sizes < plan.least)):
+        raise InputError("Opened sizes are not those of clusters of all records: a party's share was false.")
+
+
+def _totals(
+    engine: SecretEngine[Any], tables: Sequence[Any], plan: Lloyd, public: Integers | None, secret: Any
+) -> Steps[_Totals]:
+    """Return sums and sizes of the records nearest to each centre, the first of equally near ones.
+
+    Centres are `secret`, or `public` where that is None.
+    """
     totals: Any = None
-    for start in range(0, len(held), AT_ONCE):
-        some = held[start : start + AT_ONCE]
-        table = yield from _table(engine, some)
-        nearest = yield from _nearest(engine, table, centres, bits)
+    for table in tables:
+        distances = (
+            _from_public(engine, table, public, plan.fraction)
+            if secret is None
+            else (yield from _from_secret(engine, table, secret, plan))
+        )
+        bits = plan.distance_bits(plan.fraction, secret=secret is not None)
+        nearest = yield from _nearest(engine, distances, bits)
         summed = yield from engine.inner(nearest, table)
-        counted = engine.linear(np.ones((1, len(some)), dtype=np.int64), nearest)
+        counted = engine.linear(np.ones((1, len(table)), dtype=np.int64), nearest)
         both = engine.stack([summed, counted])
         totals = both if totals is None else totals + both
-    if totals is not None:
-        if least > 1:
-            totals = yield from _large_enough(engine, totals, centres.shape, least)
-        opened = yield from engine.open(totals)
-        sums = opened[: centres.size].reshape(centres.shape)
-        sizes = opened[centres.size :]
-    return LloydStep(sizes, sums)
+    cells = plan.k * len(plan.most)
+    sums, sizes = totals[np.arange(cells)], totals[cells + np.arange(plan.k)]
+    small = engine.constant(np.zeros(plan.k, dtype=np.int64))
+    if plan.least > 1 or plan.hide_steps:
+        enough = engine.constant(np.full(plan.k, plan.least))
+        small = yield from engine.less(sizes, enough, bits=COUNT_BITS)
+    return _Totals(sums, sizes, small)
 
 
-def _large_enough(engine: SecretEngine[Any], totals: Any, shape: tuple[int, ...], least: int) -> Steps[Any]:
+def _large_enough(engine: SecretEngine[Any], totals: _Totals, plan: Lloyd) -> Steps[Any]:
     """Return sums and sizes of clusters that are large enough, and zeros of the others."""
-    k, columns = shape
-    sizes = totals[k * columns + np.arange(k)]
-    small = yield from engine.less(sizes, engine.constant(np.full(k, least)), bits=COUNT_BITS)
-    whole = engine.constant(np.ones(k, dtype=np.int64)) - small
-    of = np.concatenate([np.repeat(np.arange(k), columns), np.arange(k)])
-    return (yield from engine.product(whole[of], totals))
+    whole = engine.constant(np.ones(plan.k, dtype=np.int64)) - totals.small
+    of = np.concatenate([np.repeat(np.arange(plan.k), len(plan.most)), np.arange(plan.k)])
+    return (yield from engine.product(whole[of], engine.stack([totals.sums, totals.sizes])))
 
 
 def _table(engine: SecretEngine[Any], held: Integers) -> Steps[Any]:
@@ -121,16 +289,33 @@ def _table(engine: SecretEngine[Any], held: Integers) -> Steps[Any]:
     return total
 
 
-def _nearest(engine: SecretEngine[Any], table: Any, centres: Integers, bits: int) -> Steps[Any]:
-    """Return a secret 1 for every record under its nearest centre, else 0 (records × centres)."""
-    records = len(table)
-    squares = (centres * centres).sum(axis=1)
+def _from_public(engine: SecretEngine[Any], table: Any, centres: Integers | None, fraction: int) -> list[Any]:
+    """Return the distances of all records from each public centre, less what is the same for all centres."""
+    if centres is None:
+        raise InputError("Centres are public or secret.")
+    # in fractions of a squared unit; the squares, which are public, are rounded to these
+    squares = [(2 * sum(c * c for c in row) + (1 << fraction)) >> (fraction + 1) for row in centres.tolist()]
     products = engine.linear(-2 * centres, table.T)
-    values = [
-        product + engine.constant(np.full(records, square))
-        for product, square in zip(products, squares.tolist(), strict=True)
+    return [
+        product + engine.constant(np.full(len(table), square))
+        for product, square in zip(products, squares, strict=True)
     ]
-    ahead = [[engine.constant(np.ones(records, dtype=np.int64))] for _ in centres]
+
+
+def _from_secret(engine: SecretEngine[Any], table: Any, centres: Any, plan: Lloyd) -> Steps[list[Any]]:
+    """Return the distances of all records from each secret centre, less what is the same for all centres."""
+    k, width = plan.k, len(plan.most)
+    squares = yield from engine.product(centres, centres)
+    totals = engine.linear(np.repeat(np.eye(k, dtype=np.int64), width, axis=1), squares)
+    products = yield from engine.inner(table.T, centres.reshape(k, width).T)
+    scaled = engine.linear(-(2 << plan.fraction) * np.eye(k, dtype=np.int64), products.T)
+    return [scaled[place] + totals[np.full(len(table), place)] for place in range(k)]
+
+
+def _nearest(engine: SecretEngine[Any], distances: Sequence[Any], bits: int) -> Steps[Any]:
+    """Return a secret 1 for every record under its nearest centre, else 0 (records × centres)."""
+    values, records = list(distances), len(distances[0])
+    ahead = [[engine.constant(np.ones(records, dtype=np.int64))] for _ in values]
     while len(values) > 1:
         pairs = range(0, len(values) - 1, 2)
         left, right = (engine.stack([values[at + side] for at in pairs]) for side in (0, 1))
@@ -162,4 +347,74 @@ def _nearest(engine: SecretEngine[Any], table: Any, centres: Integers, bits: int
             joined_values.append(values[-1])
             joined_marks.append(ahead[-1])
         values, ahead = joined_values, joined_marks
-    return engine.stack(ahead[0]).reshape(len(centres), records).T
+    return engine.stack(ahead[0]).reshape(len(distances), records).T
+
+
+def _means(engine: SecretEngine[Any], totals: _Totals, plan: Lloyd) -> Steps[Any]:
+    """Return the means of all clusters in fractions of a unit, halves rounded up; of empty ones anything."""
+    cells, digits = plan.k * len(plan.most), plan.quotient_bits(plan.fraction)
+    sizes = totals.sizes[np.repeat(np.arange(plan.k), len(plan.most))]
+    one = np.eye(cells, dtype=np.int64)
+    numerator = engine.linear(one << (plan.fraction + 1), totals.sums) + sizes
+    return (yield from _quotients(engine, numerator, engine.linear(2 * one, sizes), *digits))
+
+
+def _quotients(
+    engine: SecretEngine[Any], numerators: Any, denominators: Any, places: int, bits: int
+) -> Steps[Any]:
+    """Return whole quotients below 2^places, a digit at a time: how often the denominator still goes in.
+
+    `bits` is how large a difference of a numerator and a multiple of a denominator may be.
+    """
+    one = np.eye(len(numerators), dtype=np.int64)
+    often = np.arange(1, 1 << DIGIT)[:, None]
+    total = engine.constant(np.zeros(len(numerators), dtype=np.int64))
+    for place in range(places - DIGIT, -1, -DIGIT):
+        multiples = engine.linear(np.kron(often << place, one), denominators)
+        rest = numerators[np.tile(np.arange(len(one)), len(often))]
+        too_often = yield from engine.less(rest, multiples, bits=bits)
+        all_of_them = engine.constant(np.full(len(one), len(often)))
+        digit = all_of_them - engine.linear(np.tile(one, len(often)), too_often)
+        taken = yield from engine.product(digit, denominators)
+        numerators = numerators - engine.linear(one << place, taken)
+        total = total + engine.linear(one << place, digit)
+    return total
+
+
+def _drawn(engine: SecretEngine[Any], tables: Sequence[Any], plan: Lloyd, draw: Draw) -> Steps[Any]:
+    """Return records that nobody knows as first centres, in fractions of a unit: one of every k-th of all.
+
+    The place is the sum of what two parties draw, so neither knows it; a secret 1 stands there, the product
+    of one among the rows of a square and one among its columns.
+    """
+    k, width, among = plan.k, len(plan.most), plan.n // plan.k
+    place: Any = None
+    for owner in engine.parties[:2]:
+        own = np.array([draw(among) for _ in range(k)]) if owner == engine.name else None
+        part = yield from engine.share(owner, own, (k,))
+        place = part if place is None else place + part
+    side = max(isqrt(among - 1) + 1, 1)
+    at = np.arange(2 * among) % among
+    halves = yield from engine.lookup(
+        engine.stack([place, place]), np.stack([at // side, at % side]), np.repeat([0, 1], k)
+    )
+    units = yield from engine.lookup(
+        halves[np.repeat(np.arange(2 * k), side)],
+        np.eye(side, dtype=np.int64),
+        np.tile(np.arange(side), 2 * k),
+    )
+    rows, columns = np.divmod(np.arange(among), side)
+    begin = side * np.arange(k)[:, None]
+    marks = yield from engine.product(
+        units[(begin + rows).ravel()], units[(side * k + begin + columns).ravel()]
+    )
+    records = engine.stack(tables).reshape(plan.n, width)
+    found = []
+    for which in range(k):
+        total: Any = None
+        for start in range(which * among, (which + 1) * among, AT_ONCE):
+            some = np.arange(start, min(start + AT_ONCE, (which + 1) * among))
+            part = yield from engine.inner(marks[some].reshape(len(some), 1), records[some])
+            total = part if total is None else total + part
+        found.append(total)
+    return engine.linear(np.eye(k * width, dtype=np.int64) << plan.fraction, engine.stack(found))

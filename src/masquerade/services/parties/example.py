@@ -165,7 +165,8 @@ def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -
     what is sensitive is disguised as in the paper; where cells lie anywhere, that holds for half of the
     people, and of the others each has its neighbour's columns. Where they hold different people, each has
     everything. Where two take part alone, who encrypt every value, they have five of the variables. What is
-    learnt are the parameters of a known network; where counts stay hidden, its structure.
+    learnt are the parameters of a known network; where counts stay hidden, its structure, or two clusters
+    by all variables, whose categories are numbers.
     """
     sampled = eleven_nodes().sample(people, seed=seed)
     kind, policy = kinds.find(protocol), eleven_nodes_policy()
@@ -175,7 +176,10 @@ def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -
     goal = Goal(
         model="network", structure={node: parents for node, parents in ELEVEN_NODES.items() if node in held}
     )
-    if kind.hides:
+    if kind.finds_clusters:
+        start = [[1] * len(ELEVEN_NODES), [2] * len(ELEVEN_NODES)]
+        goal = Goal(model="k-means", k=2, names=tuple(ELEVEN_NODES), start=start)
+    elif kind.hides:
         goal = Goal(model="structure", order=tuple(ELEVEN_NODES), max_parents=2, score="k2")
     if partition is kinds.Partition.COLUMNS:
         return vertical(sampled, policy, owners, protocol, goal, seed=seed)

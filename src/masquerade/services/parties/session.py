@@ -55,7 +55,7 @@ FIRST_VERSION: Mapping[str, Any] = {
 }
 MOST_PARENTS = 10
 # what later versions added: where it is not said, a session has the digest that it always had
-ADDED: Mapping[str, Any] = {"hide_order": False, "open_counts": []}
+ADDED: Mapping[str, Any] = {"hide_order": False, "open_counts": [], "clusters": None}
 
 
 class Goal(Strict):
@@ -159,6 +159,19 @@ def _incomplete(learner: catalogue.Learner, given: Mapping[str, Any], values: Ma
     ]
 
 
+class ClusterTerms(Strict):
+    """What of clusters that are found on shares opens, and when."""
+
+    hide_steps: bool = False
+    """Open centres and sizes once, after all `steps` are taken; else after each, until no centre moves."""
+    steps: int = Field(30, ge=1, le=1000)
+    """How many steps are taken: at most, or with `hide_steps` exactly."""
+    least_size: int = Field(10, ge=1)
+    """Of a cluster of fewer records nothing opens: its centre stays where it was."""
+    draw_start: bool = False
+    """Begin with records that nobody knows, drawn on shares, instead of the `start` in `learn`."""
+
+
 class SessionText(Strict):
     """Who takes part in a session, and how: what its own text says, and what a node consents to."""
 
@@ -176,6 +189,8 @@ class SessionText(Strict):
     """How records are linked, by private intersection or a shared secret; not for `pooled-counts`."""
     hide_order: bool = False
     """Only for `hidden-structure`: open parents at the end, not who won each step; scores many more sets."""
+    clusters: ClusterTerms | None = None
+    """Only for `hidden-k-means`: what of clusters opens, and when; as below where it is not said."""
     open_counts: tuple[str, ...] = ()
     """Only for `hidden-structure`: variables whose counts with the parents found are opened in the end."""
 

@@ -103,7 +103,7 @@ class Consent(SessionText):
         """Return what of a proposed session was not consented to."""
         found = [
             name
-            for name in ("protocol", "convener", "helper", "linking", "hide_order")
+            for name in ("protocol", "convener", "helper", "linking", "hide_order", "clusters")
             if getattr(self, name) != getattr(spec, name)
         ]
         if set(self.open_counts) != set(spec.open_counts):

@@ -37,7 +37,7 @@ from masquerade.services.common.settings import (
 from masquerade.services.count.settings import KINDS as COUNTING
 from masquerade.services.count.settings import CountLimits
 from masquerade.services.parties import kinds
-from masquerade.services.parties.session import Goal, KindName, LearnerName, SessionSpec
+from masquerade.services.parties.session import ClusterTerms, Goal, KindName, LearnerName, SessionSpec
 from masquerade.services.parties.settings import KINDS as PARTIES
 from masquerade.services.parties.settings import Consent, DataDependentSettings, DataSettings, RulesSettings
 from masquerade.services.survey.settings import KINDS as SURVEYS
@@ -81,6 +81,7 @@ TITLES: dict[type[BaseModel], str] = {
     RulesSettings: "`rules`",
     DataDependentSettings: "`data_dependent`",
     Goal: "`learn`",
+    ClusterTerms: "`clusters`",
     EpochSettings: "`epoch`",
     ServerSettings: "A server of a collection",
 }

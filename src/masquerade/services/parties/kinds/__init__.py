@@ -33,6 +33,7 @@ OURS = {
     "revealed-counts-of-two": "two_party_products.CountsOfTwo",
     "projection": "projection.ProjectedCounts",
     "hidden-structure": "hidden_structure.HiddenStructure",
+    "hidden-k-means": "hidden_k_means.HiddenKMeans",
 }
 EXAMPLE = "vertical-with-miner"  # of `masquerade session example`, unless another one is named
 

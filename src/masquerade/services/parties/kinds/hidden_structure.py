@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +18,15 @@ from masquerade.learn.model_file import model_of
 from masquerade.learn.network import BayesianNetwork, bayesian_network
 from masquerade.learn.score_tables import ScoreTables
 from masquerade.learn.scores import Uncorrected, score_called
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.columns import product_agreement
-from masquerade.protocols.hidden.computation import Computation, ComputingParty, Continuation, DealingHelper
 from masquerade.protocols.hidden.engine import Steps
 from masquerade.protocols.hidden.family_counts import HiddenColumns
 from masquerade.protocols.hidden.guarantee import opened_by, structure_guarantee
 from masquerade.protocols.hidden.helped_engine import MOST_RECORDS, HelpedEngine
 from masquerade.protocols.hidden.structure import Search, with_counts
 from masquerade.protocols.session import agreement_of
-from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Tables
+from masquerade.services.parties.kinds.base import Partition
+from masquerade.services.parties.kinds.hidden_computation import HiddenKind, carried
 from masquerade.sources.products import OpenedFamilies
 
 if TYPE_CHECKING:
@@ -36,50 +34,8 @@ if TYPE_CHECKING:
     from masquerade.services.parties.participant import Participant
     from masquerade.services.parties.session import JointSchema, SessionSpec
 
-MASKED = "columns under masks of the helper"
 # what learners of networks can be told, and a search on shares does
 KNOWN = {"order", "max_parents", "score", "prior", "equivalent_size", "nonnegative"}
-
-
-class _ComputationRole(Role):
-    """A party takes its turns in a computation that everybody runs."""
-
-    name = "computation"
-    fresh = False
-
-    def player(self, part: Participant) -> ComputingParty:
-        node, spec = part.node, part.spec
-        terms = _Terms(spec, part.columns(), part.records)
-        codes = part.aligned().codes
-
-        def program(key: Callable[[str, int], bytes]) -> Steps[str]:
-            part.result = yield from terms.program(node.name, codes, key)
-            return part.result
-
-        return ComputingParty(
-            node.name,
-            node.identity,
-            node.identities_of(spec.members),
-            parties=terms.owners,
-            helper=str(spec.helper),
-            agreement=terms.agreement,
-            program=program,
-            burn=lambda run: node.store.burn_run(spec.session, run),
-        )
-
-    def tables(self, message: bytes) -> Tables:  # noqa: ARG002
-        """Return that nobody asks about any table: the program is what all agreed on."""
-        return []
-
-    def outflows(self, part: Participant, message: bytes) -> tuple[Outflow, ...]:
-        """Return what leaves with the rounds, written down once, before the first."""
-        if tag_of(message) != Continuation.TAG:
-            return ()
-        spec, own = part.spec, part.data.policy.schema.names
-        kinds = [opened_by(_search(spec))]
-        if spec.open_counts:  # whichever of own variables turn out to be parents
-            kinds.append(f"exact counts of {', '.join(spec.open_counts)} and the parents found for them")
-        return (Outflow(MASKED, own, Fraction(1)), *(Outflow(kind, own, None) for kind in kinds))
 
 
 class _Terms:
@@ -98,8 +54,9 @@ class _Terms:
         held = product_agreement(self._schema, self._held, str(self._spec.helper), self._n, self._alignment)
         return agreement_of("hidden structure", self._spec.digest, held.hex())
 
-    def program(self, name: str, codes: Mapping[str, Any], key: Callable[[str, int], bytes]) -> Steps[str]:
+    def program(self, part: Participant, key: Callable[[str, int], bytes]) -> Steps[str]:
         """Find parents, and open the counts that are to be opened; the same text at every party."""
+        name, codes = part.node.name, part.aligned().codes
         sizes = {variable.name: len(variable) for variable in self._schema.variables}
         holder = {own: owner for owner, names in self._held.items() for own in names}
         columns = HiddenColumns(sizes, holder, {own: codes[own] for own in self._held[name]}, self._n)
@@ -117,15 +74,23 @@ def _search(spec: SessionSpec) -> Search:
     return Search.in_order(options["order"], limit, hide_order=spec.hide_order)
 
 
-class HiddenStructure(SessionKind):
+class HiddenStructure(HiddenKind):
     """Everybody learns the parents of every variable; counts and scores are never opened, unless agreed."""
 
     name = "hidden-structure"
     why = "one party counts alone"
     partition = Partition.COLUMNS
-    helped = True
-    hides = True
-    roles = (_ComputationRole(),)
+
+    def terms(self, part: Participant) -> _Terms:
+        """Return what is computed; a helper takes the parties' word for the number of records."""
+        return _Terms(part.spec, part.columns(), part.agreed_records if part.helps else part.records)
+
+    def opened(self, spec: SessionSpec) -> list[str]:
+        """Return who wins, and counts where they are agreed on."""
+        found = [opened_by(_search(spec))]
+        if spec.open_counts:  # whichever of own variables turn out to be parents
+            found.append(f"exact counts of {', '.join(spec.open_counts)} and the parents found for them")
+        return found
 
     def problems(self, spec: SessionSpec) -> Iterator[str]:
         """Yield what is wrong with what is to be learnt on shares."""
@@ -167,21 +132,16 @@ class HiddenStructure(SessionKind):
             raise InputError(f"Hidden counts are of at least one and fewer than {MOST_RECORDS:,} records.")
         columns = run.columns()
         terms = _Terms(spec, columns, n)
-        helper = str(spec.helper)
         guarantee = structure_guarantee(
             terms.owners,
             tuple(columns["schema"]),
             terms.search,
-            helper=helper,
+            helper=str(spec.helper),
             convener=spec.convener,
             counts=spec.open_counts,
         )
-        run.reveals(guarantee)
-        run.note("computing on shares")
-        computation = Computation(terms.owners, helper, run.transport(_ComputationRole.name), terms.agreement)
-        parents, tables = _read(computation.found(), columns["schema"], spec.open_counts, n)
-        cost = computation.cost
-        took = {"rounds": cost.rounds, "bytes_shown": cost.sent, "bytes_dealt": cost.dealt}
+        text, took = carried(run, terms, guarantee)
+        parents, tables = _read(text, columns["schema"], spec.open_counts, n)
         told = spec.learn.read(columns["schema"])
         if _is_network(spec):
             own = {name: told[name] for name in ("prior", "equivalent_size", "nonnegative")}
@@ -203,18 +163,6 @@ class HiddenStructure(SessionKind):
         if shown != due:
             reason = "The model has other parents than this party found with the others."
             raise RoundAborted(reason, spent=True, culprits=(part.spec.convener,))
-
-    def helper(self, part: Participant) -> DealingHelper:
-        """Return who deals randomness."""
-        node, spec = part.node, part.spec
-        terms = _Terms(spec, part.columns(), part.agreed_records)
-        return DealingHelper(
-            node.name,
-            node.identity,
-            node.identities_of(spec.parties),
-            parties=terms.owners,
-            agreement=terms.agreement,
-        )
 
 
 def _is_network(spec: SessionSpec) -> bool:
