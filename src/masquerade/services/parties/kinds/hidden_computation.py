@@ -44,6 +44,7 @@ class ComputationRole(Role):
     fresh = False
 
     def player(self, part: Participant) -> ComputingParty:
+        """Return who takes turns; every computation is burnt on the disk before its first."""
         node, spec = part.node, part.spec
         terms = _hidden(spec).terms(part)
 
