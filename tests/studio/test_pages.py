@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -18,9 +19,11 @@ import pandas as pd
 import pytest
 from tests.studio.world import DEADLINE, Visitor, found_at, steps_of
 
+from masquerade.core.errors import InputError
 from masquerade.services.common.release_ledger import inspect
 from masquerade.studio import notebook, pages, releases, steps
 from masquerade.studio.project import Project
+from masquerade.studio.server import listening_socket
 
 pytest.importorskip("fastapi")
 
@@ -155,7 +158,12 @@ def test_the_notebook_gives_the_same_figures(visitor, monkeypatch):
 
 
 def test_nothing_in_any_answer_leads_elsewhere_or_has_a_style_of_its_own(visitor):
-    places = [*ASKED, visitor.made, "enter", *(f"assets/{name}" for name in ("studio.css", "studio.js"))]
+    places = [
+        *ASKED,
+        visitor.made,
+        "enter",
+        *(f"assets/{name}" for name in ("page.css", "studio.css", "studio.js")),
+    ]
     known = (visitor.studio.door.origin, "http://www.w3.org/2000/svg")  # a name: nobody is asked
     for place in [*places, "assets/htmx.min.js", "assets/icon.svg"]:
         answer = visitor.send("GET", place)
@@ -329,3 +337,10 @@ def test_words_of_a_slider_are_those_of_the_policy_that_it_makes(visitor):
 
 def test_no_number_is_shown_as_a_negative_zero():
     assert str(pages.number(-0.00001, "x", ",.1f")).endswith(">0.0</data>")
+
+
+def test_who_comes_before_the_server_has_started_waits():
+    with listening_socket() as early, socket.create_connection(early.getsockname()) as visitor:
+        assert visitor.getpeername() == early.getsockname()
+        with pytest.raises(InputError, match="is taken; leave --port out"):
+            listening_socket(early.getsockname()[1])

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ADDRESS = "127.0.0.1"
+OPEN_ASSETS = ("page.css", "studio.css", "studio.js", "icon.svg")  # what the page before the door shows
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -120,7 +121,7 @@ class Guard:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         door, path, origin = self.door, str(scope["path"]), headers.get("origin")
         within = path.removeprefix(door.prefix)
-        open_to_all = within in {"/enter", "/assets/studio.js", "/assets/studio.css", "/assets/icon.svg"}
+        open_to_all = within == "/enter" or within in {f"/assets/{name}" for name in OPEN_ASSETS}
         rules = (
             (headers.get("host") != [door.host], 421, f"This page is {door.host} and has no other name."),
             (origin not in (None, [door.origin]), 403, "This request comes from another page."),

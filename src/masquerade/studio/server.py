@@ -18,7 +18,7 @@ from starlette.middleware import Middleware
 from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.studio import notebook, pages, policy_edits, records, releases, steps
 from masquerade.studio.answer import Answer, answer_of
-from masquerade.studio.door import ADDRESS, Door, Guard
+from masquerade.studio.door import ADDRESS, OPEN_ASSETS, Door, Guard
 from masquerade.studio.engine import Engine, Job
 from masquerade.studio.pages import SCREENS
 from masquerade.studio.project import Project
@@ -35,7 +35,7 @@ AFTER: Mapping[tuple[str, ...], Callable[[Project, Job], None]] = {
     ("disguise",): releases.released,
 }
 TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-ASSETS = ("studio.css", "studio.js", "icon.svg", "htmx.min.js")
+ASSETS = (*OPEN_ASSETS, "htmx.min.js")
 
 
 class Studio:
@@ -104,6 +104,7 @@ def listening_socket(port: int = 0) -> socket.socket:
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         taken.bind((ADDRESS, port))
+        taken.listen()  # who comes before the server has started waits, and is not turned away
     except OSError:
         taken.close()
         raise InputError(f"Port {port} is taken; leave --port out and a free one is found.") from None
@@ -183,7 +184,9 @@ def _add_entrance(studio: Studio) -> None:
     async def asset(name: str) -> Response:
         if name not in ASSETS:
             return Response("There is no such file.", 404)
-        content = (files("masquerade.studio") / "assets" / name).read_bytes()
+        shared = name == "page.css"  # the style of reports
+        folder = files("masquerade.report") / "templates" if shared else files("masquerade.studio") / "assets"
+        content = (folder / name).read_bytes()
         return Response(content, media_type=TYPES[name.rpartition(".")[2]])
 
 
