@@ -313,6 +313,7 @@ BAD = [
     (["network", "--structure", "cough<-smoker; cough<-age"], "twice"),
     (["network", "--structure", "cough<-smoker<-age"], "CHILD<-PARENT"),
     (["network", "--structure", "  "], "names no node"),
+    (["network"], '--structure or --order is missing, such as --structure "cough<-smoker; '),
     (["network", "--structure", "missing.json"], "missing.json: cannot be read (No such file or directory)"),
     (["network", "--structure", "cough", "--prior", "-1"], "--prior"),
     (["structure", "--order", "smoker,age"], "every variable once"),

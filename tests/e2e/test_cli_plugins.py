@@ -123,6 +123,7 @@ def test_other_commands_load_no_package(install, tmp_path):
     assert run("estimate", data, "-p", rules).stderr.count("\n") <= 1
     assert "broken" not in sys.modules
     assert "No such command 'brokn'" in refused("brokn")
+    assert "No such command 'a.csv'. It has: make, check. See" in refused("release", "a.csv")
 
 
 def test_our_names_cannot_be_taken(install):

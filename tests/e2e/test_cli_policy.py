@@ -19,7 +19,7 @@ def test_a_draft_is_refused_until_it_is_edited(tmp_path):
     assert "every DECIDE is settled" in ok("policy", "init", data, "-o", draft).stderr
     out = tmp_path / "out.csv"
     line = refused("disguise", data, "-p", draft, "-o", out)
-    assert "still to be decided for 'smoker'" in line
+    assert "still to be decided: smoker, region" in line
     assert not out.exists()
     assert "still to be decided: smoker, region, visits, married. " in refused("policy", "check", draft)
     text = draft.read_text()

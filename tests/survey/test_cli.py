@@ -54,6 +54,31 @@ def test_an_open_survey_has_no_invitations_and_wrong_keys_are_refused(tmp_path):
     assert "without tls" in run("serve", settings, code=2)
 
 
+def test_a_survey_of_ones_own_is_tried_by_made_up_people(tmp_path):
+    """Whoever is not asked answers all the same; what limits the real one does not limit the trial."""
+    (tmp_path / "policy.yaml").write_text(
+        "masquerade: 1\nvariables:\n"
+        "  used: {categories: ['Yes', 'No', not stated], channel: {kind: for_gamma, gamma: 1000000}}\n"
+        "  often: {categories: [daily, seldom]}\n"
+    )
+    own = tmp_path / "survey.yaml"
+    own.write_text(
+        "masquerade_survey: 1\ntitle: Staff\npolicy: policy.yaml\ncollector: https://survey.example.org\n"
+        "closes: 2020-01-01\ncontact: us\nconsent: Two questions.\nquestions:\n"
+        "- {variable: used, text: Ever}\n"
+        "- {variable: often, text: How often, show_if: {used: ['Yes']}, not_asked: seldom,"
+        " anwers: {daily: Daily}}\n"
+    )
+    assert "is not a known key. Did you mean 'answers'?" in run("demo", own, "--once", code=2)
+    own.write_text(own.read_text().replace("anwers", "answers"))
+    told = run("demo", own, "--once", "--n", 60, "--port", free_port())
+    assert "Staff: 60 reports; open." in told
+    shares = {
+        line.split()[0]: float(line.split()[-4].rstrip("%")) for line in told.splitlines() if " to " in line
+    }
+    assert shares["Daily"] <= shares["Yes"] + 1  # only these are asked, and only some of them say daily
+
+
 def test_the_demo_serves_and_is_answered():
     told = run("demo", "--once", "--n", 15, "--port", free_port())
     assert "▄" in told

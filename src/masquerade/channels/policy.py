@@ -26,7 +26,7 @@ from masquerade.channels.fields import (
     recodes_in_file,
     without_none,
 )
-from masquerade.channels.policy_file import FORMAT, BlocksSpec, PolicySpec, StrataSpec, explain
+from masquerade.channels.policy_file import FORMAT, BlocksSpec, PolicySpec, StrataSpec, explain, refuse_draft
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import ChannelError, InputError, PolicyError, SchemaError
 from masquerade.core.schema import Category, Field, Schema, Variable
@@ -141,6 +141,7 @@ class Policy:
             spec = PolicySpec.model_validate(values)
         except ValidationError as error:
             raise PolicyError(explain(error, values)) from None
+        refuse_draft(spec)
         return _resolve(spec, values)
 
     @classmethod

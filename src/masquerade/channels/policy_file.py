@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field as Item
 from pydantic import ValidationError, field_validator
 
-from masquerade.channels.channel_spec import KINDS, ChannelSpec, Label, Number, Strict, model_of
+from masquerade.channels.channel_spec import KINDS, ChannelSpec, Label, Number, Strict, Undecided, model_of
 from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.designs import for_epsilon
-from masquerade.core.errors import ChannelError, did_you_mean
+from masquerade.core.errors import ChannelError, PolicyError, did_you_mean, in_one_line
 from masquerade.core.plugins import plugins
 from masquerade.core.schema import Variable
 
@@ -96,6 +96,7 @@ class PolicySpec(Strict):
     strata: StrataSpec | None = None
 
 
+MOST_NAMED = 30  # variables of a draft
 LABELS = {"bool", "int", "str"}
 WORDS = {
     "union_tag_not_found": "needs a 'kind'.",
@@ -115,8 +116,19 @@ WORDS = {
 }
 
 
+def refuse_draft(spec: PolicySpec) -> None:
+    """Refuse a policy in which something is still to be decided, and name all of it."""
+    names = [name for name, entry in spec.variables.items() if isinstance(entry.channel, Undecided)]
+    if names:
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        raise PolicyError(
+            f"still to be decided: {', '.join(names[:MOST_NAMED])}{more}. For each, choose a channel such as "
+            "{kind: for_gamma, gamma: 19}, or remove 'channel' to release it undisguised."
+        )
+
+
 def explain(error: ValidationError, values: object) -> str:
-    """Return the first problem of a policy in one line, and how many other places are wrong."""
+    """Return the problems of a policy in one line; of many, the first and how many other places are wrong."""
     problems: dict[str, str] = {}
     for problem in error.errors(include_url=False, include_input=False):
         path, model, tags = place(problem["loc"], values)
@@ -124,8 +136,7 @@ def explain(error: ValidationError, values: object) -> str:
         problems.setdefault(".".join(path), _words(problem, path[-1], model, tags))
     # of a value tried both as a number and as a list, the entry of the list says more
     deepest = [path for path in problems if not any(other.startswith(f"{path}.") for other in problems)]
-    more = f" (and {len(deepest) - 1} more)" if len(deepest) > 1 else ""
-    return f"{deepest[0]}: {problems[deepest[0]]}{more}"
+    return in_one_line([f"{path}: {problems[path]}" for path in deepest])
 
 
 def _words(problem: ErrorDetails, key: str, model: type[Strict], tags: Sequence[object]) -> str:

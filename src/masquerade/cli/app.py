@@ -19,6 +19,7 @@ from masquerade.cli.output import emit, say, silence_stdout
 from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.core.plugins import plugins
 
+MOST_NAMED = 12  # commands of a group that a message lists
 BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
 # typer brings its own click or uses the installed one: the base of its usage errors, wherever it lives
 ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
@@ -214,8 +215,22 @@ def _usage(error: Any) -> int:
         return BAD_INPUT
     command = error.ctx.command_path if getattr(error, "ctx", None) else "masquerade"
     message = error.format_message().rstrip(".")
-    say(f"{message}{'' if message.endswith('?') else '.'} See: {command} --help")
+    say(f"{message}{'' if message.endswith('?') else '.'}{_instead(error)} See: {command} --help")
     return BAD_INPUT
+
+
+def _instead(error: Any) -> str:
+    """Return what is there instead: of a group its few commands, else the options that are required."""
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return ""
+    if isinstance(context.command, typer.core.TyperGroup):
+        names = context.command.list_commands(context)
+        return f" It has: {', '.join(names)}." if len(names) <= MOST_NAMED else ""
+    if type(error).__name__ != "NoSuchOption":
+        return ""
+    needed = [it.opts[0] for it in context.command.params if it.required and it.param_type_name == "option"]
+    return f" It needs: {', '.join(needed)}." if needed else ""
 
 
 def _report_bug(error: Exception) -> None:

@@ -16,7 +16,7 @@ from masquerade.cli.data_source import Records, over_records
 from masquerade.cli.options import Json, Out, Overwrite, flag, option
 from masquerade.core.errors import InputError
 from masquerade.core.shown import Shown
-from masquerade.core.words import category_text
+from masquerade.core.words import category_text, counted
 from masquerade.learn.option_kinds import category_called, names_in, variable_named
 
 if TYPE_CHECKING:
@@ -283,7 +283,9 @@ class _Answer:
             span = f"{lower_text.rjust(left)} to {upper_text.rjust(right)}"
             shown.add_row(*map(category_text, labels), count_text, stderr_text, span)
         about = "the population they come from" if self.kind == "population" else "these very records"
-        lines = [f"{table.n:,} records; errors and intervals are about {about}."]
+        lines = [f"{counted(table.n, 'record')}; errors and intervals are about {about}."]
+        if not table.n:
+            lines = ["There are no records: the zeros say nothing."]
         if self.simultaneous is not None:
             lines.append(f"The intervals hold for all cells of the table together ({self.simultaneous}).")
         if rows and table.values.size > rows:

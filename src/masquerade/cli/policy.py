@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import masquerade as mq
@@ -117,7 +116,7 @@ def check(
 
     Example: masquerade policy check policy.yaml people.csv
     """
-    loaded = _loaded_or_explained(policy)
+    loaded = mq.Policy.load(policy)
     if data:
         _try_on(loaded, policy, data, (sep, decimal, encoding), json=json)
         return
@@ -199,32 +198,4 @@ def _variables(policy: Policy) -> list[dict[str, Any]]:
             "together_with": [n for n in policy.group(field.variable.name).names if n != field.variable.name],
         }
         for field in policy.fields
-    ]
-
-
-def _loaded_or_explained(path: str) -> Policy:
-    """Return a policy; of a draft, name everything that is still to be decided."""
-    try:
-        return mq.Policy.load(path)
-    except PolicyError:
-        open_ones = _undecided(path)
-        if not open_ones:
-            raise
-        raise PolicyError(
-            f"{path}: still to be decided: {listed(open_ones, 30)}. For each, choose a channel such as "
-            "{kind: for_gamma, gamma: 19}, or remove 'channel' to release it undisguised."
-        ) from None
-
-
-def _undecided(path: str) -> list[str]:
-    from masquerade.channels import policy_text  # noqa: PLC0415
-
-    values = policy_text.read(Path(path))
-    entries = values.get("variables") if isinstance(values, dict) else None
-    if not isinstance(entries, dict):
-        return []
-    return [
-        str(name)
-        for name, entry in entries.items()
-        if isinstance(entry, dict) and entry.get("channel") == {"kind": "decide"}
     ]

@@ -62,7 +62,10 @@ def init(
         for line in form.left_out:
             say(f"not as in {source}: {line}")
         say(f"{counted(len(form.questions), 'question')} of {source}, each disguised with γ = 3.")
-    say(f"wrote a survey into {folder}: edit policy.yaml and survey.yaml, then masquerade survey build.")
+    say(
+        f"wrote a survey into {folder}: edit policy.yaml and survey.yaml, try it with masquerade survey demo "
+        f"{folder / 'survey.yaml'}, then masquerade survey serve {folder / 'collector.yaml'}."
+    )
 
 
 @survey_app.command("build")
@@ -221,6 +224,9 @@ def export_reports(
 
 @survey_app.command("demo")
 def demo(
+    own: Annotated[
+        Path | None, argument("A survey file (YAML) to try; without it an example.", "[SURVEY]")
+    ] = None,
     *,
     port: Annotated[
         int | None,
@@ -229,9 +235,9 @@ def demo(
     people: Annotated[int, option("How many made-up people answer.", None, "--n", min=0)] = 300,
     once: Annotated[bool, flag("Stop when the made-up people have answered.", "--once")] = False,
 ) -> None:
-    """Serve a ready example, with a QR code to open it, and let made-up people answer it.
+    """Serve a ready example or a survey of yours, with a QR code, and let made-up people answer it.
 
-    Example: masquerade survey demo
+    Nothing of it is kept. Example: masquerade survey demo work/survey.yaml
     """
     from masquerade.services.common.settings import load  # noqa: PLC0415
     from masquerade.services.survey.collector import SurveyCollector  # noqa: PLC0415
@@ -239,11 +245,12 @@ def demo(
     from masquerade.services.survey.figures import figures  # noqa: PLC0415
     from masquerade.services.survey.settings import SurveySettings  # noqa: PLC0415
     from masquerade.survey.qr import in_terminal  # noqa: PLC0415
+    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
     address = f"http://{LOCAL}:{_free_port() if port is None else port}"
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "survey"
-        write_example(folder, address)
+        write_example(folder, address, copied=None if own is None else Survey.load(own))
         values = {
             **load(folder / "collector.yaml", SurveySettings).model_dump(),
             "limits": {"per_minute": 10**9},

@@ -251,3 +251,13 @@ def did_you_mean(given: object, known: Iterable[object]) -> str:
     if close:
         return f" Did you mean {close[0]!r}?"
     return f" Known: {', '.join(names)}." if 0 < len(names) <= 12 else ""
+
+
+def in_one_line(problems: Sequence[str], most: int = 5) -> str:
+    """Return what is wrong in several places as one line, the first few of them.
+
+    >>> in_one_line(["gamma: is missing.", "gama: is not a known key."])
+    'gamma: is missing. gama: is not a known key.'
+    """
+    more = f" (and {len(problems) - most} more)" if len(problems) > most else ""
+    return " ".join(problems[:most]) + more

@@ -214,7 +214,7 @@ def _written(name: str, value: Any, percent: tuple[str, ...]) -> str:
     if name in P_VALUES or name == "q_value":
         return p_text(float(value))
     if name in percent:
-        return f"{100 * value:.1f}%"
+        return f"{100 * value:z.1f}%"  # never a negative zero
     if isinstance(value, int) or (name == "df" and value == int(value)):
         return f"{int(value):,}"
     return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}"

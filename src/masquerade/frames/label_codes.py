@@ -325,7 +325,10 @@ def folded(label: str) -> str:
 
 def _problem(mark: int, kind: pa.DataType, field: Field, *, text: bool) -> str:
     if mark == MISSING:
-        return "is missing and the policy does not say what a missing value stands for (missing: …)"
+        return (
+            "is missing and the policy does not say what a missing value stands for (missing: …); disguised "
+            "records miss nothing"
+        )
     if mark == OUTSIDE:
         return "lies outside the policy's bins"
     if pa.types.is_dictionary(kind):

@@ -127,9 +127,12 @@ class Learner:
             given = [name for name in names if typed.get(name) is not None]
             if len(given) != 1:
                 wanted = " or ".join(called(own[name]) for name in names)
+                such = f", such as {self.example}" if wanted.startswith("--") and self.example else ""
                 faults.append(
                     InputError(
-                        f"{wanted} is missing." if not given else f"{wanted} must be given, not both of them."
+                        f"{wanted} is missing{such}."
+                        if not given
+                        else f"{wanted} must be given, not both of them."
                     )
                 )
         found = {}

@@ -57,15 +57,12 @@ def category_of(variable: Variable, label: Category | None) -> int:
     """Return the code of a category; of one that is not named, that which says yes."""
     if label is not None:
         return variable.code(label)
-    found = [
-        code
-        for code, category in enumerate(variable.categories)
-        if str(category).lower() in YES and len(variable) == 2
-    ]
-    if len(found) != 1:
+    found = [code for code, category in enumerate(variable.categories) if str(category).lower() in YES]
+    if len(found) != 1 or len(variable) != 2:
+        why = "it is not just yes and no" if found else "none says yes"
         raise SchemaError(
-            f"Say which category of {variable.name!r} is meant; none says yes. It has: "
-            f"{', '.join(map(str, variable.categories))}."
+            f"Say which category of {variable.name!r} is meant (category, or {variable.name}[…] in a "
+            f"formula); {why}. It has: {', '.join(map(str, variable.categories))}."
         )
     return found[0]
 

@@ -222,6 +222,10 @@ def _explained(error: ValidationError) -> list[str]:
             if not (i and isinstance(part, str) and part.startswith(tried))
         ]
         told = WORDS.get(problem["type"], problem["msg"].rstrip(".") + ".")
+        if problem["type"] == "extra_forbidden":
+            told += did_you_mean(
+                path[-1], (QuestionSpec if path[0] == "questions" else SurveySpec).model_fields
+            )
         found.setdefault(".".join(path), told.format(**problem.get("ctx", {})))
     return [f"{place}: {told}" for place, told in found.items()]
 

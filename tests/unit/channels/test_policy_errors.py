@@ -74,7 +74,7 @@ BINARY = {"kind": "binary", "p": 0.1}
         (
             through({"kind": "decide"}),
             (
-                "variables.x.channel: still to be decided for 'x': choose a channel such as "
+                "still to be decided: x. For each, choose a channel such as "
                 "{kind: for_gamma, gamma: 19}, or remove 'channel' to release it undisguised."
             ),
         ),
@@ -263,14 +263,27 @@ def test_one_line_says_where_what_and_what_instead(values, message):
     assert str(caught.value) == message
 
 
-def test_several_places_are_counted_once_each():
+def test_several_places_are_said_once_each_in_one_line():
     values = through({"kind": "binary", "q": 1}, joints=[])
     values["variables"]["y"]["categories"] = [1.5, 2.5]
     with pytest.raises(PolicyError) as caught:
         Policy.from_dict(values)
-    # the key q, the two categories, the key joints: four places
-    assert str(caught.value).endswith("(and 3 more)")
-    assert "\n" not in str(caught.value)
+    told = str(caught.value)
+    for place in ("x.channel.q", "y.categories.0", "y.categories.1", "joints"):
+        assert told.count(f"{place}: ") == 1
+    assert "\n" not in told
+
+
+def test_of_many_places_the_first_are_said_and_the_others_counted():
+    values = through({"kind": "binary", "p": 0.25})
+    values["variables"]["y"]["categories"] = [0.5 + i for i in range(9)]
+    with pytest.raises(PolicyError, match=r"categories\.4: .*quote it\. \(and 4 more\)$"):
+        Policy.from_dict(values)
+
+
+def test_a_misspelt_key_is_named_beside_the_one_that_is_missing():
+    with pytest.raises(PolicyError, match=r"gamma: is missing\. .*gama: .* Did you mean 'gamma'\?"):
+        Policy.from_dict(through({"kind": "for_gamma", "gama": 9}))
 
 
 def test_variables_may_be_named_like_kinds_and_types():

@@ -186,3 +186,5 @@ def test_yes_is_known_in_the_languages_of_surveys():
         assert category_of(mq.Variable("x", labels), None) == code
     with pytest.raises(SchemaError, match="none says yes"):
         category_of(mq.Variable("x", ("left", "right")), None)
+    with pytest.raises(SchemaError, match="not just yes and no"):
+        category_of(mq.Variable("x", ("Yes", "No", "not stated")), None)

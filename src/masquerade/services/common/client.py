@@ -332,12 +332,16 @@ class NotRunning(InputError):
 
 
 def once_started(
-    ask: Callable[[], T], name: str, wait: float, tell: Callable[[str], object] = lambda _: None
+    ask: Callable[[], T],
+    name: str,
+    wait: float,
+    tell: Callable[[str], object] = lambda _: None,
+    started_by: str = "",
 ) -> T:
     """Return what a service answers, asking again for `wait` seconds while nobody answers there.
 
     A service that is being started has no address yet, or nobody listens there; after a moment `tell` is told
-    that it is waited for.
+    that it is waited for, and what starts it, if that is known here.
     """
     began, told = time.monotonic(), False
     while True:
@@ -349,7 +353,8 @@ def once_started(
                 raise
             if waited >= _SILENT_SECONDS and not told:
                 told = True
-                tell(f"waiting for {name!r} to start, {wait:g} seconds at most")
+                how = f" ({started_by})" if started_by else ""
+                tell(f"waiting for {name!r} to start, {wait:g} seconds at most{how}")
             time.sleep(_PAUSE)
 
 
@@ -386,7 +391,8 @@ class Operator:
             return answer
 
         try:
-            return once_started(asked, name, self._wait if self._http is None else 0.0, self._tell)
+            wait = self._wait if self._http is None else 0.0
+            return once_started(asked, name, wait, self._tell, self._settings.STARTED_BY)
         except NotAdmitted:
             raise NotAdmitted(
                 f"{name!r} does not know the certificate or token in its file: restart it, if they "

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from masquerade.channels.policy_text import PolicyLoader, construct_unique, load_yaml
-from masquerade.core.errors import FileError, InputError, did_you_mean
+from masquerade.core.errors import FileError, InputError, did_you_mean, in_one_line
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -197,17 +197,18 @@ def _below(annotation: Any, values: Any) -> dict[str, Any]:
 def explain(
     error: ValidationError, values: object, model: type[BaseModel], sources: Mapping[tuple[str, ...], str]
 ) -> str:
-    """Return the first problem in one line, and how many other keys are wrong."""
+    """Return the problems in one line; of many, the first and how many other keys are wrong."""
     problems: dict[tuple[str, ...], str] = {}
     for problem in error.errors(include_url=False, include_input=False):
         path, around = _place(problem["loc"], values, model)
         problems.setdefault(path, _words(problem, path, around))
     deepest = [p for p in problems if not any(o != p and o[: len(p)] == p for o in problems)]
-    first = deepest[0]
-    variable = next((sources[first[:n]] for n in range(len(first), 0, -1) if first[:n] in sources), None)
-    name = (".".join(first) or "the settings") + (f" (from {variable})" if variable else "")
-    more = f" (and {len(deepest) - 1} more)" if len(deepest) > 1 else ""
-    return f"{name}: {problems[first]}{more}"
+
+    def named(path: tuple[str, ...]) -> str:
+        variable = next((sources[path[:n]] for n in range(len(path), 0, -1) if path[:n] in sources), None)
+        return (".".join(path) or "the settings") + (f" (from {variable})" if variable else "")
+
+    return in_one_line([f"{named(path)}: {problems[path]}" for path in deepest])
 
 
 def _place(location: Sequence[object], values: object, model: type[BaseModel]) -> tuple[tuple[str, ...], Any]:

@@ -98,10 +98,12 @@ def write_example(
     invited: bool = False,
     questionnaire: Questionnaire | None = None,
     policy: Policy | None = None,
+    copied: Survey | None = None,
 ) -> None:
     """Write a survey with its policy and the settings of its collector into a new folder.
 
-    It asks what a questionnaire of another program asks, or for the variables of a policy, or an example.
+    It asks what a questionnaire of another program asks, or for the variables of a policy, or what another
+    survey asks, of anybody and at any time; without them it is an example.
     """
     try:
         folder.mkdir(parents=True)
@@ -122,6 +124,11 @@ def write_example(
     elif policy is not None:
         chosen_policy = policy_text.write(policy.to_dict(), "yaml")
         survey = _written(_survey_values(policy, address, issuer))
+    elif copied is not None:
+        chosen_policy = policy_text.write(copied.policy.to_dict(), "yaml")
+        limits = {"issuer", "closes", "delete_after"}
+        asked = copied.spec.model_dump(exclude_unset=True, exclude=limits)
+        survey = _written({**asked, "policy": "policy.yaml", "collector": address})
     else:
         chosen_policy = POLICY
         survey = SURVEY.format(address=address, issuer="" if issuer is None else f'issuer: "{issuer}"\n')
@@ -152,18 +159,22 @@ def _written(values: dict[str, Any]) -> str:
 def answer_as_people(
     survey: Survey, address: str, people: int, progress: Callable[[int], object] = lambda _: None
 ) -> None:
-    """Let made-up people answer the example: each disguised by itself, sent as a page would send it."""
+    """Let made-up people answer: each disguised by itself, sent as a page would send it.
+
+    What is not asked in the example is answered by all categories alike.
+    """
     policy, fresh = survey.policy, Keystream()
     nobody = np.zeros(people, dtype=np.uint8)
-    codes = {
-        name: draw(
-            nobody,
-            draw_table(np.arange(len(shares))[None], np.array([shares], dtype=np.int64), len(shares)),
-            fresh,
-        )
-        for name, shares in TRUE_SHARES.items()
-    }
-    codes["told"][codes["pills"] == 1] = 1  # whoever takes none is not asked who knows
+    codes = {}
+    for name, variable in policy.schema.items():
+        known = TRUE_SHARES.get(name, ())
+        shares = known if len(known) == len(variable) else (1,) * len(variable)
+        weights = np.array([shares], dtype=np.int64)
+        codes[name] = draw(nobody, draw_table(np.arange(len(shares))[None], weights, len(shares)), fresh)
+    for question in survey.questions:  # whoever is not asked answers all the same
+        if question.not_asked is not None:
+            for name, admitted in question.shown.items():
+                codes[question.name][~np.isin(codes[name], admitted)] = question.not_asked
     reports = disguise_codes(codes, policy, fresh_draws(fresh))
     rows = zip(*(reports[name].tolist() for name in policy.observed), strict=True)
     with httpx.Client(base_url=address, trust_env=False, timeout=30.0) as http:

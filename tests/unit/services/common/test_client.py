@@ -45,6 +45,12 @@ def test_a_service_that_starts_in_time_answers(clock, error):
     assert told == ["waiting for 'north' to start, 60 seconds at most"]
 
 
+def test_whoever_waits_is_told_what_starts_it(clock):
+    told = []
+    once_started(late(clock, NotRunning, 5), "north", 60, told.append, "masquerade party serve")
+    assert told == ["waiting for 'north' to start, 60 seconds at most (masquerade party serve)"]
+
+
 def test_nobody_is_told_of_a_short_wait(clock):
     told = []
     once_started(late(clock, NotRunning, 1), "north", 60, told.append)

@@ -159,7 +159,10 @@ def test_what_is_no_size_is_refused(text):
         ("peers: {a: {identity: abc}}", "peers.a.identity: must be 64 hexadecimal digits"),
         (
             "listen: {port: x}\nlimits: {rows: y, cells: 0}",
-            "listen.port: must be a whole number. (and 2 more)",
+            (
+                "listen.port: must be a whole number. limits.rows: must be a whole number. "
+                "limits.cells: must be at least 1."
+            ),
         ),
     ],
 )
