@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements
+# one more than there are cores: many tests wait for services, browsers and databases of their own
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)')
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 CODE := src experiments tests benchmarks scripts/advisories scripts/gallery scripts/lock scripts/notebooks \
 	scripts/sbom scripts/site_hooks.py
@@ -18,15 +20,15 @@ demo: $(VENV)/.installed-demo
 	@echo "To answer that survey yourself, in a browser: $(BIN)/masquerade survey demo"
 
 test: $(VENV)/.installed-test lint servers
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 # studies that take long, and further cases of what `make test` tries once
 test-slow: $(VENV)/.installed-test servers
-	$(BIN)/python -m pytest -n auto -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
 
 # the same tests, watched: slower, and fails below the share of lines in pyproject.toml
 coverage: $(VENV)/.installed-test servers
-	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered --cov-report=xml
+	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term:skip-covered --cov-report=xml
 
 # two million mutated inputs for every decoder and loader; some minutes
 fuzz: $(VENV)/.installed-test
