@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -24,6 +23,7 @@ from masquerade.disguising.columns import (
 )
 from masquerade.disguising.memo import Memo, chosen_draws, memo_of
 from masquerade.disguising.report_draws import fresh_draws
+from masquerade.frames.cores import ahead
 from masquerade.frames.dialect import Dialect
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.file_writer import AtomicWriter
@@ -84,8 +84,9 @@ def disguise_file(
             marks(policy, batches.metadata, remembered) | carried(policy),
             overwrite=overwrite,
             inputs=batches.paths,
+            unranked=_drawn(policy),
         ) as writer:
-            for batch in chain([] if first is None else [first], _ahead(disguised)):
+            for batch in chain([] if first is None else [first], ahead(disguised)):
                 writer.write(batch)
                 rows += len(batch)
                 if progress is not None:
@@ -125,13 +126,12 @@ def _disguised(
         yield result.take(pa.array(permutation(len(batch)))) if shuffle else result
 
 
-def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches while the next one is read and drawn by another thread."""
-    with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(next, batches, None)
-        while (batch := following.result()) is not None:
-            following = pool.submit(next, batches, None)
-            yield batch
+def _drawn(policy: Policy) -> tuple[str, ...]:
+    """Return the reports that are drawn: the least and greatest of a part of a file say nothing about it."""
+    hidden = set(policy.disguised)
+    return tuple(
+        name for group in policy.groups if hidden.intersection(group.names) for name in group.reports
+    )
 
 
 def check_files(

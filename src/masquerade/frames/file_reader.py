@@ -27,6 +27,7 @@ from pyarrow import ipc, parquet
 from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
 from masquerade.core.json_text import parse_json, read_text
 from masquerade.frames.baskets import BasketReader
+from masquerade.frames.cores import ahead
 from masquerade.frames.dialect import UTF8, Dialect, with_points
 from masquerade.frames.file_state import FileState
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecars_of, unreadable
@@ -240,10 +241,14 @@ class _Counted(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
         self.count += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
         return len(data)
 
 
@@ -289,9 +294,10 @@ class _Csv:
     def _begin(self) -> None:
         """Read the first bytes, which hold the names."""
         self._counted, self._fresh = _Counted(self._stream), True
-        buffered = io.BufferedReader(self._counted, BLOCK)
-        plain = gzip.GzipFile(fileobj=buffered) if is_compressed(self._path) else buffered
-        self._plain: IO[bytes] = plain  # type: ignore[assignment]  # two classes, one interface
+        plain: Any = self._counted
+        if is_compressed(self._path):
+            plain = gzip.GzipFile(fileobj=io.BufferedReader(self._counted, BLOCK))
+        self._plain: IO[bytes] = plain
         try:
             self._start = self._plain.read(BLOCK)
         except _DAMAGED:
@@ -329,7 +335,7 @@ class _Csv:
                     quoted_strings_can_be_null=True,
                 ),
             )
-            for batch in reader:
+            for batch in ahead(iter(reader)):
                 done += len(batch)
                 yield from _sliced(self._pointed(batch), rows)
         except (pa.ArrowException, UnicodeError, *_DAMAGED) as error:

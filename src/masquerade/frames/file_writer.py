@@ -9,7 +9,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -22,9 +22,19 @@ from masquerade.core.atomic import AtomicFile, write_whole
 from masquerade.core.errors import FileError
 from masquerade.frames.baskets import BasketSink
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unwritable
-from masquerade.frames.label_codes import expanded
+from masquerade.frames.label_codes import Kind, expanded, kind_of
 from masquerade.frames.metadata import INCOMPLETE, with_schema_metadata
 from masquerade.frames.sheets import SheetSink
+from masquerade.kernels.label_text import label_rows
+
+# of which kinds of values dictionaries are written as they come
+_CODED: dict[Format, tuple[Kind, ...]] = {
+    Format.PARQUET: ("text",),
+    Format.CSV: ("text", "truth", "whole"),
+}
+_ROWS_AT_ONCE = 1 << 14  # of a Parquet column: each time its dictionary is looked at
+_MANY = 1 << 12  # rows from which on labels are written by our own loop
+_MOST_LISTED = 1 << 12  # labels of a column that are spelled once for all its rows
 
 
 class AtomicWriter:
@@ -32,7 +42,8 @@ class AtomicWriter:
 
     Format by ending; `metadata` goes into the Arrow schema, or next to a CSV. ``-`` writes a CSV to
     standard output as it comes, without metadata. An existing file is refused unless `overwrite`, and
-    one of the `inputs` always, before anything is read or written.
+    one of the `inputs` always, before anything is read or written. Of the `unranked` columns a Parquet file
+    does not say the least and greatest values of its row groups.
     """
 
     def __init__(
@@ -43,12 +54,14 @@ class AtomicWriter:
         *,
         overwrite: bool = False,
         inputs: Iterable[str | Path] = (),
+        unranked: Collection[str] = (),
     ) -> None:
+        self._unranked = frozenset(unranked)
         self._name, self._overwrite, self._metadata = str(path), overwrite, dict(metadata)
         self._format = format_of(path)
         self._schema = _plain(with_schema_metadata(schema, metadata))
         # text that comes as a dictionary goes into a Parquet file as it is; the file says that it is text
-        self._coded = schema if self._format is Format.PARQUET else self._schema
+        self._coded = _plain(schema, but=_CODED.get(self._format, ()))
         self._stack = contextlib.ExitStack()
         self._sink: Any = None  # takes batches in the format of the file
         if not self._format.carries_metadata:
@@ -73,11 +86,11 @@ class AtomicWriter:
     def __enter__(self) -> Self:
         """Open a hidden file next to the target."""
         if self._name == STREAM:
-            self._sink = _sink(self._format, sys.stdout.buffer, self._schema, self._name, self._coded)
+            self._sink = self._sink_of(sys.stdout.buffer)
             return self
         try:
             self._file = self._stack.enter_context(AtomicFile(self._target))
-            self._sink = _sink(self._format, self._file.stream, self._schema, self._name, self._coded)
+            self._sink = self._sink_of(self._file.stream)
         except BaseException as error:
             self._stack.close()
             if isinstance(error, OSError):
@@ -141,6 +154,18 @@ class AtomicWriter:
         if not os.access(target.parent, os.W_OK | os.X_OK):
             raise FileError(f"{name}: cannot be written: no permission in {target.parent}.")
 
+    def _sink_of(self, stream: IO[bytes]) -> Any:
+        kind, schema, name = self._format, self._schema, self._name
+        if kind is Format.CSV:
+            return _CsvSink(stream, schema, "\t" if name.lower().endswith(".tsv") else ",")
+        if kind is Format.BASKETS:
+            return BasketSink(stream, schema, name)
+        if kind.sheet:
+            return SheetSink(kind, stream, schema, name)
+        if kind is Format.PARQUET:
+            return _ParquetSink(stream, schema, self._coded, self._unranked)
+        return ipc.new_file(stream, schema)
+
     def _publish(self) -> None:
         """Put the file, and for a CSV its metadata first, in place; the metadata goes back on failure."""
         with contextlib.ExitStack() as undo:
@@ -158,23 +183,50 @@ class AtomicWriter:
 
 
 class _CsvSink:
-    """Rows of text, quoted only in batches that need it."""
+    """Rows of text: dictionaries label by label, others quoted in batches that need it."""
 
     def __init__(self, stream: IO[bytes], schema: pa.Schema, separator: str = ",") -> None:
-        self._stream, self._separator = stream, separator
+        self._stream, self._separator, self._schema = stream, separator, schema
         header = io.StringIO()
         csv.writer(header, delimiter=separator, lineterminator="\n").writerow(schema.names)
         stream.write(header.getvalue().encode())
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Write one batch; Arrow quotes all texts or none, and refuses none where some need it."""
-        rendered = None
+        if len(batch) >= _MANY and all(_is_short_list(column) for column in batch.columns):
+            for piece in self._rows(batch):
+                self._stream.write(piece)
+            return
+        rendered, plain = None, _fitted(batch, self._schema, self._schema)
         with contextlib.suppress(pa.ArrowInvalid):
-            rendered = _rendered(batch, "none", self._separator)
-        self._stream.write(_rendered(batch, "needed", self._separator) if rendered is None else rendered)
+            rendered = _rendered(plain, "none", self._separator)
+        self._stream.write(_rendered(plain, "needed", self._separator) if rendered is None else rendered)
 
     def close(self) -> None:
         """Nothing is left: the stream belongs to the writer."""
+
+    def _rows(self, batch: pa.RecordBatch) -> Iterator[memoryview]:
+        ends = [*self._separator * (batch.num_columns - 1), "\n"]
+        labels = [
+            [self._spelled(label, end) for label in column.dictionary.cast(pa.string()).to_pylist()]
+            for column, end in zip(batch.columns, ends, strict=True)
+        ]
+        return label_rows([column.indices.to_numpy() for column in batch.columns], labels)
+
+    def _spelled(self, label: str, end: str) -> bytes:
+        if any(mark in label for mark in (self._separator, '"', "\r", "\n")):
+            label = '"' + label.replace('"', '""') + '"'
+        return (label + end).encode()
+
+
+def _is_short_list(column: pa.Array) -> bool:
+    """Tell whether a column is a dictionary of few values, none of them missing."""
+    return (
+        pa.types.is_dictionary(column.type)
+        and len(column.dictionary) <= _MOST_LISTED
+        and not column.indices.null_count
+        and not column.dictionary.null_count
+    )
 
 
 def _rendered(batch: pa.RecordBatch, quoting: str, separator: str) -> memoryview:
@@ -187,10 +239,18 @@ def _rendered(batch: pa.RecordBatch, quoting: str, separator: str) -> memoryview
 class _ParquetSink:
     """Batches of a Parquet file; `coded` is the schema, with dictionaries for what is text in the file."""
 
-    def __init__(self, stream: IO[bytes], schema: pa.Schema, coded: pa.Schema) -> None:
-        fields = [_coded_field(own, coded.field(own.name).type) for own in schema]
+    def __init__(
+        self, stream: IO[bytes], schema: pa.Schema, coded: pa.Schema, unranked: Collection[str]
+    ) -> None:
+        fields = [own.with_type(kind) for own, kind in zip(schema, coded.types, strict=True)]
         self._schema, self._written = schema, pa.schema(fields)
-        self._writer = parquet.ParquetWriter(stream, self._written, store_schema=False)
+        self._writer = parquet.ParquetWriter(
+            stream,
+            self._written,
+            store_schema=False,
+            write_statistics=[name for name in schema.names if name not in unranked] if unranked else True,
+            write_batch_size=_ROWS_AT_ONCE,
+        )
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Write one batch."""
@@ -203,21 +263,13 @@ class _ParquetSink:
         self._writer.close()
 
 
-def _coded_field(field: pa.Field, kind: pa.DataType) -> pa.Field:
-    return field.with_type(kind) if _is_coded_text(kind) else field
-
-
-def _is_coded_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type))
-
-
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema, coded: pa.Schema) -> pa.RecordBatch:
-    """Return a batch of the schema's types, dictionaries expanded but for text that is coded."""
+    """Return a batch of the schema's types, dictionaries expanded but for those that are coded."""
     columns = [
-        column
-        if _is_coded_text(coded.field(place).type) or not pa.types.is_dictionary(column.type)
-        else expanded(column)
-        for place, column in enumerate(batch.columns)
+        expanded(column)
+        if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(kind)
+        else column
+        for column, kind in zip(batch.columns, coded.types, strict=True)
     ]
     return pa.record_batch(
         [
@@ -228,22 +280,10 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema, coded: pa.Schema) -> pa.Re
     )
 
 
-def _sink(kind: Format, stream: IO[bytes], schema: pa.Schema, name: str, coded: pa.Schema) -> Any:
-    if kind is Format.CSV:
-        return _CsvSink(stream, schema, "\t" if name.lower().endswith(".tsv") else ",")
-    if kind is Format.BASKETS:
-        return BasketSink(stream, schema, name)
-    if kind.sheet:
-        return SheetSink(kind, stream, schema, name)
-    if kind is Format.PARQUET:
-        return _ParquetSink(stream, schema, coded)
-    return ipc.new_file(stream, schema)
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
+def _plain(schema: pa.Schema, *, but: Collection[Kind] = ()) -> pa.Schema:
     """Return the schema without dictionaries: an Arrow file could not change them between batches."""
     for place, field in enumerate(schema):
-        if pa.types.is_dictionary(field.type):
+        if pa.types.is_dictionary(field.type) and kind_of(field.type) not in but:
             schema = schema.set(place, field.with_type(field.type.value_type))
     return schema
 

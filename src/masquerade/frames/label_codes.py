@@ -18,16 +18,22 @@ from masquerade.core.errors import MOST_ROWS, SchemaError, UnknownValue, ValuePr
 from masquerade.core.schema import Category, Field
 from masquerade.core.words import category_text
 from masquerade.frames.cores import on_all_cores
+from masquerade.kernels.label_text import label_table, mark_texts
 from masquerade.kernels.spread import spread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from masquerade.kernels.key_texts import Texts
 
 UNKNOWN, MISSING, OUTSIDE = range(3)  # added to the number of categories
 Kind = Literal["text", "truth", "whole", "number", "other"]
 WORDS = {"text": "text", "whole": "whole numbers", "number": "numbers", "truth": "true/false"}
 _NUMBER = r"(?i)^[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf|infinity|nan)$"
 NEARLY = " (but for capitals or blanks it is: see 'recode')"
+_MANY = (
+    1 << 12
+)  # texts from which on our own look at them takes less time than Arrow's, and the loading of it
 MOST_COMPARED = 1000  # values that are compared with categories, of a batch
 _LARGEST_EXACT_FLOAT = 2**53
 _LARGEST_STRING_COLUMN = 2**31 - 1  # bytes that 32-bit offsets can address
@@ -167,7 +173,11 @@ def _look_up(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
     known = labels_of_type(values.type, field, text=text)
     unknown = len(field.variable) + UNKNOWN
     table = np.array([*known.values(), unknown], dtype=np.min_scalar_type(unknown + OUTSIDE))
-    if known:
+    labels = label_table(tuple(known)) if kind_of(values.type) == "text" and len(values) >= _MANY else None
+    if labels is not None:
+        marks = np.empty(len(values), dtype=table.dtype)
+        mark_texts(_texts(values), labels, table, marks)
+    elif known:
         # One hash pass that already yields our codes: a third faster than dictionary_encode and a take.
         places = pc.index_in(values, value_set=pa.array(list(known), type=values.type))
         if places.null_count:
@@ -176,6 +186,14 @@ def _look_up(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
     else:
         marks = np.full(len(values), unknown, dtype=table.dtype)
     return _with_missing(marks, values, field, text=text)
+
+
+def _texts(values: pa.Array) -> Texts:
+    """Return the bytes of a column of text, and where every row of it begins."""
+    _, places, text = values.buffers()
+    width: Any = np.int32 if pa.types.is_string(values.type) else np.int64
+    offsets = np.frombuffer(places, dtype=width, count=values.offset + len(values) + 1)[values.offset :]
+    return np.frombuffer(b"" if text is None else text, dtype=np.uint8), offsets
 
 
 def _comparable(values: pa.Array) -> pa.Array:

@@ -80,6 +80,37 @@ def test_rows_are_counted_from_the_start_of_the_file_over_many_batches(tmp_path)
     assert (caught.value.column, caught.value.row) == ("a", 599_991)
 
 
+def test_values_of_a_long_csv_are_found_and_faults_are_located_as_in_a_short_one(tmp_path):
+    words = ["x", "y", '"x"', "", "?", "X", "x "]
+    field = {"missing": "x", "recode": {"y": ["?"]}}
+    policy = mq.Policy.from_dict(
+        {
+            "masquerade": 1,
+            "variables": {"a": {"categories": ["x", "y"], **field}, "b": {"categories": [1, 2, 3]}},
+        }
+    )
+    good = [f"{words[row % 5]},{row % 3 + 1}" for row in range(9000)]
+    (tmp_path / "in.csv").write_text("\n".join(["a,b", *good]))
+    assert mq.disguise_file(tmp_path / "in.csv", tmp_path / "out.csv", policy).rows == 9000
+    ((table,), (second,)) = (
+        mq.tally(frame, schema=policy).answer([mq.Query(by=("a", "b"))])
+        for frame in (
+            pd.read_csv(tmp_path / "out.csv"),
+            pd.DataFrame({"a": ["x", "y", "x", "x", "y"] * 1800, "b": [1, 2, 3] * 3000}),
+        )
+    )
+    assert np.array_equal(table.values, second.values)
+    for row in (1, 4095, 8999):
+        (tmp_path / "bad.csv").write_text("\n".join(["a,b", *good[:row], f"{words[5]},1", f"{words[6]},4"]))
+        with pytest.raises(UnknownValue) as caught:
+            mq.disguise_file(tmp_path / "bad.csv", tmp_path / "none.csv", policy)
+        assert [(own.column, own.rows) for own in caught.value.problems] == [
+            ("a", (row + 1, row + 2)),
+            ("b", (row + 2,)),
+        ]
+        assert not (tmp_path / "none.csv").exists()
+
+
 def test_existing_output_and_half_a_memo_are_refused_before_any_work(tmp_path):
     write(tmp_path / "in.csv")
     (tmp_path / "out.csv").write_text("mine")
@@ -117,6 +148,8 @@ def test_text_of_a_parquet_file_is_never_expanded(tmp_path):
     assert written.schema.types == [pa.string(), pa.int64(), pa.string()]
     assert written["name"].equals(clear["name"])
     assert set(written["a"].to_pylist()) == {"x", "y"}
+    group = pq.ParquetFile(tmp_path / "out.parquet").metadata.row_group(0)
+    assert [group.column(i).statistics is not None for i in range(3)] == [False, False, True]  # drawn, kept
     pq.write_table(clear, tmp_path / "small.parquet", row_group_size=1000)
     mq.disguise_file(tmp_path / "small.parquet", tmp_path / "one.parquet", POLICY)
     assert pq.ParquetFile(tmp_path / "one.parquet").num_row_groups == 1

@@ -9,6 +9,7 @@ import os
 import stat
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
@@ -363,6 +364,27 @@ class TestCsv:
     def test_quotes_only_where_needed(self, tmp_path):
         path = write(tmp_path / "out.csv", pa.table({"a": ["x", "y"], "n": [1, 2]}))
         assert path.read_text() == "a,n\nx,1\ny,2\n"
+
+    @pytest.mark.parametrize("ending", [".csv", ".tsv"])
+    @pytest.mark.parametrize("missing", [False, True])
+    def test_dictionaries_of_many_rows_are_written_label_by_label(self, tmp_path, ending, missing):
+        rows = np.arange(10_000)
+        words = ["x", "y, z", 'say "hi"', "two\nlines", "tab\tand\rreturn", "", "ä" * 30]
+        columns = {
+            "text": (rows % 7, pa.array(words)),
+            "number": (rows % 3, pa.array([10**18, -1, 0])),
+            "truth": ((rows % 2).astype(np.uint8), pa.array([True, False])),
+        }
+        table = pa.table({n: pa.DictionaryArray.from_arrays(*own) for n, own in columns.items()})
+        if missing:  # Arrow writes such a batch
+            hole = pa.array([None, *["x"] * 9999]).dictionary_encode()
+            table = table.append_column("hole", hole)
+        path = tmp_path / f"out{ending}"
+        with AtomicWriter(path, table.schema, {}) as writer:
+            writer.write(table.combine_chunks().to_batches()[0])
+        text = {name: table[name].cast(pa.string()).to_pylist() for name in table.column_names}
+        assert read(path) == text | {"text": [word or None for word in text["text"]]}
+        assert ('"x"' in path.read_text()) is missing  # else only labels that need it are quoted
 
     def test_nested_columns_are_refused_before_any_work(self, tmp_path):
         with pytest.raises(FileError, match="column 'l' holds lists"):

@@ -1,0 +1,204 @@
+"""Texts to places in a short list of labels, and rows of such places back to text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.kernels.jit import compiled
+from masquerade.kernels.key_texts import Texts
+
+MOST_LABELS: Final = 256  # beyond this many the table of slots falls out of the cache
+_WORD: Final = 8
+_TRIES: Final = 64
+_PIECE: Final = 1 << 20  # bytes of text made at a time: they stay in the cache until they are written
+_ODD: Final = 0x9E3779B97F4A7C15
+_MASKS: Final = np.array([(1 << (8 * size)) - 1 for size in range(_WORD + 1)], dtype=np.uint64)
+U = np.uint64  # indices of this type are not looked at for a sign, which costs more than all the rest
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTable:
+    """Labels known by their first and last eight bytes and their length, each in a slot of its own.
+
+    Attributes
+    ----------
+    words
+        ``(K, 2)`` first and last bytes of every label, low byte first; of a short one, all of them twice.
+    sizes
+        ``(K,)`` numbers of bytes.
+    slots
+        The label that a text can be, by the top bits of ``factor`` times a mixture of its words.
+    texts
+        The bytes of all labels, and where each begins.
+    """
+
+    words: NDArray[np.uint64]
+    sizes: NDArray[np.int64]
+    slots: NDArray[np.uint16]
+    factor: int
+    texts: Texts
+
+
+@lru_cache(maxsize=1024)
+def label_table(labels: tuple[str, ...]) -> LabelTable | None:
+    """Return a table of distinct labels; None if there are too many, or some differ in the middle only."""
+    if not 0 < len(labels) <= MOST_LABELS:
+        return None
+    spelled = [label.encode() for label in labels]
+    pairs = [(own[:_WORD], own[-_WORD:]) for own in spelled]
+    words = np.array([[int.from_bytes(part, "little") for part in pair] for pair in pairs], dtype=U)
+    sizes = np.array([len(own) for own in spelled], dtype=np.int64)
+    offsets = np.array([0, *accumulate(map(len, spelled))], dtype=np.int64)
+    bits = 2 * len(labels).bit_length()
+    mixed = _mixed(words[:, 0], words[:, 1], sizes.astype(U))
+    for attempt in range(1, _TRIES):
+        factor = (_ODD * (2 * attempt - 1)) % (1 << 64)
+        places = (mixed * U(factor)) >> U(64 - bits)
+        if len(np.unique(places)) == len(labels):
+            slots = np.zeros(1 << bits, dtype=np.uint16)
+            slots[places] = np.arange(len(labels))
+            data = np.frombuffer(b"".join(spelled), dtype=np.uint8)
+            return LabelTable(words, sizes, slots, factor, (data, offsets))
+    return None
+
+
+def mark_texts(
+    texts: Texts, table: LabelTable, marks: NDArray[np.integer[Any]], out: NDArray[np.integer[Any]]
+) -> None:
+    """Write to ``out`` the mark of every text's label; of a text that is none of them, the last mark.
+
+    Cost: two words read and one slot looked at for a text, without a branch that texts could mispredict; a
+    longer text than two words is compared to its end.
+    """
+    data, offsets = texts
+    known = table.words, table.sizes, table.slots, *table.texts
+    shift = 65 - len(table.slots).bit_length()
+    _mark((_fixed(data), _fixed(offsets)), known, (U(table.factor), U(shift), _MASKS), marks, out)
+
+
+def label_rows(
+    codes: Sequence[NDArray[np.integer[Any]]], labels: Sequence[Sequence[bytes]]
+) -> Iterator[memoryview]:
+    """Yield the text of rows, piece by piece: in every row the label of each column's code, nothing between.
+
+    A piece is overwritten by the next one. A code outside its column's labels is an `IndexError`.
+    """
+    for column, own in zip(codes, labels, strict=True):
+        if column.size and not 0 <= int(column.min()) <= int(column.max()) < len(own):
+            raise IndexError(f"a code lies outside 0..{len(own) - 1}")
+    table = [label for column in labels for label in column]
+    padded = [label.ljust(-(-len(label) // _WORD) * _WORD, b"\0") for label in table]
+    begins = [0, *accumulate(len(label) // _WORD for label in padded)]
+    spelled = (
+        np.frombuffer(b"".join(padded), dtype="<u8"),
+        np.array(begins[:-1], dtype=U),
+        np.array([len(label) for label in table], dtype=U),
+    )
+    first = np.array([0, *accumulate(map(len, labels))][:-1], dtype=U)
+    longest = sum(max(map(len, column)) for column in labels)
+    rows = max(_PIECE // longest, 1)
+    room = np.empty(rows * longest + _WORD, dtype=np.uint8)
+    widest = max((len(column) for column in labels), default=1)
+    some = np.empty((len(codes), rows), dtype=np.min_scalar_type(widest - 1))
+    for start in range(0, len(codes[0]), rows):
+        for place, column in enumerate(codes):
+            part = column[start : start + rows]
+            some[place, : len(part)] = part
+        yield room.data[: _write(some, len(part), first, spelled, room)]
+
+
+def _fixed(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the same as numbers that nobody writes to: one compiled form serves all."""
+    shown = values.view()
+    shown.flags.writeable = False
+    return shown
+
+
+@compiled
+def _mixed(first: Any, last: Any, size: Any) -> Any:
+    """Return a number in which all bits of the words and the size have a part."""
+    return (first ^ (last >> U(29)) ^ (last << U(35))) + size
+
+
+@compiled
+def _word(data: NDArray[np.uint8], at: Any) -> Any:
+    """Return eight bytes as one number; the compiler makes one load of it, wherever they begin."""
+    at = U(at)
+    return (
+        U(data[at])
+        | (U(data[at + U(1)]) << U(8))
+        | (U(data[at + U(2)]) << U(16))
+        | (U(data[at + U(3)]) << U(24))
+        | (U(data[at + U(4)]) << U(32))
+        | (U(data[at + U(5)]) << U(40))
+        | (U(data[at + U(6)]) << U(48))
+        | (U(data[at + U(7)]) << U(56))
+    )
+
+
+@compiled
+def _last_word(data: NDArray[np.uint8], at: int) -> Any:
+    """Return the same of the few bytes that are left at the end."""
+    word = U(0)
+    for place in range(data.size - at):
+        word |= U(data[at + place]) << U(8 * place)
+    return word
+
+
+@compiled
+def _mark(
+    texts: Texts,
+    known: tuple[Any, ...],
+    hashing: tuple[Any, ...],
+    marks: NDArray[np.integer[Any]],
+    out: NDArray[np.integer[Any]],
+) -> None:
+    (data, offsets), (words, sizes, slots, spelled, begins) = texts, known
+    factor, shift, masks = hashing
+    unknown, last = marks[-1], data.size - 8
+    for row in range(out.size):
+        begin: Any = np.int64(offsets[row])
+        size: Any = np.int64(offsets[row + 1]) - begin
+        mask = masks[U(min(size, 8))]
+        if begin <= last:
+            head = _word(data, begin) & mask
+            tail = _word(data, begin + max(size - 8, 0)) & mask
+        else:
+            head = _last_word(data, begin) & mask
+            tail = head
+        label = U(slots[(_mixed(head, tail, U(size)) * factor) >> shift])
+        same = (words[label, U(0)] == head) & (words[label, U(1)] == tail) & (sizes[label] == size)
+        if same and size > 16:
+            for place in range(8, size - 8):
+                same &= data[begin + place] == spelled[begins[label] + place]
+        out[row] = marks[label] if same else unknown
+
+
+@compiled
+def _write(
+    codes: NDArray[np.unsignedinteger[Any]],
+    rows: int,
+    first: NDArray[np.uint64],
+    labels: tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]],
+    out: NDArray[np.uint8],
+) -> Any:
+    """Write labels as whole words, each over what the one before wrote too much; return where they end."""
+    words, begins, sizes = labels
+    at = U(0)
+    for row in range(rows):
+        for column in range(len(codes)):
+            label = first[U(column)] + U(codes[U(column), U(row)])
+            begin, size = begins[label], sizes[label]
+            for place in range((size + U(7)) >> U(3)):
+                word, to = words[begin + U(place)], at + U(8 * place)
+                for byte in range(8):
+                    out[to + U(byte)] = np.uint8(word >> U(8 * byte))
+            at += size
+    return np.int64(at)
