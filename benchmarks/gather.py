@@ -48,7 +48,7 @@ def person(terms: Terms) -> dict[str, object]:
     return row | {"pills": "yes" if secrets.randbelow(10) < 3 else "no"}
 
 
-def command_size(terms: Path, folder: Path, row: dict[str, object]) -> int:
+def command_size(terms: Path, folder: Path, row: dict[str, object], *more: str) -> int:
     """Return the most memory that `masquerade gather take-part` takes, in kB."""
     (folder / "row.json").write_text(json.dumps(row))
     watched = (
@@ -57,8 +57,19 @@ def command_size(terms: Path, folder: Path, row: dict[str, object]) -> int:
         "    print(next(l.split()[1] for l in open('/proc/self/status') if l.startswith('VmHWM')))\n"
     )
     command = [sys.executable, "-c", watched, "gather", "take-part", str(terms), "--row",
-               str(folder / "row.json"), "--record", str(folder / "command.record")]  # fmt: skip
+               str(folder / "row.json"), "--record", str(folder / "command.record"), *more]  # fmt: skip
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)  # noqa: S603
+
+
+def invited_size() -> int:
+    """Return the most memory that the command takes with an invitation, in kB."""
+    with tempfile.TemporaryDirectory() as place:
+        folder, file = Path(place), Path(place) / "terms.json"
+        with collector(folder / "work", invited=True) as (survey, _):
+            file.write_text(terms_text(survey))
+            with SurveyStore(folder / "work" / "collected") as store:
+                (code,) = store.invite(1)
+            return command_size(file, folder, person(Terms.load(file)), "--invitation", code)
 
 
 def measured(devices: int, at_once: int, reports: int) -> dict:
@@ -117,6 +128,7 @@ def measured(devices: int, at_once: int, reports: int) -> dict:
             "kept_as_drawn": kept == drawn,
             "seconds": round(wall, 1),
             "command_kb": command,
+            "invited_command_kb": invited_size(),
         },
         "simulated": {
             "reports": reports,

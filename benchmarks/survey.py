@@ -129,10 +129,10 @@ writeFileSync(`${folder}/reports.json`, JSON.stringify(reports));
 
 
 @contextmanager
-def collector(folder: Path) -> Iterator[tuple[Survey, str]]:
+def collector(folder: Path, *, invited: bool = False) -> Iterator[tuple[Survey, str]]:
     """Serve the example from a process of its own; give the survey and its address."""
     port = free_port()
-    write_example(folder, f"http://127.0.0.1:{port}")
+    write_example(folder, f"http://127.0.0.1:{port}", invited=invited)
     settings = yaml.safe_load((folder / "collector.yaml").read_text())
     (folder / "collector.yaml").write_text(yaml.safe_dump(settings | {"limits": {"per_minute": 10**9}}))
     command = [sys.executable, "-m", "masquerade", "survey", "serve", str(folder / "collector.yaml")]

@@ -10,7 +10,9 @@ from typing import ClassVar, Literal, final
 
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import SCALAR_SIZE, Group, Point, Secret, expand_message
+from masquerade.crypto.libsodium import provide
 
+provide()
 try:
     import rbcl  # type: ignore[import-untyped]
     from rbcl._sodium import _sodium  # type: ignore[import-untyped]

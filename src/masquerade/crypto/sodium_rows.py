@@ -18,8 +18,10 @@ from numba import types
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
+from masquerade.crypto.libsodium import provide
 from masquerade.kernels.jit import compiled
 
+provide()
 try:
     from rbcl._sodium import _sodium  # type: ignore[import-untyped]
 

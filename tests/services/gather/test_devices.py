@@ -316,16 +316,18 @@ def serving(settings, log):
         server.wait()
 
 
-def test_the_command_itself_is_small(world, tmp_path):
-    _, terms, _ = world
+@pytest.mark.parametrize("name", ["world", "invited"])
+def test_the_command_itself_is_small(name, request, tmp_path):
+    collector, terms, _ = request.getfixturevalue(name)
     (tmp_path / "row.json").write_text(json.dumps(ROW))
     watched = CODE.replace("main()", "") + (
         "\ntry:\n    main()\nfinally:\n"
         "    print(*sorted({'numpy', 'numba', 'pandas'} & set(sys.modules)),"
         " next(l.split()[1] for l in open('/proc/self/status') if l.startswith('VmHWM')))\n"
     )
+    more = ["--invitation", collector.store.invite(1)[0]] if name == "invited" else []
     command = [sys.executable, "-c", watched, "gather", "take-part", str(terms), "--row",
-               str(tmp_path / "row.json"), "--record", str(tmp_path / "mine")]  # fmt: skip
+               str(tmp_path / "row.json"), "--record", str(tmp_path / "mine"), *more]  # fmt: skip
     done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
     assert "the report was sent" in done.stderr
     assert int(done.stdout) <= MOST_KB
@@ -377,6 +379,7 @@ def test_the_kept_benchmark_says_what_the_page_says():
     assert devices["processes"] >= 200
     assert devices["most_kb"] <= 24_000
     assert devices["command_kb"] <= 36_000
+    assert devices["invited_command_kb"] <= MOST_KB
     assert devices["heavy_modules"] == []
     assert devices["kept_as_drawn"]
     assert simulated["replies"] == {"200": simulated["reports"]}

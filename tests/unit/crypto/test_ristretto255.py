@@ -1,9 +1,13 @@
 """ristretto255 against RFC 9496 and RFC 9497, and the library's pitfalls."""
 
+import ast
 import hashlib
+import io
 import json
+import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ import pytest
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import expand_message
+from masquerade.crypto.libsodium import unpack
 from masquerade.crypto.ristretto255 import ristretto255
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "crypto"
@@ -98,6 +103,33 @@ def test_domains_separate_hashes():
 
 
 def test_the_library_leaves_no_file_behind(tmp_path):
-    code = "from masquerade.crypto.ristretto255 import ristretto255 as r; assert r.generator + r.generator"
-    subprocess.run([sys.executable, "-c", code], check=True, env={"TMPDIR": str(tmp_path)})  # noqa: S603
+    code = (
+        "from masquerade.crypto.ristretto255 import ristretto255 as r; assert r.generator + r.generator; "
+        "import sys; assert not hasattr(sys.modules['rbcl._sodium'], 'sodium_bs')"  # nor twice in memory
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"TMPDIR": str(tmp_path)})  # noqa: S603
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_library_is_unpacked_as_rbcl_would():
+    source = (Path(find_spec("rbcl").origin).parent / "_sodium.py").read_bytes()
+    found = io.BytesIO()
+    assert unpack(io.BytesIO(source), found)
+    literals = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    assert found.getvalue() == bytes.fromhex(max(filter(lambda one: isinstance(one, str), literals), key=len))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"",
+        b"sodium_bs = base64.b64decode('7f45')",
+        b"sodium_bs = bytes.fromhex('7f45",
+        b"sodium_bs = bytes.fromhex('')",
+        b"sodium_bs = bytes.fromhex('7f4')",
+        b"sodium_bs = bytes.fromhex('7f4z')",
+        b"sodium_bs = bytes.fromhex('" + bytes([0xFF]) + b"')",
+    ],
+)
+def test_another_module_is_not_taken_for_the_library(source):
+    assert not unpack(io.BytesIO(source), io.BytesIO())
