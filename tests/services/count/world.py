@@ -23,6 +23,18 @@ from masquerade.services.count.office import enrol
 from masquerade.services.count.person_file import PersonFile
 from masquerade.services.count.settings import CountMinerSettings, CountOfficeSettings
 
+DEADLY = """
+import os, signal, sys
+from masquerade.protocols.mix.roles import Leader
+step = sys.argv.pop(1)
+real = getattr(Leader, step)
+def killed(*given):
+    real(*given)
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(Leader, step, killed)
+from masquerade.cli import main
+main()
+"""
 LONG = 300.0  # seconds that nothing here takes, on a machine ten times slower either
 
 
@@ -48,12 +60,20 @@ class World:
         self.threads: list[threading.Thread] = []
         self.stopping = threading.Event()
 
-    def serve(self, *roles: str) -> None:
-        """Start servers."""
+    def serve(self, *roles: str, deadly: str = "") -> None:
+        """Start servers; one that is `deadly` is killed when it has done that, before it says so."""
         for role in roles:
             log = self.folder / f"{role}.log"
-            command = [sys.executable, "-m", "masquerade", "count", "serve", str(self.files[role])]
+            program = ["-c", DEADLY, deadly] if deadly else ["-m", "masquerade"]
+            command = [sys.executable, *program, "count", "serve", str(self.files[role])]
             self.servers[role] = _started(command, log)
+
+    def serve_again(self, role: str) -> None:
+        """Start a server that was killed, and wait until it listens."""
+        address = self.folder / role / "state" / "address"
+        address.unlink(missing_ok=True)
+        self.serve(role)
+        until(address.exists, f"{role} to listen")
 
     def enrol(self) -> None:
         office = load(self.files["office"], CountOfficeSettings)

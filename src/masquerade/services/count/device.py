@@ -17,7 +17,7 @@ from masquerade.core.errors import InputError, MasqueradeError, QueryRefused
 from masquerade.crypto.errors import KeySpent
 from masquerade.protocols.people.ledger import Claim, Ledger
 from masquerade.services.common.problems import PartyUnreachable
-from masquerade.services.count.messages import MESSAGE, OVER, CountTerms, Letter, Reply, letter_id
+from masquerade.services.count.messages import MESSAGE, NOT_TAKEN, OVER, CountTerms, Letter, Reply, letter_id
 from masquerade.services.count.person_file import Admission, PersonFile, read_record
 
 SUBMISSION = "count submission"
@@ -105,8 +105,11 @@ class Device:
                 reply = b""
             self._last = (digest, reply)
         sent = Reply(self.person.name, letter_id(message), self._last[1])
-        self.http.exchange("replies", sent.encode())
-        self.over = self.over or (self._once and bool(self._last[1]))
+        told = self.http.exchange("replies", sent.encode())
+        if self._once and self._last[1]:
+            self.over = True
+            if told == NOT_TAKEN:
+                self.refused.append("The mix was closed before this record came: it was not taken.")
 
     def _begun(self) -> Participant | None:
         """Return the person's side, once the terms are known; nothing else is sent before."""

@@ -21,6 +21,7 @@ PROTOCOLS: Final = ("frequency", "aggregation", "mix")
 MOST_PEOPLE: Final = 100_000
 MOST_BYTES: Final = 1 << 26
 WAIT, MESSAGE, OVER = "wait", "message", "over"
+TAKEN, NOT_TAKEN = b'{"taken": true}', b'{"taken": false}'  # what is said to a reply
 AnyTerms: TypeAlias = "FrequencyTerms | AggregationTerms | MixTerms"
 
 

@@ -8,6 +8,7 @@ stops between the first key and the opening ends that count.
 from __future__ import annotations
 
 import json
+import secrets
 import threading
 from typing import Any, Final
 
@@ -22,7 +23,17 @@ from masquerade.protocols.people.questions import Question, smallest_cover
 from masquerade.services.common.client import HttpTransport, json_object, peer_transport
 from masquerade.services.common.jobs import Call
 from masquerade.services.count.desk import Desk
-from masquerade.services.count.messages import MESSAGE, OVER, WAIT, Boards, CountTerms, Letter, Reply
+from masquerade.services.count.messages import (
+    MESSAGE,
+    NOT_TAKEN,
+    OVER,
+    TAKEN,
+    WAIT,
+    Boards,
+    CountTerms,
+    Letter,
+    Reply,
+)
 from masquerade.services.count.rounds import (
     RoundBook,
     ServedAggregation,
@@ -35,31 +46,40 @@ from masquerade.sources.aggregation import AggregationTally
 from masquerade.sources.count_rounds import CountRounds, KnownCounts
 
 CLOSED, KEYS, RECORDS = "closed", "keys", "records"
-_TAKEN: Final = b'{"taken": true}'
 KEY_LOST: Final = Refusal(
     "key_lost", "The miner stopped after the keys of this mix were made: it is over. Name a new count."
 )
 
 
 class _Mix:
-    """A mix as its miner runs it: keys from all leaders, submissions until the closing, then records."""
+    """A mix as its miner runs it: keys from all leaders, submissions until the closing, then records.
+
+    A closing that a leader out of reach cut short is taken up again: the batch stays as the first leader saw
+    it, and what leaders have said is kept. One that has lost its key ends the mix, and nothing is opened.
+    """
 
     def __init__(self, service: MinerService, terms: MixTerms) -> None:
-        self._service, self._terms, self._lock = service, terms, threading.Lock()
+        self._service, self._terms = service, terms
+        self._lock, self._closing = threading.Lock(), threading.Lock()
         notes = service.state.notes
         found = notes.get(SCOPE, RECORDS)
         self.result: dict[str, Any] | None = None if found is None else json.loads(found)
-        self.lost = self.result is None and notes.get(SCOPE, KEYS) is not None
-        self._miner: Miner | None = None
+        lost = self.result is None and notes.get(SCOPE, KEYS) is not None
+        self.over: Refusal | None = KEY_LOST if lost else None
+        self._made: tuple[Miner, bytes] | None = None
         self._board: bytes | None = None
         self._submissions: dict[str, bytes] = {}
+        self._closed = False
+        self._batch: bytes | None = None
+        self._nonce, self._said = secrets.token_urlsafe(24), dict[tuple[str, str], bytes]()
 
     def letter(self, person: str) -> Letter:
         """Return the board of keys for a person, until they have answered it."""
-        if self.lost:
-            raise QueryRefused([KEY_LOST])
+        self._check_over()
         if self.result is not None or person in self._submissions:
             return Letter(OVER)
+        if self._closed:
+            return Letter(WAIT, 500)
         board = self._board
         if board is None:
             if not self._lock.acquire(blocking=False):
@@ -71,53 +91,83 @@ class _Mix:
         return Letter(MESSAGE, 0, board)
 
     def _keys(self) -> bytes:
+        """Return the board of all keys once every leader has it; what was made of it before stays."""
         if self._board is None:
             with self._leaders() as http:
-                shares = [http.exchange(name, b"", place="share") for name in self._terms.leaders]
-                miner = Miner(self._service.identity, self._terms)
-                board = miner.key_board([miner.share(), *shares])
-                self._service.state.notes.put(SCOPE, KEYS, b"")
+                if self._made is None:
+                    shares = [http.exchange(name, b"", place="share") for name in self._terms.leaders]
+                    miner = Miner(self._service.identity, self._terms)
+                    board = miner.key_board([miner.share(), *shares])
+                    self._service.state.notes.put(SCOPE, KEYS, b"")
+                    self._made = miner, board
                 for name in self._terms.leaders:
-                    http.exchange(name, board, place="key")
-            self._miner, self._board = miner, board
+                    http.exchange(name, self._made[1], place="key")
+            self._board = self._made[1]
         return self._board
 
-    def take(self, reply: Reply) -> None:
-        """Keep the first submission that a person signed."""
+    def take(self, reply: Reply) -> bool:
+        """Keep the first submission that a person signed; tell whether it is this one."""
         signed = Signed.opened(reply.content, self._terms, "submission")
         if signed.sender != reply.person:
             raise DecodingError("A submission comes from whoever signed it.")
         with self._lock:
-            if self.result is None:
+            if self.result is None and not self._closed:
                 self._submissions.setdefault(reply.person, reply.content)
+            return self._submissions.get(reply.person) == reply.content
 
     def close(self) -> None:
         """Have everything that was sent shuffled by every leader and opened; once."""
-        with self._lock:
-            if self.lost:
-                raise QueryRefused([KEY_LOST])
+        with self._closing:
+            self._check_over()
             if self.result is not None:
                 return
-            miner = self._miner
-            if miner is None:
+            if self._made is None or not self._submissions:
                 raise QueryRefused([Refusal("not_begun", "Nobody has sent anything yet.")])
-            batch = miner.batch(list(self._submissions.values()))
-            shuffles: list[bytes] = []
-            with self._leaders() as http:
-                for name in self._terms.leaders:
-                    shown = Boards((batch, miner.shuffle_board(shuffles))).encode()
-                    shuffles.append(http.exchange(name, shown, place="shuffle"))
-                board = miner.shuffle_board(shuffles)
-                shown = Boards((batch, board)).encode()
-                endorsed = miner.endorsement_board(
-                    [http.exchange(name, shown, place="endorse") for name in self._terms.leaders]
-                )
-                openings = [http.exchange(name, endorsed, place="open") for name in self._terms.leaders]
-            collected = miner.collect(batch, board, openings)
-            records = [record.hex() for record in collected.records]
-            result = {"records": records, "unreadable": collected.unreadable, "refused": list(miner.refused)}
+            miner, _ = self._made
+            if self._batch is None:
+                self._batch = self._closed_batch(miner)
+            try:
+                with self._leaders() as http:
+                    result = self._opened(miner, self._batch, http)
+            except QueryRefused as refused:
+                self.over = next((one for one in refused.refusals if one.code == KEY_LOST.code), None)
+                raise
             self._service.state.notes.put(SCOPE, RECORDS, json.dumps(result).encode())
             self.result = result
+
+    def _closed_batch(self, miner: Miner) -> bytes:
+        """Take nothing more, and return what there is; if that is too little, go on taking."""
+        with self._lock:
+            self._closed, sent = True, list(self._submissions.values())
+        try:
+            return miner.batch(sent)
+        except BaseException:
+            self._closed = False
+            raise
+
+    def _opened(self, miner: Miner, batch: bytes, http: HttpTransport) -> dict[str, Any]:
+        """Let all leaders shuffle, sign and open; what each has said before is not asked for again."""
+        leaders = self._terms.leaders
+
+        def told(name: str, place: str, shown: bytes) -> bytes:
+            if (name, place) not in self._said:
+                key = f"{self._nonce}-{place}"
+                self._said[name, place] = http.exchange(name, shown, place=place, key=key)
+            return self._said[name, place]
+
+        shuffles: list[bytes] = []
+        for name in leaders:
+            shuffles.append(told(name, "shuffle", Boards((batch, miner.shuffle_board(shuffles))).encode()))
+        board = miner.shuffle_board(shuffles)
+        shown = Boards((batch, board)).encode()
+        endorsed = miner.endorsement_board([told(name, "endorse", shown) for name in leaders])
+        collected = miner.collect(batch, board, [told(name, "open", endorsed) for name in leaders])
+        records = [record.hex() for record in collected.records]
+        return {"records": records, "unreadable": collected.unreadable, "refused": list(miner.refused)}
+
+    def _check_over(self) -> None:
+        if self.over is not None:
+            raise QueryRefused([self.over])
 
     @property
     def sent(self) -> int:
@@ -200,9 +250,10 @@ class MinerService(CountServer):
         if reply.person not in terms.members:
             raise InputError("Nobody of this name is enrolled.")
         if self.mix is not None:
-            self.mix.take(reply)
-            return _TAKEN
-        return _TAKEN if self._desk().take(reply.person, reply.letter, reply.content) else b'{"taken": false}'
+            taken = self.mix.take(reply)
+        else:
+            taken = self._desk().take(reply.person, reply.letter, reply.content)
+        return TAKEN if taken else NOT_TAKEN
 
     def _desk(self) -> Desk:
         if self.desk is None:
@@ -272,9 +323,9 @@ class MinerService(CountServer):
             "state": "waiting" if terms is None else "open",
         }
         if self.mix is not None:
-            over = self.mix.result is not None
+            opened = self.mix.result is not None
             status |= {
-                "state": "over" if self.mix.lost else "closed" if over else "open",
+                "state": "over" if self.mix.over else "closed" if opened else "open",
                 "sent": self.mix.sent,
             }
             if self.mix.result is not None:
