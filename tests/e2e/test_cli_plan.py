@@ -115,7 +115,13 @@ def test_a_useless_channel_is_refused_before_the_fieldwork(tmp_path):
     file = tmp_path / "policy.yaml"
     coin = "masquerade: 1\nvariables:\n  coin: {categories: [1, 2], channel: {kind: binary, p: 0.5}}\n"
     file.write_text(coin, encoding="utf-8")
-    assert "nothing can be learnt" in refused("policy", "check", file)
+    told = refused("policy", "check", file)
+    assert "nothing can be learnt" in told
+    assert "the unrelated-question design (kind: unrelated_question) does" in told
+    both = "masquerade: 1\nvariables: {a: {categories: [1, 2]}, b: {categories: [1, 2]}}\n"
+    both += "joint: [{variables: [a, b], channel: {kind: flip, theta: 0.5}}]\n"
+    file.write_text(both, encoding="utf-8")
+    assert "a, b: Two truths give the same reports" in flat(ok("policy", "check", file).stdout)
     file.write_text(coin.replace("0.5", "0.25"), encoding="utf-8")
     assert "±3 points at 95% for every variable: 4,269 people" in flat(ok("policy", "check", file).stdout)
     assert "coin 6.2 4,269" in flat(ok("privacy", file).stdout)

@@ -68,11 +68,15 @@ def expected_values(policy: Policy, priors: Priors | None = None, n: int = PEOPL
     ]
 
 
-def unusable_groups(policy: Policy) -> list[str]:
-    """Say which variables' reports will tell nothing at all, and why."""
+def unusable_groups(policy: Policy, *, joint: bool = False) -> list[str]:
+    """Say which variables' reports will tell nothing at all, and why; of those disguised together if `joint`.
+
+    Some tables of several variables may be told then, but of none of them alone.
+    """
     from masquerade.plan.expected_errors import unusable  # noqa: PLC0415  (loads SciPy)
 
-    return [f"{', '.join(names)}: {why}" for names, why in unusable(policy).items() if len(names) == 1]
+    found = unusable(policy).items()
+    return [f"{', '.join(names)}: {why}" for names, why in found if (len(names) > 1) == joint]
 
 
 def _errors(policy: Policy, priors: Priors) -> list[ExpectedError]:

@@ -144,7 +144,7 @@ def check(
     over = (
         f"over a record {gamma_words(figures.record_gamma)}" if loaded.disguised else "NOTHING IS DISGUISED"
     )
-    people = expected_words(loaded)
+    people = [*expected_words(loaded), *unusable_groups(loaded, joint=True)]
     emit(render(table, f"id {loaded.id}", *people, f"{over}. masquerade privacy {policy} tells more."))
 
 

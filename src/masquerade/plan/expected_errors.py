@@ -15,7 +15,7 @@ from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import NotEstimable, SingularChannel
-from masquerade.estimate.inverse import estimable
+from masquerade.estimate.inverse import UNRELATED, estimable
 from masquerade.plan.questions import Table
 from masquerade.plan.variance import AxisMoments, BlockDeal, axis_moments
 
@@ -97,15 +97,17 @@ def unusable(policy: Policy) -> dict[tuple[str, ...], str]:
             continue
         if channel.truths * channel.reports > MOST_ENTRIES:
             continue
+        instead = f" {UNRELATED}" if set(group.sizes) == {2} else ""
         if channel.gamma != math.inf and float(channel.gamma) - 1 < USELESS:
-            found[group.names] = "every report is as likely under any truth (γ = 1): nothing can be learnt."
+            why = "every report is as likely under any truth (γ = 1): nothing can be learnt."
+            found[group.names] = why + instead
             continue
         if any(channel.tells(group.sizes, (place,)) for place in range(len(group.names))):
             continue
         try:
             channel.inverse  # noqa: B018  (computed to see whether it exists)
         except SingularChannel as error:
-            found[group.names] = str(error)
+            found[group.names] = str(error) + instead * (UNRELATED not in str(error))
     return found
 
 
