@@ -33,6 +33,7 @@ EXPERIMENT = Experiment(
     draw=itemsets.drawn,
     table=itemsets.averages,
     runs=5,
+    quick_runs=2,
     data=("adult",),
     declared=(*census.DECLARED, *itemsets.DECLARED),
     corrected=itemsets.CORRECTED,

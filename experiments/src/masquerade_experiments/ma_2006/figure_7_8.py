@@ -33,6 +33,7 @@ EXPERIMENT = Experiment(
     draw=classification.drawn,
     table=classification.averages,
     runs=5,
+    quick_runs=2,
     data=("adult",),
     declared=(*census.DECLARED, *classification.DECLARED),
     corrected=classification.CORRECTED,
