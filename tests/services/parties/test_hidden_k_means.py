@@ -181,7 +181,7 @@ def test_a_convener_that_shows_other_clusters_is_refused(tmp_path, monkeypatch):
     with deployed(tmp_path, planned(least_size=3)) as deployment:
         status = deployment.run()
         assert status["state"] == "interrupted"
-        assert "other clusters than this party found" in status["reason"]
+        assert "another than this party found" in status["reason"]
 
 
 def test_cells_that_nobody_or_two_have_end_a_session_before_anything_is_computed(tmp_path):

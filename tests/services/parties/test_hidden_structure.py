@@ -9,6 +9,7 @@ from math import ceil, factorial, log2
 
 import numpy as np
 import pytest
+import yaml
 from pydantic import ValidationError
 from tests.services.parties.deployments import (
     CLEAR,
@@ -17,23 +18,27 @@ from tests.services.parties.deployments import (
     OWNERS,
     SCHEMA,
     SESSION,
+    Deployment,
     Goal,
     clear_counts,
     deployed,
     joined,
     people,
+    started,
     vertical,
 )
 
 import masquerade as mq
-from masquerade.core.errors import MasqueradeError
+from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.learn.model_file import model_of
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.hidden.computation import Continuation, DealRequest, Turn
+from masquerade.protocols.vertical import restricted
 from masquerade.services.common.state import peek_claims
 from masquerade.services.parties.coordinator import Coordinator
 from masquerade.services.parties.kinds.hidden_computation import MASKED
+from masquerade.services.parties.kinds.hidden_structure import HiddenStructure
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.session_store import RUNS
 
@@ -170,7 +175,7 @@ def test_a_convener_that_shows_another_structure_is_refused(tmp_path, monkeypatc
     with deployed(tmp_path, planned(n=60)) as deployment:
         status = deployment.run()
         assert status["state"] == "interrupted"
-        assert "other parents than this party found" in status["reason"]
+        assert "another than this party found" in status["reason"]
         assert not (deployment.settings("north").state / "models" / "example.json").exists()
 
 
@@ -267,3 +272,58 @@ def test_what_is_opened_is_consented_to(tmp_path):
         assert all(deployment.ledger(party) == [] for party in OF_TWO)
         with pytest.raises(MasqueradeError):  # a party may not ask the helper itself
             deployment.say("north", HELPER, "computation", DealRequest(bytes(16), b"", ()).encode())
+
+
+@pytest.mark.parametrize("lie", ["counts", "nothing computed"])
+def test_a_party_keeps_only_what_it_found_itself(tmp_path, monkeypatch, lie):
+    """Whoever convenes changes an opened count, or shows a model before anything was computed."""
+    if lie == "counts":
+        share = Coordinator.share
+
+        def lying(run, model):
+            model["opened_counts"][0]["counts"][0][0] += 1
+            share(run, model)
+
+        monkeypatch.setattr(Coordinator, "share", lying)
+    else:
+        made_up = mq.learn.LearnedStructure(dict.fromkeys(ORDER, ()), (), "K2", {}, ORDER).to_dict()
+        monkeypatch.setattr(HiddenStructure, "model", lambda _kind, _run: made_up)
+    few = ("A", "T", "X")
+    goal = Goal(model="structure", order=few, max_parents=1, score="k2")
+    with deployed(tmp_path, planned(goal=goal, n=60, open_counts=["X"])) as deployment:
+        status = deployment.run()
+        assert status["state"] == "interrupted"
+        assert ("another than this party found" if lie == "counts" else "found no model") in status["reason"]
+        for party in OF_TWO:
+            assert not list((deployment.settings(party).state / "models").glob("*.json"))
+
+
+def test_counts_that_open_are_answers_and_rules_of_a_consent_hold_for_them(tmp_path):
+    goal = Goal(model="structure", order=("E", "X"), max_parents=1, score="k2")
+    owners = {"north": ("E",), "registry": ("X",)}
+    policy = restricted(CLEAR, ("E", "X"))
+    plan = vertical(people(300)[["E", "X"]], policy, owners, KIND, goal, seed=4, linking="keyed")
+    deployment = Deployment(tmp_path / "nodes", replace(plan, terms={"open_counts": ["X"]}))
+    text = deployment.files["registry"].read_text()
+    values = yaml.safe_load(text)
+    values["consents"][0] |= {"rules": {"protect": [["E", "X"]]}}
+    deployment.files["registry"].write_text(yaml.safe_dump(values))
+    with started(deployment):
+        status = deployment.run()
+        assert status["state"] == "interrupted"
+        assert "shows cells of E × X, which must stay undetermined" in status["reason"]
+        stores = {name: deployment.nodes[name].party.store for name in owners}
+        assert stores["registry"].answered.entries() == []
+        # north has no rules, and knows all the same what it agreed to
+        [entry] = stores["north"].answered.entries()
+        assert (entry.recipient, entry.queries) == (MINER, (mq.Query(by=("E", "X")),))
+        deployment.stop("registry")
+        deployment.files["registry"].write_text(text)
+        deployment.start("registry")
+        assert "opened_counts" in deployment.done()
+        [entry] = deployment.nodes["registry"].party.store.answered.entries()
+        assert entry.queries == (mq.Query(by=("E", "X")),)
+    values["consents"][0]["open_counts"] = []
+    deployment.files["registry"].write_text(yaml.safe_dump(values))
+    with pytest.raises(InputError, match="no counts open in this session"):
+        deployment.settings("registry")

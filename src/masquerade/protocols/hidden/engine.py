@@ -114,8 +114,12 @@ class SecretEngine(ABC, Generic[S]):
         """Return 1 where the first is less than the second, else 0; differences have at most `bits` bits."""
 
     @abstractmethod
-    def open(self, secret: S) -> Steps[Integers]:
-        """Return the numbers themselves, to everybody."""
+    def open(self, secret: S, bits: Sequence[int] | None = None) -> Steps[Integers]:
+        """Return the numbers themselves, to everybody.
+
+        `bits` says how many bits each of a vector has, all of them not negative: then no more is shown, even
+        to a party that has added something to what the others take for one of these.
+        """
 
     @abstractmethod
     def stack(self, secrets: Sequence[S]) -> S:

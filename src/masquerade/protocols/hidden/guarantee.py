@@ -35,13 +35,14 @@ def structure_guarantee(
     if not search.hide_order or counts:
         asked = "how many questions of which sizes, which may tell who won, and no count or score"
     bound = Fraction(1) if search.hide_order and not counts else None
+    bits = f"{search.bits_opened} bits at most{' and opened counts of any sets' if counts else ''}"
     told = [Disclosure(reader, opened_by(search), tuple(variables), None) for reader in readers]
     if counts:
         kind = "exact counts of these and the parents found for them"
         told += [Disclosure(reader, kind, tuple(counts), None) for reader in readers]
     return Guarantee(
         (*told, Disclosure(helper, asked, tuple(variables), bound)),
-        computation_assumptions(owners, helper, convener),
+        computation_assumptions(owners, helper, convener, opened=bits, asked_tells=bound is None),
         {
             **dict.fromkeys((*readers, helper), "semi-honest"),
             **({convener: "malicious"} if convener is not None and convener not in owners else {}),
@@ -93,7 +94,7 @@ def clusters_guarantee(
     return Guarantee(
         (*told, Disclosure(helper, asked, tuple(variables), bound if plan.hide_steps else None)),
         (
-            *computation_assumptions(owners, helper, convener),
+            *computation_assumptions(owners, helper, convener, asked_tells=not plan.hide_steps),
             moving,
             *(() if convener is None else (order,)),
         ),
@@ -104,17 +105,32 @@ def clusters_guarantee(
     )
 
 
-def computation_assumptions(owners: Sequence[str], helper: str, convener: str | None) -> tuple[str, ...]:
-    """Return what a computation on shares rests on, a plain word about malicious members among it."""
+def computation_assumptions(
+    owners: Sequence[str],
+    helper: str,
+    convener: str | None,
+    *,
+    opened: str = "as many bits as are opened",
+    asked_tells: bool = True,
+) -> tuple[str, ...]:
+    """Return what a computation on shares rests on, a plain word about malicious members among it.
+
+    `opened` says how much a malicious owner can have answered, and `asked_tells` whether what the helper is
+    asked follows from what was opened.
+    """
     first, second = owners[:2]
     deviating = (
         "all follow the program, nothing checks it: an owner that brings false records or shows false shares "
         "makes what opens false, and can choose them so that what opens answers a question of its own about "
-        "others' records, as many bits as are opened"
+        f"others' records, {opened}"
     )
     dealing = (
         f"a {helper} that deals falsely makes what opens false, unnoticed, or the computation end; alone it "
-        "learns no more by it"
+        + (
+            "sees of what opens what the next questions tell, which it can so make an answer to its own"
+            if asked_tells
+            else "learns no more by it than whether it ended"
+        )
     )
     carrying = (
         f"Ed25519, X25519, HKDF and ChaCha20-Poly1305 are secure: {convener}, who carries rounds, can stop a "

@@ -122,10 +122,15 @@ class HelpedEngine(SecretEngine[Secret]):
 
     # ---- what takes rounds
 
-    def open(self, secret: Secret) -> Steps[Integers]:
-        """Show this party's share, on purpose."""
-        reply = yield Round(self._mine(secret))
-        return self._total(reply, secret.size, secret.dtype).astype(np.int64).reshape(secret.shape)
+    def open(self, secret: Secret, bits: Sequence[int] | None = None) -> Steps[Integers]:
+        """Show this party's share, on purpose; of numbers of a few bits only these bits of it."""
+        if bits is None:
+            reply = yield Round(self._mine(secret))
+            return self._total(reply, secret.size, secret.dtype).astype(np.int64).reshape(secret.shape)
+        kind = ring(max(bits, default=1))
+        low = np.array([(1 << count) - 1 for count in bits], dtype=kind)
+        reply = yield Round(self._mine(secret.astype(kind) & low))
+        return (self._total(reply, secret.size, kind) & low).astype(np.int64)
 
     def share(self, owner: str, values: Integers | None, shape: tuple[int, ...]) -> Steps[Secret]:
         """Return an owner's numbers as shares: one is itself if it computes, else they are split by keys."""
@@ -193,6 +198,9 @@ class HelpedEngine(SecretEngine[Secret]):
     def _looked_up(self, places: Secret, tables: Integers, number: Integers) -> Steps[Secret]:
         length = tables.shape[1]
         bits = max(int(length - 1).bit_length(), HIGH + 2)
+        known = 8 * places.itemsize
+        if bits > known:
+            raise InputError(f"Numbers modulo 2^{known} are no places in tables of {length:,} entries.")
         wide, low = 1 << HIGH, bits - HIGH
         modulus = np.uint64((1 << bits) - 1)
         deal = self._deal(LOOKUP, places.size, bits, HIGH)

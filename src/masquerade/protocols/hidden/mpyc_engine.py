@@ -126,8 +126,8 @@ class MpycEngine(SecretEngine[Any]):
             raise InputError(f"Differences of {bits} bits are more than {BITS - 2}.")
         return self._at_once(first < second)
 
-    def open(self, secret: Any) -> Steps[Integers]:
-        """Return the numbers themselves, to everybody."""
+    def open(self, secret: Any, bits: Sequence[int] | None = None) -> Steps[Integers]:  # noqa: ARG002
+        """Return the numbers themselves, to everybody; all of their bits, however few there should be."""
         found = self._mpc.run(self._mpc.output(secret))
         numbers = np.array([int(value) for value in np.ravel(found)], dtype=np.int64)
         return self._at_once(numbers.reshape(secret.shape))

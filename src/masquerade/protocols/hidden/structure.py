@@ -8,10 +8,10 @@ every set of parents being scored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import ceil, comb, log2
+from math import ceil, comb, log2, prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,7 +28,10 @@ Parents = dict[str, tuple[str, ...]]
 
 
 class FamilyScore(Protocol):
-    """A score that is a sum over cells less a sum over parents' cells: integers, in units of its own."""
+    """A score that is a sum over cells less a sum over parents' cells: integers, in units of its own.
+
+    What a cell and a configuration count for are convex functions of their records, as x ln x and ln Γ are.
+    """
 
     def cells(self, configurations: int, categories: int) -> Integers:
         """Return what a cell counts for that has 0 … n records."""
@@ -90,6 +93,22 @@ class Search:
                 total += sum(log2(len(others) - step + 1) for step in range(steps))
         return ceil(total - 1e-9)
 
+    @property
+    def bits_opened(self) -> int:
+        """Return how many bits open: all that is told, each number of it by whole bits."""
+        total = 0
+        for child, others in self.candidates.items():
+            if self.hide_order:
+                total += _bits(sum(1 for _ in self.sets(child)))
+            else:
+                total += sum(_bits(len(others) - step + 1) for step in range(min(self.limit, len(others))))
+        return total
+
+
+def _bits(count: int) -> int:
+    """Return how many bits tell so many things apart."""
+    return (count - 1).bit_length()
+
 
 def parents(
     engine: SecretEngine[Any],
@@ -99,10 +118,35 @@ def parents(
     counts: FamilyCounts | None = None,
 ) -> Steps[Parents]:
     """Return the parents of every variable, the same to all parties; nothing else is opened."""
+    _check_range(columns, search, score)
     scores = _Scores(engine, columns, score, counts or FamilyCounts(engine, columns))
     if search.hide_order:
         return (yield from _hidden_order(engine, scores, search))
     return (yield from _open_winners(engine, scores, search))
+
+
+def _check_range(columns: HiddenColumns, search: Search, score: FamilyScore) -> None:
+    """Refuse scores that could be so large that a comparison of two of them is wrong, unnoticed."""
+    for child, others in search.candidates.items():
+        widths = sorted((columns.sizes[name] for name in others), reverse=True)
+        for size in range(min(search.limit, len(widths)) + 1):
+            if _reach(score, columns.n, prod(widths[:size]), columns.sizes[child]) >= -SENTINEL:
+                raise InputError(
+                    f"Scores of {child!r} with {size} parents could be too large to be compared on shares: "
+                    "allow fewer parents, or join categories."
+                )
+
+
+def _reach(score: FamilyScore, n: int, configurations: int, categories: int) -> int:
+    """Return what no score of a family exceeds, positive or negative, whatever the counts."""
+
+    def between(table: Integers, count: int) -> tuple[int, int]:
+        return count * int(table.min()), int(table[n]) + (count - 1) * int(table[0])
+
+    cells = between(score.cells(configurations, categories), configurations * categories)
+    margins = between(score.margins(configurations, categories), configurations)
+    constant = score.constant(configurations, categories)
+    return max(abs(cells[0] - margins[1] + constant), abs(cells[1] - margins[0] + constant))
 
 
 def with_counts(
@@ -111,20 +155,25 @@ def with_counts(
     search: Search,
     score: FamilyScore,
     opened: Sequence[str],
+    *,
+    admit: Callable[[Sequence[Family]], object] = lambda _families: None,
 ) -> Steps[tuple[Parents, dict[str, list[int]]]]:
     """Return the parents of every variable, and of some the counts with them, opened as agreed.
 
-    The counts of a child are those of its family in the order of the names, the last varying fastest.
+    The counts of a child are those of its family in the order of the names, the last varying fastest. `admit`
+    is told the families before this party opens anything of them, and may raise.
     """
     counts = FamilyCounts(engine, columns)
     found = yield from parents(engine, columns, search, score, counts)
     families = {child: tuple(sorted((child, *found[child]))) for child in opened}
     if not families:
         return found, {}
+    admit(list(families.values()))
     cells = yield from counts.cells(list(families.values()))
     told = {}
     for child, family in families.items():
-        numbers = yield from engine.open(cells[family])
+        bits = [columns.n.bit_length()] * columns.width(family)
+        numbers = yield from engine.open(cells[family], bits)
         if int(numbers.sum()) != columns.n or int(numbers.min()) < 0:
             raise InputError("Opened counts are not those of all records: a party's share was false.")
         told[child] = numbers.tolist()
@@ -204,7 +253,7 @@ def _open_winners(engine: SecretEngine[Any], scores: _Scores, search: Search) ->
         _, places = yield from engine.largest(
             *_rows(engine, values, [1 + len(left[x]) for x in growing]), bits=SCORE_BITS
         )
-        winners = yield from engine.open(places)
+        winners = yield from engine.open(places, [_bits(1 + len(left[x])) for x in growing])
         for x, place in zip(growing, winners.tolist(), strict=True):
             if not 0 <= place <= len(left[x]):
                 raise InputError("The opened winner is none of the candidates: a party's share was false.")
@@ -303,12 +352,19 @@ def _hidden_order(engine: SecretEngine[Any], scores: _Scores, search: Search) ->
             sums = np.zeros((len(bigger), len(steps[x])), dtype=np.int64)
             sums[[bigger[to] for _, _, to in steps[x]], np.arange(len(steps[x]))] = 1
             at[x] = engine.linear(sums, parts[x, 1])
-    where = yield from engine.open(engine.stack([part for x in lattices for part in (*ended[x], at[x])]))
-    opened = _split(where, {x: len(lattice.sets) for x, lattice in lattices.items()})
-    for x, marks in opened.items():
-        if max(marks.tolist()) != 1 or int(marks.sum()) != 1:
-            raise InputError(f"No set of parents of {x!r}, or several, came out: a party's share was false.")
-    return {x: tuple(sorted(lattices[x].sets[int(np.argmax(marks))])) for x, marks in opened.items()}
+    numbers = [
+        engine.linear(np.arange(len(lattice.sets))[None], engine.stack([*ended[x], at[x]]))
+        for x, lattice in lattices.items()
+    ]
+    bits = [_bits(len(lattice.sets)) for lattice in lattices.values()]
+    where = yield from engine.open(engine.stack(numbers), bits)
+    for (x, lattice), number in zip(lattices.items(), where.tolist(), strict=True):
+        if number >= len(lattice.sets):
+            raise InputError(f"No set of parents of {x!r} came out: a party's share was false.")
+    return {
+        x: tuple(sorted(lattice.sets[number]))
+        for (x, lattice), number in zip(lattices.items(), where.tolist(), strict=True)
+    }
 
 
 def _split(values: Any, sizes: Mapping[Any, int]) -> dict[Any, Any]:

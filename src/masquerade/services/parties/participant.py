@@ -45,7 +45,6 @@ class Participant:
     """
 
     agreed_records, agreed_alignment = 0, b""
-    result: str | None = None  # what this party found itself, where parties compute together
 
     def __init__(self, node: Party, spec: SessionSpec, epoch: bytes, data: LocalData | None = None) -> None:
         self.node, self.spec, self.epoch, self._data = node, spec, epoch, data
@@ -142,6 +141,18 @@ class Participant:
             variables = tuple(schema[name] for name in names)
             self.node.store.answered.append(Answered(tuple(new), variables, peer, self.spec.session))
         self._noted.update(new)
+
+    def keep_found(self, model: Mapping[str, Any]) -> None:
+        """Have it on the disk which model this party found itself, where parties compute together."""
+        self.node.store.keep_found(self.spec.session, self.epoch, text_digest(model))
+
+    def check_found(self, model: Mapping[str, Any]) -> None:
+        """Refuse another model than this party found itself in this epoch; a restarted one knows it still."""
+        found = self.node.store.found(self.spec.session, self.epoch)
+        if found is None:
+            raise self._accused("This party has found no model in this session: it takes nobody's word.")
+        if found != text_digest(model):
+            raise self._accused("The model is another than this party found with the others.")
 
     def player(self, role: str) -> Any:
         """Return who answers the messages of a role."""
@@ -270,9 +281,9 @@ class Participant:
         return RoundAborted(reason, spent=False, culprits=(self.spec.convener,))
 
 
-def text_digest(policy: Mapping[str, Any]) -> bytes:
-    """Return the SHA-256 of a policy's text as it is sent, which costs no more than reading it."""
-    text = json.dumps(json.loads(json.dumps(policy)), sort_keys=True, separators=(",", ":"))
+def text_digest(values: Mapping[str, Any]) -> bytes:
+    """Return the SHA-256 of a policy's or a model's text as it is sent: no more than reading it costs."""
+    text = json.dumps(json.loads(json.dumps(values)), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()
 
 

@@ -23,6 +23,7 @@ RELEASED, POOLS, ENDED, RECORDS, EPOCHS = "released", "pools", "ended", "records
 PEOPLE, TEXTS = "people", "texts"
 CANCELLED = "cancelled"
 LINKED = "linked"  # below a session: linked records, in pieces
+FOUND = "found"  # by session: the epoch, and the digest of the model that this node found in it
 RUNS = "computations"  # burnt: begun on shares in a session, under its name
 WITNESSED = "witnessed"  # by convener: the end of our ledger that it has seen and signed
 MOST_EPOCHS, MOST_RUNS = 100, 100
@@ -195,6 +196,15 @@ class SessionStore:
             reason = f"Session {session!r} has begun {MOST_RUNS} computations here; that is enough."
             raise RoundAborted(reason, spent=True)
         self._state.burnt.claim([(RUNS, name + run, b"")])
+
+    def keep_found(self, session: str, epoch: bytes, digest: bytes) -> None:
+        """Remember which model was found here in an epoch of a session."""
+        self._notes.put(FOUND, session, epoch + digest)
+
+    def found(self, session: str, epoch: bytes) -> bytes | None:
+        """Return the digest of the model that was found here in an epoch, None if none was."""
+        data = self._notes.get(FOUND, session)
+        return data[len(epoch) :] if data is not None and data.startswith(epoch) else None
 
     def linkage(self, session: str, epoch: bytes) -> Linkage | None:
         """Return which records take part in an epoch, None if they are not linked in it."""

@@ -95,6 +95,8 @@ class Consent(SessionText):
             kind = find(self.protocol)
             if not kind.answers_tables:
                 raise ValueError(f"rules: a session of {self.protocol} answers no tables of counts")
+            if kind.hides and not self.open_counts:
+                raise ValueError("rules: no counts open in this session, open_counts names none")
             if self.rules.data_dependent is not None and not kind.pooled:
                 raise ValueError("rules: data_dependent rules need own counts, those of pooled-counts")
         return self

@@ -62,8 +62,8 @@ def test_only_winners_are_opened(monkeypatch):
     opened = []
     plain = HelpedEngine.open
 
-    def watched(engine, secret):
-        found = yield from plain(engine, secret)
+    def watched(engine, secret, bits):
+        found = yield from plain(engine, secret, bits)
         opened.append(found.tolist())
         return found
 

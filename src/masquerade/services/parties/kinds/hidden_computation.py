@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from masquerade.services.parties.session import SessionSpec
 
 MASKED = "columns under masks of the helper"
+COST = "computation"  # of a model: what finding it took, in the convener's words
 
 
 class Terms(Protocol):
@@ -36,6 +37,9 @@ class Terms(Protocol):
     def program(self, part: Participant, key: Callable[[str, int], bytes]) -> Steps[str]:
         """Return what a party does with its records; what it finds is the same text at every party."""
 
+    def model(self, found: str) -> dict[str, Any]:
+        """Return the model of what was found: whoever has that text comes to the same."""
+
 
 class ComputationRole(Role):
     """A party takes its turns in a computation that everybody runs."""
@@ -49,8 +53,9 @@ class ComputationRole(Role):
         terms = _hidden(spec).terms(part)
 
         def program(key: Callable[[str, int], bytes]) -> Steps[str]:
-            part.result = yield from terms.program(part, key)
-            return part.result
+            found = yield from terms.program(part, key)
+            part.keep_found(terms.model(found))
+            return found
 
         return ComputingParty(
             node.name,
@@ -102,6 +107,11 @@ class HiddenKind(SessionKind):
         """Yield masked columns and what is opened, to whoever carries the rounds."""
         for item in self.leaves(spec, policy):
             yield spec.convener, item
+
+    def check_model(self, part: Participant, model: dict[str, Any]) -> None:
+        """Refuse another model than this party found itself; one that brings nothing computes nothing."""
+        if len(part.data.policy.schema):
+            part.check_found({name: value for name, value in model.items() if name != COST})
 
     def helper(self, part: Participant) -> DealingHelper:
         """Return who deals randomness."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from masquerade.core.errors import InputError, RoundAborted
+from masquerade.core.errors import InputError
 from masquerade.learn.clusters import Clusters, Lattice, column_numbers
 from masquerade.protocols.hidden.engine import Integers, Steps
 from masquerade.protocols.hidden.guarantee import HELD_CELLS, clusters_guarantee, clusters_opened
@@ -18,7 +18,7 @@ from masquerade.protocols.hidden.places import HolderRequest, PlacedOwner, place
 from masquerade.protocols.session import agreement_of
 from masquerade.services.parties.kinds.any_cells import ScatteredCellsRole, schema_of_cells
 from masquerade.services.parties.kinds.base import Convener, Outflow, Partition, Role, Step
-from masquerade.services.parties.kinds.hidden_computation import ComputationRole, HiddenKind, carried
+from masquerade.services.parties.kinds.hidden_computation import COST, ComputationRole, HiddenKind, carried
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
@@ -87,6 +87,10 @@ class _Terms:
         model = self._model(found, plan.n)
         took = {"steps": found.steps, "never_large_enough": int((~found.known).sum())}
         return json.dumps({"model": model.to_dict(), "took": took}, sort_keys=True)
+
+    def model(self, found: str) -> dict[str, Any]:
+        """Return the clusters."""
+        return Clusters.from_dict(json.loads(found)["model"]).to_dict()
 
     def _held(self, part: Participant, n: int, places: Any) -> Integers:
         """Return this party's part of the table, in units, zero where a cell is not its own."""
@@ -183,12 +187,4 @@ class HiddenKMeans(HiddenKind):
         )
         text, took = carried(run, terms, guarantee)
         found = json.loads(text)
-        return {**Clusters.from_dict(found["model"]).to_dict(), "computation": {**took, **found["took"]}}
-
-    def check_model(self, part: Participant, model: dict[str, Any]) -> None:
-        """Refuse other clusters than this party found itself, if it was not restarted since."""
-        if part.result is None:
-            return
-        if Clusters.from_dict(model).to_dict() != json.loads(part.result)["model"]:
-            reason = "The model has other clusters than this party found with the others."
-            raise RoundAborted(reason, spent=True, culprits=(part.spec.convener,))
+        return {**terms.model(text), COST: {**took, **found["took"]}}

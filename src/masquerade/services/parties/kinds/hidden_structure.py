@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
+from masquerade.core.guarantee import Guarantee
+from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.learn.graph import checked_limit
 from masquerade.learn.link_strength import LearnedStructure
-from masquerade.learn.model_file import model_of
 from masquerade.learn.network import BayesianNetwork, bayesian_network
 from masquerade.learn.score_tables import ScoreTables
 from masquerade.learn.scores import Uncorrected, score_called
@@ -26,7 +27,7 @@ from masquerade.protocols.hidden.helped_engine import MOST_RECORDS, HelpedEngine
 from masquerade.protocols.hidden.structure import Search, with_counts
 from masquerade.protocols.session import agreement_of
 from masquerade.services.parties.kinds.base import Partition
-from masquerade.services.parties.kinds.hidden_computation import HiddenKind, carried
+from masquerade.services.parties.kinds.hidden_computation import COST, HiddenKind, carried
 from masquerade.sources.products import OpenedFamilies
 
 if TYPE_CHECKING:
@@ -63,9 +64,47 @@ class _Terms:
         engine = HelpedEngine(name, self.owners, key, self._n)
         score = ScoreTables.of(str(self._spec.learn.options.get("score", "bic")), self._n)
         found, counts = yield from with_counts(
-            engine, columns, self.search, score, sorted(self._spec.open_counts)
+            engine,
+            columns,
+            self.search,
+            score,
+            sorted(self._spec.open_counts),
+            admit=lambda families: self._admit(part, families),
         )
         return json.dumps({"parents": found, "counts": counts}, sort_keys=True)
+
+    def _admit(self, part: Participant, families: Sequence[Sequence[str]]) -> None:
+        """Take counts that open for answers as any others: they are noted, and rules hold for them."""
+        consent = part.node.settings.consent(self._spec.session)
+        rules = None if consent is None else consent.rules
+        part.admit([Query(by=tuple(names)) for names in families], self._spec.convener, rules)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return who learns what."""
+        spec = self._spec
+        return structure_guarantee(
+            self.owners,
+            tuple(self._schema),
+            self.search,
+            helper=str(spec.helper),
+            convener=spec.convener,
+            counts=spec.open_counts,
+        )
+
+    def model(self, found: str) -> dict[str, Any]:
+        """Return the structure, or with all counts the network."""
+        spec, schema = self._spec, self._schema
+        parents, tables = _read(found, schema, spec.open_counts, self._n)
+        told = spec.learn.read(schema)
+        if _is_network(spec):
+            own = {name: told[name] for name in ("prior", "equivalent_size", "nonnegative")}
+            source = OpenedFamilies(schema, self._n, self.guarantee, tables)
+            return bayesian_network(source, parents, **own).to_dict()
+        rule = Uncorrected().to_dict()
+        learnt = LearnedStructure(parents, (), score_called(told["score"]).name, rule, tuple(told["order"]))
+        opened = [{"by": list(names), "counts": cells.tolist()} for names, cells in tables.items()]
+        return {**learnt.to_dict(), **({"opened_counts": opened} if opened else {})}
 
 
 def _search(spec: SessionSpec) -> Search:
@@ -80,6 +119,7 @@ class HiddenStructure(HiddenKind):
     name = "hidden-structure"
     why = "one party counts alone"
     partition = Partition.COLUMNS
+    answers_tables = True  # those of `open_counts`, though no message asks for them
 
     def terms(self, part: Participant) -> _Terms:
         """Return what is computed; a helper takes the parties' word for the number of records."""
@@ -130,39 +170,9 @@ class HiddenStructure(HiddenKind):
         spec, n = run.spec, run.records or 0
         if not 0 < n < MOST_RECORDS:
             raise InputError(f"Hidden counts are of at least one and fewer than {MOST_RECORDS:,} records.")
-        columns = run.columns()
-        terms = _Terms(spec, columns, n)
-        guarantee = structure_guarantee(
-            terms.owners,
-            tuple(columns["schema"]),
-            terms.search,
-            helper=str(spec.helper),
-            convener=spec.convener,
-            counts=spec.open_counts,
-        )
-        text, took = carried(run, terms, guarantee)
-        parents, tables = _read(text, columns["schema"], spec.open_counts, n)
-        told = spec.learn.read(columns["schema"])
-        if _is_network(spec):
-            own = {name: told[name] for name in ("prior", "equivalent_size", "nonnegative")}
-            source = OpenedFamilies(columns["schema"], n, guarantee, tables)
-            return {**bayesian_network(source, parents, **own).to_dict(), "computation": took}
-        rule = Uncorrected().to_dict()
-        found = LearnedStructure(parents, (), score_called(told["score"]).name, rule, tuple(told["order"]))
-        opened = [{"by": list(names), "counts": cells.tolist()} for names, cells in tables.items()]
-        shown = {"opened_counts": opened} if opened else {}
-        return {**found.to_dict(), **shown, "computation": took}
-
-    def check_model(self, part: Participant, model: dict[str, Any]) -> None:
-        """Refuse another structure than this party found itself, if it was not restarted since."""
-        if part.result is None:
-            return
-        due = {child: set(given) for child, given in json.loads(part.result)["parents"].items()}
-        read = model_of(model)
-        shown = {child: set(given) for child, given in read.structure.items()}
-        if shown != due:
-            reason = "The model has other parents than this party found with the others."
-            raise RoundAborted(reason, spent=True, culprits=(part.spec.convener,))
+        terms = _Terms(spec, run.columns(), n)
+        text, took = carried(run, terms, terms.guarantee)
+        return {**terms.model(text), COST: took}
 
 
 def _is_network(spec: SessionSpec) -> bool:
