@@ -130,7 +130,8 @@ class HelpedEngine(SecretEngine[Secret]):
         kind = ring(max(bits, default=1))
         low = np.array([(1 << count) - 1 for count in bits], dtype=kind)
         reply = yield Round(self._mine(secret.astype(kind) & low))
-        return (self._total(reply, secret.size, kind) & low).astype(np.int64)
+        opened: Integers = (self._total(reply, secret.size, kind) & low).astype(np.int64)
+        return opened
 
     def share(self, owner: str, values: Integers | None, shape: tuple[int, ...]) -> Steps[Secret]:
         """Return an owner's numbers as shares: one is itself if it computes, else they are split by keys."""
