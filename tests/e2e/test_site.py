@@ -15,9 +15,11 @@ from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import expect
+from tests.e2e.pictures import PRINTED, WRITTEN
 from tests.survey.browser import PHONE, Visit, running
 
 import masquerade as mq
+from masquerade.cli.expected_errors import expected_values
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -79,6 +81,30 @@ def test_pictures_of_the_gallery_are_drawn_by_the_code_beside_them():
     kept = {path.stem: path.stat().st_size for path in (DOCS / "images" / "gallery").iterdir()}
     assert drawn == shown == set(kept)
     assert max(kept.values()) < 100_000
+
+
+def test_what_a_gamma_costs_is_what_the_code_works_out():
+    text = (DOCS / "howto" / "disguise.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| ([\d.]+)% \| ([\d.]+)% \| ([\d,]+) \|$", text, flags=re.MULTILINE)
+    assert [row[0] for row in rows] == ["3", "5", "9", "19"]
+    for gamma, kept, belief, people in rows:
+        policy = mq.Policy.build({"s": ["yes", "no"]}, {"s": mq.channels.for_gamma(2, int(gamma))})
+        [found] = mq.privacy(policy, beliefs=[0.1]).to_dict()["variables"]
+        assert float(kept) == pytest.approx(100 * found["bayes_vulnerability"], abs=0.05)
+        assert float(belief) == pytest.approx(100 * found["breach"][0]["rho2"], abs=0.05)
+        [needed] = expected_values(policy)
+        assert f"{needed['people_for_3_points']:,}" == people
+
+
+def test_pictures_of_pages_stand_beside_what_makes_them():
+    """`python -m tests.e2e.pictures` draws them anew."""
+    text = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    kept = {path.stem: path.stat().st_size for path in (DOCS / "images" / "pages").iterdir()}
+    assert (
+        set(kept) == set(re.findall(r"\(images/pages/([\w-]+)\.webp\)", text)) == {*WRITTEN, *PRINTED, "team"}
+    )
+    assert max(kept.values()) < 50_000
+    assert all(f" {name}.html" in text for name in WRITTEN)
 
 
 @pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
