@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from masquerade.learn.graph import shd as shd
     from masquerade.learn.itemsets import Itemsets as Itemsets
     from masquerade.learn.itemsets import frequent_itemsets as frequent_itemsets
+    from masquerade.learn.label_tree import LabelTree as LabelTree
     from masquerade.learn.linear import LinearClassifier as LinearClassifier
     from masquerade.learn.linear import linear_classifier as linear_classifier
     from masquerade.learn.link_strength import LearnedStructure as LearnedStructure

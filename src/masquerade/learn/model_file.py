@@ -40,6 +40,7 @@ OWN: Mapping[str, str] = {
     "decision_tree": "masquerade.learn.tree_model:DecisionTree",
     "frequent_itemsets": "masquerade.learn.itemsets:Itemsets",
     "k_means": "masquerade.learn.clusters:Clusters",
+    "label_tree": "masquerade.learn.label_tree:LabelTree",
     "linear_classifier": "masquerade.learn.linear:LinearClassifier",
     "naive_bayes": "masquerade.learn.bayes:NaiveBayes",
     "structure": "masquerade.learn.structure_search:LearnedStructure",

@@ -142,26 +142,10 @@ class DecisionTree(Printed, Saved):
         `frame` is anything with columns `frame[name]`, or a mapping of arrays; only the features that the
         tree asks about are looked at. Cost: one look-up a row and level.
         """
-        used = self.used
-        if not used:
-            return np.zeros(_rows(frame, self.features), dtype=np.intp)
-        codes = row_codes(frame, Schema(self.features), used)
-        asks = np.zeros(len(self.nodes), dtype=np.intp)
-        first = np.full(len(self.nodes), -1, dtype=np.intp)
-        for i, node in enumerate(self.nodes):
-            if node.split is not None:
-                asks[i], first[i] = used.index(node.split.feature), node.split.branches[0]
-        leaf = np.empty(len(codes[used[0]]), dtype=np.intp)
-        for start in range(0, leaf.size, BLOCK):
-            block = slice(start, min(start + BLOCK, leaf.size))
-            table = np.stack([codes[name][block] for name in used])
-            columns = np.arange(table.shape[1])
-            at = np.zeros(table.shape[1], dtype=np.intp)
-            for _ in range(self.depth):
-                below = first[at]
-                at = np.where(below >= 0, below + table[asks[at], columns], at)
-            leaf[block] = at
-        return leaf
+        splits = [node.split for node in self.nodes]
+        return reached_leaves(
+            frame, self.features, [None if it is None else (it.feature, it.branches) for it in splits]
+        )
 
     def predict_proba(self, frame: Any) -> Floats:
         """Return the probability of each category of the target (columns) for each row."""
@@ -367,6 +351,37 @@ class DecisionTree(Printed, Saved):
         total = sum(gains.values()) or 1.0
         order = sorted(gains.items(), key=lambda pair: -pair[1])
         return [f"{name} {gain / total:.0%}" for name, gain in order]
+
+
+def reached_leaves(
+    frame: Any, features: tuple[Variable, ...], splits: Sequence[tuple[str, tuple[int, ...]] | None]
+) -> NDArray[np.intp]:
+    """Return the leaf that each row of clear labels falls into.
+
+    `splits` are what nodes ask, breadth first, and the places of their branches, None of leaves; only
+    features that some node asks about are looked at.
+    """
+    asked = {split[0] for split in splits if split is not None}
+    used = [feature.name for feature in features if feature.name in asked]
+    if not used:
+        return np.zeros(_rows(frame, features), dtype=np.intp)
+    codes = row_codes(frame, Schema(features), used)
+    asks = np.zeros(len(splits), dtype=np.intp)
+    first = np.full(len(splits), -1, dtype=np.intp)
+    for place, split in enumerate(splits):
+        if split is not None:
+            asks[place], first[place] = used.index(split[0]), split[1][0]
+    leaf = np.empty(len(codes[used[0]]), dtype=np.intp)
+    for start in range(0, leaf.size, BLOCK):
+        block = slice(start, min(start + BLOCK, leaf.size))
+        table = np.stack([codes[name][block] for name in used])
+        columns = np.arange(table.shape[1])
+        at = np.zeros(table.shape[1], dtype=np.intp)
+        while (first[at] >= 0).any():
+            below = first[at]
+            at = np.where(below >= 0, below + table[asks[at], columns], at)
+        leaf[block] = at
+    return leaf
 
 
 def _rows(frame: Any, features: tuple[Variable, ...]) -> int:

@@ -22,9 +22,10 @@ from masquerade.protocols.aggregation.agreement import Parameters
 from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.frequency.guarantee import frequency_guarantee
 from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
-from masquerade.protocols.hidden.guarantee import clusters_guarantee, structure_guarantee
+from masquerade.protocols.hidden.guarantee import clusters_guarantee, structure_guarantee, tree_guarantee
 from masquerade.protocols.hidden.k_means import Lloyd
 from masquerade.protocols.hidden.structure import Search
+from masquerade.protocols.hidden.tree import Growth
 from masquerade.protocols.linking import Joiner, keyed_guarantee
 from masquerade.protocols.mix.messages import MixTerms
 from masquerade.protocols.mix.opened_records import mix_guarantee
@@ -122,6 +123,17 @@ def among_organisations() -> list[Case]:
             "clusters on shares with a helper, opened at the end",
             clusters_on_shares(hide_steps=True),
             "a second session with other people, or few more: centres differ by what is true of them",
+        ),
+        Case(
+            "a decision tree on shares with a helper, counts hidden",
+            tree_guarantee(
+                tuple(OWNERS),
+                {name: len(SCHEMA[name]) for name in SCHEMA},
+                Growth.of("ill", ["smoker"]),
+                helper="helper",
+                convener="convener",
+            ),
+            "a second session with other people, or few more: trees differ by what is true of them",
         ),
         Case(
             "scalar products of two (Paillier)",

@@ -2,8 +2,8 @@
 
 `engine` is the seam (what programs do with secrets); `helped_engine` two computing parties and the helper of
 `dealer`, `mpyc_engine` three parties without one; `computation` carries rounds between members of a session;
-`family_counts` are hidden counts over several owners, `structure` the parents of every variable; `k_means`
-finds clusters of records whose cells lie anywhere, which `places` brings into a common order.
+`family_counts` are hidden counts over several owners, `structure` the parents of every variable, `tree` ID3,
+and `k_means` clusters of records whose cells lie anywhere, which `places` brings into a common order.
 """
 
 from masquerade.protocols.hidden.dealer import Dealer

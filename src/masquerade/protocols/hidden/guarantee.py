@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.protocols.hidden.k_means import Lloyd
 from masquerade.protocols.hidden.structure import Search
+from masquerade.protocols.hidden.tree import Growth
 
 
 def opened_by(search: Search) -> str:
@@ -99,6 +100,39 @@ def clusters_guarantee(
             *(() if convener is None else (order,)),
         ),
         dict.fromkeys((*readers, helper), "semi-honest"),
+        1,
+        (*((helper, reader) for reader in readers), (owners[0], owners[1])),
+        0,
+    )
+
+
+def tree_opened(growth: Growth, sizes: Mapping[str, int]) -> str:
+    """Return what a tree opens, and how many bits that tells at most."""
+    bits = growth.bits_told(sizes)
+    bound = "" if bits is None else f", at most {bits:,} bits"
+    return f"which feature splits every node and the class of every leaf{bound}, and no count or gain"
+
+
+def tree_guarantee(
+    owners: Sequence[str],
+    sizes: Mapping[str, int],
+    growth: Growth,
+    *,
+    helper: str,
+    convener: str | None = None,
+) -> Guarantee:
+    """Return who learns what of a tree that is grown on shares; `sizes` are numbers of categories."""
+    readers = tuple(dict.fromkeys((*owners, *(() if convener is None else (convener,)))))
+    names = (growth.target, *growth.features)
+    told = [Disclosure(reader, tree_opened(growth, sizes), names, None) for reader in readers]
+    asked = "how many questions of which sizes, which may tell what split, and no count or gain"
+    return Guarantee(
+        (*told, Disclosure(helper, asked, names, None)),
+        computation_assumptions(owners, helper, convener),
+        {
+            **dict.fromkeys((*readers, helper), "semi-honest"),
+            **({convener: "malicious"} if convener is not None and convener not in owners else {}),
+        },
         1,
         (*((helper, reader) for reader in readers), (owners[0], owners[1])),
         0,

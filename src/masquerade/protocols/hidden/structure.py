@@ -251,7 +251,7 @@ def _open_winners(engine: SecretEngine[Any], scores: _Scores, search: Search) ->
         ]
         values = yield from scores.of(wanted)
         _, places = yield from engine.largest(
-            *_rows(engine, values, [1 + len(left[x]) for x in growing]), bits=SCORE_BITS
+            *padded_rows(engine, values, [1 + len(left[x]) for x in growing]), bits=SCORE_BITS
         )
         winners = yield from engine.open(places, [_bits(1 + len(left[x])) for x in growing])
         for x, place in zip(growing, winners.tolist(), strict=True):
@@ -263,7 +263,7 @@ def _open_winners(engine: SecretEngine[Any], scores: _Scores, search: Search) ->
     return {x: tuple(sorted(given)) for x, given in found.items()}
 
 
-def _rows(engine: SecretEngine[Any], values: Any, widths: Sequence[int]) -> tuple[Any, tuple[int, int]]:
+def padded_rows(engine: SecretEngine[Any], values: Any, widths: Sequence[int]) -> tuple[Any, tuple[int, int]]:
     """Return rows of different lengths as equally long ones, filled up with what never wins."""
     width = max(widths)
     filler = engine.constant(np.array([SENTINEL]))
@@ -328,7 +328,7 @@ def _hidden_order(engine: SecretEngine[Any], scores: _Scores, search: Search) ->
             floor = engine.constant(np.full(len(sums), SENTINEL))
             rows.append(engine.stack([now[x], engine.linear(sums, gained[x]) + floor]))
         widths = {x: 1 + len(lattices[x].others) for x in growing}
-        stacked = _rows(engine, engine.stack(rows), list(widths.values()))
+        stacked = padded_rows(engine, engine.stack(rows), list(widths.values()))
         best, winners = yield from engine.largest(*stacked, bits=SCORE_BITS)
         rank = np.repeat(np.arange(len(growing)), list(widths.values()))
         choice = np.concatenate([np.arange(width) for width in widths.values()])

@@ -22,6 +22,8 @@ from masquerade.protocols.vertical import restricted
 from masquerade.services.common.example_deployment import ExampleDeployment
 from masquerade.services.parties import kinds
 from masquerade.services.parties.kinds.any_cells import AnyCells
+from masquerade.services.parties.kinds.hidden_k_means import HiddenKMeans
+from masquerade.services.parties.kinds.hidden_tree import HiddenTree
 from masquerade.services.parties.kinds.pooled import PooledCounts
 from masquerade.services.parties.session import ADDED, Goal, SessionSpec, SessionText
 
@@ -158,6 +160,16 @@ def horizontal(
     return Plan(PooledCounts.name, frames, dict.fromkeys(parties, policy), "person", goal)
 
 
+def _hidden_goal(protocol: str) -> Goal:
+    """Return what is learnt where counts stay hidden."""
+    names = tuple(ELEVEN_NODES)
+    if protocol == HiddenKMeans.name:
+        return Goal(model="k-means", k=2, names=names, start=[[1] * len(names), [2] * len(names)])
+    if protocol == HiddenTree.name:
+        return Goal(model="tree", target="D", max_depth=2, min_records=10, significance=1)
+    return Goal(model="structure", order=names, max_parents=2, score="k2")
+
+
 def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -> Plan:
     """Return made-up people of the papers' 11-node network at two hospitals and a registry.
 
@@ -166,7 +178,7 @@ def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -
     people, and of the others each has its neighbour's columns. Where they hold different people, each has
     everything. Where two take part alone, who encrypt every value, they have five of the variables. What is
     learnt are the parameters of a known network; where counts stay hidden, its structure, or two clusters
-    by all variables, whose categories are numbers.
+    by all variables, whose categories are numbers, or a tree.
     """
     sampled = eleven_nodes().sample(people, seed=seed)
     kind, policy = kinds.find(protocol), eleven_nodes_policy()
@@ -176,11 +188,8 @@ def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -
     goal = Goal(
         model="network", structure={node: parents for node, parents in ELEVEN_NODES.items() if node in held}
     )
-    if kind.finds_clusters:
-        start = [[1] * len(ELEVEN_NODES), [2] * len(ELEVEN_NODES)]
-        goal = Goal(model="k-means", k=2, names=tuple(ELEVEN_NODES), start=start)
-    elif kind.hides:
-        goal = Goal(model="structure", order=tuple(ELEVEN_NODES), max_parents=2, score="k2")
+    if kind.hides:
+        goal = _hidden_goal(protocol)
     if partition is kinds.Partition.COLUMNS:
         return vertical(sampled, policy, owners, protocol, goal, seed=seed)
     if partition is kinds.Partition.CELLS:

@@ -34,6 +34,7 @@ OURS = {
     "projection": "projection.ProjectedCounts",
     "hidden-structure": "hidden_structure.HiddenStructure",
     "hidden-k-means": "hidden_k_means.HiddenKMeans",
+    "hidden-tree": "hidden_tree.HiddenTree",
 }
 EXAMPLE = "vertical-with-miner"  # of `masquerade session example`, unless another one is named
 
