@@ -22,8 +22,6 @@ from masquerade.protocols.vertical import restricted
 from masquerade.services.common.example_deployment import ExampleDeployment
 from masquerade.services.parties import kinds
 from masquerade.services.parties.kinds.any_cells import AnyCells
-from masquerade.services.parties.kinds.hidden_k_means import HiddenKMeans
-from masquerade.services.parties.kinds.hidden_tree import HiddenTree
 from masquerade.services.parties.kinds.pooled import PooledCounts
 from masquerade.services.parties.session import ADDED, Goal, SessionSpec, SessionText
 
@@ -160,12 +158,12 @@ def horizontal(
     return Plan(PooledCounts.name, frames, dict.fromkeys(parties, policy), "person", goal)
 
 
-def _hidden_goal(protocol: str) -> Goal:
-    """Return what is learnt where counts stay hidden."""
+def _hidden_goal(model: str | None) -> Goal:
+    """Return what is learnt where only a model opens."""
     names = tuple(ELEVEN_NODES)
-    if protocol == HiddenKMeans.name:
+    if model == "k-means":
         return Goal(model="k-means", k=2, names=names, start=[[1] * len(names), [2] * len(names)])
-    if protocol == HiddenTree.name:
+    if model == "tree":
         return Goal(model="tree", target="D", max_depth=2, min_records=10, significance=1)
     return Goal(model="structure", order=names, max_parents=2, score="k2")
 
@@ -189,7 +187,7 @@ def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -
         model="network", structure={node: parents for node, parents in ELEVEN_NODES.items() if node in held}
     )
     if kind.hides:
-        goal = _hidden_goal(protocol)
+        goal = _hidden_goal(kind.opens)
     if partition is kinds.Partition.COLUMNS:
         return vertical(sampled, policy, owners, protocol, goal, seed=seed)
     if partition is kinds.Partition.CELLS:

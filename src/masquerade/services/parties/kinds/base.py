@@ -162,8 +162,8 @@ class SessionKind(ABC):
     """Whether there is a helper, a node that is neither a party nor the convener; see `helper`."""
     hides: ClassVar[bool] = False
     """Whether only a model is opened and no count, but for those that `open_counts` names."""
-    finds_clusters: ClassVar[bool] = False
-    """Whether it finds clusters, so that `clusters` in a session says what of them opens."""
+    opens: ClassVar[str | None] = None
+    """Where only a model is opened, the learner whose model it is, by name."""
     pooled: ClassVar[bool] = False
     """Whether results are sums over parties: then pools that differ by few parties are told apart."""
     roles: ClassVar[tuple[Role, ...]]
@@ -198,7 +198,7 @@ class SessionKind(ABC):
             yield f"{self.name} {'needs a' if self.helped else 'has no'} helper"
         if (spec.hide_order or spec.open_counts) and not self.hides:
             yield f"{self.name} hides no counts: hide_order and open_counts are for kinds that do"
-        if spec.clusters is not None and not self.finds_clusters:
+        if spec.clusters is not None and self.opens != "k-means":
             yield f"{self.name} finds no clusters: clusters is for kinds that do"
         if self.convener is Convener.OUTSIDER and not outsider:
             yield f"the convener of {self.name} must be none of the parties: {self.why}"

@@ -126,7 +126,7 @@ class HiddenKMeans(HiddenKind):
     why = "whoever convenes sees by pseudonym who holds which cells"
     partition = Partition.CELLS
     convener = Convener.OUTSIDER
-    finds_clusters = True
+    opens = "k-means"
     roles = (_PlacesRole(), ComputationRole())
 
     def terms(self, part: Participant) -> _Terms:

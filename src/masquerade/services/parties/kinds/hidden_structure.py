@@ -119,6 +119,7 @@ class HiddenStructure(HiddenKind):
     name = "hidden-structure"
     why = "one party counts alone"
     partition = Partition.COLUMNS
+    opens = "structure"
     answers_tables = True  # those of `open_counts`, though no message asks for them
 
     def terms(self, part: Participant) -> _Terms:

@@ -75,6 +75,7 @@ class HiddenTree(HiddenKind):
     name = "hidden-tree"
     why = "one party counts alone"
     partition = Partition.COLUMNS
+    opens = "tree"
 
     def terms(self, part: Participant) -> _Terms:
         """Return what is computed; a helper takes the parties' word for the number of records."""
