@@ -103,7 +103,7 @@ def test_who_stops_ends_the_computation_and_a_convener_shows_no_other_tree(tmp_p
 
         with monkeypatch.context() as patched:
             patched.setattr(Coordinator, "share", lying)
-            assert "another tree than this party found" in deployment.run()["reason"]
+            assert "another than this party found" in deployment.run()["reason"]
         assert model_of(deployment.done()).nodes == clear(deployment.plan).nodes
         assert len(peek_claims(deployment.settings("south").state, RUNS)) == 2  # begun anew, not taken up
 

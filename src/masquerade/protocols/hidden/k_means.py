@@ -24,7 +24,7 @@ from masquerade.core.errors import InputError
 from masquerade.protocols.hidden.engine import Integers, SecretEngine, Steps
 
 AT_ONCE = 1 << 16  # records
-MOST_BITS, COUNT_BITS = 62, 40
+MOST_BITS, COUNT_BITS, WORD = 62, 40, 64
 MOST_STEPS = 1000
 FINEST, USUAL, COARSEST = 24, 16, 4  # bits of a unit that centres are kept to
 CHEAP_BITS = 40  # of a difference of distances: more than the usual fraction is kept while it has no more
@@ -101,6 +101,17 @@ class Lloyd:
         """Return how many bits a coordinate of a centre has, in whole digits, and what is compared for it."""
         digits = -(-((max(self.most) + 1) << fraction).bit_length() // DIGIT)
         return DIGIT * digits, DIGIT * digits + (2 * self.n).bit_length()
+
+    @property
+    def opened_bits(self) -> list[int]:
+        """Return how many bits sums and sizes have: no more of them opens."""
+        sums = [max((self.n * most).bit_length(), 1) for most in self.most]
+        return sums * self.k + [self.n.bit_length()] * self.k
+
+    @property
+    def centre_bits(self) -> int:
+        """Return how many bits a coordinate of a centre has; public first centres may lie anywhere."""
+        return WORD if self.start is not None else self.quotient_bits(self.fraction)[0]
 
     @property
     def first(self) -> Integers | None:
@@ -187,7 +198,7 @@ def _open_steps(
         parts = [totals.sums, totals.sizes]
         if plan.least > 1:
             parts = [(yield from _large_enough(engine, totals, plan))]
-        opened = yield from engine.open(engine.stack(parts))
+        opened = yield from engine.open(engine.stack(parts), plan.opened_bits)
         sums, sizes = opened[: k * width].reshape(k, width), opened[k * width :]
         _check(sizes, plan)
         steps += 1
@@ -225,7 +236,8 @@ def _hidden_steps(
     large = yield from _large_enough(engine, totals, plan)
     kept = yield from engine.product(settled, totals.small)
     kept_centres = yield from engine.product(kept[of], centres)
-    opened = yield from engine.open(engine.stack([large, kept_centres, kept]))
+    bits = [*plan.opened_bits, *([plan.centre_bits] * (k * width)), *([1] * k)]
+    opened = yield from engine.open(engine.stack([large, kept_centres, kept]), bits)
     sums, sizes, old, known = np.split(opened, np.cumsum([k * width, k, k * width]))
     _check(sizes, plan)
     return HiddenClusters(

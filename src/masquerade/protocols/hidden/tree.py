@@ -130,7 +130,8 @@ def tree(engine: SecretEngine[Any], columns: HiddenColumns, growth: Growth) -> S
         if not level:
             break
     leaves = [place for place, node in enumerate(nodes) if node.feature is None]
-    opened = yield from engine.open(engine.stack([labels[place] for place in leaves]))
+    bits = [max((columns.sizes[growth.target] - 1).bit_length(), 1)] * len(leaves)
+    opened = yield from engine.open(engine.stack([labels[place] for place in leaves]), bits)
     if opened.min() < 0 or opened.max() >= columns.sizes[growth.target]:
         raise InputError("An opened class is none of the target's: a party's share was false.")
     for place, label in zip(leaves, opened.tolist(), strict=True):
@@ -223,7 +224,7 @@ class _Grower:
                 at += 1
         values = padded_rows(engine, engine.stack(rows), [1 + len(node.left) for node in level])
         _, places = yield from engine.largest(*values, bits=SCORE_BITS)
-        opened = yield from engine.open(places)
+        opened = yield from engine.open(places, [max(len(node.left).bit_length(), 1) for node in level])
         found: list[str | None] = []
         for node, place in zip(level, opened.tolist(), strict=True):
             if not 0 <= place <= len(node.left):

@@ -63,9 +63,9 @@ def assert_same(ended, due):
 def test_clusters_of_iris_are_those_of_the_clear_learner(due, monkeypatch, partition, owners, hide_steps):
     opened, reveal = [], HelpedEngine.open
 
-    def watched_open(engine, secret):
+    def watched_open(engine, secret, bits=None):
         opened.append(engine.name)
-        return reveal(engine, secret)
+        return reveal(engine, secret, bits)
 
     monkeypatch.setattr(HelpedEngine, "open", watched_open)
     plan = plan_of(hide_steps=hide_steps, steps=STEPS, least=5)

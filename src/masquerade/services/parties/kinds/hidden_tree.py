@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from masquerade.core.errors import InputError, RoundAborted
+from masquerade.core.errors import InputError
 from masquerade.learn.label_tree import LabelNode, LabelTree
 from masquerade.learn.prediction_rows import chosen_features
 from masquerade.learn.tree_model import DecisionTree
@@ -18,7 +18,7 @@ from masquerade.protocols.hidden.helped_engine import MOST_RECORDS, HelpedEngine
 from masquerade.protocols.hidden.tree import Growth, tree
 from masquerade.protocols.session import agreement_of
 from masquerade.services.parties.kinds.base import Partition
-from masquerade.services.parties.kinds.hidden_computation import HiddenKind, carried
+from masquerade.services.parties.kinds.hidden_computation import COST, HiddenKind, carried
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Schema
@@ -60,6 +60,10 @@ class _Terms:
             self._n,
         )
         return json.dumps(found.to_dict(), sort_keys=True)
+
+    def model(self, found: str) -> dict[str, Any]:
+        """Return the tree."""
+        return LabelTree.from_dict(json.loads(found)).to_dict()
 
 
 def _growth(spec: SessionSpec, schema: Schema) -> Growth:
@@ -119,10 +123,4 @@ class HiddenTree(HiddenKind):
             terms.owners, terms.sizes, terms.growth, helper=str(spec.helper), convener=spec.convener
         )
         text, took = carried(run, terms, guarantee)
-        return {**LabelTree.from_dict(json.loads(text)).to_dict(), "computation": took}
-
-    def check_model(self, part: Participant, model: dict[str, Any]) -> None:
-        """Refuse another tree than this party found itself, if it was not restarted since."""
-        if part.result is not None and LabelTree.from_dict(model).to_dict() != json.loads(part.result):
-            reason = "The model is another tree than this party found with the others."
-            raise RoundAborted(reason, spent=True, culprits=(part.spec.convener,))
+        return {**terms.model(text), COST: took}
