@@ -1,7 +1,8 @@
-"""Public data by name: from a directory, the cache, a package or their origin; example networks."""
+"""Public data by name: from a directory, the cache, a package or their origin; examples."""
 
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy, seven_nodes
 from masquerade.data.load import describe, load, names, network, path
+from masquerade.data.students import students, students_policy
 
 __all__ = [
     "describe",
@@ -12,4 +13,6 @@ __all__ = [
     "network",
     "path",
     "seven_nodes",
+    "students",
+    "students_policy",
 ]

@@ -81,7 +81,12 @@ _SEVEN: dict[str, tuple[float, ...]] = {
 
 @cache
 def eleven_nodes() -> BayesianNetwork:
-    """Return the network of Fig. 2 in Ma & Sivakumar (2005), §6.1: L and B have three values, others two."""
+    """Return the network of Fig. 2 in Ma & Sivakumar (2005), §6.1: L and B have three values, others two.
+
+    >>> network = mq.data.eleven_nodes()
+    >>> network.structure["E"], network["E"].probabilities.shape
+    (('T', 'L'), (2, 3, 2))
+    """
     schema = Schema({name: list(range(1, size + 1)) for name, size in _SIZES.items()})
     tables = {}
     for name, parents in ELEVEN_NODES.items():
@@ -92,7 +97,11 @@ def eleven_nodes() -> BayesianNetwork:
 
 @cache
 def eleven_nodes_policy() -> Policy:
-    """Return the policy of the paper's Table 1: T, S and G are not sensitive and stay as they are."""
+    """Return the policy of the paper's Table 1: T, S and G are not sensitive and stay as they are.
+
+    >>> sorted(set(mq.data.eleven_nodes().schema) - set(mq.data.eleven_nodes_policy().disguised))
+    ['G', 'S', 'T']
+    """
     return Policy.from_dict(
         {
             "masquerade": 1,
@@ -108,7 +117,11 @@ def eleven_nodes_policy() -> Policy:
 
 @cache
 def seven_nodes() -> BayesianNetwork:
-    """Return the network of Fig. 3 in Ma & Sivakumar (2005), §6.2: seven variables with two values each."""
+    """Return the network of Fig. 3 in Ma & Sivakumar (2005), §6.2: seven variables with two values each.
+
+    >>> mq.data.seven_nodes().structure["C"]
+    ('A', 'G')
+    """
     schema = Schema({name: [1, 2] for name in SEVEN_NODES})
     tables = {}
     for name, parents in SEVEN_NODES.items():

@@ -30,7 +30,7 @@ Kind = Literal["table", "network", "baskets"]
 def names(kind: Kind = "table") -> tuple[str, ...]:
     """Return what `load` (a table), `network` (a network) or `path` (a file of baskets) can be asked for.
 
-    >>> names("network")
+    >>> mq.data.names("network")
     ('alarm', 'asia', 'cancer', 'earthquake')
     """
     if kind not in CATALOGUE:
@@ -41,7 +41,7 @@ def names(kind: Kind = "table") -> tuple[str, ...]:
 def describe() -> pd.DataFrame:
     """Return the catalogue: for every name its kind, title, size, licence, citation, files and packages.
 
-    >>> describe().loc["asia", "licence"]
+    >>> mq.data.describe().loc["asia", "licence"]
     'CC BY-SA'
     """
     rows = [
@@ -68,13 +68,21 @@ def load(name: str, directory: str | Path | None = None) -> pd.DataFrame:
     Looked for in `directory` (or MASQUERADE_DATA), in the cache, in installed packages, at its origin; every
     copy is verified. ``frame.attrs["source"]`` tells where it came from; `describe` lists what there is.
     Errors: `DataMissing` if it is nowhere, `FileError` if the directory has another file under its name.
+
+    >>> iris = mq.data.load("iris")
+    >>> iris.shape
+    (150, 5)
     """
     _known(name, SETS, "table")
     return frame_of(name, places(directory)).copy()
 
 
 def network(name: str, directory: str | Path | None = None) -> BayesianNetwork:
-    """Return a public Bayesian network by name, looked for like a table; see `masquerade.learn.read_bif`."""
+    """Return a public Bayesian network by name, looked for like a table; see `masquerade.learn.read_bif`.
+
+    >>> mq.data.network("asia").structure["xray"]
+    ('either',)
+    """
     _known(name, NETWORKS, "network")
     return network_of(name, places(directory))
 
@@ -83,6 +91,14 @@ def path(name: str, directory: str | Path | None = None) -> Path:
     """Return where a published file lies on this machine, such as "retail.dat" for `read_baskets`.
 
     Looked for like a table; a file that has to be fetched is put into the cache.
+
+    >>> from masquerade.core.errors import InputError
+    >>> try:
+    ...     mq.data.path("iris")
+    ... except InputError as error:
+    ...     print(error)
+    ...
+    There is no file 'iris' in the catalogue. Did you mean 'iris.data'?
     """
     short = str(name).rpartition("/")[2]
     _known(short, FILES, "file")
