@@ -84,13 +84,19 @@ def read_baskets(
     separator: str | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> Baskets:
-    """Return the baskets in a text file (or .gz): one transaction a line, items between blanks or commas.
+    r"""Return the baskets in a text file (or .gz): one transaction a line, items between blanks or commas.
 
     The separator is a comma if the start of the file has one, else any blanks. An empty line is an empty
     basket, except at the end, where only a comma alone is one. `items` is the list of all items: give it for
     records to be released, since a list read off the data tells what is in them; without it, the items that
     occur, in order.
     Cost: one pass; memory for the items found, then for the packed bits (refused beyond `most_bytes`).
+
+    >>> from pathlib import Path
+    >>> _ = Path("market.txt").write_text("bread milk\nmilk\nbread butter\n")
+    >>> baskets = mq.read_baskets("market.txt")
+    >>> mq.tally(baskets).answer([mq.Query(by="milk")])[0].values.tolist()
+    [1.0, 2.0]
     """
     listed = None if items is None else tuple(dict.fromkeys(str(item) for item in items))
     known = {} if listed is None else {name: place for place, name in enumerate(listed)}
@@ -192,6 +198,10 @@ def basket_policy(
 
     `together` lists groups of items; `joint` gives the channel for their number of combinations, such as
     ``lambda cells: symmetric(cells, 0.3)``. Codes are false, true: `channel` is over (out, in).
+
+    >>> policy = mq.basket_policy(["bread", "milk"], mq.channels.binary(0.1))
+    >>> policy.group("milk").channel.gamma
+    Fraction(9, 1)
     """
     names = tuple(items)
     grouped = {name for group in together for name in group}

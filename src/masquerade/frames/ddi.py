@@ -25,7 +25,13 @@ _FILE: Final = "F1"
 
 @dataclass(frozen=True)
 class Wording:
-    """What a column is called and was asked as, by language; answers in the order of its categories."""
+    """What a column is called and was asked as, by language; answers in the order of its categories.
+
+    >>> pills = mq.interop.Wording({"en": "Do you take pills to study?"}, {"en": ["Yes", "No"]})
+    >>> text = mq.interop.codebook(mq.data.students_policy(), cases=600, wordings={"pills": pills})
+    >>> "Do you take pills to study?" in text
+    True
+    """
 
     question: Mapping[str, str] = field(default_factory=dict)
     answers: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -45,6 +51,10 @@ def codebook(
 
     `title` and `wordings` (by variable) are texts by language; `more` are columns beside the policy's, with
     their categories.
+
+    >>> text = mq.interop.codebook(mq.data.students_policy(), cases=600, title={"en": "Students"})
+    >>> text.count("<var ")
+    4
     """
     ET.register_namespace("", NAMESPACE)
     root = ET.Element(_tag("codeBook"), {"version": "2.5", "ID": "masquerade"})

@@ -64,7 +64,7 @@ def encode(column: pa.Array | pa.ChunkedArray, field: Field, *, text: bool = Fal
     Labels match by type and value; with `text` (a CSV) by their text form. Values that are unknown, missing
     without a stand-in, or outside the bins are an `UnknownValue`, rows counted from 1.
 
-    >>> encode(pa.array(["yes", "no"]), Field(Variable("smoker", ("yes", "no")))).tolist()
+    >>> encode(pa.array(["yes", "no"]), Field(mq.Variable("smoker", ("yes", "no")))).tolist()
     [0, 1]
     """
     size = len(field.variable)
