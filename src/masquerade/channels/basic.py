@@ -27,7 +27,11 @@ MOST_CATEGORIES = 2**24
 
 
 def identity(categories: int) -> Channel:
-    """Return the channel that reports the truth (γ = ∞ with more than one category)."""
+    """Return the channel that reports the truth (γ = ∞ with more than one category).
+
+    >>> mq.channels.identity(3).row(2), mq.channels.identity(3).gamma
+    ({2: Fraction(1, 1)}, inf)
+    """
     check_categories(categories)
     if categories > MOST_CATEGORIES:
         raise ChannelError(f"A channel has at most {MOST_CATEGORIES:,} categories; use smaller groups.")
@@ -44,7 +48,7 @@ def matrix(
 
     Reports that stand in several `columns` are combinations of their labels, the first varying slowest.
 
-    >>> matrix([["0.9", "0.1"], ["1/4", "3/4"]]).gamma
+    >>> mq.channels.matrix([["0.9", "0.1"], ["1/4", "3/4"]]).gamma
     Fraction(15, 2)
     """
     if not rows or not rows[0]:
@@ -62,7 +66,7 @@ def matrix(
 def binary(p1: Rational, p2: Rational | None = None) -> Channel:
     """Return the channel that changes the first category with probability p1, the second with p2 (= p1).
 
-    >>> binary(0.1, 0.25).gamma
+    >>> mq.channels.binary(0.1, 0.25).gamma
     Fraction(15, 2)
     """
     first = probability(p1, "p1")
@@ -73,7 +77,7 @@ def binary(p1: Rational, p2: Rational | None = None) -> Channel:
 def symmetric(categories: int, p: Rational) -> Channel:
     """Return k-ary randomized response: the truth with probability 1−p, else any other category alike.
 
-    >>> symmetric(5, 0.4).gamma
+    >>> mq.channels.symmetric(5, 0.4).gamma
     Fraction(6, 1)
     """
     check_categories(categories)
@@ -114,7 +118,7 @@ def _two_weights(categories: int, own: int, other: int) -> Channel:
 def ternary(p1: Rational, p2: Rational | None = None) -> Channel:
     """Return the cyclic channel on three categories: to the next with p1, to the one after with p2 (= p1).
 
-    >>> round(float(ternary(0.15, 0.15).gamma), 2)
+    >>> round(float(mq.channels.ternary(0.15, 0.15).gamma), 2)
     4.67
     """
     first = probability(p1, "p1")
@@ -124,7 +128,12 @@ def ternary(p1: Rational, p2: Rational | None = None) -> Channel:
 
 
 def grouped(groups: Sequence[Sequence[int]], within: Sequence[Channel]) -> Channel:
-    """Return the block channel that changes a category only within its group (the group is disclosed)."""
+    """Return the block channel that changes a category only within its group (the group is disclosed).
+
+    >>> channel = mq.channels.grouped([[0, 1], [2, 3]], [mq.channels.binary(0.25), mq.channels.binary(0.1)])
+    >>> channel.row(3)
+    {2: Fraction(1, 10), 3: Fraction(9, 10)}
+    """
     members = [code for group in groups for code in group]
     if sorted(members) != list(range(len(members))):
         raise ChannelError("The groups of a grouped channel must hold every category exactly once.")
@@ -157,7 +166,7 @@ def flip(
     with more categories needs a declared involution in `opposites`.
     Reference: Zhan et al. (2004), §3.
 
-    >>> flip([2, 2], 0.7).row(0)
+    >>> mq.channels.flip([2, 2], 0.7).row(0)
     {0: Fraction(7, 10), 3: Fraction(3, 10)}
     """
     parts = [tuple(group) for group in (groups or [range(len(sizes))])]

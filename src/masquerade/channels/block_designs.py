@@ -78,8 +78,9 @@ def block_design(
     points the next larger ones lose points. `size` asks for blocks of this size instead.
     Error: exact, γ is kept; the variance is that of all subsets of the block's size if no points are lost.
 
-    >>> block_design(7, 2, size=3).gamma
-    Fraction(2, 1)
+    >>> channel = mq.channels.block_design(7, 2, size=3)
+    >>> channel.gamma, channel.reports
+    (Fraction(2, 1), 7)
     """
     bound = gamma_of(gamma, epsilon, breach)
     design = best_design(categories, bound, size)
@@ -135,6 +136,10 @@ def subset_selection(
     The optimum for counts of categories that are alike. Where the subsets are too many to list, take a
     `block_design`: the same variance with some K reports.
     Reference: Ye & Barg (2018). The best size is the better of the two beside K/(γ+1).
+
+    >>> channel = mq.channels.subset_selection(6, gamma=2)
+    >>> channel.reports, channel.gamma
+    (15, Fraction(2, 1))
     """
     check_categories(categories)
     bound = gamma_of(gamma, epsilon, breach)
@@ -187,6 +192,10 @@ def hadamard_response(
     Report m (numbered from 1) is in the half of truth l if entry (l+1, m−1) of Sylvester's matrix is +1.
     A `block_design` is never worse at the same γ; this one is for comparison with others' collections.
     Reference: Acharya, Sun & Zhang (2019), for small ε.
+
+    >>> channel = mq.channels.hadamard_response(5, gamma=3)
+    >>> channel.reports, channel.gamma
+    (8, Fraction(3, 1))
     """
     check_categories(categories)
     bound = gamma_of(gamma, epsilon, breach)

@@ -39,6 +39,14 @@ class Channel:
     rows); a row's probabilities are its weights over their sum. `labels` names the reports when they are
     not the truths themselves. Reports of several `columns` are their combinations, the first varying slowest.
     Build one with the functions of `masquerade.channels`.
+
+    >>> channel = mq.channels.symmetric(3, "0.4")
+    >>> channel.gamma, round(channel.epsilon, 3)
+    (Fraction(3, 1), 1.099)
+    >>> [str(chance) for chance in channel.row(0).values()]
+    ['3/5', '1/5', '1/5']
+    >>> round(channel.vulnerability(), 3), channel.is_singular
+    (0.6, False)
     """
 
     outcomes: NDArray[np.int32]

@@ -42,6 +42,10 @@ class ClassResponse:
     Reports are (block, class), counted from zero: first the cells blocks, by their variables in order, then
     the difference blocks. The class of a cells block is the combination of its variables, the first varying
     slowest; that of a difference block tells for all variables but the first whether they differ from it.
+
+    >>> blocks = mq.channels.ClassResponse(sizes=(2, 2, 2), k=2, gamma=3)
+    >>> blocks.gamma, blocks.cells
+    (Fraction(3, 1), Fraction(1, 1))
     """
 
     sizes: tuple[int, ...]

@@ -27,7 +27,7 @@ def for_gamma(categories: int, gamma: Rational) -> Channel:
     Reference: Kairouz, Oh & Viswanath (2016): optimal among all channels for large γ.
     Error: none while the probabilities fit in 62 bits; beyond, γ is rounded down by less than 2⁻³² of it.
 
-    >>> for_gamma(5, 19).row(0)[0]
+    >>> mq.channels.for_gamma(5, 19).row(0)[0]
     Fraction(19, 23)
     """
     check_categories(categories)
@@ -40,7 +40,12 @@ def for_gamma(categories: int, gamma: Rational) -> Channel:
 
 
 def for_epsilon(categories: int, epsilon: Rational) -> Channel:
-    """Return the symmetric channel with γ at most e^ε, and less than 2⁻³² of it below."""
+    """Return the symmetric channel with γ at most e^ε, and less than 2⁻³² of it below.
+
+    >>> channel = mq.channels.for_epsilon(3, 1)
+    >>> round(channel.epsilon, 6), channel.epsilon <= 1
+    (1.0, True)
+    """
     check_categories(categories)
     budget = rational(epsilon, "epsilon")
     if budget < 0:
@@ -60,6 +65,10 @@ def invariant(prior: Sequence[Rational], base: Channel, strength: Rational = 1) 
     Formula: R = αPQ + (1−α)I with Q[m,l] = π_l P[l,m] / Σ_j π_j P[j,m], so that πᵀR = πᵀ.
     Reference: Kooiman, Willenborg & Gouweleeuw (1997). Exact while denominators fit in 62 bits; beyond
     that rounded to denominator 2³² without raising γ, and invariant to about 1e-9.
+
+    >>> channel = mq.channels.invariant(["1/4", "3/4"], mq.channels.binary("0.2"))
+    >>> ([0.25, 0.75] @ channel.matrix).round(9).tolist()
+    [0.25, 0.75]
     """
     shares = [rational(share, "prior") for share in prior]
     if base.truths != base.reports or len(shares) != base.truths:
@@ -97,6 +106,12 @@ def additive(edges: Sequence[Rational], noise: Noise, scale: Rational, margin: i
     Uniform noise has γ = ∞: an extreme report excludes truths. Gaussian noise has a finite γ, often huge
     (at most 2³²: no report is rarer than the denominator allows).
     Reference: Agrawal & Srikant (2000).
+
+    >>> channel = mq.channels.additive([0, 10, 20, 30], "uniform", 10)
+    >>> channel.labels
+    ('(-inf, 0)', '[0, 10)', '[10, 20)', '[20, 30)', '[30, inf)')
+    >>> channel.gamma
+    inf
     """
     cuts = [rational(edge, "edges") for edge in edges]
     widths = {right - left for left, right in pairwise(cuts)}

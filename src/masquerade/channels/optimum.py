@@ -36,6 +36,10 @@ class OptimalDesign:
     `value` is the summed second moment of one record's contribution to the queries under the prior;
     `bound` is a value that no channel with this γ (and the other limits) is below, None if it is not
     proved; `blocks` are the categories whose reports have weight γ, `weights` the reports' integer weights.
+
+    >>> design = mq.channels.optimal_design(4, gamma=3)
+    >>> design.channel.gamma, design.gap < 1e-9
+    (Fraction(3, 1), True)
     """
 
     channel: Channel
@@ -91,7 +95,7 @@ def optimal(
 ) -> Channel:
     """Return the channel with the least variance for the queries; see `optimal_design`, which says how sure.
 
-    >>> optimal(6, epsilon=1).reports
+    >>> mq.channels.optimal(6, epsilon=1).reports
     15
     """
     found = optimal_design(categories, gamma, epsilon=epsilon, breach=breach, queries=queries, prior=prior)
@@ -120,6 +124,10 @@ def optimal_design(
     Reference: Kairouz, Oh & Viswanath (2016); Ye & Barg (2018) for counts under a uniform prior.
     Cost: about a second for ten categories, minutes for 32; counts under a uniform prior at once for any K.
     Error: `gap`; proved for up to 20 categories, and for counts under a uniform prior.
+
+    >>> design = mq.channels.optimal_design(3, gamma=4, queries="cumulative")
+    >>> design.gap < 1e-6
+    True
     """
     check_categories(categories)
     if categories < 2:
@@ -157,7 +165,12 @@ def optimal_design(
 
 
 def certified(design: OptimalDesign) -> OptimalDesign:
-    """Return a design with its value and bound computed anew: what a policy's file claims, checked."""
+    """Return a design with its value and bound computed anew: what a policy's file claims, checked.
+
+    >>> design = mq.channels.optimal_design(3, gamma=4)
+    >>> mq.channels.certified(design).bound == design.bound
+    True
+    """
     prior = design.prior.tolist()
     again = optimal_design(len(prior), design.gamma, queries=design.queries, prior=prior)
     value = second_moment(design.channel, design.queries, design.prior)

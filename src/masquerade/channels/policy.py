@@ -76,10 +76,13 @@ class Group:
 class Policy:
     """Schema, channels and their sha256 id.
 
-    >>> policy = Policy.from_dict({"masquerade": 1, "variables": {
+    >>> policy = mq.Policy.from_dict({"masquerade": 1, "variables": {
     ...     "smoker": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.25}}}})
     >>> policy.group("smoker").channel.gamma
     Fraction(3, 1)
+    >>> policy.save("policy.yaml")
+    >>> mq.Policy.load("policy.yaml").id == policy.id
+    True
     """
 
     def __init__(

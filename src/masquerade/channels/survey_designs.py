@@ -25,7 +25,11 @@ MOST_ITEMS = 30
 
 
 def warner(p: Rational) -> Channel:
-    """Return Warner's (1965) design: with probability p "are you A?", otherwise "are you not A?"."""
+    """Return Warner's (1965) design: with probability p "are you A?", otherwise "are you not A?".
+
+    >>> mq.channels.warner(0.7).row(0)
+    {0: Fraction(7, 10), 1: Fraction(3, 10)}
+    """
     return binary(1 - probability(p, "p"))
 
 
@@ -34,6 +38,9 @@ def unrelated_question(p: Rational, prevalence: Rational) -> Channel:
 
     `prevalence` is the known share of "yes" to the harmless question.
     Reference: Greenberg, Abul-Ela, Simmons & Horvitz (1969).
+
+    >>> mq.channels.unrelated_question(0.7, 0.5).gamma
+    Fraction(17, 3)
     """
     asked, share = probability(p, "p"), probability(prevalence, "prevalence")
     lucky = (1 - asked) * share
@@ -44,6 +51,10 @@ def forced_response(p_yes: Rational, p_no: Rational) -> Channel:
     """Return the forced-response design: "yes" on demand with p_yes, "no" with p_no, else the truth.
 
     Reference: Boruch (1971).
+
+    >>> channel = mq.channels.forced_response("1/6", "1/6")
+    >>> channel.row(0), channel.gamma
+    ({0: Fraction(5, 6), 1: Fraction(1, 6)}, Fraction(5, 1))
     """
     yes, no = probability(p_yes, "p_yes"), probability(p_no, "p_no")
     truth = 1 - probability(yes + no, "p_yes + p_no")
@@ -54,6 +65,9 @@ def kuk(p1: Rational, p2: Rational, cards: int = 1) -> Channel:
     """Return Kuk's (1990) design: "yes" draws from a deck with share p1 of red cards, "no" with share p2.
 
     The report is the number of red cards among `cards` drawn (with replacement).
+
+    >>> mq.channels.kuk(0.8, 0.2, cards=2).labels
+    (0, 1, 2)
     """
     if isinstance(cards, bool) or not isinstance(cards, int) or cards < 1:
         raise ChannelError(f"The 'cards' parameter must be a whole number from 1. Got {cards!r} instead.")
@@ -68,7 +82,11 @@ def kuk(p1: Rational, p2: Rational, cards: int = 1) -> Channel:
 
 
 def mangat(p: Rational) -> Channel:
-    """Return Mangat's (1994) design: a "yes" is said as it is, a "no" with probability p, else "yes" too."""
+    """Return Mangat's (1994) design: a "yes" is said as it is, a "no" with probability p, else "yes" too.
+
+    >>> mq.channels.mangat(0.75).row(1)
+    {0: Fraction(1, 4), 1: Fraction(3, 4)}
+    """
     kept = probability(p, "p")
     return from_rows([{0: Fraction(1)}, {0: 1 - kept, 1: kept}], 2)
 
@@ -78,6 +96,10 @@ def triangular(p: Rational) -> Channel:
 
     `p` is the known share of "yes" to the harmless question. γ is infinite: a circle excludes "yes".
     Reference: Yu, Tian & Tang (2008).
+
+    >>> channel = mq.channels.triangular(0.25)
+    >>> channel.labels, channel.gamma
+    (('triangle', 'circle'), inf)
     """
     share = probability(p, "p")
     return from_rows([{0: Fraction(1)}, {0: share, 1: 1 - share}], 2, ("triangle", "circle"))
@@ -92,8 +114,10 @@ def crosswise(p: Rational, anchor: Rational | None = None) -> Channel:
     anchor.
     Reference: Yu, Tian & Tang (2008); Atsusaka & Stevenson (2021) for the anchor.
 
-    >>> crosswise(0.15, anchor=0.15).row(2)
-    {0: Fraction(1, 4), 1: Fraction(1, 4), 2: Fraction(1, 4), 3: Fraction(1, 4)}
+    >>> mq.channels.crosswise(0.25).gamma
+    Fraction(3, 1)
+    >>> [column.name for column in mq.channels.crosswise(0.15, anchor=0.15).columns]
+    ['answer', 'anchor']
     """
     share, said = probability(p, "p"), ("same", "different")
     if anchor is None:
@@ -114,8 +138,9 @@ def cheater_detection(p_yes: Pair, p_no: Pair = (0, 0), share: Rational = "1/2")
     is that of the first group. Reports have the columns group and answer.
     Reference: Clark & Desharnais (1998); Ostapczuk, Moshagen, Zhao & Musch (2009) for the symmetric one.
 
-    >>> cheater_detection([0.2, 0.8]).reports
-    4
+    >>> channel = mq.channels.cheater_detection([0.2, 0.8])
+    >>> [column.name for column in channel.columns], channel.reports
+    (['group', 'answer'], 4)
     """
     yes, no = _pair(p_yes, "p_yes"), _pair(p_no, "p_no")
     for a, b in zip(yes, no, strict=True):
@@ -135,6 +160,10 @@ def stochastic_lie_detector(p: Pair, share: Rational = "1/2") -> Channel:
     is said; who lies says "no". The prevalence is that of yes and lying yes together. Reports have the
     columns group and answer.
     Reference: Moshagen, Musch & Erdfelder (2012).
+
+    >>> channel = mq.channels.stochastic_lie_detector([0.9, 0.6])
+    >>> [(column.name, column.categories) for column in channel.columns]
+    [('group', (1, 2)), ('answer', ('yes', 'no'))]
     """
     kept = _pair(p, "p")
 
@@ -152,6 +181,9 @@ def unrelated_unknown(p: Pair, share: Rational = "1/2") -> Channel:
     the sensitive question in both groups (0 in the second: it only answers the harmless one). Reports have
     the columns group and answer. Both variables can be counted, not their combinations.
     Reference: Greenberg, Abul-Ela, Simmons & Horvitz (1969).
+
+    >>> mq.channels.unrelated_unknown([0.7, 0]).truths
+    4
     """
     asked = _pair(p, "p")
 
@@ -172,6 +204,10 @@ def list_experiment(
     columns group and answer. γ is infinite: in the treated group "none" and "all" disclose the sensitive
     answer.
     Reference: Miller (1984); Blair & Imai (2012), whose test of "no design effect" is the misfit test here.
+
+    >>> channel = mq.channels.list_experiment(4)
+    >>> [(column.name, column.categories) for column in channel.columns]
+    [('group', ('control', 'treated')), ('answer', (0, 1, 2, 3, 4, 5))]
     """
     most = _items(items, "items")
 
@@ -192,6 +228,10 @@ def double_list(
     answer, which people of the first of `groups` find in the first list. Reports have the columns group,
     first and second.
     Reference: Droitcour et al. (1991); Glynn (2013).
+
+    >>> channel = mq.channels.double_list(3, 3)
+    >>> [column.name for column in channel.columns], channel.truths
+    (['group', 'first', 'second'], 32)
     """
     sizes = (_items(first, "first") + 1, _items(second, "second") + 1)
 
@@ -210,6 +250,11 @@ def self_protective_no(items: Sequence[Channel]) -> Channel:
     channels of the items, "no" being the last report of each; reports have a column for each. More truths
     than reports: tables need a log-linear model of them, such as independence of the last variable.
     Reference: Böckenholt & van der Heijden (2007); Cruyff, van den Hout, van der Heijden & Böckenholt (2007).
+
+    >>> items = [mq.channels.forced_response("1/6", "1/6")] * 2
+    >>> channel = mq.channels.self_protective_no(items)
+    >>> channel.truths, channel.reports
+    (8, 4)
     """
     if len(items) < 2:
         raise ChannelError("Of one item nothing tells a self-protective 'no': give at least two.")
@@ -239,6 +284,10 @@ def panel(channel: Channel) -> Channel:
     *that* the answer changed; each wave alone keeps the γ of the channel.
 
     Formula: P(m, m' | l, l') = P[l, m]·P[l', m'] if l ≠ l', else P[l, m] where m = m'.
+
+    >>> waves = mq.channels.panel(mq.channels.binary("0.25"))
+    >>> waves.row(0)
+    {0: Fraction(3, 4), 3: Fraction(1, 4)}
     """
     check_cost(8 * channel.truths**2 * channel.reports**2)
     each = [channel.row(truth) for truth in range(channel.truths)]

@@ -33,6 +33,11 @@ def unary_encoding(
     Formula: with q = 1/(γ+1) the variance of a rare category's count is 4γn/(γ−1)², near the least possible
     for many categories; a person reports K bits.
     Reference: Wang, Blocki, Li & Jha (2017).
+
+    >>> town = mq.Variable("town", ["Ulm", "Trier", "Jena"])
+    >>> policy = mq.channels.unary_encoding(town, gamma=3)
+    >>> list(policy.schema)
+    ['town=Ulm', 'town=Trier', 'town=Jena']
     """
     bound = gamma_of(gamma, epsilon, breach)
     if len(variable) < 2:
@@ -47,6 +52,10 @@ def unary_gamma(policy: Policy) -> Fraction:
     """Return γ of the bits of one category: two of them differ between any two truths.
 
     Formula: P(bits | l)/P(bits | l') has only the factors of l and l', at most p(1−q)/((1−p)q) together.
+
+    >>> town = mq.Variable("town", ["Ulm", "Trier", "Jena"])
+    >>> mq.channels.unary_gamma(mq.channels.unary_encoding(town, gamma=3))
+    Fraction(3, 1)
     """
     bits = [policy.group(name).matrix_channel for name in policy.schema]
     if len(bits) < 2 or any((bit.truths, bit.reports) != (2, 2) for bit in bits):

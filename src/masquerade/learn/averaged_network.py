@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AveragedNetwork(Printed):
-    """How often each link occurred among several structures, and the structure of the frequent ones."""
+    """How often each link occurred among several structures, and the structure of the frequent ones.
+
+    >>> linked, alone = {"exams": (), "pills": ("exams",)}, {"exams": (), "pills": ()}
+    >>> found = mq.learn.averaged([linked, linked, alone])
+    >>> round(found.frequency["exams", "pills"], 2), found.structures
+    (0.67, 3)
+    """
 
     structure: dict[str, tuple[str, ...]]
     frequency: dict[Link, float]
@@ -52,6 +58,10 @@ def averaged(structures: Sequence[Parents], threshold: float = 0.5) -> AveragedN
     ones is turned, which cannot close another.
     Reference: Friedman, Goldszmidt & Wyner (1999); Scutari & Nagarajan (2013).
     Error: frequencies over resamples say how stable a link is; they are not probabilities of the link.
+
+    >>> linked, alone = {"exams": (), "pills": ("exams",)}, {"exams": (), "pills": ()}
+    >>> mq.learn.averaged([linked, linked, alone]).structure
+    {'exams': (), 'pills': ('exams',)}
     """
     if not structures:
         raise InputError("averaged() needs at least one structure.")
@@ -128,6 +138,11 @@ def resampled_network(
     Error: a frequency says how stable a link is under chance, and is not the probability of the link. Tables
     are drawn one by one from the evidence behind them (`Redrawn`), which leaves out what chance does to
     several of them at once.
+
+    >>> source = mq.tally(mq.data.students()[["pills", "sleep"]])
+    >>> found = mq.learn.resampled_network(source, ["pills", "sleep"], samples=5)
+    >>> found.structure, found.structures
+    ({'pills': (), 'sleep': ('pills',)}, 5)
     """
     check_source(source)
     if samples < 1 or int(samples) != samples:

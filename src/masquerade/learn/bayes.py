@@ -60,6 +60,10 @@ class NaiveBayes(Printed, LogScores, Saved):
     A class that nothing speaks for (estimated count ≤ 0) has probability 0, uniform rows with infinite
     standard errors, and is never predicted. `reliable` is False where a class's count is less than five
     standard errors: there the delta method is not to be trusted.
+
+    >>> model = mq.learn.naive_bayes(mq.tally(mq.data.students()), "sleep")
+    >>> model.predict_proba(mq.data.students()[:1]).round(2).tolist()
+    [[0.6, 0.4]]
     """
 
     target: Variable
@@ -208,6 +212,16 @@ def naive_bayes(
     Reference: Zhan, Chang & Matwin (2004) §3.4; with alpha = 1 scikit-learn's CategoricalNB on clear records.
     Cost: one batch of one question per feature and one for the classes.
     Error: first order in 1/n; flagged where N̂_c is below five standard errors.
+
+    >>> model = mq.learn.naive_bayes(mq.tally(mq.data.students()), "sleep", ["pills"])
+    >>> print(model.summary())
+    Naive Bayes of sleep: 1 feature, alpha = 1, n = 600
+                                   bad              good
+    P(sleep)
+                       0.3367 ± 0.0193   0.6633 ± 0.0193
+    P(pills | sleep)
+      no               0.5833 ± 0.0343   0.8925 ± 0.0153
+      yes              0.4167 ± 0.0343   0.1075 ± 0.0153
     """
     check_source(source)
     names = told_apart(source.schema, target, features)

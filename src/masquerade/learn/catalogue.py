@@ -34,6 +34,10 @@ class Option:
 
     `for_summary` marks what says how a model is shown, and goes to its `summary` instead of the learner;
     `typed_as` is the name of a command's option where it is another one.
+
+    >>> [option] = [option for option in mq.learn.learner("tree").options if option.name == "max_depth"]
+    >>> option.flag, option.default
+    ('--max-depth', None)
     """
 
     name: str
@@ -93,6 +97,12 @@ class Learner:
     without them it may ask about any. One that asks `at_once` asks nothing after its first batch. `draw`
     makes a picture of the source and the model; None where there is none.
     Without `command` there is no ``masquerade learn NAME``.
+
+    >>> learner = mq.learn.learner("naive-bayes")
+    >>> [option.name for option in learner.options]
+    ['target', 'features', 'alpha']
+    >>> learner.learnt(mq.tally(mq.data.students()), {"target": "sleep"}).target.name
+    'sleep'
     """
 
     name: str
@@ -189,7 +199,7 @@ class Learner:
 def learner(name: str) -> Learner:
     """Return the entry of a name, ours or another package's.
 
-    >>> learner("tree").title
+    >>> mq.learn.learner("tree").title
     'decision tree'
     """
     if name in LEARNERS:

@@ -39,6 +39,10 @@ class Clusters(Printed, Saved):
     The errors take as given which cells belong to which centre; those of a centre with no records are
     infinite. Clusters that were found on shares have neither errors of centres nor `within`, the sum of
     squared distances: both would need sums that are not opened.
+
+    >>> clusters = mq.learn.k_means(mq.tally(mq.data.students()), 2, ["year"])
+    >>> clusters.centres.round(2).tolist(), clusters.shares.round(2).tolist()
+    ([[1.5], [3.0]], [0.67, 0.33])
     """
 
     names: tuple[str, ...]
@@ -116,6 +120,11 @@ def k_means(
     Reference: Lloyd (1982); MacQueen (1967).
     Cost: one table of all variables, so a few of them, or coarse bins.
     Error: by the delta method under the table's covariance, given the cells of every cluster.
+
+    >>> print(mq.learn.k_means(mq.tally(mq.data.students()), 2, ["year"]).summary())
+    2 clusters of 600 records.
+    66.7% ± 1.9: year 1.5 ± 0.025
+    33.3% ± 1.9: year 3 ± 0
     """
     check_source(source)
     chosen = tuple(source.schema if names is None else dict.fromkeys(names))

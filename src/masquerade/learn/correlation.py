@@ -26,7 +26,12 @@ Scores = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Correlations(Printed):
-    """The correlation of every pair of variables, with its standard error; estimates may exceed 1."""
+    """The correlation of every pair of variables, with its standard error; estimates may exceed 1.
+
+    >>> found = mq.learn.correlations(mq.tally(mq.data.students()), ["exams", "pills", "sleep"])
+    >>> found.values.round(2).tolist()
+    [[1.0, 0.22, -0.08], [0.22, 1.0, -0.36], [-0.08, -0.36, 1.0]]
+    """
 
     names: tuple[str, ...]
     values: Floats
@@ -88,6 +93,13 @@ def correlations(
     Reference: Meng, Sivakumar & Kargupta (2004) §2, for the Gram matrix of columns.
     Cost: one table a pair.
     Error: by the delta method, of u_x v_y − r(u_x² + v_y²)/2 under the table's covariance.
+
+    >>> print(mq.learn.correlations(mq.tally(mq.data.students()), ["exams", "pills", "sleep"]).summary())
+    Correlations of 3 variables, n = 600
+    first second  correlation  stderr
+    pills  sleep      -0.3600  0.0409
+    exams  pills       0.2210  0.0382
+    exams  sleep      -0.0776  0.0407
     """
     check_source(source)
     chosen = tuple(source.schema if names is None else dict.fromkeys(names))

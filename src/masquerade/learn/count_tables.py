@@ -15,7 +15,12 @@ from masquerade.core.words import printable
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tables(Printed):
-    """Some tables of counts, as they are."""
+    """Some tables of counts, as they are.
+
+    >>> found = mq.learn.tables(mq.tally(mq.data.students()), [["exams", "pills"], ["year"]])
+    >>> [table.names for table in found.tables]
+    [('exams', 'pills'), ('year',)]
+    """
 
     tables: tuple[CountTable, ...]
 
@@ -40,5 +45,10 @@ class Tables(Printed):
 
 
 def tables(source: Tally, tables: Sequence[Sequence[str]]) -> Tables:
-    """Return the tables of some variables each, counted in one batch."""
+    """Return the tables of some variables each, counted in one batch.
+
+    >>> found = mq.learn.tables(mq.tally(mq.data.students()), [["exams", "pills"]])
+    >>> found.tables[0].values.tolist()
+    [[264.0, 36.0], [210.0, 90.0]]
+    """
     return Tables(tuple(source.answer([Query(by=tuple(names)) for names in tables])))

@@ -31,7 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Density(Printed):
-    """A density that is constant within bins, with a standard error for each."""
+    """A density that is constant within bins, with a standard error for each.
+
+    >>> import pandas as pd
+    >>> ages = pd.DataFrame({"age": ["[0, 20)", "[20, 60]", "[20, 60]", "[20, 60]"]})
+    >>> density = mq.learn.reconstructed_density(mq.tally(ages), "age")
+    >>> density.at([10, 30]).tolist()
+    [0.0125, 0.01875]
+    """
 
     name: str
     edges: Floats
@@ -91,6 +98,11 @@ def reconstructed_density(
     Reference: Ma (2006), §2.5 and Fig. 6.3, whose estimate lacks the division by the width.
     Cost: one question.
     Error: unbiased for the mean density within each bin; standard errors are those of the unbiased counts.
+
+    >>> import pandas as pd
+    >>> ages = pd.DataFrame({"age": ["[0, 20)", "[20, 60]", "[20, 60]", "[20, 60]"]})
+    >>> mq.learn.reconstructed_density(mq.tally(ages), "age").values.tolist()
+    [0.0125, 0.01875]
     """
     check_source(source)
     (table,) = source.answer([Query(by=(name,))])

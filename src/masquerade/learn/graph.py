@@ -96,6 +96,10 @@ def cpdag(structure: Parents) -> PartialGraph:
     b – c if a → b with a, c not linked; if b → a → c; or if b – a → c and b – d → c with a, d not linked.
     Reference: Verma & Pearl (1990); Meek (1995), rules 1 to 3 (the fourth needs prior knowledge).
     Cost: polynomial; milliseconds for a hundred nodes.
+
+    >>> graph = mq.learn.cpdag({"exams": (), "pills": ("exams",), "sleep": ("pills",)})
+    >>> sorted(graph.directed), len(graph.undirected)
+    ([], 2)
     """
     ancestral_order(structure)
     linked = skeleton(structure)
@@ -144,6 +148,9 @@ def shd(first: Parents | PartialGraph, second: Parents | PartialGraph) -> int:
 
     Two structures are compared as directed graphs; pass `cpdag(...)` of both to compare what data can tell.
     Reference: Tsamardinos, Brown & Aliferis (2006), who compare CPDAGs.
+
+    >>> mq.learn.shd({"exams": (), "pills": ("exams",)}, {"exams": (), "pills": ()})
+    1
     """
     if isinstance(first, PartialGraph) != isinstance(second, PartialGraph):
         raise InputError("shd() compares two structures or two CPDAGs, not one of each.")

@@ -55,6 +55,12 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
     the counts it was learnt from, that it classifies rightly; `negative` is how much of the unbiased counts
     was below zero before it was projected away, as a share of the records; `shares` are those of the
     categories of each feature, by which disguised rows are read (None in files of earlier versions).
+
+    >>> model = mq.learn.linear_classifier(mq.tally(mq.data.students()), "sleep", loss="logistic")
+    >>> model.names
+    ('exams=many', 'year', 'pills=yes')
+    >>> model.coefficients.round(2).tolist()
+    [[1.12, 0.01, -0.01, -1.8]]
     """
 
     target: Variable
@@ -230,10 +236,9 @@ def linear_classifier(
     Error: first order in 1/n; a table with much `negative` is biased by the projection (not if "unbiased"),
     and its standard errors remain those of the unbiased counts. A ridge's own bias is not counted.
 
-    >>> import masquerade as mq, pandas as pd
-    >>> records = pd.DataFrame({"age": [1, 2, 3, 4], "buys": ["no", "no", "yes", "yes"]})
-    >>> linear_classifier(mq.tally(records), "buys").predict({"age": [1, 4]}).tolist()
-    ['no', 'yes']
+    >>> model = mq.learn.linear_classifier(mq.tally(mq.data.students()), "sleep", loss="logistic")
+    >>> round(model.accuracy, 3)
+    0.733
     """
     check_source(source)
     names = told_apart(source.schema, target, features)

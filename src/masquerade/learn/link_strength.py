@@ -83,6 +83,15 @@ class LearnedStructure(Printed):
     """A structure, the strength of its links, and the rule that found it.
 
     Found on shares, where no count was opened, it has no strengths.
+
+    >>> found = mq.learn.structure(mq.tally(mq.data.students()), order=["exams", "pills", "sleep", "year"])
+    >>> print(found.summary())
+    4 nodes, 3 links by K2, score bic, likelihood
+    link             deviance      df     p-value
+    pills → sleep        74.2     1.0     1.2e-18
+    exams → pills        30.1     1.0     6.2e-08
+    exams → year         16.1     2.0     0.00034
+    p-values are those of links chosen beforehand: they rank links, they are no probabilities
     """
 
     structure: dict[str, tuple[str, ...]]

@@ -74,14 +74,26 @@ class Saved:
 
 
 def save(model: Model, path: str | Path) -> None:
-    """Write a model as JSON; the file is replaced whole or not at all."""
+    """Write a model as JSON; the file is replaced whole or not at all.
+
+    >>> model = mq.learn.naive_bayes(mq.tally(mq.data.students()), "sleep")
+    >>> mq.learn.save(model, "model.json")
+    >>> mq.learn.load("model.json").features == model.features
+    True
+    """
     values = model.to_dict()
     check_header(values, None)
     write_whole(Path(path), json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def load(path: str | Path) -> Any:
-    """Return the model in a file that `save` wrote; what is none is refused in one line."""
+    """Return the model in a file that `save` wrote; what is none is refused in one line.
+
+    >>> model = mq.learn.naive_bayes(mq.tally(mq.data.students()), "sleep")
+    >>> mq.learn.save(model, "model.json")
+    >>> type(mq.learn.load("model.json")).__name__
+    'NaiveBayes'
+    """
     target = Path(path)
     values = read_json(target, most=MOST_BYTES)
     try:

@@ -71,6 +71,16 @@ class ConditionalTable(Printed):
     standard errors, or below 25. A configuration with no records (an estimate of zero or less) has a uniform
     row and infinite standard errors. A standard error of zero at 0 or 1 says only that nothing else was seen;
     `conf_int` says how much that means. A table that was not estimated has no `evidence` and no errors.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> network = mq.learn.bayesian_network(source, {"exams": (), "pills": ("exams",)})
+    >>> print(network["pills"].summary())
+    P(pills | exams)
+    exams pills  probability  stderr  lower  upper  reliable
+      few    no       0.8800  0.0188 0.8383 0.9120      True
+      few   yes       0.1200  0.0188 0.0880 0.1617      True
+     many    no       0.7000  0.0265 0.6459 0.7491      True
+     many   yes       0.3000  0.0265 0.2509 0.3541      True
     """
 
     child: Variable

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Measure(Printed):
-    """How well a classifier does by one measure: an estimate, which may lie outside its range."""
+    """How well a classifier does by one measure: an estimate, which may lie outside its range.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> found = mq.evaluate.balanced_accuracy(mq.learn.naive_bayes(source, "sleep", ["pills"]), source)
+    >>> found.name, round(float(found.value), 3)
+    ('balanced accuracy', 0.655)
+    """
 
     name: str
     value: float
@@ -40,7 +46,13 @@ class Measure(Printed):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Confusion(Printed):
-    """Which true classes are predicted as which: shares of all records, rows true, columns predicted."""
+    """Which true classes are predicted as which: shares of all records, rows true, columns predicted.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> found = mq.evaluate.confusion(mq.learn.naive_bayes(source, "sleep", ["pills"]), source)
+    >>> found.shares.round(2).tolist()
+    [[0.14, 0.2], [0.07, 0.59]]
+    """
 
     target: Variable
     shares: Floats
@@ -71,7 +83,14 @@ class Confusion(Printed):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Calibration(Printed):
-    """Of rows with a predicted probability, how many are of the class? A row for each bin of predictions."""
+    """Of rows with a predicted probability, how many are of the class? A row for each bin of predictions.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> model = mq.learn.naive_bayes(source, "sleep", ["pills"])
+    >>> found = mq.evaluate.calibration(model, source, positive="bad", bins=2)
+    >>> found.predicted.round(2).tolist(), found.observed.round(2).tolist()
+    ([0.25, 0.75], [0.25, 0.67])
+    """
 
     positive: Category
     predicted: Floats

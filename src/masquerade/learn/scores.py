@@ -113,6 +113,10 @@ class Uncorrected:
     """Estimated counts are taken for clear ones: links are added that noise alone suggests.
 
     The base of the rules that score estimated counts and say how a gain is made to account for their noise.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> mq.learn.structure(source, correction=mq.learn.Uncorrected()).links
+    [('exams', 'year'), ('exams', 'pills'), ('pills', 'sleep')]
     """
 
     def factors(self, links: Candidates) -> Floats:
@@ -161,7 +165,12 @@ class Uncorrected:
 
 @dataclass(frozen=True, slots=True)
 class Constant(Uncorrected):
-    """The papers' rule for BIC: the penalty C* times as large, one constant for all links."""
+    """The papers' rule for BIC: the penalty C* times as large, one constant for all links.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> mq.learn.structure(source, correction=mq.learn.Constant(4)).links
+    [('exams', 'pills'), ('pills', 'sleep')]
+    """
 
     value: float
 
@@ -183,6 +192,10 @@ class Eta(Uncorrected):
     """The papers' rule for the Bayesian score: the log score must grow by (1 − η)·|log score without|.
 
     The papers print η·P_new > P_old, which for logarithms makes sense only in this way.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> mq.learn.structure(source, score="k2", correction=mq.learn.Eta(0.99)).links
+    [('exams', 'pills'), ('pills', 'sleep')]
     """
 
     value: float
@@ -206,6 +219,10 @@ class DesignEffect(Uncorrected):
 
     False links stay away; but a rare category inflates the effect of a whole table, and links between
     frequent categories are missed for it.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> mq.learn.structure(source, correction=mq.learn.DesignEffect()).links
+    [('exams', 'year'), ('exams', 'pills'), ('pills', 'sleep')]
     """
 
     def factors(self, links: Candidates) -> Floats:
@@ -236,6 +253,10 @@ class Likelihood:
     `core.link_marginals`); evidence without reports is scored by its design effect there.
     Reference: Haberman (1974) for tables that are observed indirectly; Cheeseman & Stutz (1996).
     Cost: two fits a link, cut short where the link cannot gain.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> mq.learn.structure(source, correction=mq.learn.Likelihood()).links
+    [('exams', 'year'), ('exams', 'pills'), ('pills', 'sleep')]
     """
 
     def bounds(self, links: Candidates, score: Score) -> Floats:

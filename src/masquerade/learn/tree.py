@@ -55,10 +55,15 @@ def decision_tree(
     conditions are weights inside the source, so tables do not grow with depth.
     Error: gains within 1e-9·n of each other are ties, won by the first feature in the schema.
 
-    >>> import pandas as pd, masquerade as mq
-    >>> frame = pd.DataFrame({"rain": ["yes"] * 20 + ["no"] * 20, "play": ["no"] * 18 + ["yes"] * 22})
-    >>> decision_tree(mq.tally(frame), target="play")
-    DecisionTree(play: 2 leaves, depth 1)
+    >>> print(mq.learn.decision_tree(mq.tally(mq.data.students()), "sleep").to_text())
+    n = 600
+    <BLANKLINE>
+    node) condition, records ± stderr, sleep, P(bad, good) ± stderr
+          * leaf   ~ fewer than five standard errors of records   ! too few records: parent's classes
+    <BLANKLINE>
+    0) root  600 ± 0  good  (0.337 ± 0.019  0.663 ± 0.019)
+      1) pills=no  474 ± 10  good  (0.249 ± 0.020  0.751 ± 0.020) *
+      2) pills=yes  126 ± 10  bad  (0.667 ± 0.042  0.333 ± 0.042) *
     """
     check_source(source)
     check_options(criterion, max_depth, min_records, significance, prune)

@@ -90,6 +90,19 @@ class DecisionTree(Printed, Saved):
     """A tree of questions about one categorical variable each, one branch per category.
 
     `nodes` stand in breadth-first order, the root first, the branches of a node side by side.
+
+    >>> tree = mq.learn.decision_tree(mq.tally(mq.data.students()), "sleep")
+    >>> print(tree.to_text())
+    n = 600
+    <BLANKLINE>
+    node) condition, records ± stderr, sleep, P(bad, good) ± stderr
+          * leaf   ~ fewer than five standard errors of records   ! too few records: parent's classes
+    <BLANKLINE>
+    0) root  600 ± 0  good  (0.337 ± 0.019  0.663 ± 0.019)
+      1) pills=no  474 ± 10  good  (0.249 ± 0.020  0.751 ± 0.020) *
+      2) pills=yes  126 ± 10  bad  (0.667 ± 0.042  0.333 ± 0.042) *
+    >>> tree.predict(mq.data.students()[:3]).tolist()
+    ['bad', 'bad', 'bad']
     """
 
     target: Variable

@@ -29,6 +29,11 @@ class ExpectedError:
 
     `variance` is that of a cell's share for one record, averaged over the cells, `worst` that of the cell
     with the largest; divide by n. Infinite: the table cannot be estimated.
+
+    >>> plan = mq.plan({"smoker": ["yes", "no"]}, privacy=1.5, n=3000, queries="singles")
+    >>> [expected] = plan.errors
+    >>> round(expected.stderr(3000), 4), round(expected.needed(0.03))
+    (0.0144, 2645)
     """
 
     table: Table

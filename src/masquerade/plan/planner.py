@@ -44,8 +44,11 @@ def plan(
     data's own, unless they are a release). Variables in `clear` are public and released as they are.
 
     >>> survey = {"smoker": ["yes", "no"], "region": ["north", "south", "west"]}
-    >>> plan(survey, privacy=1.5, n=3000, queries="smoker, region").design
+    >>> found = mq.plan(survey, privacy=1.5, n=3000, queries="smoker, region")
+    >>> found.design
     'dealt blocks'
+    >>> round(found.error, 3)
+    0.044
     """
     fields = schema if isinstance(schema, Policy) else None
     known = _schema(schema)

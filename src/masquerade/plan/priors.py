@@ -24,6 +24,12 @@ def expected_shares(prior: Prior | None, schema: Schema) -> tuple[dict[str, Floa
     A prior is a mapping from variables to shares (in the schema's order, or by category), a YAML or JSON file
     with one, or a release that was already made, such as a pilot's: its counts are asked as anybody's. The
     clear data themselves are no prior: a plan made with them would publish them.
+
+    >>> from masquerade.plan import expected_shares
+    >>> schema = mq.Schema({"smoker": ["yes", "no"], "region": ["north", "south"]})
+    >>> shares, given = expected_shares({"smoker": {"yes": 0.2, "no": 0.8}}, schema)
+    >>> shares["smoker"].tolist(), shares["region"].tolist(), sorted(given)
+    ([0.2, 0.8], [0.5, 0.5], ['smoker'])
     """
     uniform = {name: np.full(len(schema[name]), 1.0 / len(schema[name])) for name in schema}
     if prior is None:

@@ -24,9 +24,12 @@ def tables_of(questions: Questions, schema: Schema) -> tuple[Table, ...]:
     A text is ``singles``, ``pairs``, tables such as "smoker×region, age", or a learner:
     ``structure(max_parents=2)``, ``naive_bayes(target)``, ``rules(size=3)``, ``tree(target, depth=2)``.
 
-    >>> schema = Schema({"a": [0, 1], "b": [0, 1], "c": [0, 1]})
-    >>> tables_of("a×c, b", schema), tables_of("naive_bayes(c)", schema)
-    ((('a', 'c'), ('b',)), (('a', 'c'), ('b', 'c')))
+    >>> from masquerade.plan import tables_of
+    >>> schema = mq.Schema({"smoker": ["yes", "no"], "region": ["north", "south"], "age": ["young", "old"]})
+    >>> tables_of("smoker×region, age", schema)
+    (('smoker', 'region'), ('age',))
+    >>> tables_of("naive_bayes(smoker)", schema)
+    (('smoker', 'region'), ('smoker', 'age'))
     """
     if isinstance(questions, str):
         found = _of_text(questions, schema)

@@ -36,7 +36,16 @@ SHOWN = 8  # tables in the words of a plan
 
 @dataclass(frozen=True)
 class Plan(Printed):
-    """The best mask for a purpose; see `masquerade.plan.plan`."""
+    """The best mask for a purpose; see `masquerade.plan.plan`.
+
+    >>> survey = {"smoker": ["yes", "no"], "region": ["north", "south", "west"]}
+    >>> plan = mq.plan(survey, privacy=1.5, error=0.05, queries="smoker, region")
+    >>> plan.n
+    2367
+    >>> plan.save("policy.yaml")
+    >>> mq.Policy.load("policy.yaml").id == plan.policy.id
+    True
+    """
 
     task: Task
     way: Candidate

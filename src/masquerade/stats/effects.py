@@ -74,6 +74,13 @@ def difference(
     p-value is of the hypothesis of equal prevalences, with the variance that the counts have under it.
     Reference: Newcombe (1998); Zou & Donner (2008).
     Error: measured, see docs/numerics.md.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> print(mq.stats.difference(source, "pills", "exams", category="yes", reference="few"))
+    Difference of pills = yes by exams, n = 600
+         exams difference stderr lower upper p_value
+    many − few      18.0%   3.2% 11.6% 24.3% <0.0001
+    (95% intervals; p-values against difference = 0)
     """
     asked = _Asked(outcome, group, category, reference, names_of(given), where, level)
     return _compared(data, asked, "difference", 0.0, _difference)
@@ -94,6 +101,13 @@ def ratio(
 
     Formula: p̂₁/p̂₀; the ends are Fieller's (1954), with the variances that the ends of both prevalences'
     score intervals show (Donner & Zou 2012). Where the reference's prevalence may be 0 there is no upper end.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> print(mq.stats.ratio(source, "pills", "exams", category="yes", reference="few"))
+    Ratio of pills = yes by exams, n = 600
+         exams  ratio stderr  lower  upper p_value
+    many : few 2.5000 0.4488 1.7638 3.5499 <0.0001
+    (95% intervals; p-values against ratio = 1)
     """
     asked = _Asked(outcome, group, category, reference, names_of(given), where, level)
     return _compared(data, asked, "ratio", 1.0, _ratio)
@@ -115,6 +129,14 @@ def odds_ratio(
     Formula: the difference of logits, its ends as those of `difference` from the logits of the ends of both
     prevalences. Where a prevalence is estimated at or beyond 0 or 1 the odds ratio is not determined: the
     figure is NaN and the interval what the intervals of both prevalences leave, which holds more often.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> print(mq.stats.odds_ratio(source, "sleep", "pills", category="bad", reference="no", given="exams"))
+    Odds ratio of sleep = bad by pills given exams, n = 600
+    exams    pills odds ratio stderr  lower upper p_value
+      few yes : no     6.0000 2.2863 2.8790 12.50 <0.0001
+     many yes : no     6.0769 1.6704 3.5583 10.38 <0.0001
+    (95% intervals; p-values against odds ratio = 1)
     """
     asked = _Asked(outcome, group, category, reference, names_of(given), where, level)
     return _compared(data, asked, "odds ratio", 1.0, _odds_ratio)
@@ -293,6 +315,14 @@ def change(
 
     Formula: Σ_ij ([j = c] − [i = c])N̂_ij/N̂, its error by the delta method on the joint table; the p-value is
     of no change, with the variance that the counts have then.
+
+    >>> import pandas as pd
+    >>> waves = pd.DataFrame({"spring": ["yes"] * 30 + ["no"] * 70, "autumn": ["yes"] * 40 + ["no"] * 60})
+    >>> print(mq.stats.change(mq.tally(waves), "spring", "autumn", category="yes"))
+    Change of spring = yes to autumn, n = 100
+              waves change stderr lower upper p_value
+    autumn − spring  10.0%   3.0%  4.1% 15.9%  0.0016
+    (95% intervals; p-values against change = 0)
     """
     table = table_of(data, (before, after), where)
     first, second = table.axes
@@ -342,6 +372,14 @@ def mantel_haenszel(
     on the logarithm; the p-value is that of Σ(a_k − r_k c_k/T_k) = 0 (Cochran 1954). A note tells the test of
     equal odds ratios: the deviance of the reports without interaction of all three.
     Reference: Mantel & Haenszel (1959).
+
+    >>> source = mq.tally(mq.data.students())
+    >>> print(mq.stats.mantel_haenszel(source, "sleep", "pills", "exams", category="bad", reference="no"))
+    Mantel–Haenszel odds ratio of sleep = bad by pills given exams, n = 600
+       pills odds ratio stderr  lower  upper p_value
+    yes : no     6.0510 1.3490 3.9090 9.3669 <0.0001
+    (95% intervals; p-values against odds ratio = 1)
+    Are the odds ratios of all strata the same? Deviance 0.00, df 1, p 0.978.
     """
     strata = names_of(given)
     table = table_of(data, (*strata, group, outcome), where)

@@ -31,6 +31,12 @@ class Estimates(Shown):
     `labels` say what each row is about, column by column of `names`; `what` names the figure. An interval
     without an end has an infinite one; a figure that the data do not determine is NaN. `covariance` is that
     of the figures, where it is known. `adjusted` are p-values corrected for their number.
+
+    >>> found = mq.stats.shares(mq.tally(mq.data.students()), "pills", by="exams")
+    >>> found.params.round(2).to_dict()
+    {('few', 'no'): 0.88, ('few', 'yes'): 0.12, ('many', 'no'): 0.7, ('many', 'yes'): 0.3}
+    >>> found.conf_int().round(2).loc[("many", "yes")].tolist()
+    [0.25, 0.35]
     """
 
     title: str
@@ -154,7 +160,14 @@ class Estimates(Shown):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TestResult(Shown):
-    """The test of a hypothesis: its statistic, degrees of freedom and p-value, and what that means."""
+    """The test of a hypothesis: its statistic, degrees of freedom and p-value, and what that means.
+
+    >>> test = mq.stats.independence(mq.tally(mq.data.students()), "pills", "exams")
+    >>> round(test.statistic, 1), test.df
+    (30.1, 1.0)
+    >>> test.needed(power=0.8)
+    162
+    """
 
     title: str
     statistic: float
@@ -215,7 +228,14 @@ class TestResult(Shown):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TestResults(Shown):
-    """Several tests, each with its p-value adjusted for their number."""
+    """Several tests, each with its p-value adjusted for their number.
+
+    >>> tests = mq.stats.associations(mq.tally(mq.data.students()), "sleep")
+    >>> len(tests), tests.to_frame().columns.tolist()
+    (3, ['test', 'statistic', 'df', 'p_value', 'p_adjusted'])
+    >>> tests.p_adjusted.round(3).tolist()
+    [0.115, 0.634, 0.0]
+    """
 
     title: str
     names: tuple[str, ...]
@@ -303,7 +323,7 @@ def adjusted_p_values(p_values: Sequence[float] | Floats, method: Adjustment = "
     over j ≥ i of m·p₍ⱼ₎/j, which keeps the share of false ones among the alarms. At most 1.
     Reference: Holm (1979); Benjamini & Hochberg (1995).
 
-    >>> adjusted_p_values([0.01, 0.04, 0.03]).tolist()
+    >>> mq.stats.adjusted_p_values([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
     """
     if method not in ADJUSTMENTS:

@@ -35,6 +35,12 @@ class LogLinear(Shown):
 
     `deviance` is by how much less likely the reports are than under the best table of all, with `df` degrees
     of freedom; `expected` are the fitted counts.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> small = mq.stats.loglinear(source, "exams + pills")
+    >>> larger = mq.stats.loglinear(source, "exams*pills")
+    >>> small.compare(larger).df
+    1
     """
 
     generators: tuple[tuple[str, ...], ...]
@@ -101,6 +107,11 @@ def loglinear(data: Tally | CountTable, model: Model, *, where: Where = None) ->
 
     Formula: the most likely table of the model given the reports; see `CountTable.fit`.
     Reference: Haberman (1974, 1977); van den Hout & van der Heijden (2004) for randomized response.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> model = mq.stats.loglinear(source, "exams*pills + pills*sleep")
+    >>> model.df, round(model.deviance, 2)
+    (2, 0.0)
     """
     generators = _generators(model)
     used = {name for names in generators for name in names}

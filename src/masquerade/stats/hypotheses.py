@@ -43,6 +43,14 @@ def independence(
     The statistic is the deviance of the reports, twice the log-likelihood that the dependence adds; the
     p-value is that of Pearson's statistic on the reports, which keeps its level where counts are small: see
     `masquerade.core.link_test.link_tests`, the test that structures and trees rest on.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> print(mq.stats.independence(source, "pills", "sleep", given="exams"))
+    Independence of pills and sleep given exams, n = 600
+    deviance df p_value
+       70.55  2 <0.0001
+    p < 0.0001: more than chance alone would give at 5%.
+    The statistic is the deviance, the p-value Pearson's on the reports.
     """
     table = table_of(data, (*names_of(given), first, second), where)
     return _tested([table], [(first, second)], names_of(given), where)[0]
@@ -59,6 +67,16 @@ def associations(
     """Test many pairs of variables: those given, all with one variable, or all of them.
 
     P-values are adjusted for their number, by Holm's or Benjamini's and Hochberg's (``bh``) method.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> print(mq.stats.associations(source, "pills"))
+    Tests of independence, n = 600
+             test statistic df p_value p_adjusted
+    pills – exams     30.07  1 <0.0001    <0.0001
+     pills – year    6.0746  2   0.049      0.049
+    pills – sleep     74.17  1 <0.0001    <0.0001
+    (p-values adjusted by Holm's method)
+    Beyond chance at 5%: pills – exams, pills – year, pills – sleep.
     """
     others = [name for name in schema_of(data) if name not in names_of(given) and name not in (where or {})]
     if pairs is None:
@@ -122,6 +140,14 @@ def trend(
 
     Formula: z = Σ (s_i − s̄)(t_j − t̄)N̂_ij over its standard error, √(wᵀCw).
     Reference: Cochran (1954); Armitage (1955); Mantel (1963) for outcomes with more than two categories.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> print(mq.stats.trend(source, "pills", "year", category="yes"))
+    Trend of pills along year, n = 600
+         z df p_value
+    2.4551  1   0.014
+    p = 0.014: more than chance alone would give at 5%.
+    pills = yes rises along year.
     """
     table = table_of(data, (over, outcome), where)
     rows, columns = table.axes
@@ -158,6 +184,15 @@ def marginal_homogeneity(
     Formula: dᵀ(LCLᵀ + ddᵀ/n)⁻d of the differences d = LN̂ of both margins, χ² with one degree of freedom fewer
     than categories. With two categories it is McNemar's test.
     Reference: McNemar (1947); Stuart (1955).
+
+    >>> import pandas as pd
+    >>> raters = pd.DataFrame({"first": ["ill"] * 50 + ["well"] * 50, "second": ["ill"] * 40 + ["well"] * 60})
+    >>> print(mq.stats.marginal_homogeneity(mq.tally(raters), "first", "second"))
+    Equal margins of first and second, n = 100
+     chi2 df p_value
+    10.00  1  0.0016
+    p = 0.0016: more than chance alone would give at 5%.
+    McNemar's test.
     """
     table = table_of(data, (first, second), where)
     rows, columns = table.axes
@@ -181,7 +216,17 @@ def _margin_gap(size: int, code: int) -> Floats:
 def contrast(
     table: CountTable, weights: Floats | Sequence[float], *, null: float = 0.0, level: float = 0.95
 ) -> Estimates:
-    """Return Σ weights·counts with its error, interval and p-value, for any weights of the table's shape."""
+    """Return Σ weights·counts with its error, interval and p-value, for any weights of the table's shape.
+
+    >>> [table] = mq.tally(mq.data.students()).answer([mq.Query(by=("exams", "pills"))])
+    >>> table.values.tolist()
+    [[264.0, 36.0], [210.0, 90.0]]
+    >>> print(mq.stats.contrast(table, [[-1, 0], [1, 0]]))
+    Contrast of exams × pills, n = 600
+    contrast stderr  lower  upper p_value
+      -54.00  21.66 -96.45 -11.55   0.013
+    (95% intervals; p-values against contrast = 0)
+    """
     table_of(table, table.names)
     given = np.asarray(weights, dtype=float)
     if given.shape != table.values.shape:

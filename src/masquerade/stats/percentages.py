@@ -56,6 +56,16 @@ def shares(
     Formula: N̂_t/N̂, N̂ the estimated number of records that the share is of.
     Error: score intervals on the reports, Fieller's where that number is itself uncertain: see
     `masquerade.core.spread.share_interval`.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> print(mq.stats.shares(source, "pills", by="exams"))
+    Shares of pills by exams, n = 600
+    exams pills share stderr lower upper
+      few    no 88.0%   1.9% 83.8% 91.2%
+      few   yes 12.0%   1.9%  8.8% 16.2%
+     many    no 70.0%   2.6% 64.6% 74.9%
+     many   yes 30.0%   2.6% 25.1% 35.4%
+    (95% intervals)
     """
     parts, groups = names_of(of), names_of(by)
     if not parts:

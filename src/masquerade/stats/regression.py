@@ -52,6 +52,12 @@ class Regression(Shown):
     `terms` are the parameters, `values` their estimates and `covariance` that of the estimates.
     `fit_test` compares the model with the table without it, where that can be done. `predict` gives what is
     expected for categories of the covariates.
+
+    >>> model = mq.stats.logistic(mq.tally(mq.data.students()), "pills ~ exams", reference={"pills": "no"})
+    >>> model.params.round(2).to_dict()
+    {'Intercept': -1.99, 'exams[T.many]': 1.15}
+    >>> model.predict({"exams": "many"}).params.round(2).tolist()
+    [0.3]
     """
 
     kind: str
@@ -263,12 +269,26 @@ def logistic(data: Tally | CountTable, formula: str, **options: Unpack[Options])
     Reference: Nakamura (1990); Stefanski (1989); White (1982) for the sandwich.
     Error: measured, see docs/numerics.md. Where the equation has no root it is refused in words; where its
     information may be 0 a note says so.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> print(mq.stats.logistic(source, "pills ~ exams", reference={"pills": "no"}))
+    Logistic regression of pills = yes: pills ~ exams, n = 600
+             term    coef stderr      z p_value   lower   upper odds ratio
+        Intercept -1.9924 0.1777 -11.21 <0.0001 -2.3407 -1.6442     0.1364
+    exams[T.many]  1.1451 0.2178 5.2576 <0.0001  0.7182  1.5720     3.1429
+    (95% intervals; corrected score, sandwich errors)
     """
     return _fitted(data, formula, "logistic", **options)
 
 
 def multinomial(data: Tally | CountTable, formula: str, **options: Unpack[Options]) -> Regression:
-    """Fit a multinomial logistic regression, against the outcome's `reference`; options as of `logistic`."""
+    """Fit a multinomial logistic regression, against the outcome's `reference`; options as of `logistic`.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> model = mq.stats.multinomial(source, "year ~ exams", reference={"year": 1})
+    >>> model.params.round(2).to_dict()
+    {'2: Intercept': -0.18, '2: exams[T.many]': 0.41, '3: Intercept': -0.41, '3: exams[T.many]': 0.81}
+    """
     return _fitted(data, formula, "multinomial", **options)
 
 
@@ -276,12 +296,21 @@ def proportional_odds(data: Tally | CountTable, formula: str, **options: Unpack[
     """Fit P(y ≤ k) = expit(α_k − Xβ) to an outcome whose categories are in order; options as of `logistic`.
 
     Reference: McCullagh (1980).
+
+    >>> source = mq.tally(mq.data.students())
+    >>> mq.stats.proportional_odds(source, "year ~ exams").params.round(2).to_dict()
+    {'1 | 2': -0.41, '2 | 3': 1.01, 'exams[T.many]': 0.61}
     """
     return _fitted(data, formula, "proportional odds", **options)
 
 
 def poisson(data: Tally | CountTable, formula: str, **options: Unpack[Options]) -> Regression:
-    """Fit log E(y) = Xβ to an outcome that counts, by its numbers or `scores`; options as of `logistic`."""
+    """Fit log E(y) = Xβ to an outcome that counts, by its numbers or `scores`; options as of `logistic`.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> mq.stats.poisson(source, "year ~ exams").params.round(2).to_dict()
+    {'Intercept': 0.62, 'exams[T.many]': 0.13}
+    """
     return _fitted(data, formula, "poisson", **options)
 
 
@@ -289,6 +318,10 @@ def linear(data: Tally | CountTable, formula: str, **options: Unpack[Options]) -
     """Fit E(y) = Xβ by least squares to an outcome's numbers, middles of bins or `scores`.
 
     Options as of `logistic`.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> mq.stats.linear(source, "year ~ exams").params.round(2).to_dict()
+    {'Intercept': 1.87, 'exams[T.many]': 0.27}
     """
     return _fitted(data, formula, "linear", **options)
 

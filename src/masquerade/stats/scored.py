@@ -34,6 +34,14 @@ def mean(
 
     Formula: m = Σ s_k N̂_k/Σ N̂_k; its error is that of Σ (s_k − m)N̂_k/N̂, and its interval that sum's score
     interval on the reports (`masquerade.core.spread.score_interval`). A bin counts as its middle.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> print(mq.stats.mean(source, "year", by="exams"))
+    Mean of year by exams, n = 600
+    exams   mean stderr  lower  upper
+      few 1.8667 0.0465 1.7765 1.9594
+     many 2.1333 0.0465 2.0406 2.2235
+    (95% intervals)
     """
     groups = names_of(by)
     table = table_of(data, (*groups, of), where)
@@ -89,6 +97,10 @@ def quantile(
     Formula: the ends are the places that the test of F = q does not reject, with the error of
     Σ (1[k ≤ c] − q)N̂_k.
     Reference: Woodruff (1952).
+
+    >>> source = mq.tally(mq.data.students())
+    >>> mq.stats.quantile(source, "year", by="exams").params.to_dict()
+    {'few': 2.0, 'many': 2.0}
     """
     if not 0 < q < 1:
         raise InputError(f"A quantile is of a share between 0 and 1, such as 0.5. Got {q} instead.")
